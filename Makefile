@@ -1,0 +1,83 @@
+# The whole project from a shell. `make demo` and `make test` set themselves up; nothing else is needed.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: install demo test test-slow bench lint format schema multi30k clean
+
+PYTHON ?= python3
+VENV := .venv
+NMT := $(VENV)/bin/nmt
+INSTALLED := $(VENV)/.installed
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+# --- the main job, on the embedded corpus: generate, preprocess, train, average, translate, score ---------------
+
+DEMO := runs/demo
+
+demo: $(INSTALLED)
+	$(VENV)/bin/python recipes/demo_corpus.py $(DEMO)/text
+	$(NMT) train recipes/demo.yaml --set data.root=$(DEMO)/text --out $(DEMO)/ckpts
+	$(NMT) average $(DEMO)/ckpts
+	$(NMT) translate --model $(DEMO)/ckpts --input $(DEMO)/text/test.en --output $(DEMO)/test.hyp
+	@echo && echo "English, our German, and the reference, of sentences never seen in training:"
+	@paste -d '\n' $(DEMO)/text/test.en $(DEMO)/test.hyp $(DEMO)/text/test.de | head -15 | sed '0~3G'
+	$(NMT) score $(DEMO)/text/test.de $(DEMO)/test.hyp
+
+# --- a shell pipeline over files: a second `make multi30k` does nothing -----------------------------------------
+
+DATA ?= data/raw/multi30k
+RUN := runs/multi30k
+RECIPE := recipes/multi30k_en_de.yaml
+SETTINGS := --set data.root=$(DATA)
+
+multi30k: $(RUN)/test.score
+	cat $<
+
+data/multi30k_en_de/report.json: $(RECIPE) | $(INSTALLED)
+	$(NMT) preprocess $(RECIPE) $(SETTINGS)
+	touch $@
+
+$(RUN)/trained: data/multi30k_en_de/report.json
+	$(NMT) train $(RECIPE) $(SETTINGS) --out $(RUN)/ckpts
+	touch $@
+
+$(RUN)/ckpts/averaged/bundle.json: $(RUN)/trained
+	$(NMT) average $(RUN)/ckpts
+
+$(RUN)/test.score: $(RUN)/ckpts/averaged/bundle.json
+	gzip -dc $(DATA)/test_2016_flickr.en.gz | $(NMT) translate --model $(RUN)/ckpts \
+	  | tee $(RUN)/test.hyp | $(NMT) score $(DATA)/test_2016_flickr.de.gz > $@
+
+# --- development -------------------------------------------------------------------------------------------------
+
+test: $(INSTALLED)
+	$(VENV)/bin/python -m pytest -q -m 'not slow'
+
+test-slow: $(INSTALLED)
+	$(VENV)/bin/python -m pytest -q -m slow
+
+bench: $(INSTALLED)
+	$(VENV)/bin/python benchmarks/padding.py
+	$(VENV)/bin/python benchmarks/train_speed.py
+
+lint: $(INSTALLED)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(INSTALLED)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+schema: $(INSTALLED)
+	$(VENV)/bin/python -m nmt.recipe > recipes/schema.json
+
+clean:
+	rm -rf runs data ckpts

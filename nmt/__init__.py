@@ -1,0 +1,36 @@
+"""nmt: train and run your own Transformer.
+
+    import nmt
+    model = nmt.load("ckpts/")
+    model.translate(["I like trees."])
+
+Names are imported when first used, so that the command line answers before torch is loaded.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "load": "nmt.decoding.translator",
+    "Translator": "nmt.decoding.translator",
+    "Transformer": "nmt.model.transformer",
+    "Model": "nmt.recipe",
+    "Recipe": "nmt.recipe",
+    "UserError": "nmt.errors",
+}
+
+__all__ = ["Model", "Recipe", "Transformer", "Translator", "UserError", "__version__", "load"]
+
+if TYPE_CHECKING:
+    from nmt.decoding.translator import Translator, load
+    from nmt.errors import UserError
+    from nmt.model.transformer import Transformer
+    from nmt.recipe import Model, Recipe
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nmt' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,56 @@
+"""What is said on stderr while work goes on: plain lines, and progress bars where a person watches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Console:
+    """Speaks to stderr unless quiet; `live` tells whether stderr is a terminal that can redraw."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.live = not quiet and sys.stderr.isatty()
+        self._say: Callable[[str], None] | None = None  # set while a live display owns the terminal
+
+    def say(self, text: str) -> None:
+        """One line for whoever watches."""
+        if self.quiet:
+            return
+        if self._say is not None:
+            self._say(text)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def owned_by(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Sends lines through a live display while it is on screen."""
+        self._say = say
+        try:
+            yield
+        finally:
+            self._say = None
+
+    @contextmanager
+    def progress(self, task: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+        """A progress bar on a terminal, nothing elsewhere; yields a function that takes how many were done."""
+        if not self.live:
+            yield lambda done: None
+            return
+        from rich.console import Console as RichConsole
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        terminal = RichConsole(stderr=True)
+        columns = (
+            TextColumn(task),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn(unit),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=terminal, transient=True) as bar:
+            handle = bar.add_task(task, total=total)
+            with self.owned_by(lambda text: terminal.print(text, markup=False, highlight=False)):
+                yield lambda done: bar.advance(handle, done)

@@ -1,0 +1,29 @@
+"""Which device computes, and on how many threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nmt.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def choose_device(name: str, threads: int | None) -> torch.device:
+    """The device called auto, cpu, cuda or cuda:N; sets PyTorch's threads. Raises UserError where there is none."""
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"--device {name}: no such device", "auto, cpu, cuda or cuda:1") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"--device {name}: not supported", "auto, cpu, cuda or cuda:1")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices", "--device cpu")
+    return device

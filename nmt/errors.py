@@ -1,0 +1,26 @@
+"""The one exception that is meant for users; everything else that escapes is a bug of ours."""
+
+
+class UserError(Exception):
+    """A problem with the user's data, files or machine.
+
+    `message` names what, where (key, file, line), the limit and the value, in one line; `hint` says what to do.
+    The command line prints both and exits with 1.
+    """
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class Interrupted(Exception):
+    """The user or the machine asked us to stop (SIGINT, SIGTERM), and everything worth keeping is saved.
+
+    The command line prints the message and exits with 128 + the signal's number.
+    """
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.signal_number = signal_number
