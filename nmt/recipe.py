@@ -1,0 +1,490 @@
+"""Recipes: what a run is made from. Types, defaults, YAML, inheritance, overrides and validation.
+
+Every default of the project stands here and nowhere else. Validation happens before any work starts; an error
+names the file and line, the key, the value, what is allowed and the nearest valid key. Run as a module it prints
+the JSON Schema that `recipes/schema.json` holds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from nmt.errors import UserError
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
+class Settings(BaseModel):
+    """Base of all sections: frozen, strict types, unknown keys refused, docstrings as descriptions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+class Dataset(Settings):
+    """One set of sentence pairs: two text files, one file of pairs, or a data set of the Hugging Face hub."""
+
+    source: str | None = None
+    """Text file, one sentence per line, plain or .gz; goes with `target`."""
+    target: str | None = None
+    """Text file whose line N translates line N of `source`."""
+    file: str | None = None
+    """One file of pairs: .tsv, .jsonl (either may be .gz) or .parquet."""
+    hub: str | None = None
+    """Name of a data set on the hub, such as wmt/wmt14."""
+    config: str | None = None
+    """Configuration of the hub data set, such as de-en."""
+    split: str = "train"
+    """Split of the hub data set."""
+    fields: tuple[str, str] | None = Field(None, strict=False)
+    """Where source and target stand: column numbers of a .tsv counted from 1, else field names. Unless given,
+    columns 1 and 2, or the fields named `data.source` and `data.target`."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        given = [key for key in ("source", "file", "hub") if getattr(self, key) is not None]
+        if (self.source is None) != (self.target is None):
+            raise ValueError("source and target go together: one text file for each side")
+        if len(given) != 1:
+            raise ValueError("needs exactly one of: source and target, file, hub")
+        if self.config is not None and self.hub is None:
+            raise ValueError("config: goes with hub")
+        suffixes = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
+        if self.file is not None and not self.file.endswith(suffixes):
+            raise ValueError(f"file: must end in one of {', '.join(suffixes)}")
+        if self.fields and self.file and ".tsv" in self.file and not all(re.match("[1-9]", f) for f in self.fields):
+            raise ValueError('fields: of a .tsv are column numbers counted from 1, such as ["1", "2"]')
+        return self
+
+
+class Data(Settings):
+    """Where the sentences come from."""
+
+    name: str = Field(pattern=NAME)
+    """Prepared data goes to data/NAME. Unless given: the recipe's name, or the base's where a recipe that
+    `extends` another changes neither data nor tokenizer."""
+    root: str = "."
+    """Base folder of relative file names, itself relative to the working directory."""
+    source: str
+    """Language of the input, such as en."""
+    target: str
+    """Language of the output, such as de."""
+    train: tuple[Dataset, ...] = Field(min_length=1, strict=False)
+    """Training sets, concatenated."""
+    valid: tuple[Dataset, ...] = Field((), strict=False)
+    """Development sets: perplexity and BLEU at every checkpoint choose the best one."""
+    test: tuple[Dataset, ...] = Field((), strict=False)
+    """Test sets: only encoded and searched for in the training data."""
+    max_length: int = Field(256, ge=1)
+    """Training pairs with more subwords than this on a side are dropped."""
+    max_ratio: float = Field(9.0, ge=1)
+    """Training pairs one side of which has this many times the subwords of the other are dropped."""
+
+    def path(self, name: str) -> Path:
+        """A data file's path: `name` below `root` unless absolute."""
+        return Path(os.path.expanduser(self.root)) / os.path.expanduser(name)
+
+
+class TokenizerSettings(Settings):
+    """The SentencePiece model, trained on the training split only."""
+
+    algorithm: Literal["bpe", "unigram"] = "bpe"
+    """Subword algorithm."""
+    vocab_size: int = Field(37000, ge=261)
+    """Entries, among them 4 control symbols and 256 bytes; for each side where vocabularies are separate."""
+    shared: bool = True
+    """One vocabulary for both languages, or one for each."""
+    character_coverage: float = Field(0.9995, gt=0, le=1)
+    """Share of the characters of the training text that get entries; the rest is spelled in bytes."""
+    sample: int = Field(10_000_000, ge=1)
+    """At most this many sentences, drawn at random, train the model."""
+
+
+class Model(Settings):
+    """The Transformer of sections 3.1 to 3.5; every column of Table 3 is a key."""
+
+    layers: int = Field(6, ge=1)
+    """N: identical layers in the encoder, and in the decoder."""
+    decoder_layers: int | None = Field(None, ge=1)
+    """Layers of the decoder where they differ from `layers`."""
+    d_model: int = Field(512, ge=1)
+    """Width of embeddings and layers."""
+    d_ff: int = Field(2048, ge=1)
+    """Inner width of the feed-forward layers."""
+    heads: int = Field(8, ge=1)
+    """h: attention heads."""
+    d_k: int | None = Field(None, ge=1)
+    """Width of a head's queries and keys; d_model / heads unless given."""
+    d_v: int | None = Field(None, ge=1)
+    """Width of a head's values; d_model / heads unless given."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """P_drop, on each sub-layer's output and on embedding + position."""
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout on attention weights."""
+    feed_forward_dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout on the inner layer of the feed-forward networks."""
+    norm: Literal["post", "pre"] = "post"
+    """LayerNorm after each residual sum, as in the paper, or on each sub-layer's input, with one more at the end."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Position encoding, section 3.5."""
+    max_positions: int = Field(1024, ge=1)
+    """Longest sequence that learned positions serve, `</s>` and `<s>` counted; sinusoids serve any."""
+    tie_embeddings: Literal["all", "target", "none"] = "all"
+    """One matrix for source embedding, target embedding and softmax (section 3.4), for the latter two, or none."""
+
+    @model_validator(mode="after")
+    def _widths(self) -> Self:
+        if self.d_model % 2 and self.positions == "sinusoidal":
+            raise ValueError(f"d_model: must be even with sinusoidal positions (got {self.d_model})")
+        if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
+            fitting = [h for h in range(1, self.d_model + 1) if self.d_model % h == 0]
+            near = sorted(sorted(fitting, key=lambda h: abs(h - self.heads))[:3])
+            raise ValueError(
+                f"heads: must divide d_model {self.d_model} unless d_k and d_v are given "
+                f"(got {self.heads}; {', '.join(map(str, near))} would do)"
+            )
+        return self
+
+    @property
+    def key_width(self) -> int:
+        """d_k, width of one head's queries and keys."""
+        return self.d_k or self.d_model // self.heads
+
+    @property
+    def value_width(self) -> int:
+        """d_v, width of one head's values."""
+        return self.d_v or self.d_model // self.heads
+
+    @property
+    def decoder_depth(self) -> int:
+        """Layers of the decoder."""
+        return self.decoder_layers or self.layers
+
+
+class Training(Settings):
+    """Section 5 of the paper."""
+
+    updates: int = Field(100_000, ge=1)
+    """Updates in all: a run that stopped goes on up to this number."""
+    batch_tokens: int = Field(25_000, ge=1)
+    """Tokens per update and side, `</s>` counted, padding not: neither side of an update has more."""
+    device_tokens: int | None = Field(None, ge=1)
+    """Padded tokens per side of a micro-batch (a longer pair makes one alone); an update is accumulated from as many
+    as it needs. Unless given: 4,096 on a CPU, the whole update on a GPU."""
+    warmup: int = Field(4000, ge=1)
+    """Updates of linear growth of the learning rate."""
+    learning_rate_scale: float = Field(1.0, gt=0)
+    """Factor on the paper's learning rate, d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
+    adam_betas: tuple[float, float] = Field((0.9, 0.98), strict=False)
+    """β1 and β2 of Adam."""
+    adam_epsilon: float = Field(1e-9, gt=0)
+    """ε of Adam."""
+    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    """ε_ls, spread uniformly over the vocabulary."""
+    clip_norm: float | None = Field(None, gt=0)
+    """Largest norm of the gradient; no clipping unless given."""
+    seed: int = Field(1, ge=0)
+    """Seed of initialisation, order of batches and dropout."""
+    checkpoint_minutes: float | None = Field(10, gt=0)
+    """Minutes between checkpoints; not used where `checkpoint_updates` is given."""
+    checkpoint_updates: int | None = Field(None, ge=1)
+    """Updates between checkpoints."""
+    keep_last: int = Field(20, ge=1)
+    """Newest checkpoints to keep; the best one by dev score is kept besides."""
+    log_updates: int = Field(50, ge=1)
+    """Updates between lines of metrics.jsonl."""
+    valid_beam: int | None = Field(None, ge=1)
+    """Beam for dev BLEU; that of `decoding` unless given."""
+    patience: int | None = Field(None, ge=1)
+    """Stop after this many checkpoints in a row without a better dev BLEU."""
+    init_from: str | None = None
+    """Bundle whose weights and tokenizer to start from (fine-tuning)."""
+    source_embeddings: str | None = None
+    """word2vec text file with initial vectors of source subwords or words."""
+    target_embeddings: str | None = None
+    """The same for the target side."""
+    freeze_embeddings: bool = False
+    """Keep the vectors read from those files as they are."""
+
+    @model_validator(mode="after")
+    def _betas(self) -> Self:
+        if not all(0 <= beta < 1 for beta in self.adam_betas):
+            raise ValueError(f"adam_betas: must be at least 0 and below 1 (got {list(self.adam_betas)})")
+        if self.device_tokens is not None and self.device_tokens > self.batch_tokens:
+            raise ValueError(
+                f"device_tokens: must not exceed batch_tokens {self.batch_tokens} (got {self.device_tokens})"
+            )
+        if self.freeze_embeddings and not (self.source_embeddings or self.target_embeddings):
+            raise ValueError("freeze_embeddings: needs source_embeddings or target_embeddings")
+        return self
+
+
+class Decoding(Settings):
+    """Beam search, section 6.1; saved in the bundle as its defaults."""
+
+    beam: int = Field(4, ge=1)
+    """Hypotheses kept alive; 1 is greedy search."""
+    alpha: float = Field(0.6, ge=0)
+    """α of the length penalty ((5 + |Y|) / 6)^α."""
+    max_extra: int = Field(50, ge=1)
+    """An output has at most this many subwords more than its own input."""
+    max_source: int = Field(1024, ge=1)
+    """Longer inputs, in subwords, are split, translated in parts and joined."""
+    batch_tokens: int = Field(2048, ge=1)
+    """Padded source tokens per batch."""
+    average_last: int = Field(5, ge=1)
+    """Checkpoints that `nmt average` averages unless told."""
+
+
+class Recipe(Settings):
+    """A whole run."""
+
+    name: str = Field(pattern=NAME)
+    """Name of the run."""
+    data: Data
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    model: Model = Model()
+    training: Training = Training()
+    decoding: Decoding = Decoding()
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        if self.model.tie_embeddings == "all" and not self.tokenizer.shared:
+            raise ValueError(
+                "model.tie_embeddings: all needs one vocabulary; with tokenizer.shared: false use target or none"
+            )
+        longest = self.data.max_length + 1
+        if self.training.batch_tokens < longest:
+            raise ValueError(
+                f"training.batch_tokens: must be at least {longest}, data.max_length and one end symbol "
+                f"(got {self.training.batch_tokens})"
+            )
+        if self.training.patience is not None and not self.data.valid:
+            raise ValueError("training.patience: needs data.valid")
+        learned = self.model.positions == "learned"
+        longest = max(self.data.max_length, self.decoding.max_source) + 1
+        if learned and longest > self.model.max_positions:
+            raise ValueError(
+                f"model.max_positions: must be at least {longest} for data.max_length {self.data.max_length} and "
+                f"decoding.max_source {self.decoding.max_source} with one end symbol (got {self.model.max_positions})"
+            )
+        return self
+
+    def to_yaml(self) -> str:
+        """The resolved recipe, every key present; `load` reads it back to an equal recipe."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+Origins = dict[tuple[str, ...], str]  # key path -> "file:line", or the --set that gave it
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with the scalars of its version 1.2: `no` is Norwegian, not false; 1e-9 is a number, 1:30 is not."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)",
+        "-+.0123456789",
+    ),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
+
+
+def _float(loader: _Loader, node: yaml.ScalarNode) -> float:
+    return float(str(loader.construct_scalar(node)).replace("_", "").replace(".inf", "inf"))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _float)
+
+
+def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
+    """Reads, merges and validates a recipe.
+
+    `overrides` are `section.key=value` strings whose values are YAML. Raises UserError on anything wrong.
+    """
+    tree, origins = _read(Path(path), ())
+    for override in overrides:
+        _override(tree, origins, override)
+    if isinstance(tree.get("data"), dict):
+        tree["data"].setdefault("name", tree.get("name"))
+    return _validate(Recipe, tree, origins, str(path))
+
+
+def override_decoding(decoding: Decoding, overrides: Sequence[str]) -> Decoding:
+    """Decoding settings of a bundle with `--set decoding.key=value` (or `key=value`) applied."""
+    tree: dict[str, Any] = {"decoding": decoding.model_dump()}
+    origins: Origins = {}
+    for override in overrides:
+        key = override.split("=")[0].strip()
+        if "." in key and not key.startswith("decoding."):
+            raise UserError(
+                f"--set {override}: only keys of decoding can be set here",
+                f"one of: {', '.join(f'decoding.{name}' for name in Decoding.model_fields)}",
+            )
+        _override(tree, origins, override if "." in key else f"decoding.{override}")
+    return _validate(Decoding, tree["decoding"], origins, "--set", ("decoding",))
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], Origins]:
+    if path.resolve() in seen:
+        raise UserError(f"{path}: extends itself by way of {', '.join(p.name for p in seen)}")
+    try:
+        text = path.read_text(encoding="utf-8")
+        loader = _Loader(text)
+        node = loader.get_single_node() or yaml.MappingNode("tag:yaml.org,2002:map", [])
+        tree = loader.construct_document(node)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such recipe", _nearby_recipes(path)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict):
+        raise UserError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
+    origins = dict(_origins(node, str(path)))
+    base_name = tree.pop("extends", None)
+    if base_name is None:
+        return tree, origins
+    if not isinstance(base_name, str):
+        raise UserError(f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})")
+    base, base_origins = _read(path.parent / base_name, (*seen, path.resolve()))
+    if isinstance(base.get("data"), dict):
+        own_data = "data" in tree or "tokenizer" in tree  # then it must not overwrite what the base prepared
+        base["data"].setdefault("name", base.get("name"))
+        if own_data and isinstance(tree.setdefault("data", {}), dict):
+            tree["data"].setdefault("name", tree.get("name", base.get("name")))
+    _merge(base, tree)
+    return base, base_origins | origins
+
+
+def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """File and line of every key; refuses keys that stand twice, which YAML would take silently."""
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.value in seen:
+                raise UserError(f"{file}:{line}: {'.'.join((*path, key.value))}: stands in line {seen[key.value]} too")
+            seen[key.value] = line
+            yield (*path, key.value), f"{file}:{line}"
+            yield from _origins(value, file, (*path, key.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield (*path, str(index)), f"{file}:{item.start_mark.line + 1}"
+            yield from _origins(item, file, (*path, str(index)))
+
+
+def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Mappings are merged key by key; lists and scalars replace what was there."""
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            _merge(base[key], value)
+        else:
+            base[key] = value
+
+
+def _override(tree: dict[str, Any], origins: Origins, override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise UserError(f"--set {override}: must be section.key=value", "for example --set training.updates=2000")
+    try:
+        value = yaml.load(text, Loader=_Loader)  # a SafeLoader: plain values only
+    except yaml.YAMLError:
+        raise UserError(
+            f"--set {override}: the value is not valid YAML", "quote it, as in --set 'name=\"a: b\"'"
+        ) from None
+    for part in parts[:-1]:
+        child = tree.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise UserError(f"--set {override}: {part} is no section")
+        tree = child
+    tree[parts[-1]] = value
+    for replaced in [path for path in origins if path[: len(parts)] == tuple(parts)]:
+        del origins[replaced]
+    origins[tuple(parts)] = f"--set {override}"
+
+
+# --- validation ------------------------------------------------------------------------------------------------
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def _validate(kind: type[S], tree: object, origins: Origins, file: str, prefix: tuple[str, ...] = ()) -> S:
+    try:
+        return kind.model_validate(tree)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    path = (*prefix, *(str(part) for part in problem["loc"]))
+    text, hint = problem["msg"].removeprefix("Value error, "), None
+    if problem["type"] == "value_error":
+        key, colon, rest = text.partition(": ")  # our validators begin with the key where they know it
+        if colon and " " not in key:
+            path, text = (*path, *key.split(".")), rest
+    elif problem["type"] == "missing":
+        text = "must be given"
+    elif problem["type"] == "extra_forbidden":
+        text, hint = f"unknown key (value {problem['input']!r})", _nearest_key(path)
+    else:
+        text = f"{text.replace('Input should be', 'must be')} (got {problem['input']!r})"
+    where = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), file)
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    raise UserError(f"{where}: {'.'.join(path)}: {text}{more}" if path else f"{where}: {text}{more}", hint)
+
+
+def _nearest_key(path: tuple[str, ...]) -> str:
+    """Says which key was probably meant, in the same section or, by its exact name, in another."""
+    sections = {name: field.annotation for name, field in Recipe.model_fields.items()}
+    keys = {
+        name: list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, Settings) else []
+        for name, kind in sections.items()
+    }
+    if len(path) > 2:  # a key of one data set
+        allowed, prefix = list(Dataset.model_fields), ".".join(path[:-1]) + "."
+    elif len(path) == 2:
+        allowed, prefix = keys.get(path[0], []), f"{path[0]}."
+    else:
+        allowed, prefix = list(sections), ""
+    near = difflib.get_close_matches(path[-1], allowed, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {prefix}{near[0]}?"
+    elsewhere = [f"{name}.{path[-1]}" for name, names in keys.items() if path[-1] in names]
+    return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else f"allowed here: {', '.join(allowed)}"
+
+
+def _nearby_recipes(path: Path) -> str | None:
+    found = sorted(p.name for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, found, n=3, cutoff=0.5)
+    return f"in {path.parent} there is {', '.join(near or found[:5])}" if found else None
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of recipe files; nothing is required, since `extends` may supply it."""
+    schema = Recipe.model_json_schema()
+    for section in (schema, *schema["$defs"].values()):
+        section.pop("required", None)
+    base = {"type": "string", "description": "Recipe to inherit from, relative to this file."}
+    schema["properties"] = {"extends": base, **schema["properties"]}
+    return schema
+
+
+if __name__ == "__main__":
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
