@@ -1,0 +1,121 @@
+"""Sentence pairs of a recipe's data sets, read as a stream: text files, .tsv, .jsonl, .parquet, the hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from nmt.errors import UserError
+from nmt.recipe import Data, Dataset
+from nmt.text.lines import count_lines, one_line, read_lines
+
+Pair = tuple[str, str]
+
+
+class Pairs:
+    """All pairs of some data sets, in order; can be iterated again and again."""
+
+    def __init__(self, datasets: Sequence[Dataset], data: Data) -> None:
+        self._datasets = datasets
+        self._data = data
+
+    def __iter__(self) -> Iterator[Pair]:
+        for dataset in self._datasets:
+            yield from _read(dataset, self._data)
+
+
+def input_files(datasets: Iterable[Dataset], data: Data) -> list[Path]:
+    """Local files that the data sets consist of."""
+    names = [name for d in datasets for name in (d.source, d.target, d.file) if name is not None]
+    return [data.path(name) for name in names]
+
+
+def check_inputs(datasets: Iterable[Dataset], data: Data) -> None:
+    """Raises UserError where a file is missing or two sides differ in length, before anything is written."""
+    datasets = list(datasets)
+    for path in input_files(datasets, data):
+        if not path.is_file():
+            root = "" if path.is_absolute() else f" (data.root is {data.root})"
+            raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
+    for dataset in datasets:
+        if dataset.source is None or dataset.target is None:
+            continue
+        source, target = data.path(dataset.source), data.path(dataset.target)
+        counts = count_lines(source), count_lines(target)
+        if counts[0] != counts[1]:
+            raise UserError(
+                f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}: "
+                "line N of one must translate line N of the other",
+                "lines end at \\n only; look for the first place where the two drift apart",
+            )
+
+
+def _read(dataset: Dataset, data: Data) -> Iterator[Pair]:
+    if dataset.source is not None and dataset.target is not None:
+        yield from zip(read_lines(data.path(dataset.source)), read_lines(data.path(dataset.target)), strict=True)
+    elif dataset.file is not None and ".tsv" in dataset.file:
+        yield from _read_tsv(data.path(dataset.file), dataset.fields or ("1", "2"))
+    else:
+        yield from _read_records(dataset, data)
+
+
+def _read_tsv(path: Path, fields: tuple[str, str]) -> Iterator[Pair]:
+    source, target = (int(column) - 1 for column in fields)
+    for number, line in enumerate(read_lines(path), 1):
+        cells = line.split("\t")  # no quoting: a quote is a character of the text
+        if len(cells) <= max(source, target):
+            raise UserError(
+                f"{path}:{number}: has {len(cells)} columns, fields asks for column {max(source, target) + 1}"
+            )
+        yield cells[source], cells[target]
+
+
+def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
+    fields = dataset.fields or (data.source, data.target)
+    where = f"{dataset.hub} ({dataset.split})" if dataset.hub else str(data.path(dataset.file or ""))
+    for number, record in enumerate(_records(dataset, data), 1):
+        record = record.get("translation", record)  # WMT's records hold the languages one level down
+        missing = [field for field in fields if field not in record]
+        if missing:
+            raise UserError(
+                f"{where}: record {number:,} has no field {missing[0]!r}, it has {', '.join(map(str, record))}",
+                "name the two fields: fields: [SOURCE, TARGET]",
+            )
+        source, target = (record[field] for field in fields)
+        if not isinstance(source, str | None) or not isinstance(target, str | None):
+            raise UserError(f"{where}: record {number:,}: {fields[0]} and {fields[1]} must be text")
+        yield one_line(source or ""), one_line(target or "")
+
+
+def _records(dataset: Dataset, data: Data) -> Iterator[dict[str, Any]]:
+    """Records of .jsonl, .parquet or the hub, through `datasets`."""
+    import datasets  # takes seconds, and only preprocessing needs it
+
+    datasets.disable_progress_bars()
+    try:
+        if dataset.hub is not None:
+            yield from datasets.load_dataset(dataset.hub, dataset.config, split=dataset.split)
+        else:
+            assert dataset.file is not None
+            kind = "parquet" if dataset.file.endswith(".parquet") else "json"
+            path = str(data.path(dataset.file))
+            yield from datasets.load_dataset(kind, data_files=path, split="train", streaming=True)
+    except UserError:
+        raise
+    except Exception as error:  # the library raises many kinds; all mean that the data cannot be had
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        if dataset.hub is not None:
+            raise UserError(
+                f"{dataset.hub}: cannot be loaded from the hub: {reason}",
+                "without a network give local files: --set 'data.train=[{source: train.en, target: train.de}]', "
+                "and likewise data.valid and data.test",
+            ) from error
+        raise UserError(f"{data.path(dataset.file or '')}: cannot be read: {reason}") from error
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """What identifies a data set apart from the content of its files."""
+    given = json.loads(dataset.model_dump_json(exclude_defaults=True))
+    return {key: value for key, value in given.items() if key not in ("source", "target", "file")}

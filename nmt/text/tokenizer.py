@@ -1,0 +1,152 @@
+"""Text to subword ids and back, by SentencePiece; every string survives the round trip.
+
+Normalisation is the identity and characters without an entry are spelled in bytes, so nothing is unknown and nothing
+is lost. Knows nothing of sentences' ends: `</s>` and `<s>` are added where batches are made.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from nmt.errors import UserError
+from nmt.recipe import TokenizerSettings
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3  # ids of <pad>, <unk>, <s>, </s> in every vocabulary
+
+SHARED = ("tokenizer.model",)
+SEPARATE = ("source.model", "target.model")
+
+# SentencePiece writes a space as U+2581 and would turn a real U+2581 into a space; a noncharacter, which Unicode
+# reserves for such internal use, stands in for it.
+_SPACE_MARK, _STAND_IN = "\u2581", "\ufdd0"
+
+
+class Vocabulary:
+    """One SentencePiece model: the subwords of one side, or of both where they share it."""
+
+    def __init__(self, serialized: bytes, name: str) -> None:
+        """`name` is what errors call it. Raises UserError where the bytes are no SentencePiece model of ours."""
+        self.serialized = serialized
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.load_from_serialized_proto(serialized)
+        except (RuntimeError, TypeError, ValueError):
+            raise UserError(f"{name}: is not a SentencePiece model") from None
+        sp = self._processor
+        if (sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()) != (PAD, UNK, BOS, EOS):
+            raise UserError(f"{name}: a SentencePiece model whose control symbols are not {PAD} to {EOS}")
+
+    def __len__(self) -> int:
+        return int(self._processor.get_piece_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of one line, without `</s>`."""
+        return list(self._processor.encode(text.replace(_SPACE_MARK, _STAND_IN)))
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of many lines."""
+        return list(self._processor.encode([text.replace(_SPACE_MARK, _STAND_IN) for text in texts]))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; control symbols among them give nothing."""
+        return str(self._processor.decode([int(i) for i in ids if i > EOS])).replace(_STAND_IN, _SPACE_MARK)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The subwords themselves, a word's first beginning with U+2581."""
+        return [str(self._processor.id_to_piece(int(i))) for i in ids]
+
+    def find(self, word: str) -> tuple[int | None, bool]:
+        """Id of the subword spelled like `word`, else of the one that is it with a space before; whether exactly."""
+        for piece, exact in ((word, True), (_SPACE_MARK + word, False)):
+            index = int(self._processor.piece_to_id(piece))
+            if index > EOS:
+                return index, exact
+        return None, False
+
+    def starts_word(self, index: int) -> bool:
+        """Whether the subword begins a word."""
+        return str(self._processor.id_to_piece(index)).startswith(_SPACE_MARK)
+
+
+class Tokenizer:
+    """The vocabularies of both sides; one object twice where they are shared."""
+
+    def __init__(self, source: Vocabulary, target: Vocabulary) -> None:
+        self.source = source
+        self.target = target
+
+    @property
+    def shared(self) -> bool:
+        """Whether both sides use one vocabulary."""
+        return self.source is self.target
+
+    @classmethod
+    def load(cls, directory: Path) -> Tokenizer:
+        """Reads `tokenizer.model`, or `source.model` and `target.model`, from a directory."""
+        names = SHARED if (directory / SHARED[0]).exists() else SEPARATE
+        try:
+            vocabularies = [Vocabulary((directory / n).read_bytes(), str(directory / n)) for n in names]
+        except OSError as error:
+            raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from None
+        return cls(vocabularies[0], vocabularies[-1])
+
+    def files(self) -> dict[str, bytes]:
+        """What `load` reads: file name to content."""
+        if self.shared:
+            return {SHARED[0]: self.source.serialized}
+        return {SEPARATE[0]: self.source.serialized, SEPARATE[1]: self.target.serialized}
+
+    @classmethod
+    def train(cls, pairs: Iterable[tuple[str, str]], settings: TokenizerSettings, threads: int) -> Tokenizer:
+        """Learns the subwords of (source, target) pairs; `pairs` is read once for each vocabulary, so not an
+        iterator. Raises UserError naming `tokenizer.vocab_size` where the text cannot fill or fit it."""
+        if settings.shared:
+            both = _train((text for pair in pairs for text in pair), settings, threads)
+            return cls(both, both)
+        source, target = ((pair[side] for pair in pairs) for side in (0, 1))
+        return cls(_train(source, settings, threads), _train(target, settings, threads))
+
+
+def _train(texts: Iterator[str], settings: TokenizerSettings, threads: int) -> Vocabulary:
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(text.replace(_SPACE_MARK, _STAND_IN) for text in texts),
+            model_writer=model,
+            model_type=settings.algorithm,
+            vocab_size=settings.vocab_size,
+            character_coverage=settings.character_coverage,
+            input_sentence_size=settings.sample,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            num_threads=threads,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise _explained(error, settings) from None
+    return Vocabulary(model.getvalue(), "the trained model")
+
+
+def _explained(error: RuntimeError, settings: TokenizerSettings) -> UserError:
+    key = f"tokenizer.vocab_size: {settings.vocab_size}"
+    if most := re.search(r"too high.*value <= (\d+)", str(error)):
+        return UserError(
+            f"{key} is more than the training text can fill, which is {most[1]}",
+            f"--set tokenizer.vocab_size={most[1]}",
+        )
+    if least := re.search(r"required_chars\. \d+ vs (\d+)", str(error)):
+        return UserError(
+            f"{key} is less than the {least[1]} that bytes and single characters need",
+            f"--set tokenizer.vocab_size={least[1]}, or lower tokenizer.character_coverage",
+        )
+    return UserError(f"tokenizer: SentencePiece could not be trained: {' '.join(str(error).split())}")
