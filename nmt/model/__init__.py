@@ -1,0 +1,1 @@
+"""Ids to logits: the Transformer, which knows neither text nor files."""

@@ -1,0 +1,259 @@
+"""The parts of the Transformer: attention, feed-forward, residual, positions, dropout (sections 3.2 to 3.5).
+
+Shapes: b batch, h heads, t queries, s keys, d_k and d_v the widths of one head. Masks are true where attention is
+allowed. Where a `record` list is given, attention appends its weights to it, (b, h, t, s), and is computed by the
+plain formula; else by PyTorch's fused kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.model.cache import LayerCache
+from nmt.recipe import Model
+
+LAYER_NORM_EPSILON = 1e-6
+
+
+def attention(
+    query: Tensor,  # (b, h, t, d_k)
+    key: Tensor,  # (b, h, s, d_k)
+    value: Tensor,  # (b, h, s, d_v)
+    mask: Tensor | None = None,  # broadcastable to (b, h, t, s)
+    causal: bool = False,
+    dropout: float = 0.0,
+    record: list[Tensor] | None = None,
+) -> Tensor:
+    """softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys and excludes `mask`."""
+    if record is None:
+        return F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (b, h, t, s)
+    if causal:
+        mask = look_ahead_mask(query.size(-2), query.device)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = scores.softmax(-1)
+    record.append(weights)
+    return weights @ value
+
+
+def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
+    """(length, length): position i may look at j ≤ i."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention of a sequence to itself, section 3.2.2; no biases."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.heads, self.dropout = config.heads, config.attention_dropout
+        self.widths = (config.key_width, config.key_width, config.value_width)
+        # one product for queries, keys and values
+        self.qkv = _projection(config.d_model, *(config.heads * width for width in self.widths))
+        self.out = _projection(config.heads * config.value_width, config.d_model)
+
+    def forward(
+        self,
+        x: Tensor,  # (b, t, d_model)
+        mask: Tensor | None = None,
+        causal: bool = False,
+        cache: LayerCache | None = None,
+        record: list[Tensor] | None = None,
+    ) -> Tensor:  # (b, t, d_model)
+        query, key, value = (
+            _split_heads(part, self.heads)
+            for part in self.qkv(x).split([self.heads * width for width in self.widths], dim=-1)
+        )
+        if cache is not None:  # one new position that sees all before it
+            key, value = cache.append(key, value)
+            causal = False
+        dropout = self.dropout if self.training else 0.0
+        return self.out(_join_heads(attention(query, key, value, mask, causal, dropout, record)))  # type: ignore[no-any-return]
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention of the decoder to the encoder's output, section 3.2.3; no biases."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.heads, self.dropout = config.heads, config.attention_dropout
+        self.widths = (config.key_width, config.value_width)
+        self.query = _projection(config.d_model, config.heads * config.key_width)
+        self.key_value = _projection(config.d_model, *(config.heads * width for width in self.widths))
+        self.out = _projection(config.heads * config.value_width, config.d_model)
+
+    def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """(b, h, s, d_k) and (b, h, s, d_v) of the encoder's output (b, s, d_model): once per sentence."""
+        key, value = self.key_value(memory).split([self.heads * width for width in self.widths], dim=-1)
+        return _split_heads(key, self.heads), _split_heads(value, self.heads)
+
+    def forward(
+        self,
+        x: Tensor,  # (b, t, d_model); in search (b · beam, 1, d_model)
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        record: list[Tensor] | None = None,
+    ) -> Tensor:  # as x
+        # In search the beams of a sentence are queries to the same keys, which therefore stand there once.
+        query = _split_heads(self.query(x).view(key.size(0), -1, self.query.out_features), self.heads)
+        dropout = self.dropout if self.training else 0.0
+        out = self.out(_join_heads(attention(query, key, value, mask, False, dropout, record)))
+        return out.view(x.shape)  # type: ignore[no-any-return]
+
+
+class FeedForward(nn.Module):
+    """max(0, x W₁ + b₁) W₂ + b₂, equation 2."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.inner = _projection(config.d_model, config.d_ff, bias=True)
+        self.outer = _projection(config.d_ff, config.d_model, bias=True)
+        self.dropout = Dropout(config.feed_forward_dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.dropout(self.inner(x).relu_()))  # type: ignore[no-any-return]
+
+
+class Residual(nn.Module):
+    """LayerNorm(x + Dropout(sublayer(x))), section 3.1; with pre-norm x + Dropout(sublayer(LayerNorm(x)))."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+        self.dropout = Dropout(config.dropout)
+        self.pre = config.norm == "pre"
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.pre:
+            return x + self.dropout(sublayer(self.norm(x)))  # type: ignore[no-any-return]
+        return self.norm(x + self.dropout(sublayer(x)))  # type: ignore[no-any-return]
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, left half of figure 1."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.attention, self.feed_forward = SelfAttention(config), FeedForward(config)
+        self.attention_residual, self.feed_forward_residual = Residual(config), Residual(config)
+
+    def forward(self, x: Tensor, mask: Tensor | None, record: list[Tensor] | None = None) -> Tensor:
+        x = self.attention_residual(x, lambda y: self.attention(y, mask, record=record))
+        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention to the encoder and feed-forward, right half of figure 1."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.attention, self.cross, self.feed_forward = (
+            SelfAttention(config),
+            CrossAttention(config),
+            FeedForward(config),
+        )
+        self.attention_residual, self.cross_residual, self.feed_forward_residual = (
+            Residual(config),
+            Residual(config),
+            Residual(config),
+        )
+
+    def forward(
+        self,
+        x: Tensor,  # (b, t, d_model)
+        memory_keys: Tensor,
+        memory_values: Tensor,
+        memory_mask: Tensor | None,
+        cache: LayerCache | None = None,
+        record: tuple[list[Tensor], list[Tensor]] | None = None,
+    ) -> Tensor:
+        own, cross = record or (None, None)
+        x = self.attention_residual(x, lambda y: self.attention(y, None, True, cache, own))
+        x = self.cross_residual(x, lambda y: self.cross(y, memory_keys, memory_values, memory_mask, cross))
+        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
+
+
+class Positions(nn.Module):
+    """Adds position encodings, section 3.5: sinusoids of any length, or learned ones up to `max_positions`."""
+
+    table: Tensor
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.learned = config.positions == "learned"
+        if self.learned:
+            self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
+            nn.init.normal_(self.table, std=config.d_model**-0.5)
+        else:
+            self.register_buffer("table", sinusoids(1024, config.d_model), persistent=False)
+
+    def reset(self) -> None:
+        """Computes the sinusoids anew, where the table was allocated without its content."""
+        if not self.learned:
+            self.table.copy_(sinusoids(*self.table.shape))
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """x (b, t, d_model) whose first position is `start`."""
+        end = start + x.size(1)
+        if end > self.table.size(0):
+            if self.learned:
+                raise ValueError(f"a sequence of {end} exceeds model.max_positions {self.table.size(0)}")
+            longer = sinusoids(max(end, 2 * self.table.size(0)), self.table.size(1))
+            self.table = longer.to(self.table)
+        return x + self.table[start:end]
+
+
+def sinusoids(length: int, d_model: int) -> Tensor:
+    """(length, d_model): PE(p, 2i) = sin(p / 10000^(2i / d_model)), PE(p, 2i+1) the cosine, interleaved."""
+    rates = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
+
+
+class Dropout(nn.Module):
+    """Dropout whose CPU masks cost a fifth of PyTorch's.
+
+    PyTorch draws one number per element from a serial generator, a tenth of a training step. Here four elements
+    share one draw of 64 random bits: 16 bits each, so that p is kept to 1/65536.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0.0:
+            return x
+        if x.device.type != "cpu":
+            return F.dropout(x, self.p)
+        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        drop_below = round(self.p * 65536) - 32768
+        kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= drop_below
+        return x * kept.to(x.dtype).mul_(1.0 / (1.0 - self.p))
+
+
+def _projection(inputs: int, *outputs: int, bias: bool = False) -> nn.Linear:
+    """One Linear for several matrices side by side, each with its own Glorot initialisation."""
+    linear = nn.Linear(inputs, sum(outputs), bias=bias)
+    for part in linear.weight.split(list(outputs)):
+        nn.init.xavier_uniform_(part)
+    if bias:
+        nn.init.zeros_(linear.bias)
+    return linear
+
+
+def _split_heads(x: Tensor, heads: int) -> Tensor:
+    """(b, t, h · d) to (b, h, t, d)."""
+    return x.view(*x.shape[:-1], heads, -1).transpose(1, 2)
+
+
+def _join_heads(x: Tensor) -> Tensor:
+    """(b, h, t, d) to (b, t, h · d)."""
+    return x.transpose(1, 2).flatten(2)

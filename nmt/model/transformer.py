@@ -1,0 +1,159 @@
+"""The encoder-decoder Transformer of *Attention Is All You Need*: ids in, logits out.
+
+Knows neither text nor files. Ids: 0 is padding; a source ends in `</s>`; a target input begins with `<s>`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.model.cache import KVCache, LayerCache
+from nmt.model.layers import LAYER_NORM_EPSILON, DecoderLayer, Dropout, EncoderLayer, Positions
+from nmt.recipe import Model
+
+PADDING = 0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The encoder's output."""
+
+    states: Tensor
+    """(batch, source length, d_model)"""
+    mask: Tensor | None
+    """(batch, 1, 1, source length), true at words; None where nothing is padded."""
+
+
+@dataclass(frozen=True)
+class AttentionWeights:
+    """Every attention distribution of a forward pass, one tensor per layer; the last dimension sums to 1."""
+
+    encoder: list[Tensor]
+    """(batch, heads, source length, source length)"""
+    decoder: list[Tensor]
+    """(batch, heads, target length, target length)"""
+    cross: list[Tensor]
+    """(batch, heads, target length, source length)"""
+
+
+class Transformer(nn.Module):
+    """The model of section 3.
+
+    `nmt.Transformer(nmt.Model(layers=2, d_model=64, heads=4), source_vocab=1000, target_vocab=1000)`. Raises
+    ValueError where embeddings are to be shared over vocabularies of different sizes.
+    """
+
+    def __init__(self, config: Model, source_vocab: int, target_vocab: int) -> None:
+        super().__init__()
+        if config.tie_embeddings == "all" and source_vocab != target_vocab:
+            raise ValueError(f"tie_embeddings: all needs one vocabulary, these have {source_vocab} and {target_vocab}")
+        self.config = config
+        self.source_embedding = _embedding(source_vocab, config.d_model)
+        if config.tie_embeddings == "all":
+            self.target_embedding = self.source_embedding
+        else:
+            self.target_embedding = _embedding(target_vocab, config.d_model)
+        self.output_embedding = (
+            _embedding(target_vocab, config.d_model) if config.tie_embeddings == "none" else self.target_embedding
+        )
+        self.source_positions = Positions(config)
+        self.target_positions = Positions(config)
+        self.dropout = Dropout(config.dropout)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_depth))
+        if config.norm == "pre":  # whose residual stream is otherwise never normalised
+            self.encoder_norm: nn.Module = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+            self.decoder_norm: nn.Module = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+        else:
+            self.encoder_norm = self.decoder_norm = nn.Identity()
+
+    def reset_positions(self) -> None:
+        """Computes the sinusoids, which are no parameters, after the model was made without memory."""
+        self.source_positions.reset()
+        self.target_positions.reset()
+
+    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """Logits (batch, target length, target vocabulary) of every next target symbol.
+
+        `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at their ends.
+        """
+        return self.decode(target_in, self.encode(source))
+
+    def encode(self, source: Tensor, record: list[Tensor] | None = None) -> Memory:
+        """Runs the encoder over (batch, source length)."""
+        mask: Tensor | None = (source != PADDING)[:, None, None, :]
+        if mask is not None and mask.device.type == "cpu" and bool(mask.all()):  # on a GPU the look would wait for it
+            mask = None
+        x = self._embed(source, self.source_embedding, self.source_positions)
+        for layer in self.encoder:
+            x = layer(x, mask, record)
+        return Memory(self.encoder_norm(x), mask)
+
+    def decode(self, ids: Tensor, memory: Memory, cache: KVCache | None = None) -> Tensor:
+        """Logits (batch, length, target vocabulary) after each of ids (batch, length).
+
+        With a `cache` from `start`, ids are the one newest symbol of each of batch · beam hypotheses,
+        (batch · beam, 1), and the cache is advanced by it.
+        """
+        return F.linear(self.decode_states(ids, memory, cache), self.output_embedding.weight)
+
+    def decode_states(
+        self,
+        ids: Tensor,
+        memory: Memory,
+        cache: KVCache | None = None,
+        record: tuple[list[Tensor], list[Tensor]] | None = None,
+    ) -> Tensor:
+        """As `decode`, before the softmax matrix: (batch, length, d_model)."""
+        start = 0 if cache is None else cache.length
+        x = self._embed(ids, self.target_embedding, self.target_positions, start)
+        for index, layer in enumerate(self._decoder_layers()):
+            own: LayerCache | None = None
+            if cache is None:
+                keys, values = layer.cross.keys_values(memory.states)
+                mask = memory.mask
+            else:
+                own, (keys, values), mask = cache.layers[index], cache.memory[index], cache.mask
+            x = layer(x, keys, values, mask, own, record)
+        if cache is not None:
+            cache.length += ids.size(1)
+        return self.decoder_norm(x)  # type: ignore[no-any-return]
+
+    def start(self, memory: Memory) -> KVCache:
+        """A cache with which to decode step by step."""
+        return KVCache([layer.cross.keys_values(memory.states) for layer in self._decoder_layers()], memory.mask)
+
+    def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:
+        """What every head of every layer looks at in a forward pass; dropout does not touch it."""
+        encoder: list[Tensor] = []
+        decoder: list[Tensor] = []
+        cross: list[Tensor] = []
+        memory = self.encode(source, encoder)
+        self.decode_states(target_in, memory, record=(decoder, cross))
+        return AttentionWeights(encoder, decoder, cross)
+
+    def _decoder_layers(self) -> list[DecoderLayer]:
+        return list(self.decoder)  # type: ignore[arg-type]
+
+    def _embed(self, ids: Tensor, embedding: nn.Embedding, positions: Positions, start: int = 0) -> Tensor:
+        x = embedding(ids) * math.sqrt(self.config.d_model)
+        return self.dropout(positions(x, start))  # type: ignore[no-any-return]
+
+
+def parameter_groups(model: Transformer) -> dict[str, int]:
+    """Parameters by part: embeddings, encoder, decoder; a shared matrix counts once."""
+    groups = {"embeddings": 0, "encoder": 0, "decoder": 0}
+    for name, parameter in model.named_parameters():  # names each shared tensor once
+        part = name.split(".")[0].removesuffix("_norm")
+        groups[part if part in groups else "embeddings"] += parameter.numel()
+    return groups
+
+
+def _embedding(vocabulary: int, d_model: int) -> nn.Embedding:
+    embedding = nn.Embedding(vocabulary, d_model)
+    nn.init.normal_(embedding.weight, std=d_model**-0.5)
+    return embedding
