@@ -1,0 +1,223 @@
+"""Bundles and checkpoints: directories that need nothing else, read without executing or unpickling anything.
+
+A bundle holds `model.safetensors`, `recipe.yaml`, the SentencePiece models and `bundle.json` (format, provenance,
+scores). A checkpoint `step-00001000/` is a bundle with the training state beside: `training.safetensors` (Adam's
+moments) and `training.json`. Metadata is read without importing torch.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nmt import recipe as recipes
+from nmt.errors import UserError
+from nmt.files import read_json, whole_directory, write_json
+from nmt.recipe import Recipe
+from nmt.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from nmt.model.transformer import Transformer
+
+FORMAT = 1
+AVERAGED = "averaged"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle's metadata; weights and tokenizer are read when asked for."""
+
+    path: Path
+    recipe: Recipe
+    info: dict[str, Any]
+    """Content of bundle.json: format, task, run, step, steps (of an average), data fingerprint, scores."""
+
+    @property
+    def step(self) -> int:
+        """The update the weights come from; of an average its newest."""
+        return int(self.info["step"])
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Dev scores, by name: bleu, perplexity; empty where there was no development set."""
+        return dict(self.info.get("scores", {}))
+
+    @classmethod
+    def read(cls, path: Path) -> Bundle:
+        """Reads metadata; raises UserError where `path` is no bundle of a format this version knows."""
+        info = read_json(path / "bundle.json")
+        known = isinstance(info, dict) and info.get("format")
+        if known != FORMAT:
+            raise UserError(f"{path}: bundle format {known!r}, this version reads {FORMAT}", "update nmt")
+        missing = [key for key in ("run", "step", "data") if key not in info]
+        if missing:
+            raise UserError(f"{path / 'bundle.json'}: has no {missing[0]!r}")
+        return cls(path, recipes.load(path / "recipe.yaml"), info)
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer inside."""
+        return Tokenizer.load(self.path)
+
+    def model(self, device: torch.device) -> Transformer:
+        """The model inside, on a device, in evaluation mode."""
+        import torch
+
+        from nmt.model.transformer import Transformer
+
+        tokenizer = self.tokenizer()
+        with torch.device("meta"):  # no time for initial weights that are replaced at once
+            model = Transformer(self.recipe.model, len(tokenizer.source), len(tokenizer.target))
+        model.to_empty(device=device)
+        model.reset_positions()
+        load_weights(model, read_tensors(self.path / "model.safetensors"), self.path)
+        return model.eval()
+
+
+def load_weights(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> None:
+    """Copies weights into a model; raises UserError naming the first that does not fit."""
+    import torch
+
+    parameters = dict(model.named_parameters())
+    if parameters.keys() != weights.keys():
+        name = sorted(parameters.keys() ^ weights.keys())[0]
+        side = "lacks" if name in parameters else "has a surplus"
+        raise UserError(
+            f"{where}: {side} weight {name}", "its recipe's model section must be the one it was trained by"
+        )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if parameter.shape != weights[name].shape:
+                shapes = f"{list(weights[name].shape)} there, {list(parameter.shape)} by the recipe"
+                raise UserError(f"{where}: weight {name} is {shapes}", "compare model and tokenizer of the two recipes")
+            parameter.copy_(weights[name])
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Reads a .safetensors file; raises UserError where it is missing or damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path}: damaged or not readable: {error}") from None
+
+
+def save_bundle(
+    path: Path,
+    weights: Mapping[str, Tensor],
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    info: Mapping[str, Any],
+    training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
+) -> None:
+    """Writes a bundle, whole or not at all; with `training`, tensors and plain values, a checkpoint."""
+    from safetensors.torch import save_file
+
+    def save(tensors: Mapping[str, Tensor], name: str) -> None:
+        save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, part / name)
+
+    with whole_directory(path) as part:
+        save(weights, "model.safetensors")
+        (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
+        for name, content in tokenizer.files().items():
+            (part / name).write_bytes(content)
+        write_json(part / "bundle.json", {"format": FORMAT, "task": "translate", **info})
+        if training is not None:
+            tensors, values = training
+            save(tensors, "training.safetensors")
+            write_json(part / "training.json", values)
+
+
+# --- directories of checkpoints --------------------------------------------------------------------------------
+
+
+def checkpoint_path(directory: Path, step: int) -> Path:
+    """Where the checkpoint of a step stands."""
+    return directory / f"step-{step:08d}"
+
+
+def checkpoints(directory: Path) -> list[Bundle]:
+    """The checkpoints of a run, oldest first."""
+    found = (p for p in directory.glob("step-*") if re.fullmatch(r"step-\d{8,}", p.name) and p.is_dir())
+    return [Bundle.read(path) for path in sorted(found, key=lambda p: int(p.name[5:]))]
+
+
+def best(bundles: Sequence[Bundle]) -> Bundle | None:
+    """The one with the best dev BLEU, the latest among equals; None where none was scored."""
+    scored = [bundle for bundle in bundles if "bleu" in bundle.scores]
+    return max(scored, key=lambda bundle: (bundle.scores["bleu"], bundle.step)) if scored else None
+
+
+def prune(directory: Path, keep_last: int) -> None:
+    """Removes old checkpoints: the newest `keep_last` and the best stay."""
+    found = checkpoints(directory)
+    keep = {bundle.path for bundle in (*found[-keep_last:], best(found)) if bundle}
+    for bundle in found:
+        if bundle.path not in keep:
+            shutil.rmtree(bundle.path)
+
+
+def resolve(path: Path) -> tuple[Bundle, str]:
+    """The bundle that a directory stands for, and a sentence that says which and why.
+
+    A bundle is itself. A run's directory gives its average when no checkpoint is newer, else the best checkpoint by
+    dev BLEU, else the newest.
+    """
+    if (path / "bundle.json").exists():
+        return Bundle.read(path), f"model: {path}"
+    if not path.is_dir():
+        raise UserError(f"{path}: no such model", "--model names a bundle or a directory of checkpoints")
+    found = checkpoints(path)
+    note = ""
+    if (path / AVERAGED / "bundle.json").exists():
+        average = Bundle.read(path / AVERAGED)
+        if not found or average.step >= found[-1].step:
+            return average, f"model: {average.path} (average of {len(average.info['steps'])} checkpoints)"
+        note = f"; {average.path} is older than the newest checkpoint, so not used: nmt average {path}"
+    if not found:
+        raise UserError(f"{path}: holds neither a bundle nor checkpoints", "nmt train RECIPE writes some")
+    chosen = best(found)
+    if chosen is None:
+        return found[-1], f"model: {found[-1].path} (newest checkpoint){note}"
+    return chosen, f"model: {chosen.path} (best dev BLEU, {chosen.scores['bleu']:.2f}){note}"
+
+
+def average(directory: Path, last: int | None, out: Path | None = None) -> Bundle:
+    """Averages the newest `last` checkpoints of a run, in fp32, into a bundle (`out`, else DIRECTORY/averaged).
+
+    `last` is the recipe's decoding.average_last unless given; with fewer checkpoints there, all are taken. Raises
+    UserError where there is none, or where they are of different runs.
+    """
+    found = checkpoints(directory)
+    if not found:
+        raise UserError(f"{directory}: holds no checkpoints", "nmt train RECIPE writes some")
+    newest = found[-1]
+    chosen = found[-(last or newest.recipe.decoding.average_last) :]
+    for bundle in chosen:
+        if bundle.info["run"] != newest.info["run"]:
+            raise UserError(
+                f"{bundle.path} and {newest.path} are of different runs, {bundle.info['run']} and {newest.info['run']}",
+                "average checkpoints of one run only",
+            )
+    sums = {name: tensor.float() for name, tensor in read_tensors(chosen[0].path / "model.safetensors").items()}
+    for bundle in chosen[1:]:
+        for name, tensor in read_tensors(bundle.path / "model.safetensors").items():
+            if name not in sums or sums[name].shape != tensor.shape:
+                raise UserError(f"{bundle.path}: weight {name} does not fit those of {chosen[0].path}")
+            sums[name] += tensor.float()
+    info = {key: newest.info[key] for key in ("run", "step", "data")}
+    info["steps"] = [bundle.step for bundle in chosen]
+    weights = {name: total / len(chosen) for name, total in sums.items()}
+    path = out or directory / AVERAGED
+    save_bundle(path, weights, newest.recipe, newest.tokenizer(), info)
+    return Bundle.read(path)

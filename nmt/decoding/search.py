@@ -1,0 +1,136 @@
+"""Beam search (section 6.1) over a step function; knows no model, no text.
+
+The rules, exactly: of the 2 · beam best extensions of the alive hypotheses, those that end join at most `beam`
+finished ones and the best `beam` others stay alive. Finished scores are log-probability / lp(|Y|) with
+lp(n) = ((5 + n) / 6)^α, where |Y| counts `</s>`. A sentence stops once its finished hypotheses cannot be beaten:
+their worst wanted score ≥ best alive log-probability / lp(cap). At its cap, alive ones compete length-normalised.
+A beam of 1 is greedy search: it stops at the first `</s>`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output of a search."""
+
+    ids: list[int]
+    """Symbols without `<s>` and `</s>`."""
+    score: float
+    """Length-normalised log-probability, in nats; the order of hypotheses."""
+    finished: bool
+    """Whether it ended by itself, rather than at the cap."""
+
+
+class Step(Protocol):
+    """What a search needs of a model."""
+
+    def __call__(self, ids: Tensor, parents: Tensor | None, sentences: Tensor | None) -> Tensor:
+        """Log-probabilities (sentences, beam, vocabulary), float32, of the symbol after `ids` (sentences, beam).
+
+        Hypothesis (i, j) extends the one that stood at (sentences[i], parents[i, j]) in the last call;
+        `sentences` (sentences,) is None where all of them go on. The first call has no parents: ids are `<s>`.
+        """
+        ...
+
+
+def length_penalty(length: Tensor, alpha: float) -> Tensor:
+    """lp = ((5 + length) / 6)^α (Wu et al. 2016, equation 14); length counts `</s>`."""
+    return ((5.0 + length) / 6.0) ** alpha
+
+
+@torch.inference_mode()
+def beam_search(
+    step: Step,
+    caps: Sequence[int],
+    *,
+    beam: int,
+    alpha: float,
+    bos: int,
+    eos: int,
+    device: torch.device | None = None,
+    n_best: int = 1,
+) -> list[list[Hypothesis]]:
+    """Searches all sentences of a batch together; for each its `n_best` (≤ beam) hypotheses, best first.
+
+    `caps` are the most symbols of each output, `</s>` counted.
+    """
+    if not 1 <= n_best <= beam:
+        raise ValueError(f"n_best must be from 1 to beam {beam} (got {n_best})")
+    results: list[list[Hypothesis]] = [[] for _ in caps]
+    candidates = 2 * beam if beam > 1 else 1
+    rows = torch.arange(len(caps), device=device)  # which sentence of `caps` each row of the batch is
+    cap = torch.tensor(caps, device=device)
+    shape = (len(caps), beam)
+    ids = torch.full((*shape, 1), bos, device=device)  # (sentences, beam, length): alive hypotheses
+    alive = torch.full(shape, -math.inf, device=device)  # their log-probabilities
+    alive[:, 0] = 0.0  # all begin alike, so only one of them counts
+    ended = torch.full((*shape, 1), bos, device=device)  # finished hypotheses, padded with eos
+    ended_scores = torch.full(shape, -math.inf, device=device)
+    parents: Tensor | None = None
+    going_on: Tensor | None = None
+    for length in range(1, max(caps, default=0) + 1):  # of the extended hypotheses, without <s>
+        log_probs = step(ids[:, :, -1], parents, going_on)
+        vocabulary = log_probs.size(-1)
+        totals = (alive[:, :, None] + log_probs).flatten(1)  # (sentences, beam · vocabulary)
+        best, index = totals.topk(min(candidates, totals.size(1)))
+        parents, symbols = index // vocabulary, index % vocabulary
+        extended = torch.cat((_pick(ids, parents), symbols[:, :, None]), dim=2)  # (sentences, candidates, 1 + length)
+
+        ends = symbols.eq(eos)
+        last = cap.eq(length)[:, None]
+        penalty = length_penalty(torch.tensor(float(length), device=device), alpha)
+        normalised = (best / penalty).masked_fill(~(ends | last), -math.inf)
+        padding = torch.full_like(ended[:, :, :1], eos)
+        pool = torch.cat((torch.cat((ended, padding), dim=2), extended), dim=1)
+        ended_scores, kept = torch.cat((ended_scores, normalised), dim=1).topk(beam)
+        ended = _pick(pool, kept)
+
+        alive, order = best.masked_fill(ends | last, -math.inf).topk(min(beam, best.size(1)))
+        if alive.size(1) < beam:  # a vocabulary too small to fill the beam
+            alive, order = _widen(alive, beam, -math.inf), _widen(order, beam, 0)
+        ids, parents = _pick(extended, order), parents.gather(1, order)
+
+        # Dividing by the largest penalty still possible bounds what any alive hypothesis can reach (α ≥ 0).
+        bound = alive[:, 0] / length_penalty(cap.float(), alpha)
+        done = (ended_scores[:, n_best - 1] >= bound) | (alive[:, 0] == -math.inf)
+        if bool(done.any()):  # a CPU-GPU sync point
+            for row in done.nonzero().flatten().tolist():
+                results[int(rows[row])] = _hypotheses(ended[row], ended_scores[row], eos)[:n_best]
+            going_on = (~done).nonzero().flatten()
+            if not len(going_on):
+                break
+            rows, cap, ids, alive, ended, ended_scores, parents = (
+                state[going_on] for state in (rows, cap, ids, alive, ended, ended_scores, parents)
+            )
+        else:
+            going_on = None
+    return results
+
+
+def _pick(sequences: Tensor, index: Tensor) -> Tensor:
+    """sequences (sentences, n, length) at index (sentences, m): (sentences, m, length)."""
+    return sequences.gather(1, index[:, :, None].expand(-1, -1, sequences.size(2)))
+
+
+def _widen(values: Tensor, width: int, fill: float) -> Tensor:
+    """values (sentences, n) filled up to (sentences, width)."""
+    return torch.cat((values, values.new_full((values.size(0), width - values.size(1)), fill)), dim=1)
+
+
+def _hypotheses(ids: Tensor, scores: Tensor, eos: int) -> list[Hypothesis]:
+    """Those of the finished (beam, 1 + length) whose scores (beam,) say that they exist."""
+    found = []
+    for sequence, score in zip(ids[:, 1:].tolist(), scores.tolist(), strict=True):
+        if score > -math.inf:
+            finished = eos in sequence
+            found.append(Hypothesis(sequence[: sequence.index(eos)] if finished else sequence, score, finished))
+    return found
