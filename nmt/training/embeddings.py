@@ -1,0 +1,71 @@
+"""Initial embeddings from a word2vec text file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from nmt.console import Console
+from nmt.errors import UserError
+from nmt.model.transformer import Transformer
+from nmt.recipe import Training
+from nmt.text.lines import read_lines
+from nmt.text.tokenizer import Tokenizer, Vocabulary
+
+
+def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training, console: Console, fresh: bool) -> None:
+    """Puts the vectors of the recipe's files into a `fresh` model's embeddings, and freezes them if it says so.
+
+    A line's word stands for the subword of the same spelling, else for the one that is the whole word with a space
+    before. The layers above see the vectors as given: the model multiplies embeddings by √d_model, so they are
+    divided by it. Other rows of a frozen matrix go on learning. Raises UserError on files that do not fit.
+    """
+    sides = (
+        (settings.source_embeddings, model.source_embedding, tokenizer.source),
+        (settings.target_embeddings, model.target_embedding, tokenizer.target),
+    )
+    for name, embedding, vocabulary in sides:
+        if name is None:
+            continue
+        rows, vectors = _read(Path(name), vocabulary, model.config.d_model)
+        if fresh:
+            with torch.no_grad():
+                embedding.weight[rows] = (vectors / model.config.d_model**0.5).to(embedding.weight)
+            console.say(f"embeddings: {len(rows):,} of {len(vocabulary):,} subwords from {name}")
+        if settings.freeze_embeddings:
+            _hold(embedding, rows)
+
+
+def _hold(embedding: nn.Embedding, rows: Tensor) -> None:
+    free = torch.ones(embedding.num_embeddings, 1, device=embedding.weight.device)
+    free[rows] = 0.0
+    embedding.weight.register_hook(lambda gradient: gradient * free)
+
+
+def _read(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tensor, Tensor]:
+    """Rows (n,) of the vocabulary and their vectors (n, d_model)."""
+    rows: dict[int, list[float]] = {}
+    exact: set[int] = set()
+    for number, line in enumerate(read_lines(path), 1):
+        word, *cells = line.rstrip().split(" ")
+        if number == 1 and len(cells) == 1:  # the header: words and dimensions
+            continue
+        if len(cells) != d_model:
+            raise UserError(
+                f"{path}:{number}: a vector of {len(cells)} numbers, model.d_model is {d_model}",
+                "word2vec's text format: a word and d_model numbers a line, separated by spaces",
+            )
+        index, is_exact = vocabulary.find(word)
+        if index is None or (index in exact and not is_exact):
+            continue
+        try:
+            rows[index] = [float(cell) for cell in cells]
+        except ValueError:
+            raise UserError(f"{path}:{number}: not a number among {' '.join(cells[:4])} …") from None
+        if is_exact:
+            exact.add(index)
+    if not rows:
+        raise UserError(f"{path}: has no vector for any of the {len(vocabulary):,} subwords")
+    return torch.tensor(list(rows)), torch.tensor(list(rows.values()))

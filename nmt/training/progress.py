@@ -1,0 +1,107 @@
+"""What a training run shows and records: a live display or plain lines, and metrics.jsonl."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from nmt.console import Console
+
+METRICS = "metrics.jsonl"
+
+
+def clock(seconds: float) -> str:
+    """A duration as people say it: 45s, 12m, 3h05m, 2d04h."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f}s"
+    if minutes < 60:
+        return f"{minutes}m"
+    if minutes < 48 * 60:
+        return f"{minutes // 60}h{minutes % 60:02}m"
+    return f"{minutes // 1440}d{minutes % 1440 // 60:02}h"
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drops lines of a metrics file beyond a step: what a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+        except (ValueError, KeyError):  # the last line of a killed process may be cut short
+            continue
+    path.write_text("".join(kept), encoding="utf-8")
+
+
+class Progress:
+    """Takes figures as they come; every call adds a line to metrics.jsonl."""
+
+    def __init__(self, console: Console, file: IO[str], updates: int) -> None:
+        self._console, self._file, self._updates = console, file, updates
+        self._bar: Any = None
+        self._task: Any = None
+
+    def advance(self, step: int) -> None:
+        """One more update is done."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step)
+
+    def log(self, figures: dict[str, Any], seconds_left: float) -> None:
+        """Training figures since the last call."""
+        self._record(figures)
+        text = (
+            f"loss {figures['loss']:.3f}  ppl {figures['perplexity']:.2f}  lr {figures['learning_rate']:.2e}  "
+            f"{figures['tokens_per_second']:,.0f} tok/s"
+        )
+        if self._bar is not None:
+            self._bar.update(self._task, completed=figures["step"], figures=text, left=clock(seconds_left))
+        else:
+            self._console.say(f"update {figures['step']}/{self._updates}  {text}  {clock(seconds_left)} left")
+
+    def valid(self, figures: dict[str, Any], path: Path, is_best: bool) -> None:
+        """A checkpoint and its dev scores, if it has any."""
+        self._record(figures)
+        scores = ""
+        if "valid_bleu" in figures:
+            mark = "  best so far" if is_best else ""
+            scores = f"  dev BLEU {figures['valid_bleu']:.2f}  dev ppl {figures['valid_perplexity']:.2f}{mark}"
+        self._console.say(f"update {figures['step']}/{self._updates}  saved {path}{scores}")
+
+    def _record(self, figures: dict[str, Any]) -> None:
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in figures.items()}
+        self._file.write(json.dumps(finite) + "\n")
+        self._file.flush()
+
+
+@contextmanager
+def progress(console: Console, path: Path, step: int, updates: int) -> Iterator[Progress]:
+    """Shows progress from `step` to `updates` while the block runs; `path` is the run's metrics.jsonl."""
+    with path.open("a", encoding="utf-8") as file:
+        shown = Progress(console, file, updates)
+        if not console.live:
+            yield shown
+            return
+        from rich import progress as rich_progress
+        from rich.console import Console as RichConsole
+
+        terminal = RichConsole(stderr=True)
+        columns = (
+            rich_progress.TextColumn("update"),
+            rich_progress.MofNCompleteColumn(),
+            rich_progress.BarColumn(bar_width=20),
+            rich_progress.TextColumn("{task.fields[figures]}  {task.fields[left]} left"),
+        )
+        with rich_progress.Progress(*columns, console=terminal, transient=True) as bar:
+            shown._bar, shown._task = (
+                bar,
+                bar.add_task("", total=updates, completed=step, figures="", left="?"),
+            )
+            with console.owned_by(lambda text: terminal.print(text, markup=False, highlight=False)):
+                yield shown

@@ -1,0 +1,198 @@
+"""`nmt train`: puts recipe, data, model and loop together, and starts or resumes a run in a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+
+from nmt import bundle as bundles
+from nmt.bundle import Bundle
+from nmt.console import Console
+from nmt.data.corpus import Corpus
+from nmt.data.prepare import directory, fingerprint, prepare
+from nmt.errors import Interrupted, UserError
+from nmt.files import clear_parts, read_json
+from nmt.model.transformer import Transformer
+from nmt.recipe import Recipe
+from nmt.text.tokenizer import Tokenizer
+from nmt.training.embeddings import use_embeddings
+from nmt.training.loop import Loop, Position
+from nmt.training.loss import Objective
+from nmt.training.optimizer import Optimizer
+from nmt.training.progress import METRICS, Progress, clock, forget_after, progress
+from nmt.training.validation import Validation
+
+
+def train(recipe: Recipe, out: Path, console: Console, device: torch.device, threads: int) -> None:
+    """Trains into `out`, or goes on with the run that `out` holds. Raises UserError, or Interrupted once saved."""
+    base = bundles.resolve(Path(recipe.training.init_from))[0] if recipe.training.init_from else None
+    tokenizer_from = base.path if base else None
+    resumed = newest(out)
+    if resumed is not None:
+        _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
+        for line in _changes(resumed.recipe, recipe):
+            console.say(line)
+    if prepare(recipe, console, threads, tokenizer_from):
+        console.say(f"data: {directory(recipe)} was missing or stale, now prepared")
+    _make_directory(out)
+    run = Run(recipe, out, console, device, base, resumed)
+    run.go_on()
+
+
+def newest(out: Path) -> Bundle | None:
+    """The newest checkpoint of a run's directory, if there is any."""
+    found = bundles.checkpoints(out)
+    return found[-1] if found else None
+
+
+class Run:
+    """One run in its directory: a model, where it stands, and how it is saved."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        out: Path,
+        console: Console,
+        device: torch.device,
+        base: Bundle | None,
+        resumed: Bundle | None,
+    ) -> None:
+        self.recipe, self.out, self.console = recipe, out, console
+        prepared = directory(recipe)
+        self.tokenizer = Tokenizer.load(prepared)
+        torch.manual_seed(recipe.training.seed)
+        self.model = Transformer(recipe.model, len(self.tokenizer.source), len(self.tokenizer.target)).to(device)
+        self.objective = Objective(self.model, recipe.training.label_smoothing)
+        self.optimizer = Optimizer(self.model, recipe.model.d_model, recipe.training)
+        self.position = Position()
+        self.id = uuid4().hex[:12]
+        self.data = str(read_json(prepared / "fingerprint.json")["fingerprint"])
+        if resumed is not None:
+            self._restore(resumed)
+        elif base is not None:
+            bundles.load_weights(self.model, bundles.read_tensors(base.path / "model.safetensors"), base.path)
+            console.say(f"weights: those of {base.path}")
+        use_embeddings(self.model, self.tokenizer, recipe.training, console, fresh=resumed is None)
+        self.validation = self._validation(prepared)
+        self.loop = Loop(self.objective, self.optimizer, Corpus(prepared / "train.arrow"), recipe.training, device)
+
+    def go_on(self) -> None:
+        """Trains from where the run stands to its end."""
+        settings, at = self.recipe.training, self.position
+        if at.step >= settings.updates:
+            self.console.say(
+                f"finished: {at.step:,} of {settings.updates:,} updates; to go on: "
+                f"--set training.updates={2 * settings.updates}"
+            )
+            return
+        if self.loop.out_of_patience(at):
+            self.console.say(
+                f"finished: no better dev BLEU for {at.without_improvement} checkpoints; to go on: "
+                f"--set training.patience={2 * at.without_improvement}"
+            )
+            return
+        clear_parts(self.out, "step-*")
+        forget_after(self.out / METRICS, at.step)
+        (self.out / "recipe.yaml").write_text(self.recipe.to_yaml(), encoding="utf-8")
+        self.console.say(self._opening())
+        try:
+            with progress(self.console, self.out / METRICS, at.step, settings.updates) as shown:
+                self._progress = shown
+                self.loop.run(at, shown, self.save)
+        except Interrupted as stop:
+            raise Interrupted(
+                f"{stop.message} in {self.out}; to go on, run the same command again", stop.signal_number
+            ) from None
+        self.console.say(f"finished: {at.step:,} updates in {clock(at.seconds)}; next: nmt average {self.out}")
+
+    def save(self, position: Position, *, validate: bool) -> None:
+        """Writes the checkpoint of a position, with dev scores if told to, and prunes old ones."""
+        info: dict[str, Any] = {"run": self.id, "step": position.step, "data": self.data}
+        figures: dict[str, Any] = {"step": position.step}
+        is_best = False
+        if validate and self.validation is not None:
+            dev = self.validation(self.model)
+            info["scores"] = {"bleu": dev.bleu, "perplexity": dev.perplexity}
+            info["signature"] = dev.signature
+            figures |= {"valid_bleu": dev.bleu, "valid_perplexity": dev.perplexity}
+            is_best = position.best_bleu is None or dev.bleu > position.best_bleu
+            position.best_bleu = dev.bleu if is_best else position.best_bleu
+            position.without_improvement = 0 if is_best else position.without_improvement + 1
+        path = bundles.checkpoint_path(self.out, position.step)
+        bundles.save_bundle(
+            path,
+            dict(self.model.named_parameters()),
+            self.recipe,
+            self.tokenizer,
+            info,
+            (self.optimizer.state(), position.to_json() | {"device_tokens": self.loop.micro_batch}),
+        )
+        bundles.prune(self.out, self.recipe.training.keep_last)
+        self._progress.valid(figures, path, is_best)
+
+    _progress: Progress
+
+    def _restore(self, checkpoint: Bundle) -> None:
+        bundles.load_weights(self.model, bundles.read_tensors(checkpoint.path / "model.safetensors"), checkpoint.path)
+        values = read_json(checkpoint.path / "training.json")
+        values.pop("device_tokens", None)
+        try:
+            self.position = Position(**values)
+            self.optimizer.load(bundles.read_tensors(checkpoint.path / "training.safetensors"), self.position.step)
+        except (TypeError, KeyError) as error:
+            raise UserError(f"{checkpoint.path}: its training state is not complete: {error}") from None
+        self.id = checkpoint.info["run"]
+
+    def _validation(self, prepared: Path) -> Validation | None:
+        corpus = Corpus(prepared / "valid.arrow")
+        if not len(corpus):
+            return None
+        return Validation(corpus, self.tokenizer, self.recipe.training, self.recipe.decoding)
+
+    def _opening(self) -> str:
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        begin = f"resuming at update {self.position.step:,}" if self.position.step else "starting"
+        return (
+            f"{begin}: {size / 1e6:.2f} M parameters, {len(self.loop.corpus):,} pairs, "
+            f"{self.recipe.training.updates:,} updates of {self.recipe.training.batch_tokens:,} tokens, "
+            f"on {self.loop.device}, into {self.out}"
+        )
+
+
+def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
+    """Refuses to go on with another model, tokenizer or other data than the run began with."""
+    for section in ("model", "tokenizer"):
+        before, now = getattr(checkpoint.recipe, section), getattr(recipe, section)
+        for key in type(now).model_fields:
+            if getattr(before, key) != getattr(now, key):
+                raise UserError(
+                    f"{section}.{key}: is {getattr(now, key)!r}, but the run in {checkpoint.path.parent} was started "
+                    f"with {getattr(before, key)!r}",
+                    "train into another directory: --out OTHER",
+                )
+    if checkpoint.info["data"] != data:
+        raise UserError(
+            f"data: not what the run in {checkpoint.path.parent} was started with (files, limits or tokenizer)",
+            "train into another directory: --out OTHER",
+        )
+
+
+def _changes(before: Recipe, now: Recipe) -> list[str]:
+    """Lines that announce which settings differ from the run's last checkpoint and apply from now on."""
+    lines = []
+    for section in ("training", "decoding"):
+        old, new = getattr(before, section), getattr(now, section)
+        for key in type(new).model_fields:
+            if getattr(old, key) != getattr(new, key):
+                lines.append(f"changed: {section}.{key} from {getattr(old, key)} to {getattr(new, key)}")
+    return lines
+
+
+def _make_directory(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be made: {error.strerror}") from None
