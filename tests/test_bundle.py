@@ -1,0 +1,143 @@
+"""Bundles: which one a directory stands for, averaging, pruning, and files that are broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import nmt
+from nmt import bundle as bundles
+from nmt.errors import UserError
+
+
+@pytest.fixture
+def ckpts(reverse_run: Path, tmp_path: Path) -> Path:
+    """A copy of a run's directory that a test may change."""
+    return Path(shutil.copytree(reverse_run / "ckpts", tmp_path / "ckpts"))
+
+
+def edit(path: Path, **changes: object) -> None:
+    """Changes values of a bundle.json."""
+    info = json.loads((path / "bundle.json").read_text())
+    (path / "bundle.json").write_text(json.dumps(info | changes))
+
+
+def test_a_directory_stands_for_its_average_when_no_checkpoint_is_newer(ckpts: Path) -> None:
+    bundle, note = bundles.resolve(ckpts)
+    assert bundle.path == ckpts / "averaged"
+    assert note.endswith("(average of 2 checkpoints)")
+
+
+def test_a_newer_checkpoint_makes_an_average_stale_and_the_best_is_used(ckpts: Path) -> None:
+    edit(ckpts / "averaged", step=600)
+    edit(ckpts / "step-00000400", scores={"bleu": 100.5, "perplexity": 2.0})
+    bundle, note = bundles.resolve(ckpts)
+    assert bundle.step == 400
+    assert "best dev BLEU, 100.50" in note
+    assert "is older than the newest checkpoint" in note
+
+
+def test_without_scores_the_newest_checkpoint_is_used(ckpts: Path) -> None:
+    shutil.rmtree(ckpts / "averaged")
+    for path in ckpts.glob("step-*"):
+        edit(path, scores={})
+    assert bundles.resolve(ckpts)[0].step == 800
+
+
+def test_an_average_is_the_mean_in_single_precision_and_says_where_it_is_from(ckpts: Path) -> None:
+    result = bundles.average(ckpts, last=3)
+    parts = [bundles.read_tensors(ckpts / f"step-{step:08d}" / "model.safetensors") for step in (400, 600, 800)]
+    for name, tensor in bundles.read_tensors(result.path / "model.safetensors").items():
+        mean = torch.stack([part[name].double() for part in parts]).mean(0)
+        torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-7)
+    assert result.info["steps"] == [400, 600, 800]
+    assert result.info["run"] == bundles.Bundle.read(ckpts / "step-00000800").info["run"]
+    assert not (result.path / "training.safetensors").exists()
+
+
+def test_averaging_takes_those_there_are(ckpts: Path) -> None:
+    assert len(bundles.average(ckpts, last=50).info["steps"]) == 4
+
+
+def test_the_newest_is_judged_by_number_not_by_name(ckpts: Path) -> None:
+    (ckpts / "step-00000800").rename(ckpts / "step-100000000")
+    edit(ckpts / "step-100000000", step=100000000)
+    assert bundles.checkpoints(ckpts)[-1].step == 100000000
+
+
+def test_checkpoints_of_different_runs_are_not_averaged(ckpts: Path) -> None:
+    edit(ckpts / "step-00000600", run="another")
+    with pytest.raises(UserError, match="of different runs, another and"):
+        bundles.average(ckpts, last=2)
+    assert bundles.average(ckpts, last=1).info["steps"] == [800]
+
+
+def test_half_precision_weights_are_summed_in_single(ckpts: Path) -> None:
+    for step, value in ((600, 2048.0), (800, 1.0)):  # their sum is not a half-precision number
+        path = ckpts / f"step-{step:08d}" / "model.safetensors"
+        weights = {k: torch.full_like(v, value, dtype=torch.float16) for k, v in bundles.read_tensors(path).items()}
+        save_file(weights, path)
+    result = bundles.read_tensors(bundles.average(ckpts, last=2).path / "model.safetensors")
+    assert all(bool((tensor == 1024.5).all()) for tensor in result.values())
+
+
+def test_pruning_keeps_the_newest_and_the_best(ckpts: Path) -> None:
+    edit(ckpts / "step-00000200", scores={"bleu": 100.5, "perplexity": 2.0})
+    bundles.prune(ckpts, keep_last=1)
+    assert [bundle.step for bundle in bundles.checkpoints(ckpts)] == [200, 800]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *((name, "missing") for name in ("model.safetensors", "recipe.yaml", "tokenizer.model")),
+        *((name, "cut") for name in ("model.safetensors", "recipe.yaml", "tokenizer.model", "bundle.json")),
+        *((name, "garbage") for name in ("model.safetensors", "recipe.yaml", "tokenizer.model", "bundle.json")),
+    ],
+)
+def test_a_damaged_bundle_is_named(ckpts: Path, name: str, damage: str) -> None:
+    path = ckpts / "averaged" / name
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"\x80\x04garbage\xff")
+    with pytest.raises(UserError, match=name if name != "tokenizer.model" else r"(tokenizer|source)\.model"):
+        nmt.load(ckpts / "averaged")
+
+
+def test_a_directory_that_is_no_bundle_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds neither a bundle nor checkpoints"):
+        nmt.load(tmp_path)
+
+
+def test_a_bundle_of_a_later_format_is_refused(ckpts: Path) -> None:
+    edit(ckpts / "averaged", format=99)
+    with pytest.raises(UserError, match="bundle format 99, this version reads 1"):
+        nmt.load(ckpts / "averaged")
+
+
+def test_a_bundle_needs_nothing_else(ckpts: Path, tmp_path: Path) -> None:
+    alone = Path(shutil.copytree(ckpts / "averaged", tmp_path / "elsewhere"))
+    assert nmt.load(alone).translate(["a b c d", "j i h"]) == ["d c b a", "h i j"]
+
+
+def test_loading_a_bundle_reads_no_pickle(ckpts: Path) -> None:
+    files = {path.name for path in ckpts.rglob("*") if path.is_file()}
+    assert files <= {
+        "model.safetensors",
+        "training.safetensors",
+        "recipe.yaml",
+        "tokenizer.model",
+        "bundle.json",
+        "training.json",
+        "metrics.jsonl",
+    }
+
+
+def test_keywords_of_load_replace_decoding_settings(reverse_run: Path) -> None:
+    assert nmt.load(reverse_run / "ckpts", beam=7).decoding.beam == 7

@@ -1,0 +1,340 @@
+"""The command line as users meet it: results, streams, exit codes, error lines."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from reverse_task import shell, write_reverse_task
+
+from nmt import bundle as bundles
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+
+
+def test_a_small_model_learns_to_reverse_through_the_command_line(reverse_run: Path) -> None:
+    done = shell("nmt translate < test.a | nmt score test.b --json", reverse_run)
+    assert done.returncode == 0, done.stderr.decode()
+    result = json.loads(done.stdout)
+    assert result["bleu"]["score"] > 90
+    assert "tok:13a" in result["bleu"]["signature"]
+    assert "averaged (average of 2 checkpoints)" in done.stderr.decode()
+
+
+def test_training_reports_dev_scores_and_records_metrics(reverse_run: Path) -> None:
+    log = (reverse_run / "train.log").read_text()
+    assert "prepared data/reverse: 280 pieces" in log
+    assert re.search(r"update 800/800  saved ckpts/step-00000800  dev BLEU [\d.]+  dev ppl [\d.]+", log)
+    rows = [json.loads(line) for line in (reverse_run / "ckpts/metrics.jsonl").read_text().splitlines()]
+    losses = [row["loss"] for row in rows if "loss" in row]
+    assert losses[-1] < 0.2 * losses[0]
+    assert {"step", "epoch", "perplexity", "learning_rate", "tokens_per_second", "padding"} <= rows[0].keys()
+    assert max(row.get("valid_bleu", 0) for row in rows) > 90
+
+
+def test_the_users_lines_work_verbatim_in_an_empty_directory(tmp_path: Path) -> None:
+    write_reverse_task(tmp_path)
+    shutil.copytree(RECIPES, tmp_path / "recipes")
+    for side, name in (("a", "en"), ("b", "de")):
+        for split in ("train", "valid", "test"):
+            (tmp_path / f"{split}.{side}").rename(tmp_path / f"{split}.{name}")
+    shutil.copy(tmp_path / "test.en", tmp_path / "input.txt")
+    redirected = " ".join(
+        f"--set '{setting}'"
+        for setting in (
+            f"data.root={tmp_path}",
+            "data.train=[{source: train.en, target: train.de}]",
+            "data.valid=[{source: valid.en, target: valid.de}]",
+            "data.test=[{source: test.en, target: test.de}]",
+            "tokenizer.vocab_size=280",
+            "model={layers: 1, d_model: 16, d_ff: 16, heads: 2}",
+            "training={updates: 6, batch_tokens: 1000, checkpoint_updates: 2}",
+        )
+    )
+    for line in (
+        f"nmt train recipes/wmt14_en_de.yaml {redirected}",
+        "nmt average ckpts/ --last 5",
+        "cat input.txt | nmt translate --beam 4 > output.txt",
+        "nmt translate < test.en | nmt score test.de",
+    ):
+        done = shell(line, tmp_path)
+        assert done.returncode == 0, (line, done.stderr.decode())
+    assert b"BLEU" in done.stdout
+    assert (tmp_path / "output.txt").read_bytes().count(b"\n") == 100
+    assert json.loads((tmp_path / "ckpts/averaged/bundle.json").read_text())["steps"] == [2, 4, 6]
+
+
+HOSTILE = [
+    *[""] * 5,
+    "   ",
+    "x" * 10_000,
+    "a b\u2028c d",
+    "a\rb",
+    "\x0b\x85\x1c",
+    "a b c 🦊👩‍👩‍👧",
+    "\x00\x01\x7f\x1b[31m",
+    "<s> </s> <pad> <unk>",
+    "\u2581\u2581",
+    "\ufeffa b",
+]
+
+
+def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path) -> None:
+    text = "".join(line + "\n" for line in HOSTILE).encode() + b"a b \xff\xfe c\r\nlast without end"
+    arguments = ("--model", reverse_run / "ckpts", "--set", "max_source=32", "--set", "max_extra=3")
+    done = nmt("translate", *arguments, stdin=text)
+    assert done.code == 0, done.err
+    lines = done.out.decode().split("\n")
+    assert len(lines) == len(HOSTILE) + 2 + 1
+    assert lines[:6] == [""] * 6
+    assert lines[-1] == ""
+    assert b"\r" not in done.out
+    assert "2 of" not in done.err
+    assert "1 of 17 lines were longer than decoding.max_source 32 subwords and split" in done.err
+
+
+def test_n_best_lines_are_ranked_and_scored(nmt, reverse_run: Path) -> None:
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--n-best", 3, "--quiet", stdin=b"a b c d\nj i h\n")
+    rows = [line.split("\t") for line in done.out.decode().splitlines()]
+    assert [row[:2] for row in rows] == [[line, rank] for line in "12" for rank in "123"]
+    assert rows[0][3] == "d c b a"
+    assert rows[3][3] == "h i j"
+    for group in (rows[:3], rows[3:]):
+        scores = [float(row[2]) for row in group]
+        assert scores == sorted(scores, reverse=True)
+        assert len({row[3] for row in group}) == 3
+    assert done.err == ""
+
+
+def test_files_may_be_compressed_on_both_ways(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "in.gz", tmp_path / "out.gz"
+    source.write_bytes(gzip.compress(b"a b c d\n"))
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--input", source, "--output", output, "--beam", 1)
+    assert done.code == 0
+    assert gzip.decompress(output.read_bytes()) == b"d c b a\n"
+    reference = tmp_path / "ref.gz"
+    reference.write_bytes(gzip.compress(b"d c b a\n"))
+    assert "BLEU 100.00  nrefs:1" in nmt("score", reference, output).out.decode()
+
+
+def test_the_model_is_found_by_flag_environment_and_default(nmt, reverse_run: Path, monkeypatch) -> None:
+    assert "hint: --model names" in nmt("translate", "--model", "nowhere").err
+    monkeypatch.setenv("NMT_MODEL", str(reverse_run / "ckpts" / "step-00000800"))
+    assert "step-00000800" in nmt("translate").err
+    monkeypatch.delenv("NMT_MODEL")
+    monkeypatch.chdir(reverse_run)
+    assert "model: ckpts/averaged" in nmt("translate").err
+
+
+def test_a_closed_pipe_ends_quietly(reverse_run: Path) -> None:
+    done = shell("yes 'a b c' | head -3000 | nmt translate --quiet --beam 1 | head -1", reverse_run)
+    assert done.stdout == b"c b a\n"
+    assert done.stderr == b""
+
+
+def test_running_a_finished_run_again_says_how_to_go_on(nmt, reverse_run: Path, monkeypatch) -> None:
+    monkeypatch.chdir(reverse_run)
+    done = nmt("train", "recipe.yaml")
+    assert done.code == 0
+    assert "finished: 800 of 800 updates; to go on: --set training.updates=1600" in done.err
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.d_ff=64", "error: model.d_ff: is 64, but the run in ckpts was started with 128"),
+        (
+            "tokenizer.algorithm=unigram",
+            "error: tokenizer.algorithm: is 'unigram', but the run in ckpts was started with",
+        ),
+        ("data.max_length=40", "error: data: not what the run in ckpts was started with"),
+    ],
+)
+def test_a_run_refuses_another_model_tokenizer_or_data(nmt, reverse_run: Path, monkeypatch, override, message) -> None:
+    monkeypatch.chdir(reverse_run)
+    before = sorted(reverse_run.rglob("*"))
+    done = nmt("train", "recipe.yaml", "--set", override)
+    assert done.code == 1
+    assert message in done.err
+    assert "hint: train into another directory: --out OTHER" in done.err
+    assert sorted(reverse_run.rglob("*")) == before
+
+
+def test_preprocess_says_when_there_is_nothing_to_do(nmt, reverse_run: Path, monkeypatch) -> None:
+    monkeypatch.chdir(reverse_run)
+    assert "nothing to do: data/reverse is up to date" in nmt("preprocess", "recipe.yaml").err
+
+
+def parameters(folder: Path) -> dict[str, bytes]:
+    """Every tensor of a run's last checkpoint, Adam's moments included, to the bit."""
+    newest = bundles.checkpoints(folder)[-1].path
+    tensors = bundles.read_tensors(newest / "model.safetensors") | bundles.read_tensors(newest / "training.safetensors")
+    return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
+
+
+SHORT = "--set training.updates=40 --set model.dropout=0.2 --set training.checkpoint_updates=15 --set data.valid=[]"
+
+
+def test_a_resumed_run_is_bit_equal_to_one_that_was_not_stopped(tmp_path: Path) -> None:
+    write_reverse_task(tmp_path)
+    whole = shell(f"nmt train recipe.yaml {SHORT} --out whole --threads 1", tmp_path)
+    assert whole.returncode == 0, whole.stderr.decode()
+    stopped = shell(f"nmt train recipe.yaml {SHORT} --set training.updates=23 --out parts --threads 1", tmp_path)
+    assert stopped.returncode == 0
+    resumed = shell(f"nmt train recipe.yaml {SHORT} --out parts --threads 1", tmp_path)
+    assert "changed: training.updates from 23 to 40" in resumed.stderr.decode()
+    assert "resuming at update 23" in resumed.stderr.decode()
+    assert parameters(tmp_path / "whole") == parameters(tmp_path / "parts")
+    steps = [
+        [json.loads(row)["step"] for row in (tmp_path / name / "metrics.jsonl").open()] for name in ("whole", "parts")
+    ]
+    assert steps[0] == [1, 15, 30, 40]
+    assert steps[1] == [1, 15, 23, 30, 40]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, number: int, code: int) -> None:
+    write_reverse_task(tmp_path)
+    command = [sys.executable, "-m", "nmt", "train", "recipe.yaml", "--set", "training.updates=100000"]
+    command += ["--set", "data.valid=[]", "--set", "training.checkpoint_updates=20"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "saved ckpts/step-00000040" in line:
+            break
+    process.send_signal(number)
+    rest = process.stderr.read()
+    assert process.wait(60) == code
+    if number != signal.SIGKILL:
+        assert "to go on, run the same command again" in rest
+    assert "Traceback" not in rest
+    newest = bundles.checkpoints(tmp_path / "ckpts")[-1].step
+    assert newest >= 40
+    more = f"--set training.updates={newest + 5} --set data.valid=[]"
+    again = shell(f"nmt train recipe.yaml {more}", tmp_path)
+    assert f"resuming at update {newest:,}" in again.stderr.decode()
+    assert bundles.checkpoints(tmp_path / "ckpts")[-1].step == newest + 5
+    assert not list((tmp_path / "ckpts").glob(".*"))
+
+
+def test_a_plan_needs_neither_data_nor_network(nmt, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = nmt("train", RECIPES / "wmt14_en_de.yaml", "--plan", "--device", "cpu")
+    assert done.code == 0, done.err
+    text = done.out.decode()
+    for figure in ("63,045,632", "18,944,000", "25,000 source and 25,000 target", "757 MB a checkpoint", "GFLOP/s"):
+        assert figure in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fine_tuning_starts_from_a_bundle_and_its_tokenizer(
+    nmt, reverse_run: Path, tmp_path: Path, monkeypatch
+) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    base = reverse_run / "ckpts"
+    settings = [f"training.init_from={base}", "training.updates=1", "training.warmup=4000", "data.name=tuned"]
+    done = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
+    assert done.code == 0, done.err
+    assert f"tokenizer: that of {base}/averaged" in done.err
+    assert f"weights: those of {base}/averaged" in done.err
+    assert float(re.search(r"dev BLEU ([\d.]+)", done.err)[1]) > 90
+
+
+def test_a_shape_that_does_not_fit_the_bundle_is_named(nmt, reverse_run: Path, tmp_path: Path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = nmt("train", "recipe.yaml", "--set", f"training.init_from={reverse_run / 'ckpts'}", "--set", "model.d_ff=64")
+    assert done.code == 1
+    assert "[128, 64] there, [64, 64] by the recipe" in done.err
+
+
+def test_patience_ends_a_run_that_no_longer_improves(nmt, tmp_path: Path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    settings = ["training.updates=400", "training.checkpoint_updates=2", "training.patience=2"]
+    settings += ["training.learning_rate_scale=1e-6"]
+    done = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
+    assert done.code == 0, done.err
+    assert len(bundles.checkpoints(tmp_path / "ckpts")) == 3  # the first is the best, two do not improve on it
+    again = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
+    assert "finished: no better dev BLEU for 2 checkpoints" in again.err
+
+
+def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_path: Path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert nmt("train", "recipe.yaml", "--set", "training.updates=2", "--set", "data.valid=[]").code == 0
+    settings = ["data.valid=[]", "training.updates=60", "training.learning_rate_scale=1e30", "training.log_updates=5"]
+    done = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
+    assert done.code == 1
+    assert "training diverged" in done.err
+    assert [bundle.step for bundle in bundles.checkpoints(tmp_path / "ckpts")] == [2]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (["parse"], 1, "error: nmt parse is not there yet"),
+        (["translate", "--beam", "0"], 2, "'--beam': 0 is not in the range x>=1"),
+        (["translate", "--no-such-flag"], 2, "No such option '--no-such-flag'"),
+        (["no-such-command"], 2, "No such command 'no-such-command'"),
+        (["score", "missing.txt"], 1, "error: missing.txt: cannot be read: No such file or directory"),
+        (["score", "ref", "--metric", "rouge"], 2, "'rouge' is none of bleu, chrf, ter"),
+        (["average", "missing"], 1, "error: missing: holds no checkpoints"),
+        (["train", "missing.yaml"], 1, "error: missing.yaml: no such recipe"),
+        (["train", str(RECIPES / "demo.yaml"), "--device", "cuda:99"], 1, "error: --device cuda:99: this machine has"),
+        (["train", str(RECIPES / "demo.yaml"), "--device", "tpu"], 1, "error: --device tpu"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(nmt, tmp_path: Path, monkeypatch, argv, code, message) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = nmt(*argv)
+    assert done.code == code
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert done.out == b""
+
+
+def test_scores_need_equally_many_lines(nmt, tmp_path: Path) -> None:
+    (tmp_path / "ref").write_text("a\nb\n")
+    done = nmt("score", tmp_path / "ref", stdin=b"a\n")
+    assert done.code == 1
+    assert "the hypothesis has 1 lines and reference has 2" in done.err
+
+
+def test_help_and_version_load_no_torch() -> None:
+    code = "import sys; from nmt.cli import cli\nfor a in sys.argv[1:]: cli.main([a], standalone_mode=False)\n"
+    code += "heavy = {'torch', 'numpy', 'yaml', 'sentencepiece', 'rich', 'pydantic'} & set(sys.modules)\n"
+    code += "assert not heavy, heavy"
+    done = subprocess.run([sys.executable, "-c", code, "--help", "--version"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    for command in (b"preprocess", b"train", b"average", b"translate", b"score", b"parse", b"version 0"):
+        assert command in done.stdout
+
+
+def test_translate_streams_before_its_input_ends(reverse_run: Path) -> None:
+    command = [sys.executable, "-m", "nmt", "translate", "--quiet", "--beam", "1"]
+    process = subprocess.Popen(command, cwd=reverse_run, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"a b c\n" * 40)
+    process.stdin.flush()
+    os.set_blocking(process.stdout.fileno(), False)
+    deadline, answer = time.monotonic() + 60, b""
+    while answer.count(b"\n") < 32 and time.monotonic() < deadline:
+        time.sleep(0.05)
+        answer += process.stdout.read() or b""
+    assert answer.startswith(b"c b a\n" * 32)
+    os.set_blocking(process.stdout.fileno(), True)
+    rest = process.communicate()[0]
+    assert answer + rest == b"c b a\n" * 40
