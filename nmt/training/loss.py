@@ -38,29 +38,34 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         learn_states, learn_weight = ctx.needs_input_grad[:2]
         states_grad = torch.empty_like(states) if learn_states else None
         weight_grad = torch.zeros_like(weight) if learn_weight else None
-        loss = states.new_zeros((), dtype=torch.float64)
         nll = states.new_zeros((), dtype=torch.float64)
+        log_totals = states.new_zeros((), dtype=torch.float64)
         for begin in range(0, states.size(0), rows):
             part, answer = states[begin : begin + rows], targets[begin : begin + rows, None]
-            logits = F.linear(part, weight)
-            total = logits.logsumexp(-1, keepdim=True)  # (chunk, 1)
-            nll += (total - logits.gather(-1, answer)).sum()
-            if smoothing:
-                loss += smoothing * (total.sum() - logits.sum() / vocabulary)
-            if not (learn_states or learn_weight):
-                continue
-            gradient = logits.sub_(total).exp_()  # softmax − smoothed target, in the logits' place
-            gradient.scatter_add_(-1, answer, gradient.new_full((1, 1), smoothing - 1.0).expand_as(answer))
-            if smoothing:
-                gradient -= smoothing / vocabulary
+            logits = F.linear(part, weight)  # (chunk, vocabulary)
+            right, highest = logits.gather(-1, answer), logits.amax(-1, keepdim=True)
+            exponentials = logits.sub_(highest).exp_()  # in the logits' place
+            totals = exponentials.sum(-1, keepdim=True)  # (chunk, 1)
+            log_total = totals.log() + highest
+            nll += (log_total - right).sum()
+            log_totals += log_total.sum()
+            # The gradient of the logits is exponentials / totals − target. The division is done on the small side of
+            # the products, and the target's part of them is added below: fewer passes over the vocabulary.
             if states_grad is not None:
-                torch.mm(gradient, weight, out=states_grad[begin : begin + rows])
+                torch.mm(exponentials, weight, out=states_grad[begin : begin + rows])
+                states_grad[begin : begin + rows] /= totals
             if weight_grad is not None:
-                weight_grad.addmm_(gradient.t(), part)
-        loss += (1.0 - smoothing) * nll
+                weight_grad.addmm_(exponentials.t(), part / totals)
+        mean_weight, sum_states = weight.mean(0), states.sum(0)
+        if states_grad is not None:
+            states_grad.sub_(weight.index_select(0, targets), alpha=1.0 - smoothing).sub_(mean_weight, alpha=smoothing)
+        if weight_grad is not None:
+            weight_grad.index_add_(0, targets, states, alpha=smoothing - 1.0)
+            weight_grad.sub_(sum_states, alpha=smoothing / vocabulary)
+        uniform = log_totals - (sum_states.double() @ mean_weight.double())  # −Σ log p, averaged over the vocabulary
         ctx.save_for_backward(states_grad, weight_grad)
         ctx.mark_non_differentiable(nll)
-        return loss, nll
+        return (1.0 - smoothing) * nll + smoothing * uniform, nll
 
     @staticmethod
     def backward(ctx: Any, loss_grad: Tensor, nll_grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
