@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,9 @@ AVERAGED = "averaged"
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle's metadata; weights and tokenizer are read when asked for."""
+    """A bundle's metadata; recipe, tokenizer and weights are read when asked for."""
 
     path: Path
-    recipe: Recipe
     info: dict[str, Any]
     """Content of bundle.json: format, task, run, step, steps (of an average), data fingerprint, scores."""
 
@@ -59,7 +59,12 @@ class Bundle:
         missing = [key for key in ("run", "step", "data") if key not in info]
         if missing:
             raise UserError(f"{path / 'bundle.json'}: has no {missing[0]!r}")
-        return cls(path, recipes.load(path / "recipe.yaml"), info)
+        return cls(path, info)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The resolved recipe inside."""
+        return recipes.load(self.path / "recipe.yaml")
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer inside."""

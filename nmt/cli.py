@@ -161,7 +161,7 @@ def translate(
     translator = _load_translator(model, [*overrides, *settings], device, threads, console)
     split = capped = count = 0
     with ExitStack() as files:
-        lines, write = _open_input(source, files), _open_output(output, files)
+        lines, write = _open_input(source), _open_output(output, files)
         for count, result in enumerate(translator.stream(lines, n_best or 1), 1):
             split += result.parts > 1
             capped += result.capped
@@ -212,8 +212,7 @@ def score(
             f"{(unknown or [metrics])[0]!r} is none of {', '.join(METRICS)}", param_hint="--metric"
         )
     references = [list(read_lines(path)) for path in (reference, *more)]
-    with ExitStack() as files:
-        hypotheses = list(_open_input(hypothesis, files))
+    hypotheses = list(_open_input(hypothesis))
     results = score_translations(hypotheses, references, names)
     if as_json:
         click.echo(json.dumps({name: vars(result) for name, result in results.items()}))
@@ -244,7 +243,7 @@ def _load_translator(model: Path | None, overrides: list[str], device: str, thre
     return Translator(bundle.model(choose_device(device, threads)), bundle.tokenizer(), decoding)
 
 
-def _open_input(path: Path | None, files: ExitStack) -> Iterator[str]:
+def _open_input(path: Path | None) -> Iterator[str]:
     from nmt.text.lines import decode, read_lines
 
     if path is not None:

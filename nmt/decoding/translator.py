@@ -51,6 +51,13 @@ class Translator:
         self.model = model
         self.tokenizer = tokenizer
         self.decoding = decoding
+        config = model.config
+        if config.positions == "learned" and decoding.max_source >= config.max_positions:
+            raise UserError(
+                f"decoding.max_source: must be below model.max_positions {config.max_positions} of this model "
+                f"(got {decoding.max_source})",
+                "longer inputs are split",
+            )
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Translates raw sentences; one for each, in order. Blank gives blank."""

@@ -49,9 +49,9 @@ class Position:
 
 
 class Save(Protocol):
-    """Writes a checkpoint at a position; scores it on the development set unless told not to."""
+    """Writes a checkpoint at a position, scored on the development set unless told not to, and shows that."""
 
-    def __call__(self, position: Position, *, validate: bool) -> None: ...
+    def __call__(self, position: Position, progress: Progress, *, validate: bool) -> None: ...
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Loop:
                     meter = Meter()
                 finished = position.step >= settings.updates
                 if stop or finished or self._due(position.step, now - checkpoint_time):
-                    save(position, validate=not stop)
+                    save(position, progress, validate=not stop)
                     checkpoint_time = time.perf_counter()
                     meter.began += checkpoint_time - now  # the figures are those of training alone
                 if stop:

@@ -65,7 +65,7 @@ class Progress:
         else:
             self._console.say(f"update {figures['step']}/{self._updates}  {text}  {clock(seconds_left)} left")
 
-    def valid(self, figures: dict[str, Any], path: Path, is_best: bool) -> None:
+    def checkpoint(self, figures: dict[str, Any], path: Path, is_best: bool) -> None:
         """A checkpoint and its dev scores, if it has any."""
         self._record(figures)
         scores = ""
@@ -81,7 +81,7 @@ class Progress:
 
 
 @contextmanager
-def progress(console: Console, path: Path, step: int, updates: int) -> Iterator[Progress]:
+def show_progress(console: Console, path: Path, step: int, updates: int) -> Iterator[Progress]:
     """Shows progress from `step` to `updates` while the block runs; `path` is the run's metrics.jsonl."""
     with path.open("a", encoding="utf-8") as file:
         shown = Progress(console, file, updates)

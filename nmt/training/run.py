@@ -22,7 +22,7 @@ from nmt.training.embeddings import use_embeddings
 from nmt.training.loop import Loop, Position
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
-from nmt.training.progress import METRICS, Progress, clock, forget_after, progress
+from nmt.training.progress import METRICS, Progress, clock, forget_after, show_progress
 from nmt.training.validation import Validation
 
 
@@ -99,8 +99,7 @@ class Run:
         (self.out / "recipe.yaml").write_text(self.recipe.to_yaml(), encoding="utf-8")
         self.console.say(self._opening())
         try:
-            with progress(self.console, self.out / METRICS, at.step, settings.updates) as shown:
-                self._progress = shown
+            with show_progress(self.console, self.out / METRICS, at.step, settings.updates) as shown:
                 self.loop.run(at, shown, self.save)
         except Interrupted as stop:
             raise Interrupted(
@@ -108,8 +107,8 @@ class Run:
             ) from None
         self.console.say(f"finished: {at.step:,} updates in {clock(at.seconds)}; next: nmt average {self.out}")
 
-    def save(self, position: Position, *, validate: bool) -> None:
-        """Writes the checkpoint of a position, with dev scores if told to, and prunes old ones."""
+    def save(self, position: Position, progress: Progress, *, validate: bool) -> None:
+        """Writes the checkpoint of a position, with dev scores if told to, and prunes old ones; see `loop.Save`."""
         info: dict[str, Any] = {"run": self.id, "step": position.step, "data": self.data}
         figures: dict[str, Any] = {"step": position.step}
         is_best = False
@@ -131,9 +130,7 @@ class Run:
             (self.optimizer.state(), position.to_json() | {"device_tokens": self.loop.micro_batch}),
         )
         bundles.prune(self.out, self.recipe.training.keep_last)
-        self._progress.valid(figures, path, is_best)
-
-    _progress: Progress
+        progress.checkpoint(figures, path, is_best)
 
     def _restore(self, checkpoint: Bundle) -> None:
         bundles.load_weights(self.model, bundles.read_tensors(checkpoint.path / "model.safetensors"), checkpoint.path)
