@@ -21,15 +21,17 @@ def whole_directory(path: Path) -> Iterator[Path]:
 
     Where the block fails, `path` is as it was. A full disk is a UserError.
     """
-    part = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    part = path.parent / f".{path.name}@{os.getpid()}.tmp"
     try:
+        if path.exists() and not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         clear_parts(path.parent, path.name)
         part.mkdir(parents=True)
         yield part
         for file in (*part.iterdir(), part):
             _sync(file)
         if path.exists():
-            old = path.parent / f".{path.name}.old.tmp"
+            old = path.parent / f".{path.name}@old.tmp"
             path.rename(old)
             part.rename(path)
             shutil.rmtree(old)
@@ -48,7 +50,7 @@ def whole_directory(path: Path) -> Iterator[Path]:
 
 def clear_parts(folder: Path, name: str) -> None:
     """Removes what a killed process left of directories called `name` (a glob pattern)."""
-    for left in folder.glob(f".{name}.*.tmp"):
+    for left in folder.glob(f".{name}@*.tmp"):
         shutil.rmtree(left, ignore_errors=True)
 
 

@@ -26,7 +26,9 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 class Settings(BaseModel):
     """Base of all sections: frozen, strict types, unknown keys refused, docstrings as descriptions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class Dataset(Settings):
@@ -102,9 +104,9 @@ class TokenizerSettings(Settings):
     """Entries, among them 4 control symbols and 256 bytes; for each side where vocabularies are separate."""
     shared: bool = True
     """One vocabulary for both languages, or one for each."""
-    character_coverage: float = Field(0.9995, gt=0, le=1)
+    character_coverage: float = Field(0.9995, ge=0.98, le=1)
     """Share of the characters of the training text that get entries; the rest is spelled in bytes."""
-    sample: int = Field(10_000_000, ge=1)
+    sample: int = Field(10_000_000, ge=101)
     """At most this many sentences, drawn at random, train the model."""
 
 
@@ -280,7 +282,7 @@ class Recipe(Settings):
 
     def to_yaml(self) -> str:
         """The resolved recipe, every key present; `load` reads it back to an equal recipe."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+        return yaml.dump(self.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------
@@ -311,6 +313,16 @@ def _float(loader: _Loader, node: yaml.ScalarNode) -> float:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:float", _float)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what `_Loader` would not read back as a string."""
+
+
+_Dumper.yaml_implicit_resolvers = {
+    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, []), *_Loader.yaml_implicit_resolvers.get(first, [])]
+    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_Loader.yaml_implicit_resolvers}
+}
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
@@ -353,7 +365,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], Origins]:
         raise UserError(f"{path}: no such recipe", _nearby_recipes(path)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
         raise UserError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
@@ -375,6 +387,8 @@ def _read(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], Origins]:
 
 def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
     """File and line of every key; refuses keys that stand twice, which YAML would take silently."""
+    if len(path) > 20:
+        raise UserError(f"{file}: nested too deeply, or an alias holds itself")
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key, value in node.value:
@@ -406,11 +420,13 @@ def _override(tree: dict[str, Any], origins: Origins, override: str) -> None:
         raise UserError(f"--set {override}: must be section.key=value", "for example --set training.updates=2000")
     try:
         value = yaml.load(text, Loader=_Loader)  # a SafeLoader: plain values only
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         raise UserError(
             f"--set {override}: the value is not valid YAML", "quote it, as in --set 'name=\"a: b\"'"
         ) from None
-    for part in parts[:-1]:
+    for depth, part in enumerate(parts[:-1], 1):
+        if part not in tree:
+            origins[tuple(parts[:depth])] = f"--set {override}"
         child = tree.setdefault(part, {})
         if not isinstance(child, dict):
             raise UserError(f"--set {override}: {part} is no section")

@@ -13,6 +13,8 @@ from nmt.errors import UserError
 
 Ids = NDArray[np.int32]
 
+END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow stream
+
 
 class Corpus:
     """One split of a prepared directory, read without importing `datasets`."""
@@ -20,7 +22,11 @@ class Corpus:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Maps an .arrow file; raises UserError where there is none or it is cut short."""
         try:
-            self._table = pa.ipc.open_stream(pa.memory_map(os.fspath(path))).read_all()
+            file = pa.memory_map(os.fspath(path))
+            self._table = pa.ipc.open_stream(file).read_all()
+            file.seek(max(0, file.size() - len(END)))
+            if file.read() != END:  # else a file cut between two record batches would pass for a shorter one
+                raise OSError("it is cut short")
         except (OSError, pa.ArrowInvalid) as error:
             raise UserError(f"{Path(path)}: cannot be read: {error}", "run nmt preprocess again") from None
         self._source, self._target = _Column(self._table["source"]), _Column(self._table["target"])

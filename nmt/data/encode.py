@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,10 @@ class PairEncoder:
     keep_all: bool
     """Evaluation splits lose nothing, so that they stay aligned and comparable, and keep their text."""
 
+    @cached_property
+    def _evaluation_sources(self) -> frozenset[str]:
+        return frozenset(source for source, _ in self.evaluation)
+
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, made anew: it does not travel between processes."""
         models = [Vocabulary(serialized, "tokenizer") for serialized in self.vocabularies]
@@ -55,7 +60,6 @@ class PairEncoder:
         """`chunk` is the number of its first line and its pairs."""
         first, pairs = chunk
         result = EncodedChunk(read=len(pairs))
-        sources = {source for source, _ in self.evaluation}
         clean = []
         for line, (source, target) in enumerate(pairs, first):
             source, target = source.strip(), target.strip()
@@ -64,7 +68,7 @@ class PairEncoder:
                 continue
             if (source, target) in self.evaluation:
                 result.counts["pairs also in valid or test"] += 1
-            elif source in sources:
+            elif source in self._evaluation_sources:
                 result.counts["source sentences also in valid or test"] += 1
             clean.append((line, source, target))
         source_ids = tokenizer.source.encode_all([source for _, source, _ in clean])

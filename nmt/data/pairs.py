@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -76,7 +77,8 @@ def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
     fields = dataset.fields or (data.source, data.target)
     where = f"{dataset.hub} ({dataset.split})" if dataset.hub else str(data.path(dataset.file or ""))
     for number, record in enumerate(_records(dataset, data), 1):
-        record = record.get("translation", record)  # WMT's records hold the languages one level down
+        if isinstance(record.get("translation"), dict):
+            record = record["translation"]  # WMT's records hold the languages one level down
         missing = [field for field in fields if field not in record]
         if missing:
             raise UserError(
@@ -100,7 +102,7 @@ def _records(dataset: Dataset, data: Data) -> Iterator[dict[str, Any]]:
         else:
             assert dataset.file is not None
             kind = "parquet" if dataset.file.endswith(".parquet") else "json"
-            path = str(data.path(dataset.file))
+            path = glob.escape(str(data.path(dataset.file)))
             yield from datasets.load_dataset(kind, data_files=path, split="train", streaming=True)
     except UserError:
         raise

@@ -45,7 +45,7 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     inputs = _identify(recipe, tokenizer_from, _old_hashes(out))
     if _fingerprint_of(out) == inputs["fingerprint"]:
         return False
-    if out.exists() and any(out.iterdir()) and not (out / "fingerprint.json").exists():
+    if out.exists() and not (out / "fingerprint.json").exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and holds something else", "move it away, or --set data.name=OTHER")
     splits = _splits(recipe)
     for datasets in splits.values():

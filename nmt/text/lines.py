@@ -21,20 +21,18 @@ def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
     """Opens a file for reading bytes; raises UserError naming it where that fails."""
     path = Path(path)
     try:
-        raw = path.open("rb")
+        return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    return cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if path.suffix == ".gz" else raw
 
 
 def open_output(path: str | os.PathLike[str]) -> IO[bytes]:
     """Opens a file for writing bytes, replacing what it held; raises UserError naming it where that fails."""
     path = Path(path)
     try:
-        raw = path.open("wb")
+        return cast(IO[bytes], gzip.open(path, "wb")) if path.suffix == ".gz" else path.open("wb")
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from None
-    return cast(IO[bytes], gzip.GzipFile(fileobj=raw, mode="wb", filename="")) if path.suffix == ".gz" else raw
 
 
 def decode(line: bytes) -> str:

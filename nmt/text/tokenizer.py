@@ -108,8 +108,8 @@ class Tokenizer:
         if settings.shared:
             both = _train((text for pair in pairs for text in pair), settings, threads)
             return cls(both, both)
-        source, target = ((pair[side] for pair in pairs) for side in (0, 1))
-        return cls(_train(source, settings, threads), _train(target, settings, threads))
+        source = _train((source for source, _ in pairs), settings, threads)
+        return cls(source, _train((target for _, target in pairs), settings, threads))
 
 
 def _train(texts: Iterator[str], settings: TokenizerSettings, threads: int) -> Vocabulary:

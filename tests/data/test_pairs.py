@@ -1,0 +1,305 @@
+"""The same pairs from every kind of file; errors that name file and record."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from nmt.data.pairs import Pairs, check_inputs, describe, input_files
+from nmt.errors import UserError
+from nmt.recipe import Data, Dataset
+
+PAIRS = [
+    ("I like trees.", "Ich mag Bäume."),
+    ('He said "no", twice.', 'Er sagte „nein", zweimal.'),
+    ('"an open quote', "'halb offen"),
+    ('""', '"'),
+    ("U+2028 \u2028 and \u2029 and \x0b and \x85", "\x0c \x1c \x1d \x1e"),
+    ("  leading, trailing  ", " \u3000"),
+    ("", "no source"),
+    ("no target", ""),
+    ("back\\slash \\n \\t", "a,b;c|d"),
+    ("😀👩‍👩‍👧‍👦 🇩🇪", "\u2581 e\u0301"),
+    ("2020-01-01", "007"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`datasets` keeps locks in the home directory."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+
+
+def data_below(root: Path) -> Data:
+    dataset = Dataset(file="unused.tsv")
+    return Data(name="x", root=str(root), source="en", target="de", train=(dataset,))
+
+
+def read(root: Path, **dataset: Any) -> list[tuple[str, str]]:
+    return list(Pairs([Dataset.model_validate(dataset)], data_below(root)))
+
+
+def lines(texts: list[str], end: str = "\n") -> bytes:
+    return "".join(text + end for text in texts).encode()
+
+
+def jsonl(records: list[Any]) -> bytes:
+    return lines([json.dumps(record, ensure_ascii=False) for record in records])
+
+
+def plain(root: Path) -> dict[str, Any]:
+    (root / "a.en").write_bytes(lines([source for source, _ in PAIRS]))
+    (root / "a.de").write_bytes(lines([target for _, target in PAIRS]))
+    return {"source": "a.en", "target": "a.de"}
+
+
+def without_last_newline(root: Path) -> dict[str, Any]:
+    (root / "a.en").write_bytes(lines([source for source, _ in PAIRS])[:-1])
+    (root / "a.de").write_bytes(lines([target for _, target in PAIRS], "\r\n"))
+    return {"source": "a.en", "target": "a.de"}
+
+
+def compressed(root: Path) -> dict[str, Any]:
+    (root / "a.en.gz").write_bytes(gzip.compress(lines([source for source, _ in PAIRS])))
+    (root / "a.de.gz").write_bytes(gzip.compress(lines([target for _, target in PAIRS])))
+    return {"source": "a.en.gz", "target": "a.de.gz"}
+
+
+def tsv(root: Path) -> dict[str, Any]:
+    (root / "a.tsv").write_bytes(lines([f"{source}\t{target}" for source, target in PAIRS]))
+    return {"file": "a.tsv"}
+
+
+def tsv_with_other_columns(root: Path) -> dict[str, Any]:
+    rows = [f"id {n}\t{target}\t{source}\tmore" for n, (source, target) in enumerate(PAIRS)]
+    (root / "a.tsv.gz").write_bytes(gzip.compress(lines(rows)))
+    return {"file": "a.tsv.gz", "fields": ["3", "2"]}
+
+
+def jsonl_by_language(root: Path) -> dict[str, Any]:
+    (root / "a.jsonl").write_bytes(jsonl([{"de": target, "en": source} for source, target in PAIRS]))
+    return {"file": "a.jsonl"}
+
+
+def jsonl_escaped(root: Path) -> dict[str, Any]:
+    records = [json.dumps({"en": source, "de": target, "id": n}) for n, (source, target) in enumerate(PAIRS)]
+    (root / "a.jsonl.gz").write_bytes(gzip.compress(lines(records)))
+    return {"file": "a.jsonl.gz"}
+
+
+def jsonl_with_translations(root: Path) -> dict[str, Any]:
+    records = [{"translation": {"de": target, "en": source}} for source, target in PAIRS]
+    (root / "a.jsonl").write_bytes(jsonl(records))
+    return {"file": "a.jsonl"}
+
+
+def jsonl_with_fields(root: Path) -> dict[str, Any]:
+    records = [{"text": source, "translation": target} for source, target in PAIRS]
+    (root / "a.jsonl").write_bytes(jsonl(records))
+    return {"file": "a.jsonl", "fields": ["text", "translation"]}
+
+
+def parquet(root: Path) -> dict[str, Any]:
+    source, target = zip(*PAIRS, strict=True)
+    table = pa.table({"de": target, "n": range(len(PAIRS)), "en": source})
+    pyarrow.parquet.write_table(table, root / "a.parquet", row_group_size=4)
+    return {"file": "a.parquet"}
+
+
+def in_an_odd_folder(root: Path) -> dict[str, Any]:
+    (root / "a [1] *").mkdir()
+    return {"file": "a [1] */" + jsonl_by_language(root / "a [1] *")["file"]}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [plain, without_last_newline, compressed, tsv, tsv_with_other_columns, jsonl_by_language, jsonl_escaped,
+     jsonl_with_translations, jsonl_with_fields, parquet, in_an_odd_folder],
+    ids=lambda write: write.__name__,
+)  # fmt: skip
+def test_every_kind_of_file_gives_the_same_pairs(
+    tmp_path: Path,
+    write: Callable[[Path], dict[str, Any]],
+) -> None:
+    assert read(tmp_path, **write(tmp_path)) == PAIRS
+
+
+def test_a_lone_carriage_return_ends_no_pair(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_bytes(b"one\rmore\ntwo\r\n")
+    (tmp_path / "a.de").write_bytes(b"eins\nzwei\rmehr\n")
+    (tmp_path / "a.tsv").write_bytes(b"one\rmore\teins\ntwo\tzwei\rmehr\r\n")
+    expected = [("one\rmore", "eins"), ("two", "zwei\rmehr")]
+    assert read(tmp_path, source="a.en", target="a.de") == expected
+    assert read(tmp_path, file="a.tsv") == expected
+
+
+def test_line_ends_inside_a_record_become_spaces(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(jsonl([{"en": "one\nmore", "de": "eins\r\nmehr"}]))
+    assert read(tmp_path, file="a.jsonl") == [("one more", "eins  mehr")]
+
+
+def test_null_text_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(jsonl([{"en": "one", "de": "eins"}, {"en": "two", "de": None}]))
+    assert read(tmp_path, file="a.jsonl") == [("one", "eins"), ("two", "")]
+
+
+def test_data_sets_follow_one_another_and_can_be_read_again(tmp_path: Path) -> None:
+    first, second = Dataset(**plain(tmp_path)), Dataset(**parquet(tmp_path))
+    pairs = Pairs([first, second], data_below(tmp_path))
+    assert list(pairs) == PAIRS + PAIRS
+    assert list(pairs) == PAIRS + PAIRS
+
+
+def test_text_is_read_as_a_stream(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(b"one\teins\nbroken\n")
+    pairs = iter(Pairs([Dataset(file="a.tsv")], data_below(tmp_path)))
+    assert next(pairs) == ("one", "eins")
+
+
+# --- errors -------------------------------------------------------------------------------------------------
+
+
+def refusal(root: Path, **dataset: Any) -> UserError:
+    with pytest.raises(UserError) as caught:
+        read(root, **dataset)
+    assert "\n" not in caught.value.message
+    return caught.value
+
+
+def test_a_tsv_line_with_too_few_columns_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(b"one\teins\ntwo\nthree\tdrei\n")
+    message = refusal(tmp_path, file="a.tsv").message
+    assert message.startswith(f"{tmp_path / 'a.tsv'}:2: has 1 columns")
+    assert "column 3" in refusal(tmp_path, file="a.tsv", fields=["3", "1"]).message
+
+
+def test_a_missing_field_names_the_record_and_the_fields_there(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(jsonl([{"english": "one", "de": "eins"}]))
+    error = refusal(tmp_path, file="a.jsonl")
+    assert error.message == f"{tmp_path / 'a.jsonl'}: record 1 has no field 'en', it has english, de"
+    assert "fields:" in (error.hint or "")
+    assert read(tmp_path, file="a.jsonl", fields=["english", "de"]) == [("one", "eins")]
+    parquet(tmp_path)
+    error = refusal(tmp_path, file="a.parquet", fields=["en", "fr"])
+    assert error.message == f"{tmp_path / 'a.parquet'}: record 1 has no field 'fr', it has de, n, en"
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [{"en": 1, "de": "eins"}],
+        [{"en": ["one"], "de": "eins"}],
+        ["one"],
+        [{"translation": {"en": "a", "de": "b"}}, {"translation": None}],
+    ],
+)
+def test_a_record_that_is_no_text_is_a_user_error(tmp_path: Path, records: list[Any]) -> None:
+    (tmp_path / "a.jsonl").write_bytes(jsonl(records))
+    assert "a.jsonl" in refusal(tmp_path, file="a.jsonl").message
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", b'{"en": "one", "de": "eins"}\n{"en": "two", "de":\n'),
+        ("a.jsonl", b"not json\n"),
+        ("a.jsonl.gz", gzip.compress(b'{"en": "one", "de": "eins"}\n' * 100)[:-20]),
+        ("a.jsonl.gz", b"not gzip"),
+        ("a.parquet", b"not parquet"),
+        ("a.tsv.gz", gzip.compress(b"one\teins\n" * 100)[:-10]),
+    ],
+)
+def test_a_broken_file_is_a_user_error_naming_it(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert str(tmp_path / name) in refusal(tmp_path, file=name).message
+
+
+def test_missing_files_are_named_with_the_root(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_bytes(b"one\n")
+    dataset = Dataset(source="a.en", target="a.de")
+    with pytest.raises(UserError, match=r"a\.de: no such file") as caught:
+        check_inputs([dataset], data_below(tmp_path))
+    assert "data.root" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_unequal_line_counts_are_both_named(tmp_path: Path, suffix: str) -> None:
+    pack: Callable[[bytes], bytes] = gzip.compress if suffix else bytes
+    (tmp_path / f"a.en{suffix}").write_bytes(pack(b"x\n" * 1234))
+    (tmp_path / f"a.de{suffix}").write_bytes(pack(b"x\r" * 5 + b"\n" + b"x\n" * 1231))
+    dataset = Dataset(source=f"a.en{suffix}", target=f"a.de{suffix}")
+    with pytest.raises(UserError, match=rf"a\.en{suffix} has 1,234 lines and .*a\.de{suffix} has 1,232"):
+        check_inputs([dataset], data_below(tmp_path))
+
+
+def test_equal_line_counts_pass(tmp_path: Path) -> None:
+    plain(tmp_path)
+    tsv(tmp_path)
+    check_inputs([Dataset(source="a.en", target="a.de"), Dataset(file="a.tsv")], data_below(tmp_path))
+
+
+# --- the hub, without a network -----------------------------------------------------------------------------
+
+
+def test_the_hub_is_asked_for_name_configuration_and_split(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import datasets
+
+    asked = []
+
+    def load_dataset(*arguments: Any, **options: Any) -> list[Any]:
+        asked.append((arguments, options["split"]))
+        return [{"translation": {"de": target, "en": source}} for source, target in PAIRS]
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert read(tmp_path, hub="wmt/wmt14", config="de-en", split="validation") == PAIRS
+    assert asked == [(("wmt/wmt14", "de-en"), "validation")]
+
+
+def test_a_hub_out_of_reach_is_a_user_error_that_offers_local_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    def load_dataset(*arguments: Any, **options: Any) -> list[Any]:
+        raise ConnectionError("Couldn't reach the hub\nat all")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    error = refusal(tmp_path, hub="wmt/wmt14")
+    assert error.message == "wmt/wmt14: cannot be loaded from the hub: Couldn't reach the hub at all"
+    assert "--set 'data.train=" in (error.hint or "")
+
+
+# --- identity -----------------------------------------------------------------------------------------------
+
+
+def test_local_files_are_listed_and_the_hub_has_none(tmp_path: Path) -> None:
+    datasets = [Dataset(source="a", target="/abs/b"), Dataset(file="c.tsv"), Dataset(hub="d")]
+    assert input_files(datasets, data_below(tmp_path)) == [tmp_path / "a", Path("/abs/b"), tmp_path / "c.tsv"]
+
+
+def test_a_description_tells_settings_apart_but_not_file_names() -> None:
+    assert describe(Dataset(file="a.tsv")) == describe(Dataset(file="b.tsv"))
+    descriptions = [
+        describe(dataset)
+        for dataset in (
+            Dataset(file="a.tsv"),
+            Dataset(file="a.tsv", fields=("2", "1")),
+            Dataset(hub="x"),
+            Dataset(hub="y"),
+            Dataset(hub="x", config="de-en"),
+            Dataset(hub="x", split="test"),
+        )
+    ]
+    assert len({json.dumps(description, sort_keys=True) for description in descriptions}) == len(descriptions)

@@ -1,0 +1,494 @@
+"""Raw text to a prepared directory: once, whole, and only when something changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from nmt.console import Console
+from nmt.data import encode
+from nmt.data import prepare as preparation
+from nmt.data.pairs import Pairs
+from nmt.data.prepare import directory, fingerprint, prepare
+from nmt.errors import UserError
+from nmt.recipe import Recipe
+from nmt.text.tokenizer import Tokenizer
+
+TEXT = "the a dog cat sees likes tree big small red green house man woman walks runs under over"
+WORDS = TEXT.split()
+OUT = Path("data/x")
+QUIET = Console(quiet=True)
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=7)) + f" {n}" for n in range(count)]
+
+
+def write(name: str, lines: Sequence[str | bytes]) -> None:
+    Path(name).write_bytes(b"".join((x.encode() if isinstance(x, str) else x) + b"\n" for x in lines))
+
+
+def recipe(**sections: dict[str, Any]) -> Recipe:
+    """A recipe on the files that `workplace` writes, with some keys of its sections changed."""
+    data = {"name": "x", "source": "en", "target": "de", "train": [{"source": "a.en", "target": "a.de"}]}
+    data |= {"valid": [{"source": "v.en", "target": "v.de"}], "test": [{"source": "t.en", "target": "t.de"}]}
+    tree: dict[str, Any] = {"name": "x", "data": data, "tokenizer": {"vocab_size": 300}}
+    for section, changes in sections.items():
+        tree[section] = tree.get(section, {}) | changes
+    return Recipe.model_validate(tree)
+
+
+@pytest.fixture(autouse=True)
+def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, count, seed in (("a", 120, 1), ("v", 9, 3), ("t", 5, 5)):
+        write(f"{name}.en", sentences(count, seed))
+        write(f"{name}.de", sentences(count, seed + 1))
+
+
+def snapshot(folder: Path = OUT) -> dict[str, tuple[bytes, int, int]]:
+    """Content, time and inode of all files: unchanged only where nothing was written."""
+    return {
+        str(path): (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_ino)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def table(split: str, out: Path = OUT) -> pa.Table:
+    with pa.OSFile(str(out / f"{split}.arrow")) as file:
+        return pa.ipc.open_stream(file).read_all()
+
+
+def report(split: str) -> dict[str, Any]:
+    return json.loads((OUT / "report.json").read_text())[split]
+
+
+# --- what is written ----------------------------------------------------------------------------------------
+
+
+def test_a_prepared_directory_holds_what_the_design_says() -> None:
+    assert directory(recipe()) == OUT
+    assert prepare(recipe(), QUIET, 1) is True
+    arrow = {"train.arrow", "valid.arrow", "test.arrow"}
+    assert {p.name for p in OUT.iterdir()} == arrow | {"tokenizer.model", "report.json", "fingerprint.json"}
+    assert [p.name for p in OUT.parent.iterdir()] == ["x"]
+
+
+def test_separate_vocabularies_are_written_and_used_for_their_sides() -> None:
+    write("a.de", [line.upper() for line in sentences(120, 2)])
+    changed = recipe(tokenizer={"shared": False}, model={"tie_embeddings": "target"})
+    prepare(changed, QUIET, 1)
+    tokenizer = Tokenizer.load(OUT)
+    assert not tokenizer.shared
+    train = table("train")
+    source, target = sentences(120, 1)[0], sentences(120, 2)[0].upper()
+    assert train["source"][0].as_py() == tokenizer.source.encode(source) != tokenizer.target.encode(source)
+    assert train["target"][0].as_py() == tokenizer.target.encode(target) != tokenizer.source.encode(target)
+
+
+def test_every_pair_is_encoded_in_order_without_symbols_at_its_ends() -> None:
+    prepare(recipe(), QUIET, 1)
+    vocabulary = Tokenizer.load(OUT).source
+    for split, name, count, seed in (("train", "a", 120, 1), ("valid", "v", 9, 3), ("test", "t", 5, 5)):
+        rows = table(split)
+        assert rows["source"].to_pylist() == [vocabulary.encode(s) for s in sentences(count, seed)], name
+        assert rows["target"].to_pylist() == [vocabulary.encode(s) for s in sentences(count, seed + 1)], name
+        assert rows["line"].to_pylist() == list(range(1, count + 1))
+
+
+def test_evaluation_splits_keep_their_text_and_training_does_not() -> None:
+    write("v.en", ["one", "  two  ", "", "thr\u2028ee"])
+    write("v.de", ["eins", "", "", "\tdrei"])
+    prepare(recipe(), QUIET, 1)
+    assert table("valid")["source_text"].to_pylist() == ["one", "two", "", "thr\u2028ee"]
+    assert table("valid")["target_text"].to_pylist() == ["eins", "", "", "drei"]
+    assert set(table("train")["source_text"].to_pylist()) == {None}
+
+
+def test_evaluation_splits_keep_every_line() -> None:
+    write("v.en", ["", "a", "x" * 3000, "a", "bad \ufffd", "a dog"])
+    write("v.de", ["", "", "b", "y " * 3000, "b", "der Hund"])
+    prepare(recipe(data={"max_length": 50, "max_ratio": 2.0}), QUIET, 1)
+    assert table("valid").num_rows == 6
+    assert table("valid")["line"].to_pylist() == [1, 2, 3, 4, 5, 6]
+    assert report("valid")["read"] == report("valid")["kept"] == 6
+    assert not [key for key in report("valid") if key.startswith("dropped")]
+
+
+def test_splits_may_be_absent() -> None:
+    prepare(recipe(data={"valid": [], "test": []}), QUIET, 1)
+    assert table("valid").num_rows == 0
+    assert table("train").num_rows == 120
+
+
+def test_several_training_sets_are_concatenated() -> None:
+    write("b.tsv", [f"{s}\t{t}" for s, t in zip(sentences(30, 7), sentences(30, 8), strict=True)])
+    train = [{"source": "a.en", "target": "a.de"}, {"file": "b.tsv"}]
+    prepare(recipe(data={"train": train}), QUIET, 1)
+    assert table("train").num_rows == 150
+    assert table("train")["source"][120].as_py() == Tokenizer.load(OUT).source.encode(sentences(30, 7)[0])
+
+
+def test_the_tokenizer_sees_the_training_split_only() -> None:
+    write("v.en", ["ЖЖЖ ЖЖЖ ЖЖЖ"] * 200)
+    write("v.de", ["ЖЖЖ ЖЖЖ ЖЖЖ"] * 200)
+    write("t.en", ["ЪЪЪ ЪЪЪ"] * 200)
+    write("t.de", ["ЪЪЪ ЪЪЪ"] * 200)
+    prepare(recipe(tokenizer={"character_coverage": 1.0}), QUIET, 1)
+    with_them = Tokenizer.load(OUT).source
+    pieces = with_them.pieces(range(len(with_them)))
+    assert not [piece for piece in pieces if "Ж" in piece or "Ъ" in piece]
+    data = {"name": "y", "valid": [], "test": []}
+    prepare(recipe(tokenizer={"character_coverage": 1.0}, data=data), QUIET, 1)
+    without = Tokenizer.load(Path("data/y")).source
+    assert pieces == without.pieces(range(len(without)))
+
+
+def test_a_given_tokenizer_is_used_instead_of_training_one() -> None:
+    prepare(recipe(data={"name": "other"}, tokenizer={"vocab_size": 290}), QUIET, 1)
+    prepare(recipe(), QUIET, 1, tokenizer_from=Path("data/other"))
+    assert Tokenizer.load(OUT).files() == Tokenizer.load(Path("data/other")).files()
+    assert prepare(recipe(), QUIET, 1, tokenizer_from=Path("data/other")) is False
+    assert prepare(recipe(), QUIET, 1) is True  # of its own again
+    assert len(Tokenizer.load(OUT).source) == 300
+
+
+# --- the report ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def given() -> Path:
+    """A tokenizer that knows no q: it spells "qqq" as a lone U+2581 and three bytes."""
+    prepare(recipe(data={"name": "given"}), QUIET, 1)
+    vocabulary = Tokenizer.load(Path("data/given")).source
+    assert [len(vocabulary.encode("q" * count)) for count in (1, 20)] == [2, 21]
+    return Path("data/given")
+
+
+def test_the_report_counts_what_was_dropped_and_why(given: Path) -> None:
+    source, target = sentences(100, 1), sentences(100, 2)
+    source[3], target[4], source[5], target[5] = "", " \t\u3000", "", ""  # three pairs are empty on a side
+    source[10] = "q" * 300
+    source[11] = target[11] = "q" * 300
+    target[12] = "q" * 300
+    source[20], target[20] = "q", "q" * 40
+    source[21], target[21] = "q" * 40, "q"
+    write("a.en", [*source, b"bad \xff byte", "good text"])
+    write("a.de", [*target, "guter Satz", b"kaputter \xc3 Satz"])
+    prepare(recipe(), QUIET, 1, tokenizer_from=given)
+    train = report("train")
+    assert train["read"] == 102
+    assert train["dropped as empty"] == 3
+    assert train["dropped as too long"] == 3
+    assert train["dropped for their length ratio"] == 2
+    assert train["dropped as not UTF-8"] == 2
+    assert train["kept"] == table("train").num_rows == 102 - 10
+    dropped = {4, 5, 6, 11, 12, 13, 21, 22, 101, 102}
+    assert set(table("train")["line"].to_pylist()) == set(range(1, 103)) - dropped
+
+
+def test_limits_are_inclusive(given: Path) -> None:
+    write("a.en", ["q" * 20, "q" * 21, "qq"])  # 21, 22 and 3 subwords
+    write("a.de", ["q" * 20, "q" * 20, "q" * 5])  # 21, 21 and 6
+    for max_length, max_ratio, kept in (
+        (20, 9.0, [3]),
+        (21, 2.0, [1, 3]),
+        (22, 1.99, [1, 2]),
+        (22, 2.0, [1, 2, 3]),
+    ):
+        limits = {"max_length": max_length, "max_ratio": max_ratio}
+        prepare(recipe(data=limits), QUIET, 1, tokenizer_from=given)
+        assert table("train")["line"].to_pylist() == kept
+
+
+def test_the_report_counts_training_pairs_that_stand_in_valid_or_test() -> None:
+    source, target = sentences(120, 1), sentences(120, 2)
+    write("v.en", [source[0], source[1], "new"])
+    write("v.de", [f"  {target[0]} ", "another translation", "neu"])  # spaces around do not hide it
+    write("t.en", [source[2], "dog"])
+    write("t.de", [target[2], "Hund"])
+    prepare(recipe(), QUIET, 1)
+    assert report("train")["pairs also in valid or test"] == 2
+    assert report("train")["source sentences also in valid or test"] == 1
+    assert report("train")["kept"] == 120  # told, not dropped
+
+
+def test_the_report_has_lengths() -> None:
+    prepare(recipe(), QUIET, 1)
+    for split, count in (("train", 120), ("valid", 9), ("test", 5)):
+        lengths = [len(ids) for side in ("source", "target") for ids in table(split)[side].to_pylist()]
+        histogram = report(split)["sentences by length in subwords, up to"]
+        assert sum(histogram.values()) == 2 * count
+        assert histogram.get("20", 0) == sum(10 < length <= 20 for length in lengths)
+        mean = sum(lengths) / len(lengths)
+        assert report(split)["mean length in subwords"] == pytest.approx(mean, abs=0.01)
+
+
+def test_what_matters_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    write("v.en", sentences(120, 1)[:2])
+    write("v.de", sentences(120, 2)[:2])
+    prepare(recipe(), Console(), 1)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "train: 120 of 120 pairs" in err
+    assert "2 training pairs stand in valid or test" in err
+
+
+# --- nothing to do ------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_does_nothing() -> None:
+    prepare(recipe(), QUIET, 1)
+    before = snapshot()
+    assert prepare(recipe(), QUIET, 1) is False
+    assert snapshot() == before
+
+
+def test_touching_a_file_changes_nothing() -> None:
+    prepare(recipe(), QUIET, 1)
+    before = snapshot()
+    for name in ("a.en", "v.de"):
+        os.utime(name, ns=(1, 1))
+    assert prepare(recipe(), QUIET, 1) is False
+    assert snapshot() == before
+
+
+def test_files_that_moved_change_nothing() -> None:
+    prepare(recipe(), QUIET, 1)
+    Path("corpus").mkdir()
+    for name in ("a.en", "a.de", "v.en", "v.de", "t.en", "t.de"):
+        shutil.move(name, f"corpus/{name}")
+    assert prepare(recipe(data={"root": "corpus"}), QUIET, 1) is False
+
+
+def test_files_that_are_gone_are_not_needed_any_more() -> None:
+    prepare(recipe(), QUIET, 1)
+    for name in ("a.en", "a.de", "v.en"):
+        os.unlink(name)
+    assert prepare(recipe(), QUIET, 1) is False
+
+
+def test_settings_of_model_training_and_decoding_do_not_matter() -> None:
+    prepare(recipe(), QUIET, 1)
+    other = recipe(model={"layers": 2}, training={"updates": 3, "seed": 4}, decoding={"beam": 1})
+    assert prepare(other, QUIET, 1) is False
+
+
+def test_unchanged_files_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(recipe(), QUIET, 1)
+
+    def no_reading(path: Path) -> str:
+        raise AssertionError(f"{path} was read")
+
+    monkeypatch.setattr(preparation, "sha256", no_reading)
+    assert prepare(recipe(), QUIET, 1) is False
+
+
+# --- something to do ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.en", "a.de", "v.en", "v.de", "t.en", "t.de"])
+def test_changed_content_is_prepared_again(name: str) -> None:
+    prepare(recipe(), QUIET, 1)
+    before = fingerprint(recipe())
+    changed = Path(name).read_text().replace("the", "eth").replace("dog", "god")
+    Path(name).write_text(changed)  # of the same size
+    assert fingerprint(recipe()) != before
+    assert prepare(recipe(), QUIET, 1) is True
+    split, side = (
+        {"a": "train", "v": "valid", "t": "test"}[name[0]],
+        {"en": "source", "de": "target"}[name[2:]],
+    )
+    vocabulary = Tokenizer.load(OUT).source
+    assert vocabulary.decode(table(split)[side][0].as_py()) == changed.split("\n")[0]
+    assert prepare(recipe(), QUIET, 1) is False
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tokenizer": {"vocab_size": 310}},
+        {"tokenizer": {"algorithm": "unigram"}},
+        {"data": {"max_length": 5}},
+        {"data": {"max_ratio": 1.0}},
+        {"data": {"test": []}},
+        {"data": {"source": "de", "target": "en"}},
+        {"data": {"train": [{"source": "a.de", "target": "a.en"}]}},
+        {"data": {"valid": [{"source": "t.en", "target": "t.de"}]}},
+    ],
+    ids=str,
+)
+def test_changed_settings_ask_for_preparing_again(change: dict[str, Any]) -> None:
+    original = recipe()
+    other = recipe(**change)
+    prepare(original, QUIET, 1)
+    assert fingerprint(original) == json.loads((OUT / "fingerprint.json").read_text())["fingerprint"]
+    assert fingerprint(other) != fingerprint(original)
+
+
+def test_preparing_again_leaves_nothing_of_before() -> None:
+    prepare(recipe(tokenizer={"shared": False}, model={"tie_embeddings": "none"}), QUIET, 1)
+    assert (OUT / "source.model").exists()
+    assert prepare(recipe(), QUIET, 1) is True
+    assert not (OUT / "source.model").exists()
+    assert [p.name for p in OUT.parent.iterdir()] == ["x"]
+
+
+# --- failures -----------------------------------------------------------------------------------------------
+
+
+def test_unequal_files_are_refused_before_anything_is_written() -> None:
+    write("v.de", sentences(7, 4))
+    with pytest.raises(UserError, match=r"v\.en has 9 lines and v\.de has 7"):
+        prepare(recipe(), QUIET, 1)
+    assert not Path("data").exists()
+
+
+def test_a_missing_file_is_refused_before_anything_is_written() -> None:
+    os.unlink("t.de")
+    with pytest.raises(UserError, match=r"t\.de: no such file"):
+        prepare(recipe(), QUIET, 1)
+    assert not Path("data").exists()
+
+
+def test_a_failure_in_the_middle_keeps_what_was_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(recipe(), QUIET, 1)
+    before = snapshot()
+    write("v.en", sentences(9, 30))
+
+    original = preparation._encode_split
+
+    def fail_in_valid(split: str, *rest: Any) -> Any:
+        if split == "valid":
+            raise KeyboardInterrupt
+        return original(split, *rest)
+
+    monkeypatch.setattr(preparation, "_encode_split", fail_in_valid)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(recipe(), QUIET, 1)
+    assert snapshot() == before
+    assert [p.name for p in OUT.parent.iterdir()] == ["x"]
+
+
+def test_a_broken_line_keeps_what_was_prepared() -> None:
+    data = {"train": [{"file": "b.tsv"}]}
+    rows = [f"{s}\t{t}" for s, t in zip(sentences(60, 7), sentences(60, 8), strict=True)]
+    write("b.tsv", rows)
+    prepare(recipe(data=data), QUIET, 1)
+    before = snapshot()
+    write("b.tsv", [*rows, "no second column"])
+    with pytest.raises(UserError, match=r"b\.tsv:61: has 1 columns"):
+        prepare(recipe(data=data), QUIET, 1)
+    assert snapshot() == before
+    assert [p.name for p in OUT.parent.iterdir()] == ["x"]
+
+
+def test_training_data_without_a_usable_pair_is_refused() -> None:
+    write("a.en", ["q" * 40] * 200)
+    write("a.de", ["q"] * 200)
+    with pytest.raises(UserError, match="none of the 200 pairs read is usable"):
+        prepare(recipe(tokenizer={"vocab_size": 265}, data={"max_ratio": 1.5}), QUIET, 1)
+    assert not OUT.exists()
+
+
+def test_what_is_not_ours_is_not_overwritten() -> None:
+    OUT.mkdir(parents=True)
+    (OUT / "thesis.txt").write_text("precious")
+    with pytest.raises(UserError, match="holds something else"):
+        prepare(recipe(), QUIET, 1)
+    assert [p.name for p in OUT.iterdir()] == ["thesis.txt"]
+
+
+def test_a_file_in_place_of_the_directory_is_a_user_error() -> None:
+    OUT.parent.mkdir()
+    OUT.write_text("precious")
+    with pytest.raises(UserError, match="data/x"):
+        prepare(recipe(), QUIET, 1)
+    assert OUT.read_text() == "precious"
+
+
+# --- many pairs ---------------------------------------------------------------------------------------------
+
+
+def test_worker_processes_encode_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = sentences(120, 1), sentences(120, 2)
+    source[7] = target[40] = ""
+    write("a.en", source)
+    write("a.de", target)
+    write("v.en", source[50:59])
+    monkeypatch.setattr(preparation, "CHUNK", 10)
+    monkeypatch.setattr(preparation, "SMALL", 20)
+    asked = []
+
+    def watched(encoder: Any, chunks: Any, workers: int) -> Iterator[Any]:
+        asked.append(workers)
+        return encode.encode_chunks(encoder, chunks, workers)
+
+    monkeypatch.setattr(preparation, "encode_chunks", watched)
+    prepare(recipe(), QUIET, 1)
+    prepare(recipe(data={"name": "parallel"}), QUIET, 2)
+    assert asked == [1, 1, 1, 2, 1, 1]  # the small splits need no workers
+    parallel = Path("data/parallel")
+    for name in ("train.arrow", "valid.arrow", "test.arrow", "report.json"):
+        assert (OUT / name).read_bytes() == (parallel / name).read_bytes()
+    assert table("train")["line"].to_pylist() == [n for n in range(1, 121) if n not in (8, 41)]
+
+
+def test_an_error_in_a_later_chunk_reaches_the_user_from_workers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "CHUNK", 10)
+    monkeypatch.setattr(preparation, "SMALL", 20)
+    write("b.tsv", [*(f"{s}\t{s}" for s in sentences(90, 7)), "broken"])
+    given = recipe(data={"name": "given"})
+    prepare(given, QUIET, 1)
+    with pytest.raises(UserError, match=r"b\.tsv:91: has 1 columns"):
+        prepare(recipe(data={"train": [{"file": "b.tsv"}]}), QUIET, 2, tokenizer_from=Path("data/given"))
+    assert not OUT.exists()
+
+
+def test_chunks_do_not_change_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(recipe(), QUIET, 1)
+    monkeypatch.setattr(preparation, "CHUNK", 7)
+    prepare(recipe(data={"name": "y"}), QUIET, 1)
+    for split in ("train", "valid", "test"):
+        assert table(split).equals(table(split, Path("data/y")))
+    assert len(table("train", Path("data/y"))["source"].chunks) == 18
+
+
+def test_pairs_are_streamed_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No chunk is read before the one two before it was encoded and written."""
+    monkeypatch.setattr(preparation, "CHUNK", 10)
+    monkeypatch.setattr(preparation, "SMALL", 20)
+    read = written = 0
+
+    class Watched(Pairs):
+        def __iter__(self) -> Iterator[tuple[str, str]]:
+            nonlocal read
+            read = 0
+            for pair in super().__iter__():
+                read += 1
+                yield pair
+
+    ahead = []
+    original = preparation._ArrowFile.write
+
+    def write_chunk(self: Any, chunk: Any) -> None:
+        nonlocal written
+        written += chunk.read
+        ahead.append(read - written)
+        original(self, chunk)
+
+    monkeypatch.setattr(preparation, "Pairs", Watched)
+    monkeypatch.setattr(preparation._ArrowFile, "write", write_chunk)
+    prepare(recipe(data={"valid": [], "test": []}), QUIET, 1)
+    assert max(ahead) <= 20
+    assert len(ahead) >= 12

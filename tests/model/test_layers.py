@@ -1,0 +1,266 @@
+"""The parts of the Transformer against the paper's formulas and figures."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from nmt.model.layers import (
+    CrossAttention,
+    DecoderLayer,
+    Dropout,
+    FeedForward,
+    Positions,
+    SelfAttention,
+    attention,
+    look_ahead_mask,
+    sinusoids,
+)
+from nmt.recipe import Model
+
+# --- attention ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_scores_112_and_96_over_root_64_give_88_and_12_percent(recorded):
+    query = torch.zeros(1, 1, 1, 64)
+    query[..., 0] = 1.0
+    key = torch.zeros(1, 1, 2, 64)
+    key[0, 0, :, 0] = torch.tensor([112.0, 96.0])
+    values = torch.eye(2)[None, None]  # so that the output is the weights
+    output = attention(query, key, values, record=[] if recorded else None)
+    assert output.flatten().tolist() == pytest.approx([0.88, 0.12], abs=0.005)
+    exact = [1 / (1 + math.exp(-2)), 1 / (1 + math.exp(2))]
+    assert output.flatten().tolist() == pytest.approx(exact, abs=1e-6)
+
+
+def test_products_of_unit_variance_queries_and_keys_have_variance_d_k():
+    torch.manual_seed(1)
+    for d_k in (4, 16, 64):
+        query, key = torch.randn(200, 1, 50, d_k), torch.randn(200, 1, 20, d_k)
+        key[:, :, 0] = 0.0  # whose score is 0: the others' scores are the log of weights relative to its own
+        record: list[torch.Tensor] = []
+        attention(query.double(), key.double(), key.double(), record=record)
+        scaled = (record[0][..., 1:] / record[0][..., :1]).log()
+        assert float(scaled.var()) == pytest.approx(1.0, rel=0.05)  # what the division by √d_k is for
+        assert float((scaled * math.sqrt(d_k)).var()) == pytest.approx(d_k, rel=0.05)
+
+
+def test_look_ahead_mask_hides_what_comes_later():
+    assert look_ahead_mask(4).int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("case", ["plain", "causal", "padding"])
+def test_recorded_attention_equals_the_fused_one(case):
+    torch.manual_seed(2)
+    query, key, value = (torch.randn(2, 3, 5, width).double() for width in (4, 4, 7))
+    mask = torch.ones(2, 1, 1, 5, dtype=torch.bool)
+    mask[1, :, :, 3:] = False
+    options = {"causal": case == "causal", "mask": mask if case == "padding" else None}
+    record: list[torch.Tensor] = []
+    recorded = attention(query, key, value, **options, record=record)
+    torch.testing.assert_close(recorded, attention(query, key, value, **options), rtol=0, atol=1e-12)
+    torch.testing.assert_close(record[0].sum(-1), torch.ones(2, 3, 5).double(), rtol=0, atol=1e-12)
+    if case == "causal":
+        assert record[0].masked_select(~look_ahead_mask(5)).eq(0).all()
+    if case == "padding":
+        assert record[0][1, :, :, 3:].eq(0).all()
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_causal_attention_of_a_position_ignores_later_keys_and_values(recorded):
+    torch.manual_seed(3)
+    query, key, value = (torch.randn(1, 2, 6, 4) for _ in range(3))
+    before = attention(query, key, value, causal=True, record=[] if recorded else None)
+    key[:, :, 4:], value[:, :, 4:] = 100.0, -100.0
+    after = attention(query, key, value, causal=True, record=[] if recorded else None)
+    assert torch.equal(before[:, :, :4], after[:, :, :4])
+    assert not torch.allclose(before[:, :, 4:], after[:, :, 4:])
+
+
+# --- positions ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("d_model", "position", "dimension", "expected"),
+    [
+        (4, 0, 0, 0.0),
+        (4, 0, 1, 1.0),
+        (4, 0, 3, 1.0),
+        (4, 1, 0, 0.8414710),  # sin 1
+        (4, 1, 1, 0.5403023),  # cos 1
+        (4, 3, 2, 0.0299955),  # sin 0.03: 10000^(2/4) = 100
+        (4, 3, 3, 0.9995500),
+        (512, 100, 256, 0.8414710),  # 10000^(256/512) = 100
+        (512, 100, 257, 0.5403023),
+        (512, 50, 510, 0.0051831),  # sin(50 / 10000^(510/512))
+        (512, 1000, 0, 0.8268795),  # sin 1000
+    ],
+)
+def test_sinusoids_have_the_values_of_section_3_5(d_model, position, dimension, expected):
+    assert float(sinusoids(1001, d_model)[position, dimension]) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("offset", [1, 7, 100])
+def test_the_encoding_of_pos_plus_k_is_one_linear_function_of_that_of_pos(offset):
+    d_model = 16
+    table = sinusoids(500 + offset, d_model).double()
+    shift = torch.zeros(d_model, d_model, dtype=torch.float64)  # M_k, the same for every position
+    for i in range(0, d_model, 2):
+        angle = offset / 10000 ** (i / d_model)
+        shift[i, i], shift[i, i + 1] = math.cos(angle), math.sin(angle)
+        shift[i + 1, i], shift[i + 1, i + 1] = -math.sin(angle), math.cos(angle)
+    torch.testing.assert_close(table[:500] @ shift.T, table[offset:], rtol=0, atol=1e-6)
+
+
+def test_sinusoids_serve_any_length_and_any_start():
+    positions = Positions(Model(d_model=8, heads=1))
+    x = torch.zeros(1, 1, 8)
+    assert torch.equal(positions(x, 5000)[0, 0], sinusoids(5001, 8)[5000])
+    assert torch.equal(positions(torch.zeros(2, 3, 8), 1)[1], sinusoids(4, 8)[1:])
+
+
+def test_learned_positions_end_at_max_positions():
+    torch.manual_seed(4)
+    positions = Positions(Model(d_model=64, heads=1, positions="learned", max_positions=500))
+    assert positions.table.requires_grad
+    assert float(positions.table.detach().std()) == pytest.approx(64**-0.5, rel=0.05)
+    assert torch.equal(positions(torch.zeros(1, 500, 64))[0], positions.table)
+    with pytest.raises(ValueError, match=r"501.*max_positions 500"):
+        positions(torch.zeros(1, 1, 64), 500)
+
+
+def test_positions_made_without_memory_are_computed_by_reset():
+    with torch.device("meta"):
+        positions = Positions(Model(d_model=8, heads=1))
+    positions = positions.to_empty(device="cpu")
+    positions.reset()
+    assert torch.equal(positions.table, sinusoids(len(positions.table), 8))
+    assert not positions.state_dict()  # no file holds what a formula gives
+
+
+# --- dropout ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
+def test_dropout_drops_a_share_of_p_and_keeps_the_mean(p):
+    torch.manual_seed(5)
+    x = torch.full((1000, 1001), 3.0)
+    dropped = Dropout(p)(x)
+    assert float(dropped.eq(0).float().mean()) == pytest.approx(p, abs=0.003)
+    assert float(dropped.double().mean()) == pytest.approx(3.0, rel=0.01)
+    assert torch.allclose(dropped[dropped != 0], torch.tensor(3.0 / (1 - p)))
+
+
+def test_dropout_close_to_1_drops_nearly_everything():
+    torch.manual_seed(5)
+    assert float(Dropout(0.999999)(torch.ones(100_000)).eq(0).float().mean()) > 0.999
+
+
+@pytest.mark.parametrize("distance", [1, 2, 3, 4, 64])
+def test_dropout_treats_elements_independently(distance):
+    torch.manual_seed(6)
+    zeros = Dropout(0.3)(torch.ones(1_000_000)).eq(0)
+    both = (zeros[distance:] & zeros[:-distance]).double().mean()
+    assert float(both) == pytest.approx(0.09, abs=0.002)
+
+
+def test_dropout_is_off_in_evaluation_and_at_p_0():
+    x = torch.randn(50, 50)
+    assert torch.equal(Dropout(0.5).eval()(x), x)
+    assert torch.equal(Dropout(0.0)(x), x)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 4)])
+def test_dropout_is_the_same_under_the_same_seed(shape):
+    x, draws = torch.ones(shape), []
+    for seed in (7, 7, 8, 9, 10):
+        torch.manual_seed(seed)
+        draws.append(torch.stack([Dropout(0.5)(x) for _ in range(20)]))
+    assert torch.equal(draws[0], draws[1])
+    assert draws[0].shape == (20, *shape)
+    assert not all(torch.equal(draws[0], other) for other in draws[2:])
+    assert not all(torch.equal(draw, draws[0][0]) for draw in draws[0])  # and every call is another draw
+
+
+def test_dropout_passes_gradients_where_it_kept():
+    torch.manual_seed(11)
+    x = torch.ones(1000, dtype=torch.float64, requires_grad=True)
+    dropped = Dropout(0.25)(x)
+    dropped.sum().backward()
+    assert dropped.dtype == torch.float64
+    assert torch.equal(x.grad, dropped.detach())
+
+
+# --- initialisation -----------------------------------------------------------------------------------------
+
+
+def assert_glorot(weight, fan_out, fan_in):
+    assert weight.shape == (fan_out, fan_in)
+    bound = math.sqrt(6 / (fan_in + fan_out))
+    assert 0.98 * bound < float(weight.abs().max()) <= bound
+    assert float(weight.std()) == pytest.approx(bound / math.sqrt(3), rel=0.05)
+
+
+def test_every_packed_matrix_has_its_own_glorot_bounds():
+    torch.manual_seed(12)
+    config = Model(d_model=96, heads=4, d_k=8, d_v=40, d_ff=200)
+    own, cross = SelfAttention(config), CrossAttention(config)
+    query, key, value = own.qkv.weight.detach().split([32, 32, 160])
+    for weight, fan_out, fan_in in [
+        (query, 32, 96),
+        (key, 32, 96),
+        (value, 160, 96),
+        (own.out.weight, 96, 160),
+        (cross.query.weight, 32, 96),
+        (cross.key_value.weight[:32], 32, 96),
+        (cross.key_value.weight[32:], 160, 96),
+        (cross.out.weight, 96, 160),
+    ]:
+        assert_glorot(weight.detach(), fan_out, fan_in)
+
+
+def test_feed_forward_starts_with_glorot_weights_and_zero_biases():
+    torch.manual_seed(13)
+    part = FeedForward(Model(d_model=96, heads=4, d_ff=200))
+    assert_glorot(part.inner.weight.detach(), 200, 96)
+    assert_glorot(part.outer.weight.detach(), 96, 200)
+    assert part.inner.bias.eq(0).all()
+    assert part.outer.bias.eq(0).all()
+
+
+def test_only_feed_forward_and_norms_have_biases():
+    layer = DecoderLayer(Model(d_model=16, heads=2, d_ff=32))
+    biases = {name for name, _ in layer.named_parameters() if name.endswith("bias")}
+    assert biases == {
+        "feed_forward.inner.bias",
+        "feed_forward.outer.bias",
+        "attention_residual.norm.bias",
+        "cross_residual.norm.bias",
+        "feed_forward_residual.norm.bias",
+    }
+
+
+def test_feed_forward_is_equation_2():
+    torch.manual_seed(14)
+    part = FeedForward(Model(d_model=6, heads=1, d_ff=10)).double()
+    torch.nn.init.normal_(part.inner.bias)
+    torch.nn.init.normal_(part.outer.bias)
+    x = torch.randn(2, 3, 6).double()
+    inner = torch.maximum(torch.zeros(()), x @ part.inner.weight.T + part.inner.bias)
+    torch.testing.assert_close(part(x), inner @ part.outer.weight.T + part.outer.bias, rtol=0, atol=1e-12)
+
+
+def test_attention_dropout_preserves_the_mean_and_stops_in_evaluation():
+    torch.manual_seed(15)
+    config = Model(d_model=4, heads=1, attention_dropout=0.5)
+    part = SelfAttention(config)
+    with torch.no_grad():
+        part.qkv.weight[:8] = 0.0  # uniform weights
+    x = F.normalize(torch.randn(1, 10, 4), dim=-1)
+    plain = part.eval()(x)
+    assert torch.equal(part(x), plain)
+    dropped = torch.stack([part.train()(x) for _ in range(2000)])
+    assert dropped.std(0).mean() > 0.01
+    torch.testing.assert_close(dropped.mean(0), plain, rtol=0, atol=0.03)

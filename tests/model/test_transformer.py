@@ -1,0 +1,381 @@
+"""The whole model: its size, the same weights in a plain re-computation, and what may depend on what."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import nmt
+from nmt.model.transformer import Transformer, parameter_groups
+from nmt.recipe import Model
+
+TINY = {"layers": 2, "d_model": 8, "d_ff": 12, "heads": 2, "dropout": 0.0}
+VOCABULARY = 11
+
+
+def tiny(**changes):
+    """A small random fp64 model in which every parameter matters, norms and biases too."""
+    torch.manual_seed(1)
+    model = Transformer(Model(**(TINY | changes)), VOCABULARY, VOCABULARY).double().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name or "bias" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+def padded(rows):
+    width = max(map(len, rows))
+    return torch.tensor([row + [0] * (width - len(row)) for row in rows])
+
+
+SOURCES = [[5, 7, 4, 9, 3], [6, 3], [10, 8, 8, 3]]
+TARGETS = [[2, 4, 5], [2, 9, 9, 10, 6, 7], [2]]
+
+# --- size ---------------------------------------------------------------------------------------------------
+
+
+def parameters(vocabulary=37_000, **changes):
+    with torch.device("meta"):
+        model = Transformer(Model(**changes), vocabulary, vocabulary)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_base_counts_63_05_million_parameters():
+    assert parameters() == 63_045_632
+
+
+def test_big_counts_214_2_million_parameters():
+    assert parameters(d_model=1024, d_ff=4096, heads=16) == 214_171_648
+
+
+@pytest.mark.parametrize(
+    ("changes", "paper"),
+    [
+        ({}, 65),
+        ({"d_k": 16}, 58),
+        ({"d_k": 32}, 60),
+        ({"layers": 2}, 36),
+        ({"layers": 4}, 50),
+        ({"layers": 8}, 80),
+        ({"d_model": 256, "d_k": 32, "d_v": 32}, 28),
+        ({"d_model": 1024, "d_k": 128, "d_v": 128}, 168),
+        ({"d_ff": 1024}, 53),
+        ({"d_ff": 4096}, 90),
+        ({"d_model": 1024, "d_ff": 4096, "heads": 16}, 213),
+    ],
+)
+def test_sizes_differ_from_base_as_table_3_prints_them(changes, paper):
+    tolerance = 3.2 if changes.get("d_model") == 1024 else 1.0
+    difference = (parameters(**changes) - parameters()) / 1e6
+    assert difference == pytest.approx(paper - 65, abs=tolerance)
+
+
+@pytest.mark.parametrize("heads", [1, 4, 16, 32])
+def test_the_number_of_heads_does_not_change_the_size(heads):
+    assert parameters(heads=heads) == parameters()
+
+
+def test_pre_norm_adds_one_norm_after_each_stack_and_post_norm_none():
+    assert parameters(norm="pre") - parameters(norm="post") == 2 * 2 * 512
+    names = [name for name, _ in tiny(norm="post").named_parameters()]
+    assert not [name for name in names if name.startswith(("encoder_norm", "decoder_norm"))]
+
+
+def test_parameter_groups_add_up_and_count_a_shared_matrix_once():
+    model = tiny()
+    groups = parameter_groups(model)
+    assert sum(groups.values()) == sum(parameter.numel() for parameter in model.parameters())
+    assert groups["embeddings"] == VOCABULARY * 8
+    assert parameter_groups(tiny(tie_embeddings="target"))["embeddings"] == 2 * VOCABULARY * 8
+    assert parameter_groups(tiny(tie_embeddings="none"))["embeddings"] == 3 * VOCABULARY * 8
+
+
+def test_learned_positions_count_as_embeddings():
+    groups = parameter_groups(tiny(positions="learned", max_positions=30))
+    assert groups["embeddings"] == VOCABULARY * 8 + 2 * 30 * 8
+
+
+@pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("target", 2), ("none", 3)])
+def test_tied_embeddings_are_one_matrix(tie, matrices):
+    model = tiny(tie_embeddings=tie)
+    embeddings = (model.source_embedding, model.target_embedding, model.output_embedding)
+    assert len({embedding.weight.data_ptr() for embedding in embeddings}) == matrices
+    assert (model.target_embedding is model.output_embedding) == (tie != "none")
+
+
+def test_embeddings_shared_over_different_vocabularies_are_refused():
+    with pytest.raises(ValueError, match=r"10 and 12"):
+        Transformer(Model(**TINY), 10, 12)
+
+
+@pytest.mark.parametrize("tie", ["target", "none"])
+def test_separate_vocabularies_may_differ_in_size(tie):
+    model = Transformer(Model(**TINY, tie_embeddings=tie), 10, 12).eval()
+    assert model(torch.tensor([[9, 3]]), torch.tensor([[2, 11]])).shape == (1, 2, 12)
+
+
+@pytest.mark.parametrize("tie", ["all", "none"])
+def test_embeddings_start_with_a_deviation_of_d_model_to_the_minus_half(tie):
+    torch.manual_seed(2)
+    model = Transformer(Model(layers=1, d_model=64, heads=2, d_ff=8, tie_embeddings=tie), 2000, 2000)
+    for embedding in (model.source_embedding, model.target_embedding, model.output_embedding):
+        weight = embedding.weight.detach()
+        assert float(weight.std()) == pytest.approx(64**-0.5, rel=0.02)
+        assert float(weight.mean()) == pytest.approx(0.0, abs=0.002)
+
+
+def test_the_transformer_is_usable_on_its_own():
+    model = nmt.Transformer(nmt.Model(layers=2, d_model=64, heads=4), source_vocab=100, target_vocab=100)
+    assert model(torch.tensor([[5, 6, 3]]), torch.tensor([[2, 7]])).shape == (1, 2, 100)
+
+
+# --- the same weights, plainly ------------------------------------------------------------------------------
+
+
+class Plain:
+    """One sentence through the weights of a model: loops over positions and heads, no batch, no padding."""
+
+    def __init__(self, model):
+        self.config = model.config
+        self.w = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+        self.weights = {"encoder": [], "decoder": [], "cross": []}  # per layer (heads, t, s)
+
+    def logits(self, source, target_in):
+        memory = self.embed(source, "source")
+        for i in range(self.config.layers):
+            memory = self.self_attention(memory, f"encoder.{i}", causal=False)
+            memory = self.feed_forward(memory, f"encoder.{i}")
+        memory = self.final_norm(memory, "encoder_norm")
+        x = self.embed(target_in, "target")
+        for i in range(self.config.decoder_layers or self.config.layers):
+            x = self.self_attention(x, f"decoder.{i}", causal=True)
+            x = self.cross_attention(x, memory, f"decoder.{i}")
+            x = self.feed_forward(x, f"decoder.{i}")
+        x = self.final_norm(x, "decoder_norm")
+        tie = self.config.tie_embeddings
+        matrix = {"all": "source", "target": "target", "none": "output"}[tie]
+        return np.array([[row @ column for column in self.w[f"{matrix}_embedding.weight"]] for row in x])
+
+    def embed(self, ids, side):
+        d = self.config.d_model
+        matrix = self.w[f"{'source' if self.config.tie_embeddings == 'all' else side}_embedding.weight"]
+        rows = [matrix[index] * math.sqrt(d) + self.position(p, side) for p, index in enumerate(ids)]
+        return np.array(rows)
+
+    def position(self, p, side):
+        d = self.config.d_model
+        if self.config.positions == "learned":
+            return self.w[f"{side}_positions.table"][p]
+        values = []
+        for i in range(0, d, 2):
+            values += [math.sin(p / 10000 ** (i / d)), math.cos(p / 10000 ** (i / d))]
+        return np.array(values)
+
+    def self_attention(self, x, layer, causal):
+        h, d_k, d_v = self.widths()
+        packed = self.w[f"{layer}.attention.qkv.weight"]
+        parts = packed[: h * d_k], packed[h * d_k : 2 * h * d_k], packed[2 * h * d_k :]
+        assert len(parts[2]) == h * d_v
+        kind = "decoder" if causal else "encoder"
+        out = self.w[f"{layer}.attention.out.weight"]
+
+        def sublayer(y):
+            return self.heads(y, y, *parts, out, causal, kind)
+
+        return self.residual(x, sublayer, f"{layer}.attention_residual")
+
+    def cross_attention(self, x, memory, layer):
+        h, d_k, _ = self.widths()
+        packed = self.w[f"{layer}.cross.key_value.weight"]
+        parts = self.w[f"{layer}.cross.query.weight"], packed[: h * d_k], packed[h * d_k :]
+        out = self.w[f"{layer}.cross.out.weight"]
+
+        def sublayer(y):
+            return self.heads(y, memory, *parts, out, False, "cross")
+
+        return self.residual(x, sublayer, f"{layer}.cross_residual")
+
+    def widths(self):
+        per_head = self.config.d_model // self.config.heads
+        return self.config.heads, self.config.d_k or per_head, self.config.d_v or per_head
+
+    def heads(self, x, memory, query, key, value, out, causal, kind):
+        h, d_k, d_v = self.widths()
+        outputs, all_weights = np.zeros((len(x), h * d_v)), np.zeros((h, len(x), len(memory)))
+        for head in range(h):
+            w_q, w_k = query[head * d_k : (head + 1) * d_k], key[head * d_k : (head + 1) * d_k]
+            w_v = value[head * d_v : (head + 1) * d_v]
+            for i in range(len(x)):
+                seen = i + 1 if causal else len(memory)
+                scores = np.array([(w_q @ x[i]) @ (w_k @ memory[j]) / math.sqrt(d_k) for j in range(seen)])
+                weights = np.exp(scores - scores.max())
+                weights /= weights.sum()
+                all_weights[head, i, :seen] = weights
+                mixed = sum(weights[j] * (w_v @ memory[j]) for j in range(seen))
+                outputs[i, head * d_v : (head + 1) * d_v] = mixed
+        self.weights[kind].append(all_weights)
+        return np.array([out @ row for row in outputs])
+
+    def feed_forward(self, x, layer):
+        w = {name: self.w[f"{layer}.feed_forward.{name}"] for name in ("inner.weight", "outer.weight")}
+        b = {name: self.w[f"{layer}.feed_forward.{name}"] for name in ("inner.bias", "outer.bias")}
+
+        def sublayer(y):
+            inner = [np.maximum(0.0, w["inner.weight"] @ row + b["inner.bias"]) for row in y]
+            return np.array([w["outer.weight"] @ row + b["outer.bias"] for row in inner])
+
+        return self.residual(x, sublayer, f"{layer}.feed_forward_residual")
+
+    def residual(self, x, sublayer, name):
+        if self.config.norm == "pre":
+            return x + sublayer(self.norm(x, f"{name}.norm"))
+        return self.norm(x + sublayer(x), f"{name}.norm")
+
+    def final_norm(self, x, name):
+        return self.norm(x, name) if self.config.norm == "pre" else x
+
+    def norm(self, x, name):
+        rows = []
+        for row in x:
+            mean = sum(row) / len(row)
+            variance = sum((value - mean) ** 2 for value in row) / len(row)
+            normal = (row - mean) / math.sqrt(variance + 1e-6)
+            rows.append(normal * self.w[f"{name}.weight"] + self.w[f"{name}.bias"])
+        return np.array(rows)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("tie", ["all", "target", "none"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("widths", [{}, {"d_k": 3, "d_v": 5}])
+@pytest.mark.parametrize("decoder_layers", [None, 1, 3])
+def test_logits_equal_a_plain_recomputation(norm, tie, positions, widths, decoder_layers):
+    depth = {"decoder_layers": decoder_layers}
+    model = tiny(norm=norm, tie_embeddings=tie, positions=positions, max_positions=8, **depth, **widths)
+    with torch.no_grad():
+        logits = model(padded(SOURCES), padded(TARGETS)).numpy()
+    for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        expected = Plain(model).logits(source, target)
+        np.testing.assert_allclose(logits[row, : len(target)], expected, rtol=0, atol=1e-6)
+
+
+# --- attention weights --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "d_k": 3, "d_v": 5, "decoder_layers": 1}])
+def test_attention_weights_equal_the_plain_formula_and_look_neither_at_padding_nor_ahead(changes):
+    model = tiny(**changes)
+    with torch.no_grad():
+        found = model.attention_weights(padded(SOURCES), padded(TARGETS))
+    for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        plain = Plain(model)
+        plain.logits(source, target)
+        n, m = len(source), len(target)
+        for layers, kind, rows, columns in [
+            (found.encoder, "encoder", n, n),
+            (found.decoder, "decoder", m, m),
+            (found.cross, "cross", m, n),
+        ]:
+            assert len(layers) == len(plain.weights[kind])
+            for layer, expected in zip(layers, plain.weights[kind], strict=True):
+                weights = layer[row, :, :rows]  # (heads, real queries, keys)
+                np.testing.assert_allclose(weights[:, :, :columns], expected, rtol=0, atol=1e-6)
+                np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=0, atol=1e-12)
+                assert weights[:, :, columns:].eq(0).all()  # padding
+        for layer in found.decoder:
+            assert layer[row].triu(1).eq(0).all()  # later positions
+
+
+@pytest.mark.parametrize("sources", [SOURCES, SOURCES[:1]])  # with padding and without
+def test_a_forward_pass_that_records_attention_equals_one_that_does_not(sources):
+    model, source, target = tiny(), padded(sources), padded(TARGETS[: len(sources)])
+    with torch.no_grad():
+        encoder, decoder, cross = [], [], []
+        recorded = model.decode_states(target, model.encode(source, encoder), record=(decoder, cross))
+        plain = model.decode_states(target, model.encode(source))
+    assert [len(weights) for weights in (encoder, decoder, cross)] == [2, 2, 2]
+    torch.testing.assert_close(recorded, plain, rtol=0, atol=1e-12)
+
+
+def test_dropout_does_not_touch_attention_weights():
+    model = tiny(dropout=0.5, attention_dropout=0.5, feed_forward_dropout=0.5)
+    source, target = padded(SOURCES), padded(TARGETS)
+    with torch.no_grad():
+        expected = model.eval().attention_weights(source, target)
+        found = model.train().attention_weights(source, target)
+    assert model.training
+    for kind in ("encoder", "decoder", "cross"):
+        for layer, same in zip(getattr(found, kind), getattr(expected, kind), strict=True):
+            assert torch.equal(layer, same)
+
+
+# --- what depends on what -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_padding_does_not_change_other_positions(norm):
+    model = tiny(norm=norm)
+    with torch.no_grad():
+        together = model(padded(SOURCES), padded(TARGETS))
+        wider = model(padded([*SOURCES, [4] * 20]), padded([*TARGETS, [4] * 15]))
+        for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+            alone = model(torch.tensor([source]), torch.tensor([target]))[0]
+            torch.testing.assert_close(together[row, : len(target)], alone, rtol=0, atol=1e-12)
+            torch.testing.assert_close(wider[row, : len(target)], alone, rtol=0, atol=1e-12)
+
+
+def test_a_later_target_symbol_does_not_change_earlier_logits():
+    model, source = tiny(), torch.tensor([[5, 7, 4, 3]])
+    target = torch.tensor([[2, 4, 5, 6, 7, 8]])
+    with torch.no_grad():
+        before = model(source, target)
+        for position in range(1, 6):
+            changed = target.clone()
+            changed[0, position] = 10
+            after = model(source, changed)
+            assert torch.equal(after[0, :position], before[0, :position])
+            assert not torch.allclose(after[0, position], before[0, position])
+
+
+def test_every_source_symbol_reaches_every_target_position():
+    model, target = tiny(), torch.tensor([[2, 4, 5]])
+    with torch.no_grad():
+        before = model(torch.tensor([[5, 7, 4, 3]]), target)
+        for position in range(4):
+            source = torch.tensor([[5, 7, 4, 3]])
+            source[0, position] = 10
+            assert ((model(source, target) - before).abs().amax(-1) > 1e-6).all()
+
+
+def test_a_second_call_gives_the_same():
+    model = tiny()
+    with torch.no_grad():
+        first = model(padded(SOURCES), padded(TARGETS))
+        model(padded(SOURCES[:1]), padded(TARGETS[1:2]))  # nothing of it stays in the model
+        assert torch.equal(model(padded(SOURCES), padded(TARGETS)), first)
+
+
+@pytest.mark.parametrize("key", ["dropout", "attention_dropout", "feed_forward_dropout"])
+def test_each_dropout_acts_in_training_alone_and_follows_the_seed(key):
+    model, without = tiny(**{key: 0.5}), tiny()
+    inputs = padded(SOURCES), padded(TARGETS)
+    with torch.no_grad():
+        assert torch.equal(model(*inputs), without(*inputs))
+        model.train()
+        drawn = []
+        for seed in (3, 3, 4):
+            torch.manual_seed(seed)
+            drawn.append(model(*inputs))
+        assert torch.equal(drawn[0], drawn[1])
+        assert not torch.allclose(drawn[0], drawn[2])
+        assert torch.equal(without.train()(*inputs), without.eval()(*inputs))
+
+
+def test_gradients_reach_every_parameter():
+    model = tiny(norm="pre", tie_embeddings="none", positions="learned", max_positions=8).train()
+    model(padded(SOURCES), padded(TARGETS)).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.any(), name

@@ -1,0 +1,170 @@
+"""Directories that exist whole or not at all; JSON; digests."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from nmt.errors import UserError
+from nmt.files import clear_parts, read_json, sha256, whole_directory, write_json
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_directory_appears_only_when_its_block_is_done(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "er" / "out"
+    with whole_directory(target) as part:
+        (part / "a").write_text("1")
+        assert part.parent == target.parent  # on the same disk, so that renaming is atomic
+        assert part.name.startswith(".")
+        assert not target.exists()
+    assert tree(tmp_path) == {"deep/er/out/a": "1"}
+
+
+def test_a_new_directory_replaces_the_old_one_wholly(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with whole_directory(tmp_path / "out") as part:
+            assert list(part.iterdir()) == []
+            (part / name).write_text(name)
+            assert tree(tmp_path / "out") == ({} if name == "a" else {"a": "a"})
+    assert tree(tmp_path) == {"out/b": "b"}
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path, kind: type[BaseException]) -> None:
+    with whole_directory(tmp_path / "out") as part:
+        (part / "a").write_text("1")
+
+    def fail(target: Path) -> None:
+        with whole_directory(target) as part:
+            (part / "a").write_text("2")
+            raise kind
+
+    for target in (tmp_path / "out", tmp_path / "new"):
+        with pytest.raises(kind):
+            fail(target)
+    assert tree(tmp_path) == {"out/a": "1"}
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_a_user_error_and_leaves_what_was_there(tmp_path: Path, code: int) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").write_text("1")
+    with pytest.raises(UserError, match="out: the disk is full"), whole_directory(tmp_path / "out"):
+        raise OSError(code, os.strerror(code))
+    assert tree(tmp_path) == {"out/a": "1"}
+
+
+def test_a_full_disk_at_the_last_sync_is_a_user_error_too(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="the disk is full"), whole_directory(tmp_path / "out") as part:
+        (part / "a").write_text("1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="cannot be written"), whole_directory(tmp_path / "file" / "out"):
+        pass
+    assert tree(tmp_path) == {"file": "x"}
+
+
+def test_a_file_in_place_of_the_directory_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("precious")
+    with pytest.raises(UserError, match="out: cannot be written"), whole_directory(tmp_path / "out") as part:
+        (part / "a").write_text("1")
+    assert tree(tmp_path) == {"out": "precious"}
+
+
+def test_every_file_is_synced_before_the_directory_takes_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, bool]] = []
+    target = tmp_path / "out"
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda fd: synced.append((Path(os.readlink(f"/proc/self/fd/{fd}")).name, target.exists())),
+    )
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("needs /proc to see what is synced")
+    with whole_directory(target) as part:
+        (part / "a").write_text("1")
+        (part / "b").write_text("2")
+    before = [name for name, exists in synced if not exists]
+    assert set(before) == {"a", "b", part.name}
+    assert synced[-1] == (tmp_path.name, True)
+
+
+def left_by_a_killed_process(target: Path) -> Path:
+    """What stands there when the block of a directory never ended."""
+    with whole_directory(target) as part:
+        pass
+    target.rmdir()
+    part.mkdir()
+    (part / "a").write_text("half")
+    return part
+
+
+def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
+    left = left_by_a_killed_process(tmp_path / "out")
+    (tmp_path / "out.tmp").mkdir()
+    with whole_directory(tmp_path / "out") as part:
+        assert part == left
+        assert list(part.iterdir()) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.tmp"]
+
+
+def test_what_was_left_of_several_directories_is_cleared_by_pattern(tmp_path: Path) -> None:
+    for name in ("step-00000007", "step-00000012", "averaged"):
+        left_by_a_killed_process(tmp_path / name)
+    (tmp_path / "step-00000005").mkdir()
+    clear_parts(tmp_path, "step-*")
+    assert len(list(tmp_path.glob(".*step*"))) == 0
+    assert len(list(tmp_path.glob(".*averaged*"))) == 1
+    assert (tmp_path / "step-00000005").exists()
+
+
+def test_a_directory_in_the_making_is_not_taken_for_what_another_left(tmp_path: Path) -> None:
+    """Recipes `demo` and `demo.v2` may be prepared at the same time."""
+    with whole_directory(tmp_path / "demo.v2") as part:
+        (part / "a").write_text("1")
+        with whole_directory(tmp_path / "demo") as other:
+            (other / "b").write_text("2")
+    assert tree(tmp_path) == {"demo.v2/a": "1", "demo/b": "2"}
+
+
+def test_json_reads_back_equal_and_readable(tmp_path: Path) -> None:
+    value = {"b": [1, 2.5, None], "a": "größer \u2028"}
+    write_json(tmp_path / "x.json", value)
+    assert read_json(tmp_path / "x.json") == value
+    assert "größer" in (tmp_path / "x.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff"])
+def test_json_that_is_missing_or_broken_is_a_user_error_naming_the_file(
+    tmp_path: Path,
+    content: bytes | None,
+) -> None:
+    if content is not None:
+        (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"x\.json"):
+        read_json(tmp_path / "x.json")
+
+
+def test_sha256_is_that_of_the_content(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"abc" * 100_000)
+    assert sha256(tmp_path / "x") == hashlib.sha256(b"abc" * 100_000).hexdigest()

@@ -1,0 +1,227 @@
+"""Who may import whom: the table of docs and design, held by walking the syntax trees of nmt/."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "nmt"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+BASE = {"recipe", "errors"}
+SERVICES = {"files", "console", "device"}
+DECODING = {"bundle", "data", "model", "text"} | BASE | SERVICES
+REPORT = {"metrics", "decoding"} | DECODING
+EVERYTHING = {"report", "training"} | REPORT
+
+MAY_IMPORT = {
+    "errors": set(),
+    "console": set(),
+    "files": {"errors"},
+    "device": {"errors"},
+    "recipe": {"errors"},
+    "text": BASE,
+    "model": BASE,
+    "data": {"text"} | BASE | SERVICES,
+    "bundle": {"model", "text"} | BASE | SERVICES,
+    "decoding": DECODING,
+    "metrics": {"text", "errors"},
+    "report": REPORT,
+    "training": {"report"} | REPORT,
+    "cli": EVERYTHING,
+    "__init__": EVERYTHING,  # lazily, see below
+    "__main__": {"cli"},
+}
+
+Import = tuple[str, bool]  # dotted name, and whether it runs when the module is imported
+
+
+def name_of(path: Path) -> str:
+    """nmt/data/pairs.py → nmt.data.pairs"""
+    return ".".join(("nmt", *path.relative_to(PACKAGE).with_suffix("").parts))
+
+
+def imports(source: str, module: str) -> Iterator[Import]:
+    """Every module that a module imports anywhere, as absolute names down to the module or name imported."""
+
+    def walk(node: ast.AST, at_import: bool) -> Iterator[Import]:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            at_import = False
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            at_import = False
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, at_import) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parent = module.split(".")[: -node.level] if node.level else []
+            origin = ".".join((*parent, *([node.module] if node.module else [])))
+            yield from ((f"{origin}.{alias.name}", at_import) for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, at_import)
+
+    yield from walk(ast.parse(source), True)
+
+
+def imports_of(path: Path) -> list[Import]:
+    return list(imports(path.read_text(encoding="utf-8"), name_of(path)))
+
+
+def layer(name: str) -> str:
+    """Where in the table a module stands: the package below nmt, or the module right below it."""
+    return name.split(".")[1]
+
+
+def own(found: list[Import]) -> Iterator[str]:
+    """What is imported of nmt itself, apart from its version."""
+    yield from (name for name, _ in found if name.split(".")[0] == "nmt" and name != "nmt.__version__")
+
+
+def importers(library: str, at_import: bool = False) -> set[str]:
+    """Modules that import a library, or only those that do so as soon as they are imported themselves."""
+    return {
+        name_of(path)
+        for path in FILES
+        for name, runs in imports_of(path)
+        if name.split(".")[0] == library and (runs or not at_import)
+    }
+
+
+def by_name(path: Path) -> str:
+    return name_of(path)
+
+
+@pytest.mark.parametrize("path", FILES, ids=by_name)
+def test_a_module_imports_only_what_the_table_allows(path: Path) -> None:
+    here = layer(name_of(path))
+    assert here in MAY_IMPORT, f"{path} has no row in the table"
+    allowed = MAY_IMPORT[here] | {here}
+    assert [name for name in own(imports_of(path)) if layer(name) not in allowed] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=by_name)
+def test_nobody_imports_the_command_line(path: Path) -> None:
+    if name_of(path) not in ("nmt.__main__", "nmt.cli"):
+        assert [name for name in own(imports_of(path)) if layer(name) == "cli"] == []
+
+
+def test_the_table_allows_no_circles() -> None:
+    done: set[str] = set()
+    while ready := [name for name, needs in MAY_IMPORT.items() if name not in done and needs <= done]:
+        done.update(ready)
+    assert done == set(MAY_IMPORT)
+
+
+def test_modules_stand_at_most_two_deep() -> None:
+    assert [name_of(path) for path in FILES if len(path.relative_to(PACKAGE).parts) > 2] == []
+
+
+def test_the_package_loads_its_public_names_lazily() -> None:
+    found = imports_of(PACKAGE / "__init__.py")
+    assert [name for name, runs in found if runs and name.startswith("nmt")] == []
+
+
+def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
+    at_once = {name for name, runs in imports_of(PACKAGE / "cli.py") if runs and name.startswith("nmt")}
+    assert {layer(name) for name in at_once} <= {"errors", "__version__"}
+
+
+def test_text_imports_no_torch() -> None:
+    for library in ("torch", "safetensors"):
+        assert [name for name in importers(library) if layer(name) == "text"] == []
+    assert "nmt.decoding.ctranslate2" not in importers("torch")
+
+
+def test_bundles_and_the_command_line_import_torch_only_where_they_use_it() -> None:
+    for library in ("torch", "safetensors"):
+        assert not importers(library, at_import=True) & {"nmt.bundle", "nmt.cli", "nmt.recipe", "nmt.device"}
+
+
+def test_only_preparation_imports_datasets() -> None:
+    assert importers("datasets") == {"nmt.data.prepare", "nmt.data.pairs"}
+    assert importers("datasets", at_import=True) == set()  # it takes seconds
+
+
+def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
+    modules = [
+        "nmt",
+        "nmt.cli",
+        "nmt.bundle",
+        "nmt.recipe",
+        "nmt.text.tokenizer",
+        "nmt.text.lines",
+        "nmt.device",
+    ]
+    modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.translation"]
+    program = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'datasets'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+# --- nothing of a run is executed or unpickled --------------------------------------------------------------
+
+PICKLES = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+
+
+def dangers(source: str) -> list[str]:
+    """Expressions that would execute or unpickle what they read."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec"):
+            found.append(ast.unparse(node.func))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in (
+            "torch.load",
+            "builtins.eval",
+            "builtins.exec",
+        ):
+            found.append(ast.unparse(node))
+        if isinstance(node, ast.Attribute) and node.attr in ("unsafe_load", "UnsafeLoader", "FullLoader"):
+            found.append(ast.unparse(node))
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            found.append("allow_pickle")
+    names = [name for name, _ in imports(source, "nmt.x")]
+    found += [name for name in names if name == "torch.load" or name.split(".")[0] in PICKLES]
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=by_name)
+def test_nothing_is_executed_or_unpickled(path: Path) -> None:
+    assert dangers(path.read_text(encoding="utf-8")) == []
+
+
+# --- the walk itself ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import torch.nn", [("torch.nn", True)]),
+        ("import os, nmt.cli as c", [("os", True), ("nmt.cli", True)]),
+        ("from nmt import cli, bundle", [("nmt.cli", True), ("nmt.bundle", True)]),
+        ("from nmt.cli import main", [("nmt.cli.main", True)]),
+        ("from . import pairs", [("nmt.data.pairs", True)]),
+        ("from ..cli import main", [("nmt.cli.main", True)]),
+        ("def f():\n    import torch", [("torch", False)]),
+        ("class A:\n    import torch", [("torch", True)]),
+        ("if TYPE_CHECKING:\n    import torch", [("torch", False)]),
+        ("try:\n    import torch\nexcept ImportError:\n    pass", [("torch", True)]),
+    ],
+)
+def test_the_walk_sees_imports_of_every_form(source: str, found: list[Import]) -> None:
+    assert list(imports(source, "nmt.data.prepare")) == found
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["eval('1')", "exec(x)", "torch.load(p)", "from torch import load", "import pickle",
+     "from pickle import loads", "yaml.unsafe_load(x)", "np.load(p, allow_pickle=True)"],
+)  # fmt: skip
+def test_the_walk_sees_what_executes_or_unpickles(source: str) -> None:
+    assert len(dangers(source)) == 1
+
+
+def test_the_walk_lets_ordinary_code_pass() -> None:
+    assert dangers("model.eval(); re.compile(x); load(p); yaml.safe_load(x)") == []

@@ -1,0 +1,600 @@
+"""Recipes: defaults, validation, inheritance, overrides, YAML and the JSON Schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from nmt import recipe as recipes
+from nmt.errors import UserError
+from nmt.recipe import Model, Recipe, TokenizerSettings, Training, json_schema, load, override_decoding
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+
+BASE = """\
+name: tiny
+data:
+  source: en
+  target: de
+  train: [{source: a.en, target: a.de}]
+"""  # five lines: what a test adds begins in line 6
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(text: str, name: str = "r.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def refusal(path: Path, overrides: Sequence[str] = ()) -> UserError:
+    """The error that loading raises, which must be one line of text."""
+    with pytest.raises(UserError) as caught:
+        load(path, overrides)
+    assert "\n" not in caught.value.message
+    assert "\n" not in (caught.value.hint or "")
+    return caught.value
+
+
+# --- defaults -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tokenizer.algorithm", "bpe"),
+        ("tokenizer.vocab_size", 37_000),
+        ("tokenizer.shared", True),
+        ("model.layers", 6),
+        ("model.decoder_depth", 6),
+        ("model.d_model", 512),
+        ("model.d_ff", 2048),
+        ("model.heads", 8),
+        ("model.key_width", 64),
+        ("model.value_width", 64),
+        ("model.dropout", 0.1),
+        ("model.attention_dropout", 0.0),
+        ("model.feed_forward_dropout", 0.0),
+        ("model.norm", "post"),
+        ("model.positions", "sinusoidal"),
+        ("model.tie_embeddings", "all"),
+        ("training.updates", 100_000),
+        ("training.batch_tokens", 25_000),
+        ("training.warmup", 4000),
+        ("training.learning_rate_scale", 1.0),
+        ("training.adam_betas", (0.9, 0.98)),
+        ("training.adam_epsilon", 1e-9),
+        ("training.label_smoothing", 0.1),
+        ("training.clip_norm", None),
+        ("training.checkpoint_minutes", 10),
+        ("training.keep_last", 20),
+        ("decoding.beam", 4),
+        ("decoding.alpha", 0.6),
+        ("decoding.max_extra", 50),
+        ("decoding.max_source", 1024),
+        ("decoding.average_last", 5),
+    ],
+)
+def test_defaults_are_those_of_the_paper(write: Write, key: str, value: Any) -> None:
+    section, name = key.split(".")
+    assert getattr(getattr(load(write(BASE)), section), name) == value
+
+
+def test_the_wmt14_recipe_spells_out_the_defaults() -> None:
+    recipe = load(RECIPES / "wmt14_en_de.yaml")
+    assert recipe.model == Model()
+    assert recipe.training == Training()
+    assert recipe.tokenizer == TokenizerSettings()
+    assert recipe.decoding == recipes.Decoding()
+
+
+def test_widths_of_a_head_can_be_set_on_their_own() -> None:
+    model = Model(heads=32, d_k=16, decoder_layers=2)
+    assert (model.key_width, model.value_width, model.decoder_depth) == (16, 16, 2)
+    assert Model(heads=7, d_k=64, d_v=32).value_width == 32  # heads need not divide d_model then
+
+
+def test_recipes_are_frozen(write: Write) -> None:
+    recipe = load(write(BASE))
+    with pytest.raises(ValidationError):
+        recipe.training.updates = 3  # type: ignore[misc]
+
+
+# --- refusals -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value", "hint"),
+    [
+        ("model: {d_modle: 256}", "model.d_modle", "256", "model.d_model?"),
+        ("training: {updats: 5}", "training.updats", "5", "training.updates?"),
+        ("modell: {layers: 2}", "modell", "{'layers': 2}", "model?"),
+        ("beam: 3", "beam", "3", "decoding.beam?"),  # the right key in the wrong section
+        ("model: {dropout: 0.1, batch_tokens: 7}", "model.batch_tokens", "7", "training.batch_tokens"),
+        ("zzz: 1", "zzz", "1", "name, data, tokenizer, model, training, decoding"),
+    ],
+)
+def test_an_unknown_key_names_line_key_value_and_the_nearest_key(
+    write: Write, line: str, key: str, value: str, hint: str
+) -> None:
+    path = write(BASE + line + "\n")
+    error = refusal(path)
+    assert error.message.startswith(f"{path}:6: {key}: unknown key")
+    assert value in error.message
+    assert hint in (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value", "allowed"),
+    [
+        ("training: {updates: '5'}", "training.updates", "'5'", "valid integer"),
+        ("training: {updates: 5.5}", "training.updates", "5.5", "valid integer"),
+        ("training: {updates: true}", "training.updates", "True", "valid integer"),
+        ("training: {updates: yes}", "training.updates", "'yes'", "valid integer"),
+        ("tokenizer: {shared: 1}", "tokenizer.shared", "1", "valid boolean"),
+        ("tokenizer: {shared: no}", "tokenizer.shared", "'no'", "valid boolean"),
+        ("model: {dropout: a}", "model.dropout", "'a'", "valid number"),
+        ("training: [1]", "training", "[1]", "dictionary"),
+        ("training:", "training", "None", "dictionary"),
+        ("training: {adam_betas: [0.9]}", "training.adam_betas.1", "", "must be given"),
+    ],
+)
+def test_a_wrong_type_names_line_key_value_and_what_is_allowed(
+    write: Write, line: str, key: str, value: str, allowed: str
+) -> None:
+    path = write(BASE + line + "\n")
+    message = refusal(path).message
+    assert message.startswith(f"{path}:6: {key}: ")
+    assert value in message
+    assert allowed in message
+
+
+IMPOSSIBLE = [
+    ("decoding: {beam: 0}", "decoding.beam", "0", "greater than or equal to 1"),
+    ("decoding: {alpha: -0.1}", "decoding.alpha", "-0.1", "greater than or equal to 0"),
+    ("model: {dropout: 1}", "model.dropout", "1", "less than 1"),
+    ("model: {norm: mid}", "model.norm", "'mid'", "'post' or 'pre'"),
+    ("tokenizer: {algorithm: bp}", "tokenizer.algorithm", "'bp'", "'bpe' or 'unigram'"),
+    ("tokenizer: {vocab_size: 260}", "tokenizer.vocab_size", "260", "261"),
+    ("training: {warmup: 0}", "training.warmup", "0", "greater than or equal to 1"),
+    ("training: {keep_last: 0}", "training.keep_last", "0", "greater than or equal to 1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value", "allowed"),
+    [
+        *IMPOSSIBLE,
+        ("model: {d_model: 511, heads: 7}", "model.d_model", "511", "even with sinusoidal"),
+        ("model: {heads: 7}", "model.heads", "7", "must divide d_model 512"),
+        ("model: {heads: 7, d_k: 64}", "model.heads", "7", "unless d_k and d_v are given"),
+        ("training: {adam_betas: [0.9, 1.0]}", "training.adam_betas", "[0.9, 1.0]", "below 1"),
+        ("training: {device_tokens: 30000}", "training.device_tokens", "30000", "exceed batch_tokens 25000"),
+        ("training: {freeze_embeddings: true}", "training.freeze_embeddings", "", "source_embeddings"),
+        ("training: {batch_tokens: 256}", "training.batch_tokens", "256", "at least 257"),
+        ("training: {patience: 3}", "training.patience", "", "needs data.valid"),
+        ("tokenizer: {shared: false}", "model.tie_embeddings", "all", "use target or none"),
+        ("model: {positions: learned, max_positions: 1024}", "model.max_positions", "1024", "at least 1025"),
+    ],
+)
+def test_an_impossible_value_names_key_value_and_what_is_allowed(
+    write: Write, line: str, key: str, value: str, allowed: str
+) -> None:
+    path = write(BASE + line + "\n")
+    message = refusal(path).message
+    assert f": {key}: " in message
+    assert value in message
+    assert allowed in message
+    # where the key itself is not in the file there is no line to name, but the file always is
+    in_file = key.split(".")[1] in line
+    assert message.startswith(f"{path}:6: " if in_file else f"{path}: ")
+
+
+def test_heads_that_divide_are_suggested(write: Write) -> None:
+    assert "4, 8" in refusal(write(BASE + "model: {heads: 7}\n")).message
+
+
+@pytest.mark.parametrize(("key", "value"), [("sample", 100), ("character_coverage", 0.97)])
+def test_what_sentencepiece_would_refuse_is_refused_with_its_key(
+    write: Write,
+    key: str,
+    value: float,
+) -> None:
+    assert f"tokenizer.{key}: must be" in refusal(write(BASE + f"tokenizer: {{{key}: {value}}}\n")).message
+
+
+@pytest.mark.parametrize("key", ["training.learning_rate_scale", "training.adam_epsilon", "decoding.alpha"])
+def test_infinity_is_no_factor(write: Write, key: str) -> None:
+    assert key in refusal(write(BASE), [f"{key}=.inf"]).message
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        ("{source: a}", "source and target go together"),
+        ("{target: a}", "source and target go together"),
+        ("{}", "exactly one of: source and target, file, hub"),
+        ("{source: a, target: b, hub: c}", "exactly one of"),
+        ("{source: a, target: b, config: c}", "config: goes with hub"),
+        ("{file: a.txt}", "file: must end in one of .tsv"),
+        ("{file: a.tsv, fields: ['0', '1']}", "fields: of a .tsv are column numbers counted from 1"),
+        ("{file: a.tsv, fields: [en, de]}", "fields: of a .tsv are column numbers counted from 1"),
+        ("{file: a.jsonl, fields: [en]}", "fields.1: must be given"),
+        ("{file: a.jsonl, fileds: [en, de]}", "fileds: unknown key"),
+    ],
+)
+def test_a_data_set_that_cannot_be_is_refused_with_its_place(write: Write, dataset: str, words: str) -> None:
+    path = write(BASE.replace("[{source: a.en, target: a.de}]", f"\n  - {{file: good.tsv}}\n  - {dataset}"))
+    message = refusal(path).message
+    assert message.startswith(f"{path}:7: data.train.1")
+    assert words in message
+
+
+def test_an_unknown_key_of_a_data_set_hints_at_the_nearest(write: Write) -> None:
+    error = refusal(write(BASE.replace("source: a.en", "sorce: a.en")))
+    assert error.hint == "did you mean data.train.0.source?"
+
+
+def test_what_is_missing_is_named(write: Write) -> None:
+    assert "data.target: must be given" in refusal(write(BASE.replace("  target: de\n", ""))).message
+    assert "name: must be given" in refusal(write("")).message
+    assert "data.train" in refusal(write(BASE.replace("[{source: a.en, target: a.de}]", "[]"))).message
+
+
+def test_names_that_would_leave_their_folder_are_refused(write: Write) -> None:
+    for name in ("../x", "a/b", ".hidden", "''", "a b"):
+        assert ": name: " in refusal(write(BASE.replace("name: tiny", f"name: {name}"))).message
+
+
+@pytest.mark.parametrize("key", ["model", "training", "decoding", "tokenizer"])
+def test_several_problems_are_counted(write: Write, key: str) -> None:
+    assert "(and 1 more)" in refusal(write(BASE + f"{key}: {{oops: 1, alas: 2}}\n")).message
+
+
+def test_a_missing_recipe_hints_at_those_there(write: Write, tmp_path: Path) -> None:
+    write(BASE, "multi30k.yaml")
+    error = refusal(tmp_path / "multi3k.yaml")
+    assert "multi3k.yaml: no such recipe" in error.message
+    assert "multi30k.yaml" in (error.hint or "")
+
+
+# --- YAML ---------------------------------------------------------------------------------------------------
+
+
+def test_scalars_are_those_of_yaml_1_2(write: Write) -> None:
+    recipe = load(
+        write(
+            "name: y\ndata: {source: no, target: on, root: 12:30, train: [{source: yes, target: off}]}\n"
+            "training: {adam_epsilon: 1e-8, updates: 1_000, clip_norm: 5}\n"
+        )
+    )
+    assert (recipe.name, recipe.data.source, recipe.data.target, recipe.data.root) == (
+        "y",
+        "no",
+        "on",
+        "12:30",
+    )
+    assert (recipe.data.train[0].source, recipe.data.train[0].target) == ("yes", "off")
+    assert recipe.training.adam_epsilon == 1e-8
+    assert recipe.training.updates == 1000
+    assert recipe.training.clip_norm == 5.0
+
+
+@pytest.mark.parametrize("text", ["1e-9", "1E-9", "1.0e-9", "+1e-9", ".000000001", "0.000000001"])
+def test_numbers_may_be_written_in_any_way(write: Write, text: str) -> None:
+    assert load(write(BASE), [f"training.adam_epsilon={text}"]).training.adam_epsilon == 1e-9
+
+
+def test_duplicate_keys_are_refused(write: Write) -> None:
+    path = write(BASE + "model: {layers: 2}\ntraining: {updates: 5}\nmodel: {layers: 3}\n")
+    assert refusal(path).message == f"{path}:8: model: stands in line 6 too"
+    path = write(BASE + "model:\n  layers: 2\n  layers: 2\n")
+    assert refusal(path).message == f"{path}:8: model.layers: stands in line 7 too"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: [",
+        "- a\n- b",
+        "just text",
+        "name: \x01",
+        "? [a]\n: b",
+        "name: !!python/object/apply:os.getcwd []",
+        "training: {updates: !!int abc}",
+        "training: {warmup: !!float abc}",
+        "model: &m {layers: *m}",
+    ],
+)
+def test_what_is_no_recipe_at_all_is_refused_with_its_file(write: Write, text: str) -> None:
+    path = write(text)
+    assert str(path) in refusal(path).message
+
+
+def test_a_file_that_is_not_utf8_is_refused_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_bytes(b"name: \xff\n")
+    assert "r.yaml: cannot be read" in refusal(tmp_path / "r.yaml").message
+
+
+def test_a_saved_recipe_reads_back_equal(write: Write) -> None:
+    recipe = load(
+        write(BASE + "model: {dropout: 0.3, d_k: 16}\ntraining: {adam_epsilon: 1e-12}\n"),
+        ["data.valid=[{file: b.tsv, fields: ['2', '3']}]", "data.root=Größe und Straße", "data.max_ratio=3"],
+    )
+    assert load(write(recipe.to_yaml(), "saved.yaml")) == recipe
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["1e9", "09", "1_0", "0x1f", "0o7", "no", "null", "True", "12", "1.5", "2020-01-01", "1.", "NaN", "y"],
+)
+def test_a_name_that_looks_like_another_type_survives_saving(write: Write, name: str) -> None:
+    recipe = load(write(BASE.replace("tiny", f"'{name}'")))
+    assert recipe.name == name
+    assert load(write(recipe.to_yaml(), "saved.yaml")) == recipe
+
+
+def test_a_saved_recipe_has_every_key(write: Write) -> None:
+    saved = yaml.safe_load(load(write(BASE)).to_yaml())
+    assert list(saved) == list(Recipe.model_fields)
+    assert set(saved["training"]) == set(Training.model_fields)
+    assert set(saved["model"]) == set(Model.model_fields)
+
+
+# --- extends ------------------------------------------------------------------------------------------------
+
+
+def test_a_recipe_inherits_and_changes_single_keys(write: Write) -> None:
+    write(BASE + "model: {layers: 2, d_ff: 64}\n", "base.yaml")
+    recipe = load(write("extends: base.yaml\nname: row\nmodel: {layers: 3}\n"))
+    assert (recipe.name, recipe.model.layers, recipe.model.d_ff) == ("row", 3, 64)
+    assert recipe.data.train[0].source == "a.en"
+
+
+def test_a_list_replaces_that_of_the_base(write: Write) -> None:
+    write(BASE.replace("[{", "[{source: z.en, target: z.de}, {"), "base.yaml")
+    recipe = load(write("extends: base.yaml\ndata: {train: [{source: b.en, target: b.de}]}\n"))
+    assert [dataset.source for dataset in recipe.data.train] == ["b.en"]
+
+
+def test_inheritance_goes_over_two_levels_and_folders(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    write(BASE + "model: {layers: 2, d_ff: 64, heads: 2}\n", "base.yaml")
+    write("extends: ../base.yaml\nname: middle\nmodel: {layers: 3, d_ff: 32}\n", "sub/middle.yaml")
+    recipe = load(write("extends: sub/middle.yaml\nname: leaf\nmodel: {layers: 4}\n"))
+    assert (recipe.name, recipe.model.layers, recipe.model.d_ff, recipe.model.heads) == ("leaf", 4, 32, 2)
+
+
+def test_inheriting_from_oneself_is_refused(write: Write) -> None:
+    assert "extends itself" in refusal(write("extends: r.yaml\n")).message
+    write("extends: r.yaml\n", "other.yaml")
+    assert "extends itself" in refusal(write("extends: other.yaml\n")).message
+
+
+def test_a_missing_or_nameless_base_is_refused(write: Write) -> None:
+    assert "nope.yaml: no such recipe" in refusal(write("extends: nope.yaml\n")).message
+    path = write(BASE + "extends: 3\n")
+    assert refusal(path).message == f"{path}:6: extends: must be a file name (got 3)"
+
+
+def test_an_error_names_the_file_that_the_value_stands_in(write: Write) -> None:
+    base = write(BASE + "decoding: {beam: 0}\n", "base.yaml")
+    path = write("extends: base.yaml\n\nmodel: {layers: 2}\n")
+    assert refusal(path).message.startswith(f"{base}:6: decoding.beam")
+    write(BASE + "decoding: {beam: 4}\n", "base.yaml")
+    path = write("extends: base.yaml\n\ndecoding: {beam: 0}\n")
+    assert refusal(path).message.startswith(f"{path}:3: decoding.beam")
+
+
+@pytest.mark.parametrize(
+    ("change", "data_name"),
+    [
+        ("model: {layers: 3}", "tiny"),
+        ("training: {updates: 7}", "tiny"),
+        ("data: {max_length: 100}", "row"),
+        ("data: {train: [{source: b.en, target: b.de}]}", "row"),
+        ("tokenizer: {vocab_size: 300}", "row"),
+        ("tokenizer: {vocab_size: 300}\ndata: {name: mine}", "mine"),
+    ],
+)
+def test_prepared_data_is_shared_unless_data_or_tokenizer_change(
+    write: Write,
+    change: str,
+    data_name: str,
+) -> None:
+    write(BASE, "base.yaml")
+    assert load(write(f"extends: base.yaml\nname: row\n{change}\n")).data.name == data_name
+
+
+def test_prepared_data_is_shared_over_two_levels(write: Write) -> None:
+    write(BASE, "base.yaml")
+    write("extends: base.yaml\nname: middle\nmodel: {layers: 3}\n", "middle.yaml")
+    write("extends: base.yaml\nname: other\ntokenizer: {vocab_size: 300}\n", "other.yaml")
+    assert load(write("extends: middle.yaml\nname: leaf\n")).data.name == "tiny"
+    assert load(write("extends: other.yaml\nname: leaf\n")).data.name == "other"
+    assert load(write("extends: other.yaml\nname: leaf\ntokenizer: {vocab_size: 400}\n")).data.name == "leaf"
+
+
+def test_a_base_without_data_can_be_completed(write: Write) -> None:
+    write("model: {layers: 2}\n", "base.yaml")
+    recipe = load(write("extends: base.yaml\n" + BASE))
+    assert (recipe.model.layers, recipe.data.name) == (2, "tiny")
+
+
+# --- overrides ----------------------------------------------------------------------------------------------
+
+
+def test_overrides_are_yaml_and_the_last_one_wins(write: Write) -> None:
+    recipe = load(
+        write(BASE),
+        [
+            "training.updates=3",
+            "training.updates=2000",
+            "training.clip_norm = 1e-1",
+            "training.checkpoint_minutes=null",
+            "tokenizer.shared=false",
+            "model.tie_embeddings=none",
+            "data.source=no",
+            "data.train=[{source: x.en, target: x.de}, {file: y.tsv}]",
+            "data.root=a=b",
+        ],
+    )
+    assert recipe.training.updates == 2000
+    assert recipe.training.clip_norm == 0.1
+    assert recipe.training.checkpoint_minutes is None
+    assert recipe.tokenizer.shared is False
+    assert recipe.model.tie_embeddings == "none"
+    assert recipe.data.source == "no"
+    assert [d.source or d.file for d in recipe.data.train] == ["x.en", "y.tsv"]
+    assert recipe.data.root == "a=b"
+
+
+def test_an_override_is_named_where_its_value_is_wrong(write: Write) -> None:
+    error = refusal(write(BASE), ["decoding.beam=0"])
+    assert error.message.startswith("--set decoding.beam=0: decoding.beam: ")
+    error = refusal(write(BASE), ["trainig.updates=5"])
+    assert error.message.startswith("--set trainig.updates=5: trainig")
+    assert error.hint == "did you mean training?"
+
+
+def test_an_overridden_list_is_named_instead_of_the_line_it_replaces(write: Write) -> None:
+    override = "data.train=[{source: x.en, target: x.de}, {sorce: y}]"
+    path = write(BASE.replace("[{", "[{source: z.en, target: z.de}, {"))
+    message = refusal(path, [override]).message
+    assert message.startswith(f"--set {override}: data.train.1.sorce")
+    assert str(path) not in message
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["updates", "training.updates", "=5", ".updates=5", "training..updates=5", "training.updates=[",
+     "name.x=1", "data.train.0.source=a", "training.updates=!!int a"],
+)  # fmt: skip
+def test_an_override_that_cannot_be_read_is_refused(write: Write, override: str) -> None:
+    assert refusal(write(BASE), [override]).message.startswith(f"--set {override}: ")
+
+
+def test_prepared_data_follows_an_overridden_name(write: Write) -> None:
+    assert load(write(BASE), ["name=other"]).data.name == "other"
+    assert load(write(BASE), ["name=other", "data.name=mine"]).data.name == "mine"
+
+
+def test_decoding_settings_can_be_overridden_alone() -> None:
+    changed = override_decoding(recipes.Decoding(beam=7), ["decoding.alpha=1.0", "max_extra=3"])
+    assert changed == recipes.Decoding(beam=7, alpha=1.0, max_extra=3)
+
+
+@pytest.mark.parametrize(
+    ("override", "words", "hint"),
+    [
+        ("training.updates=5", "only keys of decoding", "decoding.beam"),
+        ("decoding.beem=5", "decoding.beem: unknown key", "decoding.beam?"),
+        ("beem=5", "decoding.beem: unknown key", "decoding.beam?"),
+        ("beam=0", "decoding.beam: must be greater", ""),
+        ("beam", "must be section.key=value", ""),
+    ],
+)
+def test_other_overrides_of_decoding_are_refused(override: str, words: str, hint: str) -> None:
+    with pytest.raises(UserError) as caught:
+        override_decoding(recipes.Decoding(), [override])
+    assert words in caught.value.message
+    assert hint in (caught.value.hint or "")
+
+
+def test_relative_data_files_stand_below_the_root(write: Write) -> None:
+    data = load(write(BASE), ["data.root=corpora"]).data
+    assert data.path("a.en") == Path("corpora/a.en")
+    assert data.path("/abs/a.en") == Path("/abs/a.en")
+    assert data.path("~/a.en") == Path.home() / "a.en"
+    assert load(write(BASE)).data.path("a.en") == Path("a.en")
+
+
+# --- JSON Schema --------------------------------------------------------------------------------------------
+
+TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+CHECKS: dict[str, Callable[[Any, Any], bool]] = {
+    "enum": lambda value, allowed: value in allowed,
+    "minimum": lambda value, limit: value >= limit,
+    "maximum": lambda value, limit: value <= limit,
+    "exclusiveMinimum": lambda value, limit: value > limit,
+    "exclusiveMaximum": lambda value, limit: value < limit,
+    "minItems": lambda value, limit: len(value) >= limit,
+    "maxItems": lambda value, limit: len(value) <= limit,
+    "pattern": lambda value, pattern: re.search(pattern, value) is not None,
+}
+SILENT = {"title", "description", "default", "$defs", "properties", "additionalProperties", "type", "items"}
+
+
+def conforms(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
+    """The part of JSON Schema that ours uses; an unknown keyword fails the test instead of passing unseen."""
+    if "$ref" in schema:
+        return conforms(value, root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root)
+    if "anyOf" in schema:
+        return any(conforms(value, option, root) for option in schema["anyOf"])
+    assert set(schema) <= SILENT | set(CHECKS) | {"prefixItems"}, schema
+    kind = schema["type"]
+    if not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
+        return False
+    if not all(check(value, schema[key]) for key, check in CHECKS.items() if key in schema):
+        return False
+    if kind == "object":
+        known = schema["properties"]
+        assert schema["additionalProperties"] is False
+        return all(key in known and conforms(child, known[key], root) for key, child in value.items())
+    if kind == "array" and "prefixItems" in schema:
+        return all(conforms(v, s, root) for v, s in zip(value, schema["prefixItems"], strict=False))
+    return kind != "array" or all(conforms(child, schema["items"], root) for child in value)
+
+
+def test_the_schema_file_is_generated_from_the_types() -> None:
+    assert json.loads((RECIPES / "schema.json").read_text(encoding="utf-8")) == json_schema()
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_recipe_of_the_project_loads_and_fits_the_schema(path: Path) -> None:
+    raw = yaml.load(path.read_text(encoding="utf-8"), Loader=recipes._Loader)
+    assert conforms(raw, json_schema(), json_schema())
+    resolved = load(path).model_dump(mode="json")
+    assert conforms(resolved, json_schema(), json_schema())
+
+
+@pytest.mark.parametrize("line", [line for line, *_ in IMPOSSIBLE] + [
+    "modell: {layers: 2}", "model: {d_modle: 2}", "training: {updates: '5'}", "training: {updates: true}",
+    "data: {train: []}", "data: {train: [{sorce: a}]}", "data: {train: [{file: a.tsv, fields: [a]}]}",
+    "name: a/b", "extends: 3", "training: {adam_betas: [0.9, 0.98, 0.99]}",
+])  # fmt: skip
+def test_the_schema_rejects_what_loading_refuses(line: str) -> None:
+    assert not conforms(yaml.safe_load(line), json_schema(), json_schema())
+
+
+@pytest.mark.parametrize("line", ["extends: base.yaml", "{}", "model: {d_k: null}", "data: {max_length: 9}"])
+def test_the_schema_accepts_what_a_base_completes(line: str) -> None:
+    assert conforms(yaml.safe_load(line), json_schema(), json_schema())
+
+
+def test_the_schema_describes_every_key() -> None:
+    schema = json_schema()
+    assert {"Data", "Dataset", "TokenizerSettings", "Model", "Training", "Decoding"} <= set(schema["$defs"])
+    for section in schema["$defs"].values():
+        for name, field in section["properties"].items():
+            assert field.get("description"), f"{section['title']}.{name}"

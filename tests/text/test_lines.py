@@ -1,0 +1,180 @@
+"""Lines end at \\n only, plain or compressed."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.errors import UserError
+from nmt.text.lines import count_lines, decode, one_line, open_input, open_output, read_lines
+
+FRAGMENTS = [
+    b"\n",
+    b"\r",
+    b"\r\n",
+    b"\x0b",
+    b"\x85",
+    b"\xff",
+    b"a",
+    b"\x00",
+    "\u2028".encode(),
+    "\x85".encode(),
+]
+CONTENT = st.binary(max_size=60) | st.lists(st.sampled_from(FRAGMENTS), max_size=25).map(b"".join)
+LINE = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))
+
+compressed = pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lines")
+
+
+@compressed
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\n", ["a"]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\rb\nc", ["a\rb", "c"]),
+        (b"a\r\r\nb", ["a\r", "b"]),
+        (b"a\n\rb", ["a", "\rb"]),
+        (b"a\r", ["a\r"]),
+        ("a\u2028b\u2029c\n".encode(), ["a\u2028b\u2029c"]),
+        (b"a\x0bb\x0cc\x1cd\x1ee\n", ["a\x0bb\x0cc\x1cd\x1ee"]),
+        ("a\x85b\n".encode(), ["a\x85b"]),
+        (b"a\xffb\nc\xe2\x80\n", ["a\ufffdb", "c\ufffd"]),
+        ("\ufeffa\n".encode(), ["\ufeffa"]),
+        (b"  a \t\n", ["  a \t"]),
+        (b"a\x00b\n", ["a\x00b"]),
+    ],
+)
+def test_a_line_ends_at_newline_and_nowhere_else(
+    tmp_path: Path,
+    name: str,
+    content: bytes,
+    lines: list[str],
+) -> None:
+    path = write(tmp_path / name, content)
+    assert list(read_lines(path)) == lines
+    assert count_lines(path) == len(lines)
+
+
+@compressed
+@settings(deadline=None, max_examples=150)
+@given(content=CONTENT)
+def test_counting_agrees_with_reading(folder: Path, name: str, content: bytes) -> None:
+    path = write(folder / name, content)
+    lines = list(read_lines(path))
+    assert count_lines(path) == len(lines)
+    assert len(lines) == content.count(b"\n") + (content != b"" and not content.endswith(b"\n"))
+
+
+@settings(deadline=None, max_examples=150)
+@given(lines=st.lists(LINE, max_size=8))
+def test_lines_written_read_back_equal(folder: Path, lines: list[str]) -> None:
+    for name, end in (("y", "\n"), ("y.gz", "\n"), ("y", "\r\n")):
+        with open_output(folder / name) as stream:
+            stream.write("".join(line + end for line in lines).encode())
+        assert list(read_lines(folder / name)) == lines
+
+
+def test_a_file_longer_than_a_block_is_counted_and_read_whole(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", b"0123456\n" * 300_000 + b"end")
+    assert count_lines(path) == 300_001
+    assert sum(1 for _ in read_lines(path)) == 300_001
+
+
+def test_reading_streams(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", b"a\nb\n")
+    lines = read_lines(path)
+    assert next(lines) == "a"
+
+
+def test_a_stream_line_decodes_without_its_end() -> None:
+    assert [decode(line) for line in (b"a\n", b"a\r\n", b"a\r", b"a", b"\n", b"", b"\r\n")] == [
+        "a", "a", "a\r", "a", "", "", "",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("read", [count_lines, lambda path: list(read_lines(path))], ids=["count", "read"])
+@pytest.mark.parametrize("damage", ["cut", "cut short", "not gzip", "crc", "body"])
+def test_a_damaged_gz_is_a_user_error_naming_the_file(
+    tmp_path: Path, read: Callable[[Path], object], damage: str
+) -> None:
+    whole = bytearray(gzip.compress(os.urandom(3000).hex().encode() + b"\n"))
+    content = {
+        "cut": bytes(whole[: len(whole) // 2]),
+        "cut short": bytes(whole[:-1]),
+        "not gzip": b"plain text\n",
+        "crc": bytes(whole[:-8]) + bytes(byte ^ 255 for byte in whole[-8:-4]) + bytes(whole[-4:]),
+        "body": bytes(whole[:20]) + b"\xff" * 40 + bytes(whole[60:]),
+    }[damage]
+    (tmp_path / "damaged.gz").write_bytes(content)
+    with pytest.raises(UserError, match=r"damaged\.gz: cannot be read to its end"):
+        read(tmp_path / "damaged.gz")
+
+
+@compressed
+def test_what_cannot_be_opened_is_a_user_error_naming_it(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=f"{name}: cannot be read: No such file"):
+        open_input(tmp_path / name)
+    with pytest.raises(UserError, match=f"{name}: cannot be read: No such file"):
+        list(read_lines(tmp_path / name))
+    (tmp_path / name).mkdir()
+    with pytest.raises(UserError, match=f"{name}: cannot be read"):
+        count_lines(tmp_path / name)
+    with pytest.raises(UserError, match=f"{name}: cannot be written"):
+        open_output(tmp_path / name)
+
+
+def test_a_file_ending_in_gz_is_compressed(tmp_path: Path) -> None:
+    with open_output(tmp_path / "x.gz") as stream:
+        stream.write(b"a\nb\n")
+    assert gzip.decompress((tmp_path / "x.gz").read_bytes()) == b"a\nb\n"
+    with open_output(tmp_path / "x.gz") as stream:
+        stream.write(b"c")
+    assert list(read_lines(tmp_path / "x.gz")) == ["c"]
+
+
+@compressed
+def test_files_are_closed_with_their_stream(tmp_path: Path, name: str) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        with open_output(tmp_path / name) as stream:
+            stream.write(b"a\n")
+        assert list(read_lines(tmp_path / name)) == ["a"]
+        assert count_lines(tmp_path / name) == 1
+        with open_input(tmp_path / name) as stream:
+            stream.read()
+    assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []
+
+
+@compressed
+def test_a_full_disk_is_not_passed_over(tmp_path: Path, name: str) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises((OSError, UserError)), open_output(tmp_path / name) as stream:
+        stream.write(b"a\n")
+
+
+def test_text_becomes_one_line() -> None:
+    assert one_line("a\nb\rc\r\nd\u2028e") == "a b c  d\u2028e"

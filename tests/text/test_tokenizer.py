@@ -1,0 +1,219 @@
+"""Every string survives the round trip; the vocabulary is what the recipe asked for."""
+
+from __future__ import annotations
+
+import io
+import random
+import re
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from nmt.errors import UserError
+from nmt.recipe import TokenizerSettings
+from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, Vocabulary
+
+ENGLISH = "the quick dog cat sees likes tree big small red green house man woman walks jumps under over vexed"
+GERMAN = "der die Hund Katze sieht mag Baum groß klein rot grün Haus Mann Frau geht läuft unter über"
+
+KINDS = [(algorithm, shared) for algorithm in ("bpe", "unigram") for shared in (True, False)]
+
+
+def sentences(words: str, seed: int) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(words.split(), k=6)) for _ in range(200)]
+
+
+PAIRS = list(zip(sentences(ENGLISH, 1), sentences(GERMAN, 2), strict=True))
+
+
+def train(vocab_size: int, algorithm: str = "bpe", shared: bool = True, **settings: object) -> Tokenizer:
+    values = {"vocab_size": vocab_size, "algorithm": algorithm, "shared": shared, **settings}
+    return Tokenizer.train(PAIRS, TokenizerSettings.model_validate(values), 1)
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: f"{kind[0]}, {'shared' if kind[1] else 'two'}")
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    algorithm, shared = request.param
+    return train(300, algorithm, shared)
+
+
+# U+FDD0, a noncharacter, stands for U+2581 inside
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufdd0"), max_size=40)
+HARD = "\u2581 \t\n\r\0\x0b\x1f\x85\u2028\u200b\u200d\ufeff\ufffdaé😀\U0010ffff<s>/"
+TRICKY = st.text(st.sampled_from(HARD), max_size=30)
+
+
+@settings(deadline=None, max_examples=150)
+@given(text=TEXT | TRICKY)
+@example(text="")
+@example(text=" ")
+@example(text="  two  spaces  ")
+@example(text="\u2581\u2581 a \u2581b")
+@example(text="the dog sees der Hund")
+@example(text="👩‍👩‍👧‍👦 🇩🇪 e\u0301 \u00e9 ﬁ Å")
+@example(text="<s> </s> <unk> <pad> <0x41> <0x0A>")
+def test_every_string_survives_the_round_trip(tokenizer: Tokenizer, text: str) -> None:
+    for vocabulary in (tokenizer.source, tokenizer.target):
+        ids = vocabulary.encode(text)
+        assert vocabulary.decode(ids) == text
+        assert all(EOS < index < len(vocabulary) for index in ids)  # no unknown and no control symbols
+
+
+def test_many_lines_are_encoded_like_each_alone(tokenizer: Tokenizer) -> None:
+    texts = [*(source for source, _ in PAIRS[:20]), "", " ", "\u2581", "😀"]
+    assert tokenizer.source.encode_all(texts) == [tokenizer.source.encode(text) for text in texts]
+
+
+def test_control_symbols_give_no_text(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.source.encode("the dog")
+    assert tokenizer.source.decode([BOS, *ids, EOS, PAD, UNK]) == "the dog"
+    assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
+
+
+def test_frequent_words_become_few_subwords(tokenizer: Tokenizer) -> None:
+    for vocabulary, text in ((tokenizer.source, PAIRS[0][0]), (tokenizer.target, PAIRS[0][1])):
+        assert len(vocabulary.encode(text)) < len(text)
+
+
+def test_the_vocabulary_has_the_size_asked_for(tokenizer: Tokenizer) -> None:
+    assert len(tokenizer.source) == len(tokenizer.target) == 300
+
+
+def test_vocabularies_are_shared_or_not_as_asked(
+    tokenizer: Tokenizer,
+    request: pytest.FixtureRequest,
+) -> None:
+    _, shared = request.node.callspec.params["tokenizer"]
+    assert tokenizer.shared is shared
+    assert (tokenizer.source.serialized == tokenizer.target.serialized) is shared
+    knows_both = all(tokenizer.source.find(letter)[0] is not None for letter in "wß")
+    assert knows_both is shared
+
+
+def test_a_tokenizer_loads_from_its_files(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    for name, content in tokenizer.files().items():
+        (tmp_path / name).write_bytes(content)
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.shared is tokenizer.shared
+    assert loaded.files() == tokenizer.files()
+    assert loaded.source.encode(PAIRS[0][0]) == tokenizer.source.encode(PAIRS[0][0])
+    assert loaded.target.encode(PAIRS[0][1]) == tokenizer.target.encode(PAIRS[0][1])
+
+
+def test_files_are_called_as_the_design_says() -> None:
+    assert set(train(300).files()) == {"tokenizer.model"}
+    assert set(train(300, shared=False).files()) == {"source.model", "target.model"}
+
+
+def test_the_same_text_gives_the_same_vocabulary(
+    tokenizer: Tokenizer,
+    request: pytest.FixtureRequest,
+) -> None:
+    algorithm, shared = request.node.callspec.params["tokenizer"]
+    again = train(300, algorithm, shared)
+    for one, other in ((tokenizer.source, again.source), (tokenizer.target, again.target)):
+        assert one.pieces(range(len(one))) == other.pieces(range(len(other)))
+
+
+def test_the_algorithm_is_the_one_asked_for() -> None:
+    bpe, unigram = (train(300, algorithm).source for algorithm in ("bpe", "unigram"))
+    assert bpe.pieces(range(300)) != unigram.pieces(range(300))
+
+
+def test_threads_do_not_change_the_vocabulary() -> None:
+    one, two = (Tokenizer.train(PAIRS, TokenizerSettings(vocab_size=300), threads) for threads in (1, 2))
+    assert one.source.pieces(range(300)) == two.source.pieces(range(300))
+
+
+def test_characters_rarer_than_coverage_asks_are_spelled_in_bytes() -> None:
+    pairs = [*PAIRS, ("a Ж dog", "ein Ж Hund")]
+    for coverage, found in ((1.0, True), (0.9995, False)):
+        settings = TokenizerSettings(vocab_size=310, character_coverage=coverage)
+        vocabulary = Tokenizer.train(pairs, settings, 1).source
+        assert (vocabulary.find("Ж")[0] is not None) is found
+        assert vocabulary.decode(vocabulary.encode("Ж")) == "Ж"
+
+
+def test_words_are_found_exactly_or_at_a_words_beginning(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.source.encode("the dog")
+    pieces = tokenizer.source.pieces(ids)
+    assert pieces[0].startswith("\u2581")
+    assert "".join(pieces) == "\u2581the\u2581dog"
+    assert tokenizer.source.starts_word(ids[0])
+    assert tokenizer.source.find(pieces[0]) == (ids[0], True)
+    index, exact = tokenizer.source.find(pieces[0].removeprefix("\u2581"))
+    assert index is not None
+    assert exact is not tokenizer.source.starts_word(index)
+    assert tokenizer.source.find("Ж") == (None, False)
+    assert tokenizer.source.find("<s>") == (None, False)
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+@pytest.mark.parametrize("vocab_size", [265, 100_000], ids=["too low", "too high"])
+def test_an_impossible_size_names_the_key_and_a_size_that_works(algorithm: str, vocab_size: int) -> None:
+    with pytest.raises(UserError, match=f"tokenizer.vocab_size: {vocab_size}") as caught:
+        train(vocab_size, algorithm)
+    assert "\n" not in caught.value.message
+    offered = re.search(r"--set tokenizer\.vocab_size=(\d+)", caught.value.hint or "")
+    assert offered is not None
+    assert offered[1] in caught.value.message
+    assert len(train(int(offered[1]), algorithm).source) == int(offered[1])
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+@pytest.mark.parametrize("vocab_size", [265, 100_000], ids=["too low", "too high"])
+def test_separate_vocabularies_of_an_impossible_size_lead_to_one_that_works(
+    algorithm: str,
+    vocab_size: int,
+) -> None:
+    for _ in range(2):  # each side may have its own limit
+        with pytest.raises(UserError, match=f"tokenizer.vocab_size: {vocab_size}") as caught:
+            train(vocab_size, algorithm, shared=False)
+        offered = re.search(r"--set tokenizer\.vocab_size=(\d+)", caught.value.hint or "")
+        assert offered is not None
+        vocab_size = int(offered[1])
+        try:
+            assert len(train(vocab_size, algorithm, shared=False).target) == vocab_size
+        except UserError:
+            continue
+        return
+    pytest.fail("followed two hints in vain")
+
+
+@pytest.mark.parametrize("pairs", [[], [("", "")], [("x" * 5000, "y" * 5000)]], ids=["none", "empty", "long"])
+def test_training_text_without_a_usable_sentence_is_a_user_error(pairs: list[tuple[str, str]]) -> None:
+    with pytest.raises(UserError) as caught:
+        Tokenizer.train(pairs, TokenizerSettings(vocab_size=300), 1)
+    assert "\n" not in caught.value.message
+
+
+def test_a_broken_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:
+    whole = train(300).source.serialized
+    for content in (b"", b"garbage", bytes(100), whole[: len(whole) // 2], whole[:-1], whole[100:]):
+        (tmp_path / "tokenizer.model").write_bytes(content)
+        with pytest.raises(UserError, match=r"tokenizer\.model: is not a SentencePiece model"):
+            Tokenizer.load(tmp_path)
+
+
+def test_a_missing_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"source\.model: cannot be read"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "source.model").write_bytes(train(300).source.serialized)
+    with pytest.raises(UserError, match=r"target\.model: cannot be read"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_model_with_other_control_symbols_is_refused(tmp_path: Path) -> None:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([source for source, _ in PAIRS]),
+        model_writer=model,
+        vocab_size=40,
+        minloglevel=2,
+    )
+    with pytest.raises(UserError, match=r"other: .*control symbols"):
+        Vocabulary(model.getvalue(), "other")

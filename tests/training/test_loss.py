@@ -1,0 +1,220 @@
+"""The chunked loss against PyTorch's, in value and gradients, and how it adds up over micro-batches."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nmt.data.batches import Batch, pad_ids
+from nmt.model.transformer import Transformer
+from nmt.recipe import Model
+from nmt.text.tokenizer import BOS, EOS
+from nmt.training.loss import CHUNK_LOGITS, Objective, smoothed_cross_entropy
+
+TOKENS, WIDTH, VOCABULARY = 23, 6, 11
+ROWS = [1, 4, 7, 22, 23, 100]  # tokens per chunk: one, some with a rest, all but one, all, more than all
+
+
+def example(dtype=torch.float64, scale=1.0):
+    torch.manual_seed(1)
+    states = (scale * torch.randn(TOKENS, WIDTH, dtype=dtype)).requires_grad_()
+    weight = torch.randn(VOCABULARY, WIDTH, dtype=dtype, requires_grad=True)
+    return states, weight, torch.randint(0, VOCABULARY, (TOKENS,))
+
+
+def chunks_of(monkeypatch, rows, vocabulary=VOCABULARY):
+    monkeypatch.setitem(CHUNK_LOGITS, "cpu", rows * vocabulary)
+
+
+# --- against PyTorch's cross-entropy ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_value_and_gradients_equal_cross_entropy(monkeypatch, smoothing, rows, scale):
+    chunks_of(monkeypatch, rows)
+    states, weight, targets = example(scale=scale)
+    expected = F.cross_entropy(states @ weight.T, targets, label_smoothing=smoothing, reduction="sum")
+    gradients = torch.autograd.grad(3.0 * expected, (states, weight))
+    loss, nll = smoothed_cross_entropy(states, weight, targets, smoothing)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-9)
+    torch.testing.assert_close(nll, F.cross_entropy(states @ weight.T, targets, reduction="sum"))
+    (3.0 * loss).backward()
+    torch.testing.assert_close(states.grad, gradients[0], rtol=0, atol=1e-10)
+    torch.testing.assert_close(weight.grad, gradients[1], rtol=0, atol=1e-10 * scale)
+
+
+def test_sums_are_fp64_and_gradients_have_the_parameters_type():
+    states, weight, targets = example(torch.float32)
+    loss, nll = smoothed_cross_entropy(states, weight, targets, 0.1)
+    assert loss.dtype == nll.dtype == torch.float64
+    expected = F.cross_entropy(states @ weight.T, targets, label_smoothing=0.1, reduction="sum")
+    gradients = torch.autograd.grad(expected, (states, weight))
+    loss.backward()
+    torch.testing.assert_close(states.grad, gradients[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(weight.grad, gradients[1], rtol=1e-4, atol=1e-5)
+
+
+def test_extreme_logits_do_not_overflow():
+    states, weight, targets = example(torch.float32, scale=1000.0)
+    loss, nll = smoothed_cross_entropy(states, weight, targets, 0.1)
+    loss.backward()
+    logits = states.double() @ weight.double().T
+    exact = F.cross_entropy(logits, targets, label_smoothing=0.1, reduction="sum")
+    assert float(loss.detach()) == pytest.approx(float(exact.detach()), rel=1e-4)
+    assert nll.isfinite()
+    assert states.grad.isfinite().all()
+    assert weight.grad.isfinite().all()
+
+
+def test_the_likelihood_is_not_smoothed():
+    losses, likelihoods = set(), set()
+    for smoothing in (0.0, 0.1, 0.3):
+        loss, nll = smoothed_cross_entropy(*example(), smoothing)
+        losses.add(round(float(loss.detach()), 9))
+        likelihoods.add(round(float(nll.detach()), 9))
+    assert len(losses) == 3
+    assert len(likelihoods) == 1
+    assert losses & likelihoods  # without smoothing they are the same
+
+
+def test_smoothing_is_uniform_over_the_whole_vocabulary():
+    # All logits equal: every symbol has probability 1/4, whatever the target, so both losses are ln 4.
+    loss, nll = smoothed_cross_entropy(torch.zeros(1, 2), torch.ones(4, 2), torch.tensor([3]), 0.1)
+    assert [float(loss), float(nll)] == pytest.approx([1.3862944, 1.3862944])
+    # Probabilities 0.5, 0.25, 0.125, 0.125, target the first, ε 0.2: 0.85 ln 2 + 0.05 (ln 4 + ln 8 + ln 8)
+    weight = torch.tensor([[0.5], [0.25], [0.125], [0.125]]).log()
+    loss, nll = smoothed_cross_entropy(torch.ones(1, 1), weight, torch.tensor([0]), 0.2)
+    assert [float(loss), float(nll)] == pytest.approx([0.85 * 0.6931472 + 0.05 * 8 * 0.6931472, 0.6931472])
+
+
+@pytest.mark.parametrize("frozen", ["states", "weight"])
+def test_what_learns_nothing_gets_no_gradient(monkeypatch, frozen):
+    chunks_of(monkeypatch, 5)
+    states, weight, targets = example()
+    expected = F.cross_entropy(states @ weight.T, targets, label_smoothing=0.1, reduction="sum")
+    gradients = dict(zip(("states", "weight"), torch.autograd.grad(expected, (states, weight)), strict=True))
+    parts = {"states": states, "weight": weight}
+    parts[frozen].requires_grad_(False)
+    loss, _ = smoothed_cross_entropy(states, weight, targets, 0.1)
+    loss.backward()
+    for name, part in parts.items():
+        if name == frozen:
+            assert part.grad is None
+        else:
+            torch.testing.assert_close(part.grad, gradients[name], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_losses_are_the_same_where_no_gradient_is_wanted(monkeypatch, mode, smoothing):
+    chunks_of(monkeypatch, 5)
+    states, weight, targets = example()
+    expected = [float(part.detach()) for part in smoothed_cross_entropy(states, weight, targets, smoothing)]
+    with mode():
+        found = smoothed_cross_entropy(states, weight, targets, smoothing)
+    assert not any(part.requires_grad for part in found)
+    assert [float(part) for part in found] == pytest.approx(expected, rel=1e-12)
+
+
+class Products(TorchDispatchMode):
+    """Counts matrix products."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function.overloadpacket.__name__ in ("mm", "addmm", "addmm_", "linear", "bmm")
+        return function(*args, **(kwargs or {}))
+
+
+def test_without_gradients_only_the_logits_are_computed():
+    states, weight, targets = example()
+    with Products() as learning:
+        smoothed_cross_entropy(states, weight, targets, 0.1)
+    with torch.no_grad(), Products() as validating:
+        smoothed_cross_entropy(states, weight, targets, 0.1)
+    assert (learning.count, validating.count) == (3, 1)
+
+
+def test_inputs_are_left_as_they_were():
+    states, weight, targets = example()
+    copies = states.detach().clone(), weight.detach().clone()
+    smoothed_cross_entropy(states, weight, targets, 0.1)[0].backward()
+    assert torch.equal(states, copies[0])
+    assert torch.equal(weight, copies[1])
+
+
+# --- the objective ------------------------------------------------------------------------------------------
+
+PAIRS = [
+    ([5, 7, 4], [6, 8]),
+    ([9], [4, 4, 5, 10, 7, 9]),
+    ([8, 8, 6, 5, 4, 9], [7]),
+    ([4], []),
+    ([6, 10], [5, 6, 7]),
+]
+
+
+def batch_of(pairs, extra=0):
+    targets = [target for _, target in pairs]
+    parts = (
+        pad_ids([source for source, _ in pairs], after=EOS),
+        pad_ids(targets, before=BOS),
+        pad_ids(targets, after=EOS),
+    )
+    padded = [F.pad(part, (0, extra)) for part in parts]
+    return Batch(*padded, num_tokens=sum(map(len, targets)) + len(targets))
+
+
+def tiny(**changes):
+    torch.manual_seed(2)
+    settings = {"layers": 1, "d_model": 8, "d_ff": 12, "heads": 2, "dropout": 0.0} | changes
+    return Transformer(Model(**settings), VOCABULARY, VOCABULARY).double()
+
+
+def gradients_of(objective, batches):
+    """Of the loss summed over batches ÷ their target tokens, accumulated."""
+    objective.zero_grad()
+    tokens = sum(batch.num_tokens for batch in batches)
+    for batch in batches:
+        (objective(batch)[0] / tokens).backward()
+    return [parameter.grad.clone() for parameter in objective.parameters()]
+
+
+@pytest.mark.parametrize("tie", ["all", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_objective_is_cross_entropy_over_real_target_tokens(monkeypatch, tie, smoothing):
+    chunks_of(monkeypatch, 4)
+    model, batch = tiny(tie_embeddings=tie), batch_of(PAIRS)
+    logits = model(batch.source, batch.target_in).flatten(0, 1)
+    options = {"ignore_index": 0, "reduction": "sum"}
+    expected = F.cross_entropy(logits, batch.target_out.flatten(), label_smoothing=smoothing, **options)
+    likelihood = F.cross_entropy(logits, batch.target_out.flatten(), **options)
+    gradients = torch.autograd.grad(expected / batch.num_tokens, list(model.parameters()))
+    objective = Objective(model, smoothing)
+    loss, nll = objective(batch)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(nll, likelihood)
+    for found, right in zip(gradients_of(objective, [batch]), gradients, strict=True):
+        torch.testing.assert_close(found, right, rtol=0, atol=1e-10)
+
+
+def test_more_padding_changes_nothing():
+    objective = Objective(tiny(), 0.1)
+    plain, padded = objective(batch_of(PAIRS)), objective(batch_of(PAIRS, extra=9))
+    torch.testing.assert_close(padded[0], plain[0], rtol=1e-12, atol=0)
+    torch.testing.assert_close(padded[1], plain[1], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("sizes", [[1] * 5, [2, 3], [4, 1]])
+def test_micro_batches_over_global_tokens_give_the_gradients_of_one_batch(sizes):
+    objective, begin, parts = Objective(tiny(), 0.1), 0, []
+    for size in sizes:
+        parts.append(batch_of(PAIRS[begin : begin + size]))
+        begin += size
+    assert begin == len(PAIRS)
+    whole, summed = gradients_of(objective, [batch_of(PAIRS)]), gradients_of(objective, parts)
+    for found, right in zip(summed, whole, strict=True):
+        assert right.any()
+        torch.testing.assert_close(found, right, rtol=0, atol=1e-12)

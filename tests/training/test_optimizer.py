@@ -1,0 +1,169 @@
+"""Equation 3, Adam by its formula, and a state that continues to the bit."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from nmt.model.transformer import Transformer
+from nmt.recipe import Model, Training
+from nmt.training.optimizer import Optimizer, learning_rate
+
+# --- learning rate ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "d_model", "warmup", "scale", "rate"),
+    [
+        (1, 512, 4000, 1.0, 1.746928e-7),  # 512^-0.5 · 4000^-1.5
+        (2000, 512, 4000, 1.0, 3.493856e-4),  # half of the peak
+        (4000, 512, 4000, 1.0, 6.987712e-4),  # 512^-0.5 · 4000^-0.5, the peak
+        (16_000, 512, 4000, 1.0, 3.493856e-4),  # four times as late, half as much
+        (100_000, 512, 4000, 1.0, 1.397542e-4),
+        (4000, 1024, 4000, 1.0, 4.941059e-4),
+        (4000, 512, 4000, 2.0, 1.397542e-3),
+        (1, 64, 1, 1.0, 0.125),
+    ],
+)
+def test_learning_rate_is_equation_3(step, d_model, warmup, scale, rate):
+    assert learning_rate(step, d_model, warmup, scale) == pytest.approx(rate, rel=1e-6)
+
+
+@pytest.mark.parametrize("warmup", [1, 7, 400])
+def test_learning_rate_grows_until_the_end_of_warmup_and_falls_from_there(warmup):
+    rates = [learning_rate(step, 512, warmup, 1.0) for step in range(1, 1000)]
+    growing, falling = rates[:warmup], rates[warmup - 1 :]
+    assert growing == sorted(set(growing))
+    assert falling == sorted(set(falling), reverse=True)
+    assert max(rates) == rates[warmup - 1]
+    steps = [later - earlier for earlier, later in pairwise(growing)]
+    assert steps == pytest.approx([rates[0]] * len(steps))  # linear
+
+
+# --- updates ------------------------------------------------------------------------------------------------
+
+SETTINGS = Training(warmup=5)
+
+
+def tiny():
+    torch.manual_seed(1)
+    return Transformer(Model(layers=1, d_model=8, d_ff=12, heads=2, dropout=0.0), 11, 11)
+
+
+def give_gradients(model, step):
+    """Random gradients that depend on the step alone."""
+    random = torch.Generator().manual_seed(step)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=random)
+
+
+def train(model, optimizer, steps):
+    rates = []
+    for step in steps:
+        give_gradients(model, step)
+        rates.append(optimizer.update(step))
+    return rates
+
+
+def values(model):
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def assert_identical(model, other):
+    for found, expected in zip(values(model), values(other), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_updates_are_adam_with_the_rate_of_their_step():
+    model = tiny()
+    expected = [value.double() for value in values(model)]
+    first, second = ([torch.zeros_like(value) for value in expected] for _ in range(2))
+    rates = train(model, Optimizer(model, 8, SETTINGS), range(1, 8))
+    assert rates == [learning_rate(step, 8, 5, 1.0) for step in range(1, 8)]
+    gradients = tiny()
+    for step, rate in enumerate(rates, 1):
+        give_gradients(gradients, step)
+        for i, parameter in enumerate(gradients.parameters()):
+            g = parameter.grad.double()
+            first[i] = 0.9 * first[i] + 0.1 * g
+            second[i] = 0.98 * second[i] + 0.02 * g * g
+            m, v = first[i] / (1 - 0.9**step), second[i] / (1 - 0.98**step)
+            expected[i] = expected[i] - rate * m / (v.sqrt() + 1e-9)
+    for found, right in zip(values(model), expected, strict=True):
+        torch.testing.assert_close(found.double(), right, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"adam_betas": (0.5, 0.98)},
+        {"adam_betas": (0.9, 0.6)},
+        {"adam_epsilon": 0.1},
+        {"learning_rate_scale": 2.0},
+    ],
+)
+def test_what_the_settings_say_reaches_adam(changes):
+    plain, other = tiny(), tiny()
+    train(plain, Optimizer(plain, 8, SETTINGS), [1, 2, 3])
+    train(other, Optimizer(other, 8, Training(warmup=5, **changes)), [1, 2, 3])
+    assert not any(torch.allclose(a, b) for a, b in zip(values(plain), values(other), strict=True))
+
+
+def test_an_update_uses_up_the_gradients():
+    model = tiny()
+    train(model, Optimizer(model, 8, SETTINGS), [1])
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+# --- state --------------------------------------------------------------------------------------------------
+
+
+def test_a_restored_optimizer_continues_to_the_bit(tmp_path):
+    uninterrupted = tiny()
+    train(uninterrupted, Optimizer(uninterrupted, 8, SETTINGS), range(1, 11))
+
+    stopped = tiny()
+    optimizer = Optimizer(stopped, 8, SETTINGS)
+    train(stopped, optimizer, range(1, 5))
+    saved = save(optimizer.state())
+    weights = {name: value.clone() for name, value in stopped.state_dict().items()}
+
+    resumed = tiny()
+    resumed.load_state_dict(weights)
+    optimizer = Optimizer(resumed, 8, SETTINGS)
+    optimizer.load(load(saved), 4)
+    train(resumed, optimizer, range(5, 11))
+    assert_identical(resumed, uninterrupted)
+
+
+def test_what_matters_is_restored_exactly():
+    model, other = tiny(), tiny()
+    optimizer = Optimizer(model, 8, SETTINGS)
+    train(model, optimizer, [1, 2, 3])
+    restored = Optimizer(other, 8, SETTINGS)
+    restored.load(load(save(optimizer.state())), 3)
+    assert restored.state().keys() == optimizer.state().keys()
+    for name, moment in optimizer.state().items():
+        assert torch.equal(restored.state()[name], moment)
+
+
+def test_state_names_two_moments_of_every_parameter_once():
+    model = tiny()
+    optimizer = Optimizer(model, 8, SETTINGS)
+    assert optimizer.state() == {}
+    train(model, optimizer, [1])
+    expected = {f"{name}:{m}": p for name, p in model.named_parameters() for m in ("exp_avg", "exp_avg_sq")}
+    assert optimizer.state().keys() == expected.keys()
+    for name, moment in optimizer.state().items():
+        assert moment.shape == expected[name].shape
+
+
+def test_missing_moments_are_named():
+    model = tiny()
+    optimizer = Optimizer(model, 8, SETTINGS)
+    train(model, optimizer, [1])
+    state = optimizer.state()
+    del state["source_embedding.weight:exp_avg_sq"]
+    with pytest.raises(KeyError, match="source_embedding"):
+        Optimizer(tiny(), 8, SETTINGS).load(state, 1)
