@@ -75,7 +75,8 @@ class Translator:
             size = min(2 * size, LARGEST_CHUNK)
 
     def _translate_chunk(self, lines: list[str], n_best: int) -> Iterator[Translation]:
-        inputs = [self._split(self.tokenizer.source.encode(line.strip())) for line in lines]
+        texts = [line.strip().encode(errors="replace").decode() for line in lines]  # a lone surrogate is no text
+        inputs = [self._split(self.tokenizer.source.encode(text)) for text in texts]
         hypotheses = iter(self._search([part for parts in inputs for part in parts], n_best))
         for parts in inputs:
             yield self._join([next(hypotheses) for _ in parts])

@@ -234,7 +234,7 @@ class Dropout(nn.Module):
         if x.device.type != "cpu":
             return F.dropout(x, self.p)
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        drop_below = round(self.p * 65536) - 32768
+        drop_below = min(round(self.p * 65536), 65535) - 32768
         kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= drop_below
         return x * kept.to(x.dtype).mul_(1.0 / (1.0 - self.p))
 

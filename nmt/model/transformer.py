@@ -132,8 +132,13 @@ class Transformer(nn.Module):
         encoder: list[Tensor] = []
         decoder: list[Tensor] = []
         cross: list[Tensor] = []
-        memory = self.encode(source, encoder)
-        self.decode_states(target_in, memory, record=(decoder, cross))
+        was_training = self.training
+        self.eval()
+        try:
+            memory = self.encode(source, encoder)
+            self.decode_states(target_in, memory, record=(decoder, cross))
+        finally:
+            self.train(was_training)
         return AttentionWeights(encoder, decoder, cross)
 
     def _decoder_layers(self) -> list[DecoderLayer]:

@@ -80,6 +80,8 @@ def smoothed_cross_entropy(states: Tensor, weight: Tensor, targets: Tensor, smoo
     `smoothing` uniformly to the whole vocabulary and the rest to the right symbol (section 5.4). Only the first
     result can be differentiated, and only once.
     """
+    if not torch.is_grad_enabled():  # else a parameter's part of the gradient would be computed all the same
+        states, weight = states.detach(), weight.detach()
     return _SmoothedCrossEntropy.apply(states, weight, targets, smoothing)  # type: ignore[no-any-return, no-untyped-call]
 
 
