@@ -27,7 +27,7 @@ demo: $(INSTALLED)
 	$(NMT) average $(DEMO)/ckpts
 	$(NMT) translate --model $(DEMO)/ckpts --input $(DEMO)/text/test.en --output $(DEMO)/test.hyp
 	@echo && echo "English, our German, and the reference, of sentences never seen in training:"
-	@paste -d '\n' $(DEMO)/text/test.en $(DEMO)/test.hyp $(DEMO)/text/test.de | head -15 | sed '0~3G'
+	@paste -d '\n' <(head -5 $(DEMO)/text/test.en) <(head -5 $(DEMO)/test.hyp) <(head -5 $(DEMO)/text/test.de) /dev/null
 	$(NMT) score $(DEMO)/text/test.de $(DEMO)/test.hyp
 
 # --- a shell pipeline over files: a second `make multi30k` does nothing -----------------------------------------

@@ -226,6 +226,19 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, number: int, code: i
     assert not list((tmp_path / "ckpts").glob(".*"))
 
 
+def test_other_batches_begin_a_new_epoch_and_are_announced(nmt, tmp_path: Path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    settings = ["--set", "data.valid=[]", "--set", "training.updates=3"]
+    assert nmt("train", "recipe.yaml", *settings).code == 0
+    settings = ["--set", "data.valid=[]", "--set", "training.updates=5", "--set", "training.batch_tokens=500"]
+    done = nmt("train", "recipe.yaml", *settings)
+    assert "changed: training.batch_tokens from 1000 to 500" in done.err
+    assert "batches differ from before: going on with epoch 1" in done.err
+    position = json.loads((tmp_path / "ckpts/step-00000005/training.json").read_text())
+    assert (position["epoch"], position["offset"]) == (1, 2)
+
+
 def test_a_plan_needs_neither_data_nor_network(nmt, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = nmt("train", RECIPES / "wmt14_en_de.yaml", "--plan", "--device", "cpu")

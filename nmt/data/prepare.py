@@ -213,9 +213,9 @@ class _ArrowFile:
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
-        from datasets.arrow_writer import (
-            ArrowWriter,
-        )  # its import takes seconds, and only preprocessing needs it
+
+        # Its import takes seconds, and only preprocessing needs it.
+        from datasets.arrow_writer import ArrowWriter
 
         ids, text = pa.list_(pa.int32()), pa.string()
         columns = [

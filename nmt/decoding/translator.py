@@ -24,10 +24,8 @@ from nmt.recipe import Decoding
 from nmt.text.lines import one_line
 from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 
-FIRST_CHUNK, LARGEST_CHUNK = (
-    32,
-    2048,
-)  # lines sorted and searched together; small at first, for an early answer
+# Lines that are sorted and searched together: few at first, for an early answer.
+FIRST_CHUNK, LARGEST_CHUNK = 32, 2048
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from nmt.data.batches import Plan, Rows, make_batch, plan_epoch, split_update
+from nmt.data.batches import Rows, make_batch, plan_epoch, split_update
 from nmt.data.corpus import Corpus
 from nmt.errors import Interrupted, UserError
 from nmt.recipe import Training
@@ -68,9 +68,10 @@ class Meter:
 
     def figures(self) -> dict[str, float]:
         """Means per target token, and rates per second."""
+        loss, nll = float(self.loss), float(self.nll)  # a CPU-GPU sync point, hence not every update
         return {
-            "loss": self.loss / self.tokens,
-            "perplexity": math.exp(min(self.nll / self.tokens, 700.0)),
+            "loss": loss / self.tokens,
+            "perplexity": math.exp(min(nll / self.tokens, 700.0)),
             "tokens_per_second": self.tokens / (time.perf_counter() - self.began),
             "tokens_per_update": self.tokens / self.updates,
             "padding": 1.0 - (self.tokens + self.source_tokens) / self.cells,
@@ -135,13 +136,8 @@ class Loop:
     def _updates(self, position: Position) -> Iterator[Rows]:
         """Rows of each update from the position on, epoch after epoch."""
         while True:
-            plan: Plan = plan_epoch(
-                self.source_lengths,
-                self.target_lengths,
-                self.settings.batch_tokens,
-                self.settings.seed,
-                position.epoch,
-            )
+            lengths, settings = (self.source_lengths, self.target_lengths), self.settings
+            plan = plan_epoch(*lengths, settings.batch_tokens, settings.seed, position.epoch)
             while position.offset < len(plan):
                 yield plan.rows(position.offset)
             position.epoch, position.offset = position.epoch + 1, 0
@@ -165,25 +161,16 @@ class Loop:
         return self.optimizer.update(step)
 
     def _log(self, position: Position, rate: float, meter: Meter, progress: Progress) -> None:
-        meter.loss, meter.nll = (
-            float(meter.loss),
-            float(meter.nll),
-        )  # a CPU-GPU sync point, hence not every update
         figures = meter.figures()
-        if not math.isfinite(meter.loss):
+        if not math.isfinite(figures["loss"]):
             raise UserError(
                 f"the loss is {figures['loss']} at update {position.step}: training diverged",
                 "lower training.learning_rate_scale, raise training.warmup or set training.clip_norm; "
                 "earlier checkpoints are intact",
             )
-        done = {
-            "step": position.step,
-            "epoch": position.epoch,
-            "learning_rate": rate,
-            "seconds": position.seconds,
-        }
-        left = (self.settings.updates - position.step) * meter.tokens / meter.updates / figures["tokens_per_second"]
-        progress.log(done | figures, left)
+        at = {"step": position.step, "epoch": position.epoch, "seconds": position.seconds, "learning_rate": rate}
+        seconds_per_update = figures["tokens_per_update"] / figures["tokens_per_second"]
+        progress.log(at | figures, (self.settings.updates - position.step) * seconds_per_update)
 
     def _due(self, step: int, seconds: float) -> bool:
         """Whether a checkpoint is due after update `step`, `seconds` after the last."""

@@ -127,7 +127,7 @@ class Run:
             self.recipe,
             self.tokenizer,
             info,
-            (self.optimizer.state(), position.to_json() | {"device_tokens": self.loop.micro_batch}),
+            (self.optimizer.state(), position.to_json()),
         )
         bundles.prune(self.out, self.recipe.training.keep_last)
         progress.checkpoint(figures, path, is_best)
@@ -135,13 +135,16 @@ class Run:
     def _restore(self, checkpoint: Bundle) -> None:
         bundles.load_weights(self.model, bundles.read_tensors(checkpoint.path / "model.safetensors"), checkpoint.path)
         values = read_json(checkpoint.path / "training.json")
-        values.pop("device_tokens", None)
         try:
             self.position = Position(**values)
             self.optimizer.load(bundles.read_tensors(checkpoint.path / "training.safetensors"), self.position.step)
         except (TypeError, KeyError) as error:
             raise UserError(f"{checkpoint.path}: its training state is not complete: {error}") from None
         self.id = checkpoint.info["run"]
+        before, now = checkpoint.recipe.training, self.recipe.training
+        if (before.batch_tokens, before.seed) != (now.batch_tokens, now.seed):  # that epoch is now cut otherwise
+            self.position.epoch, self.position.offset = self.position.epoch + 1, 0
+            self.console.say(f"batches differ from before: going on with epoch {self.position.epoch}")
 
     def _validation(self, prepared: Path) -> Validation | None:
         corpus = Corpus(prepared / "valid.arrow")
