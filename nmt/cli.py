@@ -60,7 +60,7 @@ def cli() -> None:
     """
 
 
-@cli.command()
+@cli.command(short_help="Train the tokenizer and encode every split into data/NAME/.")
 @click.argument("recipe")
 @_overrides
 @_common
@@ -78,7 +78,7 @@ def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, qui
         console.say(f"nothing to do: {directory(loaded)} is up to date")
 
 
-@cli.command()
+@cli.command(short_help="Train a recipe, or go on with the run in ckpts/.")
 @click.argument("recipe")
 @click.option("--out", type=Path, default=Path("ckpts"), show_default=True, help="Directory of the run.")
 @click.option("--plan", is_flag=True, help="Print what the run would need, and train nothing.")
@@ -112,7 +112,7 @@ def train(
     run(loaded, out, Console(quiet), chosen, threads or _cores())
 
 
-@cli.command()
+@cli.command(short_help="Average the newest checkpoints into one bundle.")
 @click.argument("ckpts", type=Path)
 @click.option("--last", type=click.IntRange(min=1), help="How many of the newest; the recipe's number unless given.")
 @click.option("--out", type=Path, help="The bundle to write; CKPTS/averaged unless given.")
@@ -130,7 +130,7 @@ def average(ckpts: Path, last: int | None, out: Path | None, threads: int | None
     )
 
 
-@cli.command()
+@cli.command(short_help="Translate lines: one out for each in, in order.")
 @click.option("--model", type=Path, help="A bundle or a directory of checkpoints; $NMT_MODEL or ckpts/ unless given.")
 @click.option("--beam", type=click.IntRange(min=1), help="Hypotheses kept alive; 1 is greedy search.")
 @click.option("--alpha", type=click.FloatRange(min=0), help="Exponent of the length penalty.")
@@ -177,7 +177,7 @@ def translate(
         console.say(f"{capped:,} of {count:,} outputs were cut at their cap, their input's length + decoding.max_extra")
 
 
-@cli.command()
+@cli.command(short_help="BLEU, chrF and TER, with signatures.")
 @click.argument("reference", type=Path, metavar="REF")
 @click.argument("hypothesis", type=Path, metavar="[HYP]", required=False)
 @click.option("--reference", "more", type=Path, multiple=True, help="A further reference; repeatable.")
@@ -221,7 +221,7 @@ def score(
         click.echo(f"{LABELS[name]} {result.score:.2f}  {result.signature}")
 
 
-@cli.command()
+@cli.command(short_help="Sentences to bracketed trees (not there yet).")
 def parse() -> None:
     """Parse sentences into bracketed trees (not there yet)."""
     raise UserError("nmt parse is not there yet: this version trains and runs translators")
