@@ -55,7 +55,7 @@ def make_plan(recipe: Recipe, device: torch.device) -> Plan:
     length = float(known or ASSUMED_LENGTH)
     tokens = recipe.training.batch_tokens
     micro = min(device_tokens(recipe.training, device), tokens)
-    activations = 4.0 * micro * _kept_per_token(recipe.model)
+    activations = 4.0 * micro * kept_per_token(recipe.model)
     return Plan(
         parameters=groups,
         micro_batches=math.ceil(tokens / micro),
@@ -82,8 +82,8 @@ def forward_flops_per_token(model: Model, vocabulary: int, length: float) -> flo
     return encoder + decoder + 2.0 * model.d_model * vocabulary
 
 
-def _kept_per_token(model: Model) -> float:
-    """Numbers that a pair of a source and a target token leave for the backward pass."""
+def kept_per_token(model: Model) -> float:
+    """Numbers that a pair of a source and a target token leave for the backward pass (benchmarks/memory.py)."""
     return (
         model.layers * (11 * model.d_model + model.d_ff)
         + model.decoder_depth * (16 * model.d_model + model.d_ff)
