@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 
 
-def shell(command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def shell(command: str, cwd: Path, seconds: float = 300) -> subprocess.CompletedProcess[bytes]:
     """Runs a command line as a user would, with `nmt` on the path and pipefail on."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         cwd=cwd,
-        env={**os.environ, "PATH": path, **environment},
+        env={**os.environ, "PATH": path},
         capture_output=True,
-        timeout=300,
+        timeout=seconds,
         check=False,
     )
 

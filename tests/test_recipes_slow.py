@@ -1,0 +1,27 @@
+"""Minutes of training: what the shipped recipes promise."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from reverse_task import shell
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.slow
+def test_the_demo_reaches_90_bleu_on_unseen_sentences(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    for line in (
+        f"{sys.executable} recipes/demo_corpus.py runs/demo/text",
+        "nmt train recipes/demo.yaml",
+        "nmt average ckpts/",
+        "nmt translate < runs/demo/text/test.en | nmt score runs/demo/text/test.de --json",
+    ):
+        done = shell(line, tmp_path, seconds=1800)
+        assert done.returncode == 0, (line, done.stderr.decode())
+    assert json.loads(done.stdout)["bleu"]["score"] >= 90
