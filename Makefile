@@ -80,4 +80,4 @@ schema: $(INSTALLED)
 	$(VENV)/bin/python -m nmt.recipe > recipes/schema.json
 
 clean:
-	rm -rf runs data ckpts
+	rm -rf runs/demo runs/multi30k data/demo data/multi30k_en_de

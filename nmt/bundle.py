@@ -8,7 +8,6 @@ moments) and `training.json`. Metadata is read without importing torch.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt import recipe as recipes
 from nmt.errors import UserError
-from nmt.files import read_json, whole_directory, write_json
+from nmt.files import read_json, remove_directory, whole_directory, write_json
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 
@@ -126,12 +125,16 @@ def save_bundle(
     training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
 ) -> None:
     """Writes a bundle, whole or not at all; with `training`, tensors and plain values, a checkpoint."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     def save(tensors: Mapping[str, Tensor], name: str) -> None:
-        save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, part / name)
+        try:
+            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, part / name)
+        except SafetensorError as error:  # its word for a full disk, among others
+            raise UserError(f"{path / name}: cannot be written: {error}", "is there space on the disk?") from None
 
-    with whole_directory(path) as part:
+    with whole_directory(path, "bundle.json") as part:
         save(weights, "model.safetensors")
         (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
         for name, content in tokenizer.files().items():
@@ -153,7 +156,7 @@ def checkpoint_path(directory: Path, step: int) -> Path:
 
 def checkpoints(directory: Path) -> list[Bundle]:
     """The checkpoints of a run, oldest first."""
-    found = (p for p in directory.glob("step-*") if re.fullmatch(r"step-\d{8,}", p.name) and p.is_dir())
+    found = (p for p in directory.glob("step-*/") if re.fullmatch(r"step-\d{8,}", p.name))
     return [Bundle.read(path) for path in sorted(found, key=lambda p: int(p.name[5:]))]
 
 
@@ -169,7 +172,7 @@ def prune(directory: Path, keep_last: int) -> None:
     keep = {bundle.path for bundle in (*found[-keep_last:], best(found)) if bundle}
     for bundle in found:
         if bundle.path not in keep:
-            shutil.rmtree(bundle.path)
+            remove_directory(bundle.path)
 
 
 def resolve(path: Path) -> tuple[Bundle, str]:
@@ -186,9 +189,11 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     note = ""
     if (path / AVERAGED / "bundle.json").exists():
         average = Bundle.read(path / AVERAGED)
-        if not found or average.step >= found[-1].step:
+        same_run = not found or average.info["run"] == found[-1].info["run"]
+        if same_run and (not found or average.step >= found[-1].step):
             return average, f"model: {average.path} (average of {len(average.info['steps'])} checkpoints)"
-        note = f"; {average.path} is older than the newest checkpoint, so not used: nmt average {path}"
+        reason = "is older than the newest checkpoint" if same_run else "is of another run than the checkpoints"
+        note = f"; {average.path} {reason}, so not used: nmt average {path}"
     if not found:
         raise UserError(f"{path}: holds neither a bundle nor checkpoints", "nmt train RECIPE writes some")
     chosen = best(found)

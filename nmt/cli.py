@@ -26,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _common(function: F) -> F:
     """Options of every command."""
     for option in (
+        click.version_option(__version__, prog_name="nmt"),
         click.option("--debug", is_flag=True, help="Show tracebacks."),
         click.option("--quiet", is_flag=True, help="Say nothing but errors."),
         click.option("--threads", type=click.IntRange(min=1), help="CPU threads."),
@@ -161,7 +162,10 @@ def translate(
     translator = _load_translator(model, [*overrides, *settings], device, threads, console)
     split = capped = count = 0
     with ExitStack() as files:
-        lines, write = _open_input(source), _open_output(output, files)
+        lines = _open_input(source)
+        if source and output and output.exists() and source.samefile(output):
+            raise UserError(f"--output {output}: is the input too", "name another file")
+        write = _open_output(output, files)
         for count, result in enumerate(translator.stream(lines, n_best or 1), 1):
             split += result.parts > 1
             capped += result.capped
@@ -221,8 +225,12 @@ def score(
         click.echo(f"{LABELS[name]} {result.score:.2f}  {result.signature}")
 
 
-@cli.command(short_help="Sentences to bracketed trees (not there yet).")
-def parse() -> None:
+@cli.command(
+    short_help="Sentences to bracketed trees (not there yet).", context_settings={"ignore_unknown_options": True}
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@_common
+def parse(arguments: tuple[str, ...], threads: int | None, quiet: bool, debug: bool) -> None:
     """Parse sentences into bracketed trees (not there yet)."""
     raise UserError("nmt parse is not there yet: this version trains and runs translators")
 
@@ -244,9 +252,10 @@ def _load_translator(model: Path | None, overrides: list[str], device: str, thre
 
 
 def _open_input(path: Path | None) -> Iterator[str]:
-    from nmt.text.lines import decode, read_lines
+    from nmt.text.lines import decode, open_input, read_lines
 
     if path is not None:
+        open_input(path).close()  # says that there is no such file before any output is opened
         return read_lines(path)
     if sys.stdin.isatty():
         click.echo("reading from the terminal, a sentence per line; end with Ctrl-D", err=True)
@@ -271,8 +280,10 @@ def main() -> NoReturn:
     debug = "--debug" in sys.argv
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        code = cli.main(standalone_mode=False)
+        with cli.make_context("nmt", sys.argv[1:]) as context:  # not cli.main, which makes a closed pipe an error
+            cli.invoke(context)
         sys.stdout.flush()
+        code = 0
     except UserError as error:
         code = 1
         click.echo(f"error: {error.message}", err=True)
@@ -300,7 +311,7 @@ def main() -> NoReturn:
         code = 1
         click.echo(f"error: {type(error).__name__}: {error}", err=True)
         click.echo("hint: this should not happen; run it with --debug and report what it shows", err=True)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(code)
 
 
 def _terminated(number: int, frame: object) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -16,22 +17,27 @@ from nmt.errors import UserError
 
 
 @contextmanager
-def whole_directory(path: Path) -> Iterator[Path]:
+def whole_directory(path: Path, replaceable: str) -> Iterator[Path]:
     """Gives an empty directory to fill; at the end it is synced to disk and takes the place of `path`.
 
-    Where the block fails, `path` is as it was. A full disk is a UserError.
+    Only a directory that holds a file `replaceable`, or nothing, is replaced; anything else is a UserError, and so is
+    a full disk. Where the block fails, `path` is as it was.
     """
     part = path.parent / f".{path.name}@{os.getpid()}.tmp"
     try:
         if path.exists() and not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        old = path.parent / f".{path.name}@old.tmp"
+        if old.exists() and not path.exists():
+            old.rename(path)  # a process was killed between the two renames below
+        if path.exists() and any(path.iterdir()) and not (path / replaceable).is_file():
+            raise UserError(f"{path}: exists and holds something else", "name another directory, or move it away")
         clear_parts(path.parent, path.name)
         part.mkdir(parents=True)
         yield part
         for file in (*part.iterdir(), part):
             _sync(file)
         if path.exists():
-            old = path.parent / f".{path.name}@old.tmp"
             path.rename(old)
             part.rename(path)
             shutil.rmtree(old)
@@ -52,6 +58,29 @@ def clear_parts(folder: Path, name: str) -> None:
     """Removes what a killed process left of directories called `name` (a glob pattern)."""
     for left in folder.glob(f".{name}@*.tmp"):
         shutil.rmtree(left, ignore_errors=True)
+
+
+def remove_directory(path: Path) -> None:
+    """Removes a directory so that it is there whole or not at all, whenever the process is killed."""
+    gone = path.parent / f".{path.name}@gone.tmp"
+    path.rename(gone)
+    shutil.rmtree(gone)
+
+
+@contextmanager
+def exclusive(lock: Path, what: str) -> Iterator[None]:
+    """Holds a lock file while the block runs; raises UserError where another process on this machine does."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("w")
+    except OSError as error:
+        raise UserError(f"{lock.parent}: cannot be written: {error.strerror}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{what}: another nmt is at work there", "wait for it to end, or stop it") from None
+        yield
 
 
 def write_json(path: Path, value: Any) -> None:

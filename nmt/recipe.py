@@ -59,10 +59,13 @@ class Dataset(Settings):
             raise ValueError("needs exactly one of: source and target, file, hub")
         if self.config is not None and self.hub is None:
             raise ValueError("config: goes with hub")
+        if self.fields is not None and self.source is not None:
+            raise ValueError("fields: goes with file or hub; text files have none")
         suffixes = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
         if self.file is not None and not self.file.endswith(suffixes):
             raise ValueError(f"file: must end in one of {', '.join(suffixes)}")
-        if self.fields and self.file and ".tsv" in self.file and not all(re.match("[1-9]", f) for f in self.fields):
+        is_tsv = self.file is not None and self.file.endswith((".tsv", ".tsv.gz"))
+        if self.fields and is_tsv and not all(re.fullmatch(r"[1-9]\d*", field) for field in self.fields):
             raise ValueError('fields: of a .tsv are column numbers counted from 1, such as ["1", "2"]')
         return self
 

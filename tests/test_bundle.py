@@ -60,6 +60,20 @@ def test_an_average_is_the_mean_in_single_precision_and_says_where_it_is_from(ck
     assert not (result.path / "training.safetensors").exists()
 
 
+def test_an_average_replaces_nothing_but_a_bundle(ckpts: Path) -> None:
+    before = sorted(ckpts.rglob("*"))
+    with pytest.raises(UserError, match="exists and holds something else"):
+        bundles.average(ckpts, last=2, out=ckpts)
+    assert sorted(ckpts.rglob("*")) == before
+
+
+def test_an_average_of_another_run_is_not_used(ckpts: Path) -> None:
+    edit(ckpts / "averaged", run="another")
+    bundle, note = bundles.resolve(ckpts)
+    assert bundle.path.name.startswith("step-")
+    assert "is of another run than the checkpoints" in note
+
+
 def test_averaging_takes_those_there_are(ckpts: Path) -> None:
     assert len(bundles.average(ckpts, last=50).info["steps"]) == 4
 
@@ -136,6 +150,7 @@ def test_loading_a_bundle_reads_no_pickle(ckpts: Path) -> None:
         "bundle.json",
         "training.json",
         "metrics.jsonl",
+        ".lock",
     }
 
 

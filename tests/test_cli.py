@@ -17,6 +17,9 @@ import pytest
 from reverse_task import shell, write_reverse_task
 
 from nmt import bundle as bundles
+from nmt import files
+from nmt.recipe import TokenizerSettings
+from nmt.text.tokenizer import Tokenizer
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
@@ -98,7 +101,8 @@ def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path) -> None:
     assert lines[:6] == [""] * 6
     assert lines[-1] == ""
     assert b"\r" not in done.out
-    assert "2 of" not in done.err
+    alone = [nmt("translate", *arguments, stdin=line.encode() + b"\n").out.decode() for line in HOSTILE]
+    assert [line + "\n" for line in lines[: len(HOSTILE)]] == alone
     assert "1 of 17 lines were longer than decoding.max_source 32 subwords and split" in done.err
 
 
@@ -126,6 +130,41 @@ def test_files_may_be_compressed_on_both_ways(nmt, reverse_run: Path, tmp_path: 
     assert "BLEU 100.00  nrefs:1" in nmt("score", reference, output).out.decode()
 
 
+def test_an_output_is_only_opened_when_the_input_is_there_and_another_file(
+    nmt, reverse_run: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("a b c\n")
+    arguments = ("translate", "--model", reverse_run / "ckpts", "--output", kept)
+    same = nmt(*arguments, "--input", kept)
+    assert (same.code, "is the input too" in same.err) == (1, True)
+    missing = nmt(*arguments, "--input", tmp_path / "missing")
+    assert (missing.code, "missing: cannot be read" in missing.err) == (1, True)
+    assert kept.read_text() == "a b c\n"
+
+
+def test_one_directory_has_one_training_at_a_time(nmt, tmp_path: Path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with files.exclusive(tmp_path / "ckpts/.lock", "ckpts"):
+        done = nmt("train", "recipe.yaml", "--set", "training.updates=1")
+    assert done.code == 1
+    assert "error: ckpts: another nmt is at work there" in done.err
+    assert nmt("train", "recipe.yaml", "--set", "training.updates=1").code == 0
+
+
+def test_a_run_needs_the_tokenizer_it_began_with(nmt, tmp_path: Path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert nmt("train", "recipe.yaml", "--set", "training.updates=1").code == 0
+    other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266), 1)
+    for name, content in other.files().items():
+        (tmp_path / "data/reverse" / name).write_bytes(content)
+    done = nmt("train", "recipe.yaml", "--set", "training.updates=2")
+    assert done.code == 1
+    assert "was prepared with another tokenizer than ckpts/step-00000001 has" in done.err
+
+
 def test_the_model_is_found_by_flag_environment_and_default(nmt, reverse_run: Path, monkeypatch) -> None:
     assert "hint: --model names" in nmt("translate", "--model", "nowhere").err
     monkeypatch.setenv("NMT_MODEL", str(reverse_run / "ckpts" / "step-00000800"))
@@ -136,8 +175,9 @@ def test_the_model_is_found_by_flag_environment_and_default(nmt, reverse_run: Pa
 
 
 def test_a_closed_pipe_ends_quietly(reverse_run: Path) -> None:
-    done = shell("yes 'a b c' | head -3000 | nmt translate --quiet --beam 1 | head -1", reverse_run)
-    assert done.stdout == b"c b a\n"
+    line = "yes 'a b c' | head -3000 | nmt translate --quiet --beam 1 | head -1; echo ${PIPESTATUS[2]}"
+    done = shell(line, reverse_run)
+    assert done.stdout == b"c b a\n0\n"
     assert done.stderr == b""
 
 
@@ -181,24 +221,27 @@ def parameters(folder: Path) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
 
 
-SHORT = "--set training.updates=40 --set model.dropout=0.2 --set training.checkpoint_updates=15 --set data.valid=[]"
+# about 11 updates an epoch, so that a stop at 23 is in the third
+SHORT = "--set training.updates=40 --set model.dropout=0.2 --set training.checkpoint_updates=15 --threads 1"
+SHORT += " --set training.batch_tokens=5000"
 
 
 def test_a_resumed_run_is_bit_equal_to_one_that_was_not_stopped(tmp_path: Path) -> None:
     write_reverse_task(tmp_path)
-    whole = shell(f"nmt train recipe.yaml {SHORT} --out whole --threads 1", tmp_path)
+    whole = shell(f"nmt train recipe.yaml {SHORT} --out whole", tmp_path)
     assert whole.returncode == 0, whole.stderr.decode()
-    stopped = shell(f"nmt train recipe.yaml {SHORT} --set training.updates=23 --out parts --threads 1", tmp_path)
+    stopped = shell(f"nmt train recipe.yaml {SHORT} --set training.updates=23 --out parts", tmp_path)
     assert stopped.returncode == 0
-    resumed = shell(f"nmt train recipe.yaml {SHORT} --out parts --threads 1", tmp_path)
+    resumed = shell(f"nmt train recipe.yaml {SHORT} --out parts", tmp_path)
     assert "changed: training.updates from 23 to 40" in resumed.stderr.decode()
     assert "resuming at update 23" in resumed.stderr.decode()
+    assert json.loads((tmp_path / "parts/step-00000023/training.json").read_text())["epoch"] >= 1
     assert parameters(tmp_path / "whole") == parameters(tmp_path / "parts")
-    steps = [
-        [json.loads(row)["step"] for row in (tmp_path / name / "metrics.jsonl").open()] for name in ("whole", "parts")
-    ]
-    assert steps[0] == [1, 15, 30, 40]
-    assert steps[1] == [1, 15, 23, 30, 40]
+    rows = [[json.loads(row) for row in (tmp_path / name / "metrics.jsonl").open()] for name in ("whole", "parts")]
+    scores = [{row["step"]: row["valid_bleu"] for row in of if "valid_bleu" in row} for of in rows]
+    assert list(scores[0]) == [15, 30, 40]
+    assert list(scores[1]) == [15, 23, 30, 40]
+    assert scores[0].items() <= scores[1].items()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
@@ -223,7 +266,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, number: int, code: i
     again = shell(f"nmt train recipe.yaml {more}", tmp_path)
     assert f"resuming at update {newest:,}" in again.stderr.decode()
     assert bundles.checkpoints(tmp_path / "ckpts")[-1].step == newest + 5
-    assert not list((tmp_path / "ckpts").glob(".*"))
+    assert [path.name for path in (tmp_path / "ckpts").glob(".*")] == [".lock"]
 
 
 def test_other_batches_begin_a_new_epoch_and_are_announced(nmt, tmp_path: Path, monkeypatch) -> None:
@@ -287,7 +330,8 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
     write_reverse_task(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert nmt("train", "recipe.yaml", "--set", "training.updates=2", "--set", "data.valid=[]").code == 0
-    settings = ["data.valid=[]", "training.updates=60", "training.learning_rate_scale=1e30", "training.log_updates=5"]
+    settings = ["data.valid=[]", "training.updates=60", "training.learning_rate_scale=1e30"]
+    settings += ["training.checkpoint_updates=5"]  # checkpoints come before the first log line
     done = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
     assert done.code == 1
     assert "training diverged" in done.err
@@ -298,6 +342,7 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
     ("argv", "code", "message"),
     [
         (["parse"], 1, "error: nmt parse is not there yet"),
+        (["parse", "--model", "x", "--beam", "4"], 1, "error: nmt parse is not there yet"),
         (["translate", "--beam", "0"], 2, "'--beam': 0 is not in the range x>=1"),
         (["translate", "--no-such-flag"], 2, "No such option '--no-such-flag'"),
         (["no-such-command"], 2, "No such command 'no-such-command'"),

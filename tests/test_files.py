@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import UserError
-from nmt.files import clear_parts, read_json, sha256, whole_directory, write_json
+from nmt.files import clear_parts, exclusive, read_json, sha256, whole_directory, write_json
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -19,7 +19,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 def test_a_directory_appears_only_when_its_block_is_done(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "er" / "out"
-    with whole_directory(target) as part:
+    with whole_directory(target, "a") as part:
         (part / "a").write_text("1")
         assert part.parent == target.parent  # on the same disk, so that renaming is atomic
         assert part.name.startswith(".")
@@ -29,7 +29,7 @@ def test_a_directory_appears_only_when_its_block_is_done(tmp_path: Path) -> None
 
 def test_a_new_directory_replaces_the_old_one_wholly(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        with whole_directory(tmp_path / "out") as part:
+        with whole_directory(tmp_path / "out", "a") as part:
             assert list(part.iterdir()) == []
             (part / name).write_text(name)
             assert tree(tmp_path / "out") == ({} if name == "a" else {"a": "a"})
@@ -38,11 +38,11 @@ def test_a_new_directory_replaces_the_old_one_wholly(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
 def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path, kind: type[BaseException]) -> None:
-    with whole_directory(tmp_path / "out") as part:
+    with whole_directory(tmp_path / "out", "a") as part:
         (part / "a").write_text("1")
 
     def fail(target: Path) -> None:
-        with whole_directory(target) as part:
+        with whole_directory(target, "a") as part:
             (part / "a").write_text("2")
             raise kind
 
@@ -57,7 +57,7 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path, kind: type[Bas
 def test_a_full_disk_is_a_user_error_and_leaves_what_was_there(tmp_path: Path, code: int) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a").write_text("1")
-    with pytest.raises(UserError, match="out: the disk is full"), whole_directory(tmp_path / "out"):
+    with pytest.raises(UserError, match="out: the disk is full"), whole_directory(tmp_path / "out", "a"):
         raise OSError(code, os.strerror(code))
     assert tree(tmp_path) == {"out/a": "1"}
 
@@ -70,21 +70,21 @@ def test_a_full_disk_at_the_last_sync_is_a_user_error_too(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match="the disk is full"), whole_directory(tmp_path / "out") as part:
+    with pytest.raises(UserError, match="the disk is full"), whole_directory(tmp_path / "out", "a") as part:
         (part / "a").write_text("1")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="cannot be written"), whole_directory(tmp_path / "file" / "out"):
+    with pytest.raises(UserError, match="cannot be written"), whole_directory(tmp_path / "file" / "out", "a"):
         pass
     assert tree(tmp_path) == {"file": "x"}
 
 
 def test_a_file_in_place_of_the_directory_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("precious")
-    with pytest.raises(UserError, match="out: cannot be written"), whole_directory(tmp_path / "out") as part:
+    with pytest.raises(UserError, match="out: cannot be written"), whole_directory(tmp_path / "out", "a") as part:
         (part / "a").write_text("1")
     assert tree(tmp_path) == {"out": "precious"}
 
@@ -101,7 +101,7 @@ def test_every_file_is_synced_before_the_directory_takes_its_name(
     )
     if not Path("/proc/self/fd").exists():
         pytest.skip("needs /proc to see what is synced")
-    with whole_directory(target) as part:
+    with whole_directory(target, "a") as part:
         (part / "a").write_text("1")
         (part / "b").write_text("2")
     before = [name for name, exists in synced if not exists]
@@ -111,7 +111,7 @@ def test_every_file_is_synced_before_the_directory_takes_its_name(
 
 def left_by_a_killed_process(target: Path) -> Path:
     """What stands there when the block of a directory never ended."""
-    with whole_directory(target) as part:
+    with whole_directory(target, "a") as part:
         pass
     target.rmdir()
     part.mkdir()
@@ -122,7 +122,7 @@ def left_by_a_killed_process(target: Path) -> Path:
 def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
     left = left_by_a_killed_process(tmp_path / "out")
     (tmp_path / "out.tmp").mkdir()
-    with whole_directory(tmp_path / "out") as part:
+    with whole_directory(tmp_path / "out", "a") as part:
         assert part == left
         assert list(part.iterdir()) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.tmp"]
@@ -140,9 +140,9 @@ def test_what_was_left_of_several_directories_is_cleared_by_pattern(tmp_path: Pa
 
 def test_a_directory_in_the_making_is_not_taken_for_what_another_left(tmp_path: Path) -> None:
     """Recipes `demo` and `demo.v2` may be prepared at the same time."""
-    with whole_directory(tmp_path / "demo.v2") as part:
+    with whole_directory(tmp_path / "demo.v2", "a") as part:
         (part / "a").write_text("1")
-        with whole_directory(tmp_path / "demo") as other:
+        with whole_directory(tmp_path / "demo", "a") as other:
             (other / "b").write_text("2")
     assert tree(tmp_path) == {"demo.v2/a": "1", "demo/b": "2"}
 
@@ -168,3 +168,28 @@ def test_json_that_is_missing_or_broken_is_a_user_error_naming_the_file(
 def test_sha256_is_that_of_the_content(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"abc" * 100_000)
     assert sha256(tmp_path / "x") == hashlib.sha256(b"abc" * 100_000).hexdigest()
+
+
+def test_only_a_directory_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "precious").write_text("1")
+    with pytest.raises(UserError, match="out: exists and holds something else"), whole_directory(tmp_path / "out", "a"):
+        pass
+    assert tree(tmp_path) == {"out/precious": "1"}
+
+
+def test_a_directory_set_aside_by_a_killed_process_is_put_back(tmp_path: Path) -> None:
+    with whole_directory(tmp_path / "out", "a") as part:
+        (part / "a").write_text("1")
+    (tmp_path / "out").rename(tmp_path / ".out@old.tmp")  # killed between its two renames
+    with pytest.raises(ValueError, match="again"), whole_directory(tmp_path / "out", "a"):
+        raise ValueError("again")
+    assert tree(tmp_path) == {"out/a": "1"}
+
+
+def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
+    lock = tmp_path / "new" / ".lock"
+    with exclusive(lock, "new"), pytest.raises(UserError, match="new: another nmt is at work"), exclusive(lock, "new"):
+        pass
+    with exclusive(lock, "new"):
+        pass

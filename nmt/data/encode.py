@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+import multiprocessing
+import signal
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.data.pairs import Pair
+from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizer, Vocabulary
-
-Pair = tuple[str, str]
 
 LENGTH_STEPS = (5, 10, 20, 30, 40, 60, 80, 120, 160, 256, 512, 1024)  # upper ends of the histogram's classes
 
@@ -114,22 +118,25 @@ def encode_chunks(
         tokenizer = encoder.tokenizer()
         yield from (encoder.encode(tokenizer, chunk) for chunk in chunks)
         return
-    import multiprocessing
-    from collections import deque
-
-    # spawned, not forked: the parent may run threads by now
-    with multiprocessing.get_context("spawn").Pool(workers, _start_worker, (encoder,)) as pool:
-        waiting: deque[Callable[[], EncodedChunk]] = deque()
-        for chunk in chunks:  # a bounded queue, so that a large corpus is not read ahead into memory
-            waiting.append(pool.apply_async(_encode_in_worker, (chunk,)).get)
-            if len(waiting) > 2 * workers:
-                yield waiting.popleft()()
-        while waiting:
-            yield waiting.popleft()()
+    context = multiprocessing.get_context("spawn")  # not forked: the parent may run threads by now
+    with ProcessPoolExecutor(workers, context, _start_worker, (encoder,)) as pool:
+        waiting: deque[Future[EncodedChunk]] = deque()
+        try:
+            for chunk in chunks:  # a bounded queue, so that a large corpus is not read ahead into memory
+                waiting.append(pool.submit(_encode_in_worker, chunk))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool:
+            raise UserError("a worker process died while encoding", "out of memory? try --threads 1") from None
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _start_worker(encoder: PairEncoder) -> None:
     global _encoder, _tokenizer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     _encoder, _tokenizer = encoder, encoder.tokenizer()
 
 

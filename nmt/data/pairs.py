@@ -56,7 +56,7 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> None:
 def _read(dataset: Dataset, data: Data) -> Iterator[Pair]:
     if dataset.source is not None and dataset.target is not None:
         yield from zip(read_lines(data.path(dataset.source)), read_lines(data.path(dataset.target)), strict=True)
-    elif dataset.file is not None and ".tsv" in dataset.file:
+    elif dataset.file is not None and dataset.file.endswith((".tsv", ".tsv.gz")):
         yield from _read_tsv(data.path(dataset.file), dataset.fields or ("1", "2"))
     else:
         yield from _read_records(dataset, data)

@@ -21,7 +21,7 @@ from nmt.console import Console
 from nmt.data.encode import EncodedChunk, PairEncoder, encode_chunks
 from nmt.data.pairs import Pair, Pairs, check_inputs, describe, input_files
 from nmt.errors import UserError
-from nmt.files import read_json, sha256, whole_directory, write_json
+from nmt.files import exclusive, read_json, sha256, whole_directory, write_json
 from nmt.recipe import Dataset, Recipe
 from nmt.text.tokenizer import Tokenizer
 
@@ -45,12 +45,13 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     inputs = _identify(recipe, tokenizer_from, _old_hashes(out))
     if _fingerprint_of(out) == inputs["fingerprint"]:
         return False
-    if out.exists() and not (out / "fingerprint.json").exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} exists and holds something else", "move it away, or --set data.name=OTHER")
     splits = _splits(recipe)
     for datasets in splits.values():
         check_inputs(datasets, recipe.data)
-    with whole_directory(out) as part:
+    with (
+        exclusive(out.parent / f".{out.name}.lock", str(out)),
+        whole_directory(out, "fingerprint.json") as part,
+    ):
         tokenizer = _tokenizer(recipe, splits, console, threads, tokenizer_from)
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)

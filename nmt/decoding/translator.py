@@ -5,6 +5,7 @@ Knows no files and prints nothing. A sentence's translation does not depend on w
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,9 +19,10 @@ from torch import Tensor
 from nmt.bundle import resolve
 from nmt.data.batches import pad_ids
 from nmt.decoding.search import Hypothesis, beam_search
+from nmt.device import choose_device
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
-from nmt.recipe import Decoding
+from nmt.recipe import Decoding, override_decoding
 from nmt.text.lines import one_line
 from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 
@@ -77,7 +79,7 @@ class Translator:
         inputs = [self._split(self.tokenizer.source.encode(text)) for text in texts]
         hypotheses = iter(self._search([part for parts in inputs for part in parts], n_best))
         for parts in inputs:
-            yield self._join([next(hypotheses) for _ in parts])
+            yield self._join([next(hypotheses) for _ in parts], n_best)
 
     def _split(self, ids: list[int]) -> list[list[int]]:
         """Cuts an input beyond decoding.max_source into parts, at words' beginnings where there are any."""
@@ -89,10 +91,10 @@ class Translator:
             ids = ids[cut:]
         return [*parts, ids] if ids else parts
 
-    def _join(self, parts: list[list[Hypothesis]]) -> Translation:
+    def _join(self, parts: list[list[Hypothesis]], n_best: int) -> Translation:
         """One translation from those of a line's parts; blank lines have none."""
         if not parts:
-            return Translation([""], [0.0], parts=0, capped=False)
+            return Translation([""] * n_best, [0.0] * n_best, parts=0, capped=False)
         ranks = range(min(map(len, parts)))
         decode = self.tokenizer.target.decode
         return Translation(
@@ -154,11 +156,12 @@ class ModelStep:
         return logits.log_softmax(-1).view(count, beam, -1)
 
 
-def load(path: str | os.PathLike[str], device: str = "cpu", **decoding: object) -> Translator:
+def load(path: str | os.PathLike[str], device: str = "auto", **decoding: object) -> Translator:
     """A translator from a bundle or a run's directory, as `nmt.load("ckpts/", beam=8)`.
 
-    Keywords replace keys of the bundle's decoding settings. Raises UserError where there is no such model.
+    Keywords replace keys of the bundle's decoding settings; `device` is auto, cpu, cuda or cuda:N. Raises UserError
+    where there is no such model, key, value or device.
     """
     bundle, _ = resolve(Path(path))
-    settings = Decoding.model_validate(bundle.recipe.decoding.model_dump() | decoding)
-    return Translator(bundle.model(torch.device(device)), bundle.tokenizer(), settings)
+    settings = override_decoding(bundle.recipe.decoding, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])
+    return Translator(bundle.model(choose_device(device, None)), bundle.tokenizer(), settings)

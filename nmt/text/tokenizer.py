@@ -60,6 +60,10 @@ class Vocabulary:
         """The subwords themselves, a word's first beginning with U+2581."""
         return [str(self._processor.id_to_piece(int(i))) for i in ids]
 
+    def listing(self) -> list[str]:
+        """All subwords, by id."""
+        return self.pieces(range(len(self)))
+
     def find(self, word: str) -> tuple[int | None, bool]:
         """Id of the subword spelled like `word`, else of the one that is it with a space before; whether exactly."""
         for piece, exact in ((word, True), (_SPACE_MARK + word, False)):
@@ -84,6 +88,10 @@ class Tokenizer:
     def shared(self) -> bool:
         """Whether both sides use one vocabulary."""
         return self.source is self.target
+
+    def equals(self, other: Tokenizer) -> bool:
+        """Whether both give the same ids to the same subwords."""
+        return self.source.listing() == other.source.listing() and self.target.listing() == other.target.listing()
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:

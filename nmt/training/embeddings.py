@@ -27,7 +27,7 @@ def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training,
         (settings.target_embeddings, model.target_embedding, tokenizer.target),
     )
     for name, embedding, vocabulary in sides:
-        if name is None:
+        if name is None or not (fresh or settings.freeze_embeddings):
             continue
         rows, vectors = _read(Path(name), vocabulary, model.config.d_model)
         if fresh:

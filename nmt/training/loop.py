@@ -120,7 +120,8 @@ class Loop:
                     meter = Meter()
                 finished = position.step >= settings.updates
                 if stop or finished or self._due(position.step, now - checkpoint_time):
-                    save(position, progress, validate=not stop)
+                    self._check_finite(position.step)
+                    save(position, progress, validate=finished or not stop)
                     checkpoint_time = time.perf_counter()
                     meter.began += checkpoint_time - now  # the figures are those of training alone
                 if stop:
@@ -161,16 +162,21 @@ class Loop:
         return self.optimizer.update(step)
 
     def _log(self, position: Position, rate: float, meter: Meter, progress: Progress) -> None:
+        self._check_finite(position.step)
         figures = meter.figures()
-        if not math.isfinite(figures["loss"]):
-            raise UserError(
-                f"the loss is {figures['loss']} at update {position.step}: training diverged",
-                "lower training.learning_rate_scale, raise training.warmup or set training.clip_norm; "
-                "earlier checkpoints are intact",
-            )
         at = {"step": position.step, "epoch": position.epoch, "seconds": position.seconds, "learning_rate": rate}
         seconds_per_update = figures["tokens_per_update"] / figures["tokens_per_second"]
         progress.log(at | figures, (self.settings.updates - position.step) * seconds_per_update)
+
+    def _check_finite(self, step: int) -> None:
+        """Raises UserError once a weight is no longer a number: before that is saved over good checkpoints."""
+        largest = torch.stack([parameter.detach().abs().max() for parameter in self.objective.parameters()]).max()
+        if not math.isfinite(float(largest)):
+            raise UserError(
+                f"training diverged: a weight is {float(largest)} after update {step}",
+                "lower training.learning_rate_scale, raise training.warmup or set training.clip_norm; "
+                "earlier checkpoints are intact",
+            )
 
     def _due(self, step: int, seconds: float) -> bool:
         """Whether a checkpoint is due after update `step`, `seconds` after the last."""

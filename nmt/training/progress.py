@@ -37,7 +37,9 @@ def forget_after(path: Path, step: int) -> None:
                 kept.append(line + "\n")
         except (ValueError, KeyError):  # the last line of a killed process may be cut short
             continue
-    path.write_text("".join(kept), encoding="utf-8")
+    part = path.with_suffix(".tmp")
+    part.write_text("".join(kept), encoding="utf-8")
+    part.replace(path)
 
 
 class Progress:

@@ -14,7 +14,7 @@ from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.prepare import directory, fingerprint, prepare
 from nmt.errors import Interrupted, UserError
-from nmt.files import clear_parts, read_json
+from nmt.files import clear_parts, exclusive, read_json
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
@@ -28,18 +28,30 @@ from nmt.training.validation import Validation
 
 def train(recipe: Recipe, out: Path, console: Console, device: torch.device, threads: int) -> None:
     """Trains into `out`, or goes on with the run that `out` holds. Raises UserError, or Interrupted once saved."""
-    base = bundles.resolve(Path(recipe.training.init_from))[0] if recipe.training.init_from else None
-    tokenizer_from = base.path if base else None
+    _make_directory(out)
+    with exclusive(out / ".lock", str(out)):
+        _train(recipe, out, console, device, threads)
+
+
+def _train(recipe: Recipe, out: Path, console: Console, device: torch.device, threads: int) -> None:
     resumed = newest(out)
+    base: Bundle | None = None
+    if recipe.training.init_from and resumed is None:
+        base = bundles.resolve(Path(recipe.training.init_from))[0]
+    # A resumed run needs its own checkpoint and nothing of the bundle that it once started from.
+    origin = (resumed or base) if recipe.training.init_from else None
+    tokenizer_from = origin.path if origin else None
     if resumed is not None:
         _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
         for line in _changes(resumed.recipe, recipe):
             console.say(line)
     if prepare(recipe, console, threads, tokenizer_from):
         console.say(f"data: {directory(recipe)} was missing or stale, now prepared")
-    _make_directory(out)
-    run = Run(recipe, out, console, device, base, resumed)
-    run.go_on()
+    Run(recipe, out, console, device, base, resumed).go_on()
+
+
+# Keys of training that shape the first update and no later one.
+ONLY_AT_START = ("init_from", "source_embeddings", "target_embeddings")
 
 
 def newest(out: Path) -> Bundle | None:
@@ -133,6 +145,11 @@ class Run:
         progress.checkpoint(figures, path, is_best)
 
     def _restore(self, checkpoint: Bundle) -> None:
+        if not self.tokenizer.equals(checkpoint.tokenizer()):
+            raise UserError(
+                f"{directory(self.recipe)}: was prepared with another tokenizer than {checkpoint.path} has",
+                "train into another directory: --out OTHER",
+            )
         bundles.load_weights(self.model, bundles.read_tensors(checkpoint.path / "model.safetensors"), checkpoint.path)
         values = read_json(checkpoint.path / "training.json")
         try:
@@ -186,7 +203,7 @@ def _changes(before: Recipe, now: Recipe) -> list[str]:
     for section in ("training", "decoding"):
         old, new = getattr(before, section), getattr(now, section)
         for key in type(new).model_fields:
-            if getattr(old, key) != getattr(new, key):
+            if getattr(old, key) != getattr(new, key) and key not in ONLY_AT_START:
                 lines.append(f"changed: {section}.{key} from {getattr(old, key)} to {getattr(new, key)}")
     return lines
 

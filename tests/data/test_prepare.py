@@ -81,7 +81,7 @@ def test_a_prepared_directory_holds_what_the_design_says() -> None:
     assert prepare(recipe(), QUIET, 1) is True
     arrow = {"train.arrow", "valid.arrow", "test.arrow"}
     assert {p.name for p in OUT.iterdir()} == arrow | {"tokenizer.model", "report.json", "fingerprint.json"}
-    assert [p.name for p in OUT.parent.iterdir()] == ["x"]
+    assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
 
 
 def test_separate_vocabularies_are_written_and_used_for_their_sides() -> None:
@@ -341,7 +341,7 @@ def test_preparing_again_leaves_nothing_of_before() -> None:
     assert (OUT / "source.model").exists()
     assert prepare(recipe(), QUIET, 1) is True
     assert not (OUT / "source.model").exists()
-    assert [p.name for p in OUT.parent.iterdir()] == ["x"]
+    assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
 
 
 # --- failures -----------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def test_a_failure_in_the_middle_keeps_what_was_prepared(monkeypatch: pytest.Mon
     with pytest.raises(KeyboardInterrupt):
         prepare(recipe(), QUIET, 1)
     assert snapshot() == before
-    assert [p.name for p in OUT.parent.iterdir()] == ["x"]
+    assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
 
 
 def test_a_broken_line_keeps_what_was_prepared() -> None:
@@ -390,7 +390,7 @@ def test_a_broken_line_keeps_what_was_prepared() -> None:
     with pytest.raises(UserError, match=r"b\.tsv:61: has 1 columns"):
         prepare(recipe(data=data), QUIET, 1)
     assert snapshot() == before
-    assert [p.name for p in OUT.parent.iterdir()] == ["x"]
+    assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
 
 
 def test_training_data_without_a_usable_pair_is_refused() -> None:
