@@ -55,9 +55,15 @@ class Bundle:
         known = isinstance(info, dict) and info.get("format")
         if known != FORMAT:
             raise UserError(f"{path}: bundle format {known!r}, this version reads {FORMAT}", "update nmt")
-        missing = [key for key in ("run", "step", "data") if key not in info]
-        if missing:
-            raise UserError(f"{path / 'bundle.json'}: has no {missing[0]!r}")
+        kinds = {"run": str, "step": int, "data": str}
+        wrong = [key for key, kind in kinds.items() if not isinstance(info.get(key), kind)]
+        scores, steps = info.get("scores", {}), info.get("steps", [])
+        if not isinstance(scores, dict) or not all(isinstance(score, int | float) for score in scores.values()):
+            wrong.append("scores")
+        if not isinstance(steps, list) or not all(isinstance(step, int) for step in steps):
+            wrong.append("steps")
+        if wrong:
+            raise UserError(f"{path / 'bundle.json'}: {wrong[0]} is missing or of the wrong kind: damaged")
         return cls(path, info)
 
     @cached_property
@@ -191,7 +197,7 @@ def resolve(path: Path) -> tuple[Bundle, str]:
         average = Bundle.read(path / AVERAGED)
         same_run = not found or average.info["run"] == found[-1].info["run"]
         if same_run and (not found or average.step >= found[-1].step):
-            return average, f"model: {average.path} (average of {len(average.info['steps'])} checkpoints)"
+            return average, f"model: {average.path} (average of {len(average.info.get('steps', []))} checkpoints)"
         reason = "is older than the newest checkpoint" if same_run else "is of another run than the checkpoints"
         note = f"; {average.path} {reason}, so not used: nmt average {path}"
     if not found:
@@ -210,7 +216,11 @@ def average(directory: Path, last: int | None, out: Path | None = None) -> Bundl
     """
     found = checkpoints(directory)
     if not found:
-        raise UserError(f"{directory}: holds no checkpoints", "nmt train RECIPE writes some")
+        there = "holds no checkpoints" if directory.is_dir() else "no such directory"
+        raise UserError(f"{directory}: {there}", "nmt train RECIPE writes some")
+    path = out or directory / AVERAGED
+    if (path / "training.json").exists():
+        raise UserError(f"--out {path}: is a checkpoint, whose training state would be lost", "name another directory")
     newest = found[-1]
     chosen = found[-(last or newest.recipe.decoding.average_last) :]
     for bundle in chosen:
@@ -228,6 +238,5 @@ def average(directory: Path, last: int | None, out: Path | None = None) -> Bundl
     info = {key: newest.info[key] for key in ("run", "step", "data")}
     info["steps"] = [bundle.step for bundle in chosen]
     weights = {name: total / len(chosen) for name, total in sums.items()}
-    path = out or directory / AVERAGED
     save_bundle(path, weights, newest.recipe, newest.tokenizer(), info)
     return Bundle.read(path)

@@ -29,7 +29,7 @@ def _common(function: F) -> F:
         click.version_option(__version__, prog_name="nmt"),
         click.option("--debug", is_flag=True, help="Show tracebacks."),
         click.option("--quiet", is_flag=True, help="Say nothing but errors."),
-        click.option("--threads", type=click.IntRange(min=1), help="CPU threads."),
+        click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads."),
     ):
         function = option(function)
     return function
@@ -165,8 +165,9 @@ def translate(
         lines = _open_input(source)
         if source and output and output.exists() and source.samefile(output):
             raise UserError(f"--output {output}: is the input too", "name another file")
+        results = translator.stream(lines, n_best or 1)
         write = _open_output(output, files)
-        for count, result in enumerate(translator.stream(lines, n_best or 1), 1):
+        for count, result in enumerate(results, 1):
             split += result.parts > 1
             capped += result.capped
             if n_best is None:
@@ -257,6 +258,8 @@ def _open_input(path: Path | None) -> Iterator[str]:
     if path is not None:
         open_input(path).close()  # says that there is no such file before any output is opened
         return read_lines(path)
+    if sys.stdin is None:
+        raise UserError("stdin is closed", "give --input FILE, or a pipe")
     if sys.stdin.isatty():
         click.echo("reading from the terminal, a sentence per line; end with Ctrl-D", err=True)
     return map(decode, sys.stdin.buffer)
@@ -265,6 +268,8 @@ def _open_input(path: Path | None) -> Iterator[str]:
 def _open_output(path: Path | None, files: ExitStack) -> Callable[[str], None]:
     from nmt.text.lines import open_output
 
+    if path is None and sys.stdout is None:
+        raise UserError("stdout is closed", "give --output FILE, or a pipe")
     stream: IO[bytes] = sys.stdout.buffer if path is None else files.enter_context(open_output(path))
 
     def write(line: str) -> None:
@@ -282,7 +287,8 @@ def main() -> NoReturn:
     try:
         with cli.make_context("nmt", sys.argv[1:]) as context:  # not cli.main, which makes a closed pipe an error
             cli.invoke(context)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         code = 0
     except UserError as error:
         code = 1
@@ -305,6 +311,11 @@ def main() -> NoReturn:
     except BrokenPipeError:  # the reader, head for one, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:  # a full disk under stdout, say
+        if debug:
+            raise
+        code = 1
+        click.echo(f"error: {error.filename or 'input or output'}: {error.strerror or error}", err=True)
     except Exception as error:
         if debug:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from nmt.errors import UserError
@@ -18,12 +19,9 @@ def choose_device(name: str, threads: int | None) -> torch.device:
         torch.set_num_threads(threads)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"--device {name}: no such device", "auto, cpu, cuda or cuda:1") from None
-    if device.type not in ("cpu", "cuda"):
-        raise UserError(f"--device {name}: not supported", "auto, cpu, cuda or cuda:1")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise UserError(f"--device {name}: no such device", "auto, cpu, cuda or cuda:1")
+    kind, _, index = name.partition(":")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         raise UserError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices", "--device cpu")
-    return device
+    return torch.device(name)

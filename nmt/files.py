@@ -47,9 +47,7 @@ def whole_directory(path: Path, replaceable: str) -> Iterator[Path]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(f"{path}: the disk is full", "free some space and run the same command again") from None
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
-        raise
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -100,8 +98,11 @@ def read_json(path: Path) -> Any:
 
 def sha256(path: Path) -> str:
     """Hexadecimal digest of a file's content."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _sync(path: Path) -> None:

@@ -103,20 +103,20 @@ class TokenizerSettings(Settings):
 
     algorithm: Literal["bpe", "unigram"] = "bpe"
     """Subword algorithm."""
-    vocab_size: int = Field(37000, ge=261)
+    vocab_size: int = Field(37000, ge=261, le=10_000_000)
     """Entries, among them 4 control symbols and 256 bytes; for each side where vocabularies are separate."""
     shared: bool = True
     """One vocabulary for both languages, or one for each."""
     character_coverage: float = Field(0.9995, ge=0.98, le=1)
     """Share of the characters of the training text that get entries; the rest is spelled in bytes."""
-    sample: int = Field(10_000_000, ge=101)
+    sample: int = Field(10_000_000, ge=101, lt=2**31)
     """At most this many sentences, drawn at random, train the model."""
 
 
 class Model(Settings):
     """The Transformer of sections 3.1 to 3.5; every column of Table 3 is a key."""
 
-    layers: int = Field(6, ge=1)
+    layers: int = Field(6, ge=1, le=1000)
     """N: identical layers in the encoder, and in the decoder."""
     decoder_layers: int | None = Field(None, ge=1)
     """Layers of the decoder where they differ from `layers`."""
@@ -196,7 +196,7 @@ class Training(Settings):
     """ε_ls, spread uniformly over the vocabulary."""
     clip_norm: float | None = Field(None, gt=0)
     """Largest norm of the gradient; no clipping unless given."""
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, lt=2**63)
     """Seed of initialisation, order of batches and dropout."""
     checkpoint_minutes: float | None = Field(10, gt=0)
     """Minutes between checkpoints; not used where `checkpoint_updates` is given."""
@@ -235,7 +235,7 @@ class Training(Settings):
 class Decoding(Settings):
     """Beam search, section 6.1; saved in the bundle as its defaults."""
 
-    beam: int = Field(4, ge=1)
+    beam: int = Field(4, ge=1, le=1000)
     """Hypotheses kept alive; 1 is greedy search."""
     alpha: float = Field(0.6, ge=0)
     """α of the length penalty ((5 + |Y|) / 6)^α."""
@@ -368,7 +368,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], Origins]:
         raise UserError(f"{path}: no such recipe", _nearby_recipes(path)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
         raise UserError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")

@@ -156,3 +156,19 @@ def test_loading_a_bundle_reads_no_pickle(ckpts: Path) -> None:
 
 def test_keywords_of_load_replace_decoding_settings(reverse_run: Path) -> None:
     assert nmt.load(reverse_run / "ckpts", beam=7).decoding.beam == 7
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("step", "x"), ("step", None), ("run", 3), ("scores", "x"), ("scores", {"bleu": None}), ("steps", 3)],
+)
+def test_wrong_kinds_in_bundle_json_are_named(ckpts: Path, key: str, value: object) -> None:
+    edit(ckpts / "averaged", **{key: value})
+    with pytest.raises(UserError, match=f"bundle.json: {key} is missing or of the wrong kind"):
+        bundles.resolve(ckpts)
+
+
+def test_an_average_does_not_take_the_place_of_a_checkpoint(ckpts: Path) -> None:
+    with pytest.raises(UserError, match="is a checkpoint, whose training state would be lost"):
+        bundles.average(ckpts, last=2, out=ckpts / "step-00000400")
+    assert (ckpts / "step-00000400/training.safetensors").exists()

@@ -348,7 +348,7 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
         (["no-such-command"], 2, "No such command 'no-such-command'"),
         (["score", "missing.txt"], 1, "error: missing.txt: cannot be read: No such file or directory"),
         (["score", "ref", "--metric", "rouge"], 2, "'rouge' is none of bleu, chrf, ter"),
-        (["average", "missing"], 1, "error: missing: holds no checkpoints"),
+        (["average", "missing"], 1, "error: missing: no such directory"),
         (["train", "missing.yaml"], 1, "error: missing.yaml: no such recipe"),
         (["train", str(RECIPES / "demo.yaml"), "--device", "cuda:99"], 1, "error: --device cuda:99: this machine has"),
         (["train", str(RECIPES / "demo.yaml"), "--device", "tpu"], 1, "error: --device tpu"),
@@ -396,3 +396,38 @@ def test_translate_streams_before_its_input_ends(reverse_run: Path) -> None:
     os.set_blocking(process.stdout.fileno(), True)
     rest = process.communicate()[0]
     assert answer + rest == b"c b a\n" * 40
+
+
+def test_a_full_disk_under_an_output_is_one_line(reverse_run: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    done = shell("echo a b c | nmt translate --quiet --output /dev/full", reverse_run)
+    assert done.returncode == 1
+    assert done.stderr == b"error: input or output: No space left on device\n"
+
+
+def test_an_output_is_kept_when_more_hypotheses_are_asked_for_than_the_beam_has(nmt, reverse_run, tmp_path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("1")
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--n-best", 9, "--output", kept, stdin=b"a\n")
+    assert done.code == 1
+    assert "n-best 9 needs a beam at least as wide (got 4)" in done.err
+    assert kept.read_text() == "1"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("step", "3"), ("step", 5), ("epoch", -1), ("offset", 1.5), ("seconds", "x")]
+)
+def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, monkeypatch, key, value) -> None:
+    shutil.copytree(reverse_run, tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "run")
+    path = Path("ckpts/step-00000800/training.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    done = nmt("train", "recipe.yaml", "--set", "training.updates=801")
+    assert done.code == 1
+    assert "step-00000800: its training state is not complete" in done.err
+
+
+def test_a_run_does_not_go_into_the_prepared_data(nmt, reverse_run: Path, monkeypatch) -> None:
+    monkeypatch.chdir(reverse_run)
+    assert "lies in the prepared data" in nmt("train", "recipe.yaml", "--out", "data/reverse/ckpts").err

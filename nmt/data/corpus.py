@@ -28,7 +28,9 @@ class Corpus:
             if file.read() != END:  # else a file cut between two record batches would pass for a shorter one
                 raise OSError("it is cut short")
         except (OSError, pa.ArrowInvalid) as error:
-            raise UserError(f"{Path(path)}: cannot be read: {error}", "run nmt preprocess again") from None
+            raise UserError(
+                f"{Path(path)}: cannot be read: {error}", f"remove {Path(path).parent} and run the same command again"
+            ) from None
         self._source, self._target = _Column(self._table["source"]), _Column(self._table["target"])
 
     def __len__(self) -> int:

@@ -90,15 +90,16 @@ def _splits(recipe: Recipe) -> dict[str, tuple[Dataset, ...]]:
 
 def _fingerprint_of(out: Path) -> str | None:
     path = out / "fingerprint.json"
-    found = read_json(path).get("fingerprint") if path.exists() else None
-    return found if isinstance(found, str) else None
+    found = read_json(path) if path.exists() else None
+    return found.get("fingerprint") if isinstance(found, dict) else None
 
 
 def _old_hashes(out: Path) -> dict[str, list[Any]]:
     """What the last preparation saw of each file: its size, time and hash, so that unchanged ones are not read."""
     path = out / "fingerprint.json"
-    found = read_json(path).get("files") if path.exists() else None
-    return found if isinstance(found, dict) else {}
+    found = read_json(path) if path.exists() else None
+    files = found.get("files") if isinstance(found, dict) else None
+    return files if isinstance(files, dict) and all(isinstance(seen, list) for seen in files.values()) else {}
 
 
 def _identify(recipe: Recipe, tokenizer_from: Path | None, known: dict[str, list[Any]]) -> dict[str, Any]:

@@ -69,7 +69,10 @@ class Translator:
         """Translates lines as they come, chunk by chunk in constant memory; one for each, in order."""
         if n_best > self.decoding.beam:
             raise UserError(f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", "raise --beam")
-        iterator, size = iter(lines), FIRST_CHUNK
+        return self._stream(iter(lines), n_best)
+
+    def _stream(self, iterator: Iterator[str], n_best: int) -> Iterator[Translation]:
+        size = FIRST_CHUNK
         while chunk := list(islice(iterator, size)):
             yield from self._translate_chunk(chunk, n_best)
             size = min(2 * size, LARGEST_CHUNK)

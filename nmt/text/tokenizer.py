@@ -157,4 +157,6 @@ def _explained(error: RuntimeError, settings: TokenizerSettings) -> UserError:
             f"{key} is less than the {least[1]} that bytes and single characters need",
             f"--set tokenizer.vocab_size={least[1]}, or lower tokenizer.character_coverage",
         )
+    if "sentences_.empty()" in str(error):
+        return UserError("data.train: holds no text to train the tokenizer on")
     return UserError(f"tokenizer: SentencePiece could not be trained: {' '.join(str(error).split())}")

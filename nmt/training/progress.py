@@ -31,11 +31,11 @@ def forget_after(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
-        except (ValueError, KeyError):  # the last line of a killed process may be cut short
+        except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
             continue
     part = path.with_suffix(".tmp")
     part.write_text("".join(kept), encoding="utf-8")

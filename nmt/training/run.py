@@ -28,6 +28,10 @@ from nmt.training.validation import Validation
 
 def train(recipe: Recipe, out: Path, console: Console, device: torch.device, threads: int) -> None:
     """Trains into `out`, or goes on with the run that `out` holds. Raises UserError, or Interrupted once saved."""
+    if out.resolve().is_relative_to(directory(recipe).resolve()):
+        raise UserError(
+            f"--out {out}: lies in the prepared data, which is replaced as a whole", "name another directory"
+        )
     _make_directory(out)
     with exclusive(out / ".lock", str(out)):
         _train(recipe, out, console, device, threads)
@@ -154,6 +158,11 @@ class Run:
         values = read_json(checkpoint.path / "training.json")
         try:
             self.position = Position(**values)
+            whole = (self.position.step, self.position.epoch, self.position.offset, self.position.tokens)
+            if not all(isinstance(n, int) and n >= 0 for n in whole) or self.position.step != checkpoint.step:
+                raise TypeError("its position is not that of the checkpoint")
+            if not isinstance(self.position.seconds, float) or not isinstance(self.position.without_improvement, int):
+                raise TypeError("a number is of the wrong kind")
             self.optimizer.load(bundles.read_tensors(checkpoint.path / "training.safetensors"), self.position.step)
         except (TypeError, KeyError) as error:
             raise UserError(f"{checkpoint.path}: its training state is not complete: {error}") from None
@@ -167,6 +176,13 @@ class Run:
         corpus = Corpus(prepared / "valid.arrow")
         if not len(corpus):
             return None
+        longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max())) + 1
+        if self.recipe.model.positions == "learned" and longest > self.recipe.model.max_positions:
+            raise UserError(
+                f"data.valid: its longest sentence has {longest:,} subwords, more than model.max_positions "
+                f"{self.recipe.model.max_positions:,}",
+                "leave it out, or raise model.max_positions",
+            )
         return Validation(corpus, self.tokenizer, self.recipe.training, self.recipe.decoding)
 
     def _opening(self) -> str:
