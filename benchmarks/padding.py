@@ -16,8 +16,9 @@ import numpy as np
 
 from nmt import recipe as recipes
 from nmt.console import Console
-from nmt.data.batches import Rows, plan_epoch, split_update
-from nmt.data.corpus import Corpus, Ids
+from nmt.data.batches import split_update
+from nmt.data.corpus import Corpus, Ids, Rows
+from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, prepare
 
 
@@ -61,7 +62,7 @@ def main() -> None:
         source, target = sides = (corpus.source_lengths, corpus.target_lengths)
         plan = plan_epoch(source, target, tokens, seed=1, epoch=0)
         updates = [plan.rows(update) for update in range(len(plan))]
-        micro = [part for rows in updates for part in split_update(rows, source, target, tokens)]
+        micro = [rows[part] for rows in updates for part in split_update(source[rows], target[rows], tokens)]
         random = np.random.default_rng(1).permutation(len(source))
         alternating = np.where(target % 2 == 0, source, -source)
         orders = {

@@ -23,6 +23,8 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
+
 from nmt import recipe as recipes
 from nmt.console import Console
 from nmt.data.corpus import Corpus
@@ -70,8 +72,9 @@ def write_pieces(folder: Path, recipe: recipes.Recipe) -> None:
     os.chdir(folder)
     prepared = directory(recipe)
     tokenizer, corpus = Tokenizer.load(prepared), Corpus(prepared / "train.arrow")
-    for name, rows in (("en", corpus.source), ("de", corpus.target)):
-        lines = (" ".join(tokenizer.source.pieces(rows(row).tolist())) for row in range(len(corpus)))
+    for name, read in (("en", corpus.sources), ("de", corpus.targets)):
+        ids = [ids[0, :length] for ids, (length,) in (read(np.array([row])) for row in range(len(corpus)))]
+        lines = (" ".join(tokenizer.source.pieces(row.tolist())) for row in ids)
         (folder / f"pieces.{name}").write_text("\n".join(lines) + "\n")
     pieces = tokenizer.source.pieces(range(4, len(tokenizer.source)))
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")

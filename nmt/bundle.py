@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt import recipe as recipes
 from nmt.errors import UserError
-from nmt.files import read_json, remove_directory, whole_directory, write_json
+from nmt.files import read_json, remove_directory, replace_json, whole_directory, write_json
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 
@@ -150,6 +150,11 @@ def save_bundle(
             tensors, values = training
             save(tensors, "training.safetensors")
             write_json(part / "training.json", values)
+
+
+def add_info(path: Path, info: Mapping[str, Any]) -> None:
+    """Adds to what a bundle's bundle.json says."""
+    replace_json(path / "bundle.json", read_json(path / "bundle.json") | dict(info))
 
 
 # --- directories of checkpoints --------------------------------------------------------------------------------

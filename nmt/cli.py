@@ -18,7 +18,7 @@ from typing import IO, Any, NoReturn, TypeVar
 import click
 
 from nmt import __version__
-from nmt.errors import Interrupted, UserError
+from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,6 +83,7 @@ def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, qui
 @click.argument("recipe")
 @click.option("--out", type=Path, default=Path("ckpts"), show_default=True, help="Directory of the run.")
 @click.option("--plan", is_flag=True, help="Print what the run would need, and train nothing.")
+@click.option("--devices", type=click.IntRange(min=1), help="Workers, a device each; every visible GPU unless given.")
 @_overrides
 @_device
 @_common
@@ -90,6 +91,7 @@ def train(
     recipe: str,
     out: Path,
     plan: bool,
+    devices: int | None,
     overrides: tuple[str, ...],
     device: str,
     threads: int | None,
@@ -100,17 +102,26 @@ def train(
     from nmt import recipe as recipes
     from nmt.console import Console
     from nmt.device import choose_device
+    from nmt.training.distributed import Place, count_workers, device_of, find_place, launch
 
     loaded = recipes.load(recipe, overrides)
-    chosen = choose_device(device, threads)
-    if plan:
-        from nmt.training.plan import plan_run
+    place = find_place(os.environ)
+    if place is None:
+        workers = count_workers(device, devices)
+        if plan:
+            from nmt.training.plan import plan_run
 
-        click.echo(plan_run(loaded, chosen))
-        return
+            click.echo(plan_run(loaded, choose_device(device, threads), workers))
+            return
+        if workers > 1:
+            launch(workers, sys.argv[1:], Console(quiet))
+            return
+        place = Place()
     from nmt.training.run import train as run
 
-    run(loaded, out, Console(quiet), chosen, threads or _cores())
+    threads_each = threads or (max(1, _cores() // place.local_size) if place.size > 1 else None)
+    chosen = choose_device(device_of(device, place), threads_each)
+    run(loaded, out, Console(quiet or place.rank > 0), chosen, threads or _cores(), place)
 
 
 @cli.command(short_help="Average the newest checkpoints into one bundle.")
@@ -297,9 +308,16 @@ def main() -> NoReturn:
             click.echo(f"hint: {error.hint}", err=True)
         if debug:
             raise
+    except GroupError as error:
+        code = TRY_AGAIN if error.retry else 1
+        if error.message:
+            click.echo(f"error: {error.message}", err=True)
+        if debug and error.retry:
+            raise
     except Interrupted as stop:
         code = 128 + stop.signal_number
-        click.echo(stop.message, err=True)
+        if stop.message and int(os.environ.get("RANK", 0)) == 0:  # a group speaks once
+            click.echo(stop.message, err=True)
     except (KeyboardInterrupt, click.Abort):
         code = 128 + signal.SIGINT
         click.echo("interrupted", err=True)

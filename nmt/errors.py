@@ -24,3 +24,19 @@ class Interrupted(Exception):
         super().__init__(message)
         self.message = message
         self.signal_number = signal_number
+
+
+TRY_AGAIN = 75  # exit status of a process whose group broke: EX_TEMPFAIL of sysexits.h
+
+
+class GroupError(Exception):
+    """The other processes of a group are gone or silent, or one of them has already said why it stopped.
+
+    The command line prints the message, if there is one, and exits with TRY_AGAIN, or with 1 where a retry would
+    fail alike.
+    """
+
+    def __init__(self, message: str, retry: bool = True) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry = retry

@@ -86,6 +86,15 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def replace_json(path: Path, value: Any) -> None:
+    """Writes readable JSON over a file, which is the old or the new one whole, whenever the process is killed."""
+    part = path.with_name(f".{path.name}.tmp")
+    write_json(part, value)
+    _sync(part)
+    part.replace(path)
+    _sync(path.parent)
+
+
 def read_json(path: Path) -> Any:
     """Reads JSON; raises UserError naming the file where it is missing or broken."""
     try:

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from nmt.errors import UserError
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+CPU_DEVICE_TOKENS = 4096  # what training.device_tokens is on a CPU unless given
 
 
 class Settings(BaseModel):
@@ -49,6 +50,9 @@ class Dataset(Settings):
     fields: tuple[str, str] | None = Field(None, strict=False)
     """Where source and target stand: column numbers of a .tsv counted from 1, else field names. Unless given,
     columns 1 and 2, or the fields named `data.source` and `data.target`."""
+    weight: float = Field(1.0, gt=0, le=1000)
+    """Training only: how often an epoch sees each pair; 0.5 is a fresh half each epoch, 2.5 every pair twice and a
+    fresh half of them a third time."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -182,8 +186,8 @@ class Training(Settings):
     batch_tokens: int = Field(25_000, ge=1)
     """Tokens per update and side, `</s>` counted, padding not: neither side of an update has more."""
     device_tokens: int | None = Field(None, ge=1)
-    """Padded tokens per side of a micro-batch (a longer pair makes one alone); an update is accumulated from as many
-    as it needs. Unless given: 4,096 on a CPU, the whole update on a GPU."""
+    """Padded tokens per side of a device's micro-batch (a longer pair makes one alone); an update is accumulated from
+    as many as it needs. Unless given: 4,096 on a CPU; on a GPU as many as its memory holds, tried out once and kept."""
     warmup: int = Field(4000, ge=1)
     """Updates of linear growth of the learning rate."""
     learning_rate_scale: float = Field(1.0, gt=0)
@@ -196,6 +200,15 @@ class Training(Settings):
     """ε_ls, spread uniformly over the vocabulary."""
     clip_norm: float | None = Field(None, gt=0)
     """Largest norm of the gradient; no clipping unless given."""
+    precision: Literal["auto", "bf16", "tf32", "fp32", "fp64"] = "auto"
+    """Of matrix products; weights and sums stay in fp32, with fp64 (for verification) all is. auto is bf16 on a GPU
+    that has it, fp32 elsewhere; tf32 is fp32 with shorter factors on a GPU."""
+    compile: bool | None = None
+    """Compile the layers with torch.compile, which takes a minute at the start; on a GPU unless told."""
+    timeout_minutes: float = Field(10, gt=0)
+    """A device that lets the others wait this long is given up."""
+    tensorboard: bool = False
+    """Write all figures for TensorBoard too, into the run's directory."""
     seed: int = Field(1, ge=0, lt=2**63)
     """Seed of initialisation, order of batches and dropout."""
     checkpoint_minutes: float | None = Field(10, gt=0)

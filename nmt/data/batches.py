@@ -1,23 +1,21 @@
-"""Which pairs make an update, and the tensors of a micro-batch (section 5.1).
-
-The plan of an epoch is a pure function of the lengths, the seed and the epoch's number: nothing to save, and a
-resumed run continues it at any update.
-"""
+"""Updates to micro-batches to tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.data.corpus import Corpus, Ids
+from nmt.data.corpus import Corpus, Ids, Rows
 from nmt.text.tokenizer import BOS, EOS, PAD
 
-Rows = NDArray[np.int64]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,85 +32,54 @@ class Batch:
     """Target tokens, `</s>` counted, padding not"""
 
     def to(self, device: torch.device) -> Batch:
-        """The batch on another device."""
-        return Batch(self.source.to(device), self.target_in.to(device), self.target_out.to(device), self.num_tokens)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The updates of one epoch: every pair exactly once."""
-
-    order: Rows
-    """(pairs,) rows of the corpus by length"""
-    bounds: Rows
-    """(updates, 2) begin and end of each update in `order`, shuffled"""
-
-    def __len__(self) -> int:
-        return len(self.bounds)
-
-    def rows(self, update: int) -> Rows:
-        """Rows of one update, similar in length."""
-        begin, end = self.bounds[update]
-        return self.order[begin:end]
-
-
-def plan_epoch(source_lengths: Ids, target_lengths: Ids, batch_tokens: int, seed: int, epoch: int) -> Plan:
-    """Buckets by approximate length: neither side of an update has more than `batch_tokens` tokens.
-
-    Lengths (pairs,) count subwords without `</s>`, tokens count it. Pairs are sorted by the longer side and, among
-    equals, by which side that is and how much longer, up and down in turn, so that neighbours differ little on both
-    sides (3.4% padding where sorting by one side and then the other leaves 8.7%, benchmarks/RESULTS.md); ties fall
-    at random in every epoch, and so does the order of updates.
-    """
-    random = np.random.default_rng((seed, epoch))
-    order = random.permutation(len(target_lengths))
-    source, target = source_lengths[order].astype(np.int64) + 1, target_lengths[order].astype(np.int64) + 1
-    longer, difference = np.maximum(source, target), source - target
-    span = 2 * int(longer.max(initial=0)) + 1
-    key = longer * span + np.where(longer % 2 == 0, difference, -difference)
-    by_length = np.argsort(key, kind="stable")
-    order = order[by_length]
-    cuts = _cuts(source[by_length], target[by_length], batch_tokens)
-    bounds = np.stack((cuts[:-1], cuts[1:]), axis=1)
-    random.shuffle(bounds)
-    return Plan(order, bounds)
-
-
-def _cuts(source: NDArray[np.int64], target: NDArray[np.int64], batch_tokens: int) -> Rows:
-    """Where updates begin, and the end: as many pairs each as `batch_tokens` allows on both sides."""
-    source_sums, target_sums = np.cumsum(source), np.cumsum(target)
-    cuts, begin = [0], 0
-    while begin < len(source):
-        before = (source_sums[begin - 1], target_sums[begin - 1]) if begin else (0, 0)
-        ends = (
-            np.searchsorted(source_sums, before[0] + batch_tokens, side="right"),
-            np.searchsorted(target_sums, before[1] + batch_tokens, side="right"),
+        """The batch on another device; from pinned memory the copy runs beside what the device computes."""
+        source, target_in, target_out = (
+            ids.to(device, non_blocking=True) for ids in (self.source, self.target_in, self.target_out)
         )
-        begin = max(int(min(ends)), begin + 1)
-        cuts.append(begin)
-    return np.array(cuts, dtype=np.int64)
+        return Batch(source, target_in, target_out, self.num_tokens)
+
+    def pin(self) -> Batch:
+        """The batch in memory that a GPU can copy from by itself."""
+        return Batch(
+            self.source.pin_memory(), self.target_in.pin_memory(), self.target_out.pin_memory(), self.num_tokens
+        )
 
 
-def split_update(rows: Rows, source_lengths: Ids, target_lengths: Ids, device_tokens: int) -> list[Rows]:
-    """Cuts an update into micro-batches of at most `device_tokens` cells on either side, padding counted."""
-    widths = np.maximum(source_lengths[rows], target_lengths[rows]) + 1
-    for count in range(1, len(rows) + 1):
-        parts = np.array_split(np.arange(len(rows)), count)  # of equal size, so that none is left tiny
-        if all(widths[part].max() * len(part) <= device_tokens or len(part) == 1 for part in parts):
-            return [rows[part] for part in parts]
-    return []
+def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
+    """Cuts an update into micro-batches of at most `device_tokens` cells on either side, padding counted.
+
+    Gives indices into the update whose lengths (pairs,) are given: equally many micro-batches for each of `devices`,
+    which take them in turn; of nearly equal size, so that none is left tiny. A pair longer than `device_tokens` makes
+    one alone; where there are fewer pairs than micro-batches, some are empty.
+    """
+    widths = np.maximum(source_lengths, target_lengths).astype(np.int64) + 1
+    count = devices * max(1, -(-int(widths.sum()) // (devices * device_tokens)))
+    while True:
+        parts = np.array_split(np.arange(len(widths)), count)
+        if all(len(part) <= 1 or widths[part].max() * len(part) <= device_tokens for part in parts):
+            return parts
+        count += devices
 
 
 def make_batch(corpus: Corpus, rows: Rows) -> Batch:
-    """Reads a micro-batch's pairs into padded tensors."""
-    sources = [corpus.source(int(row)) for row in rows]
-    targets = [corpus.target(int(row)) for row in rows]
+    """Reads a micro-batch's pairs into padded tensors; of no pairs, a batch whose every target is padding."""
+    if not len(rows):
+        end, begin, nothing = (torch.tensor([[symbol]]) for symbol in (EOS, BOS, PAD))
+        return Batch(end, begin, nothing, 0)
+    source_ids, source_lengths = corpus.sources(rows)
+    target_ids, target_lengths = corpus.targets(rows)
     return Batch(
-        source=pad_ids(sources, after=EOS),
-        target_in=pad_ids(targets, before=BOS),
-        target_out=pad_ids(targets, after=EOS),
-        num_tokens=sum(map(len, targets)) + len(targets),
+        source=torch.from_numpy(_with_end(source_ids, source_lengths)),
+        target_in=torch.from_numpy(np.pad(target_ids, ((0, 0), (1, 0)), constant_values=BOS)),
+        target_out=torch.from_numpy(_with_end(target_ids, target_lengths)),
+        num_tokens=int(target_lengths.sum()) + len(rows),
     )
+
+
+def _with_end(ids: Rows, lengths: Ids) -> Rows:
+    ended = np.pad(ids, ((0, 0), (0, 1)), constant_values=PAD)
+    ended[np.arange(len(ids)), lengths] = EOS
+    return ended
 
 
 def pad_ids(rows: Sequence[Ids | Sequence[int]], before: int | None = None, after: int | None = None) -> Tensor:
@@ -128,3 +95,16 @@ def pad_ids(rows: Sequence[Ids | Sequence[int]], before: int | None = None, afte
         if after is not None:
             line[end] = after
     return torch.from_numpy(padded)
+
+
+def prefetched(items: Iterator[T], ahead: int) -> Generator[T]:
+    """The same items, computed by a thread that stays up to `ahead` of them in front."""
+    end = object()
+    pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+    try:
+        waiting: deque[Future[T | object]] = deque(pool.submit(next, items, end) for _ in range(ahead))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(pool.submit(next, items, end))
+            yield item  # type: ignore[misc]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nmt.errors import UserError
 
 Ids = NDArray[np.int32]
+Rows = NDArray[np.int64]
 
 END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow stream
 
@@ -27,11 +28,13 @@ class Corpus:
             file.seek(max(0, file.size() - len(END)))
             if file.read() != END:  # else a file cut between two record batches would pass for a shorter one
                 raise OSError("it is cut short")
+            file.seek(0)
+            mapped = file.read_buffer()
         except (OSError, pa.ArrowInvalid) as error:
             raise UserError(
                 f"{Path(path)}: cannot be read: {error}", f"remove {Path(path).parent} and run the same command again"
             ) from None
-        self._source, self._target = _Column(self._table["source"]), _Column(self._table["target"])
+        self._source, self._target = (_Column(self._table[name], mapped) for name in ("source", "target"))
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -39,20 +42,28 @@ class Corpus:
     @property
     def source_lengths(self) -> Ids:
         """(pairs,) subwords of each source, `</s>` not counted."""
-        return self._source.lengths()
+        return self._source.all_lengths()
 
     @property
     def target_lengths(self) -> Ids:
         """(pairs,) subwords of each target, `</s>` not counted."""
-        return self._target.lengths()
+        return self._target.all_lengths()
 
-    def source(self, row: int) -> Ids:
-        """Ids of one source, a view of the file."""
-        return self._source[row]
+    def lengths(self, rows: Rows) -> tuple[Ids, Ids]:
+        """(rows,) subwords of some sources and of their targets, `</s>` not counted."""
+        return self._source.spans(rows)[1], self._target.spans(rows)[1]
 
-    def target(self, row: int) -> Ids:
-        """Ids of one target, a view of the file."""
-        return self._target[row]
+    def sources(self, rows: Rows) -> tuple[Rows, Ids]:
+        """Ids of some sources, (rows, longest) padded with 0, and their lengths (rows,)."""
+        return self._source.gather(rows)
+
+    def targets(self, rows: Rows) -> tuple[Rows, Ids]:
+        """Ids of some targets, (rows, longest) padded with 0, and their lengths (rows,)."""
+        return self._target.gather(rows)
+
+    def lines(self, rows: Rows) -> list[int]:
+        """Where some pairs stood in their split's files read one after another, counted from 1."""
+        return self._table["line"].take(pa.array(rows)).to_pylist()  # type: ignore[no-any-return]
 
     def texts(self) -> tuple[list[str], list[str]]:
         """Sources and targets as text; evaluation splits have it."""
@@ -60,18 +71,41 @@ class Corpus:
 
 
 class _Column:
-    """A column of id lists as numpy views of its chunks' buffers."""
+    """A column of id lists, addressed over all its record batches at once as 32-bit words of the mapped file."""
 
-    def __init__(self, column: pa.ChunkedArray) -> None:
+    def __init__(self, column: pa.ChunkedArray, mapped: pa.Buffer) -> None:
         chunks = [chunk for chunk in column.chunks if len(chunk)]
-        self._values = [chunk.values.to_numpy() for chunk in chunks]
-        self._offsets = [chunk.offsets.to_numpy() for chunk in chunks]
-        self._starts = np.cumsum([0, *(len(chunk) for chunk in chunks)])
+        self._words = np.frombuffer(mapped, dtype=np.int32, count=mapped.size // 4)
+        self._first_rows = np.cumsum([0, *(len(chunk) for chunk in chunks)])
+        self._offsets = np.array([_word(chunk.offsets, mapped) for chunk in chunks], dtype=np.int64)
+        self._values = np.array([_word(chunk.values, mapped) for chunk in chunks], dtype=np.int64)
 
-    def lengths(self) -> Ids:
-        return np.concatenate([np.empty(0, np.int32), *(np.diff(offsets) for offsets in self._offsets)])
+    def all_lengths(self) -> Ids:
+        views = (
+            self._words[first : first + rows + 1]
+            for first, rows in zip(self._offsets, np.diff(self._first_rows), strict=True)
+        )
+        return np.concatenate([np.empty(0, np.int32), *map(np.diff, views)])
 
-    def __getitem__(self, row: int) -> Ids:
-        chunk = int(np.searchsorted(self._starts, row, side="right")) - 1
-        begin, end = self._offsets[chunk][row - self._starts[chunk] :][:2]
-        return self._values[chunk][begin:end]  # type: ignore[no-any-return]
+    def spans(self, rows: Rows) -> tuple[Rows, Ids]:
+        """Word at which each row's ids begin, and how many there are."""
+        if not len(rows):
+            return np.empty(0, np.int64), np.empty(0, np.int32)
+        chunk = np.searchsorted(self._first_rows, rows, side="right") - 1
+        offset = self._offsets[chunk] + (rows - self._first_rows[chunk])
+        begin, end = self._words[offset], self._words[offset + 1]
+        return self._values[chunk] + begin, end - begin
+
+    def gather(self, rows: Rows) -> tuple[Rows, Ids]:
+        begin, lengths = self.spans(rows)
+        columns = np.arange(lengths.max(initial=0))
+        inside = columns < lengths[:, None]
+        ids = np.zeros(inside.shape, dtype=np.int64)
+        ids[inside] = self._words[(begin[:, None] + columns)[inside]]
+        return ids, lengths
+
+
+def _word(array: pa.Array, mapped: pa.Buffer) -> int:
+    """Where the data of an array of 32-bit numbers begins in the file, in words."""
+    buffer = array.buffers()[1]
+    return 0 if buffer is None else (buffer.address - mapped.address) // 4 + array.offset

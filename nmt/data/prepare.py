@@ -79,6 +79,10 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     return True
 
 
+def set_sizes(prepared: Path) -> list[int]:
+    return [read_json(prepared / "report.json")["train"]["kept"]]
+
+
 def fingerprint(recipe: Recipe, tokenizer_from: Path | None = None) -> str:
     """Identity of the inputs as they are now and of the settings; prepared data and bundles made of it carry it."""
     return str(_identify(recipe, tokenizer_from, _old_hashes(directory(recipe)))["fingerprint"])

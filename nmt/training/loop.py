@@ -1,6 +1,6 @@
-"""The update loop: forward and backward per micro-batch, one update, figures, checkpoints.
+"""The update loop: micro-batches to gradients, one update, figures, checkpoints; the same on any number of devices.
 
-Everything random is a pure function of (seed, step), so that a resumed run repeats what an unbroken one does.
+Everything random is a pure function of (seed, step, rank), so that a resumed run repeats what an unbroken one does.
 """
 
 from __future__ import annotations
@@ -8,22 +8,35 @@ from __future__ import annotations
 import math
 import signal
 import time
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from nmt.data.batches import Rows, make_batch, plan_epoch, split_update
-from nmt.data.corpus import Corpus
+from nmt.console import Console
+from nmt.data.batches import Batch, make_batch, prefetched, split_update
+from nmt.data.corpus import Corpus, Ids, Rows
+from nmt.data.epochs import EpochPlan
 from nmt.errors import Interrupted, UserError
-from nmt.recipe import Training
+from nmt.recipe import CPU_DEVICE_TOKENS, Training
+from nmt.training.distributed import Group
 from nmt.training.loss import Objective
+from nmt.training.memory import SHARE, largest_fitting
+from nmt.training.meter import Meter
 from nmt.training.optimizer import Optimizer
+from nmt.training.precision import autocast_dtype
 from nmt.training.progress import Progress
+
+AHEAD = 2  # updates whose batches are made in advance
+MANY = 10  # updates skipped in a row that end a run
 
 
 @dataclass
@@ -31,62 +44,61 @@ class Position:
     """How far a run is; saved with every checkpoint."""
 
     step: int = 0
-    """Updates done"""
+    """Updates done, skipped ones counted"""
     epoch: int = 0
     offset: int = 0
     """Updates of this epoch done"""
-    seconds: float = 0.0
-    """Time spent in training and validation, over all resumptions"""
+    skipped: int = 0
+    """Updates that changed nothing, since a gradient was not finite"""
+    device_tokens: int = 0
+    """Size of micro-batches, on which sums depend to the last bit; 0 before it is known"""
     tokens: int = 0
     """Target tokens seen"""
-    best_bleu: float | None = None
-    without_improvement: int = 0
-    """Checkpoints since the best one"""
+    flops: float = 0.0
+    """Of the model, forward and backward, over all devices"""
+    seconds: float = 0.0
+    """Time spent in training and validation, over all resumptions"""
+    device_seconds: float = 0.0
+    """The same, times the devices at work"""
 
-    def to_json(self) -> dict[str, float | int | None]:
+    def to_json(self) -> dict[str, float | int]:
         """Plain values; `Position(**values)` restores them."""
         return asdict(self)
 
 
-class Save(Protocol):
-    """Writes a checkpoint at a position, scored on the development set unless told not to, and shows that."""
+@dataclass(frozen=True)
+class Update:
+    """One update of the plan, and this rank's share of it as batches."""
 
-    def __call__(self, position: Position, progress: Progress, *, validate: bool) -> None: ...
+    epoch: int
+    offset: int
+    rows: Rows
+    source_lengths: Ids
+    target_lengths: Ids
+    device_tokens: int
+    batches: list[Batch]
 
-
-@dataclass
-class Meter:
-    """Figures since the last log line."""
-
-    began: float = field(default_factory=time.perf_counter)
-    loss: float = 0.0
-    nll: float = 0.0
-    tokens: int = 0
-    cells: int = 0
-    source_tokens: int = 0
-    updates: int = 0
-
-    def figures(self) -> dict[str, float]:
-        """Means per target token, and rates per second."""
-        loss, nll = float(self.loss), float(self.nll)  # a CPU-GPU sync point, hence not every update
-        return {
-            "loss": loss / self.tokens,
-            "perplexity": math.exp(min(nll / self.tokens, 700.0)),
-            "tokens_per_second": self.tokens / (time.perf_counter() - self.began),
-            "tokens_per_update": self.tokens / self.updates,
-            "padding": 1.0 - (self.tokens + self.source_tokens) / self.cells,
-        }
+    @property
+    def target_tokens(self) -> int:
+        """Over all ranks, `</s>` counted, padding not."""
+        return int(self.target_lengths.sum()) + len(self.rows)
 
 
-def device_tokens(settings: Training, device: torch.device) -> int:
-    """Padded tokens per side of a micro-batch."""
-    if settings.device_tokens is not None:
-        return settings.device_tokens
-    return 2 * settings.batch_tokens if device.type == "cuda" else 4096
+class Hooks(Protocol):
+    """What the loop needs of the run around it."""
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """The plan of an epoch; asked for from another thread."""
+
+    def save(self, position: Position, progress: Progress, *, validate: bool) -> None:
+        """Writes a checkpoint, and scores it on the development set if told to."""
+
+    def is_done(self, position: Position) -> bool:
+        """Whether there is nothing left to do."""
 
 
 class Loop:
-    """Trains an objective on a corpus from a position to the recipe's last update."""
+    """Trains an objective on a corpus from a position until the run is done."""
 
     def __init__(
         self,
@@ -94,83 +106,202 @@ class Loop:
         optimizer: Optimizer,
         corpus: Corpus,
         settings: Training,
+        group: Group,
         device: torch.device,
+        console: Console,
     ) -> None:
         self.objective, self.optimizer, self.corpus, self.settings = objective, optimizer, corpus, settings
-        self.device = device
-        self.source_lengths, self.target_lengths = corpus.source_lengths, corpus.target_lengths
-        self.micro_batch = device_tokens(settings, device)
+        self.group, self.device, self.console = group, device, console
+        self._parameters = list(objective.parameters())
+        self._autocast = autocast_dtype(settings.precision, device)
+        self._ranks: DistributedDataParallel | None = None
+        if group.size > 1:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 renames what 2.11 calls broadcast_buffers
+                # Buffers are tables of positions, which every rank grows as its own batches need it.
+                self._ranks = DistributedDataParallel(objective, broadcast_buffers=False, gradient_as_bucket_view=True)
+        self._unseen: list[tuple[int, Rows, Tensor]] = []
+        self._in_a_row: list[tuple[int, Rows]] = []
 
-    def run(self, position: Position, progress: Progress, save: Save) -> None:
-        """Runs to the end, to the limit of patience, or until a signal asks to stop (Interrupted)."""
-        settings, meter = self.settings, Meter()
-        checkpoint_time = last_clock = time.perf_counter()
+    def run(self, position: Position, progress: Progress, hooks: Hooks) -> None:
+        """Runs until the run is done, or until a signal asks to stop (Interrupted)."""
+        settings, group = self.settings, self.group
+        position.device_tokens = position.device_tokens or settings.device_tokens or self._fitting_tokens()
+        meter, clock = Meter(self.device, group), _Clock(position, group.size)
         self.objective.train()
-        with _stop_requests() as stop:
-            for rows in self._updates(position):
+        with (
+            _stop_requests(escalate=group.size == 1) as requests,
+            closing(prefetched(self._feed(position, hooks), AHEAD)) as feed,
+        ):
+            for update in meter.waiting(feed):
                 position.step += 1
-                rate = self._update(rows, position.step, meter)
-                position.offset += 1
-                position.tokens += int(self.target_lengths[rows].sum()) + len(rows)
-                now = time.perf_counter()
-                position.seconds, last_clock = position.seconds + now - last_clock, now
+                group.note(position.step)
+                if group.is_orphaned():
+                    requests.append(signal.SIGTERM)
+                due = int(group.leads and self._due(position.step, clock.since_save()))
+                stop, due = self._gradients(update, position, meter, max(requests, default=0), due)
+                rate = self._apply(update, position, meter)
+                clock.tick()
                 progress.advance(position.step)
                 if position.step == 1 or position.step % settings.log_updates == 0:
                     self._log(position, rate, meter, progress)
-                    meter = Meter()
                 finished = position.step >= settings.updates
-                if stop or finished or self._due(position.step, now - checkpoint_time):
+                if stop or due or finished:
+                    self._look(position)
                     self._check_finite(position.step)
-                    save(position, progress, validate=finished or not stop)
-                    checkpoint_time = time.perf_counter()
-                    meter.began += checkpoint_time - now  # the figures are those of training alone
-                if stop:
-                    raise Interrupted(f"stopped at update {position.step}, saved", stop[0])
-                if finished or self.out_of_patience(position):
+                if stop or finished or (due and not self._in_a_row):  # what may be diverging pushes out no good one
+                    hooks.save(position, progress, validate=finished or not stop)
+                    clock.tick(saved=True)
+                if hooks.is_done(position):
                     return
+                if stop:
+                    raise Interrupted(f"stopped at update {position.step}, saved", stop)
 
-    def out_of_patience(self, position: Position) -> bool:
-        """Whether dev BLEU has not improved for `training.patience` checkpoints."""
-        patience = self.settings.patience
-        return patience is not None and position.without_improvement >= patience
-
-    def _updates(self, position: Position) -> Iterator[Rows]:
-        """Rows of each update from the position on, epoch after epoch."""
+    def _feed(self, position: Position, hooks: Hooks) -> Iterator[Update]:
+        """Updates from the position on, epoch after epoch; runs in a thread, ahead of the loop."""
+        epoch, offset = position.epoch, position.offset
         while True:
-            lengths, settings = (self.source_lengths, self.target_lengths), self.settings
-            plan = plan_epoch(*lengths, settings.batch_tokens, settings.seed, position.epoch)
-            while position.offset < len(plan):
-                yield plan.rows(position.offset)
-            position.epoch, position.offset = position.epoch + 1, 0
+            plan = hooks.plan(epoch)
+            for number in range(offset, len(plan)):
+                rows = plan.rows(number)
+                lengths = self.corpus.lengths(rows)
+                size = position.device_tokens
+                yield Update(epoch, number, rows, *lengths, size, self._batches(rows, *lengths, size))
+            epoch, offset = epoch + 1, 0
 
-    def _update(self, rows: Rows, step: int, meter: Meter) -> float:
-        """One update from all micro-batches of `rows`; returns the learning rate."""
-        torch.manual_seed(int(np.random.SeedSequence((self.settings.seed, step)).generate_state(1, np.uint64)[0]))
-        tokens = int(self.target_lengths[rows].sum()) + len(rows)
-        for part in split_update(rows, self.source_lengths, self.target_lengths, self.micro_batch):
-            batch = make_batch(self.corpus, part).to(self.device)
-            loss, nll = self.objective(batch)
-            (loss / tokens).backward()
-            meter.loss += loss.detach()
-            meter.nll += nll
-            meter.cells += batch.source.numel() + batch.target_out.numel()
+    def _batches(self, rows: Rows, source_lengths: Ids, target_lengths: Ids, device_tokens: int) -> list[Batch]:
+        """This rank's stripe of an update's micro-batches."""
+        parts = split_update(source_lengths, target_lengths, device_tokens, self.group.size)
+        batches = [make_batch(self.corpus, rows[part]) for part in parts[self.group.rank :: self.group.size]]
+        return [batch.pin() for batch in batches] if self.device.type == "cuda" else batches
+
+    def _gradients(self, update: Update, position: Position, meter: Meter, stop: int, due: int) -> tuple[int, int]:
+        """Gradients of an update, on every rank; gives what the ranks agree on: a signal to stop by, a checkpoint due.
+
+        Where a device runs out of memory, all ranks halve their micro-batches and begin the update anew.
+        """
+        batches = update.batches
+        while True:
+            if update.device_tokens != position.device_tokens:  # halved since they were made
+                lengths = update.source_lengths, update.target_lengths
+                batches = self._batches(update.rows, *lengths, position.device_tokens)
+            seed = np.random.SeedSequence((self.settings.seed, position.step, self.group.rank))
+            torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
+            sums, failed, stop, due = self._accumulate(batches, update.target_tokens, stop, due)
+            if not failed:
+                cells = sum(batch.source.numel() + batch.target_out.numel() for batch in batches)
+                meter.add(*sums, cells)
+                return stop, due
+            self.optimizer.clear()
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+            self._halve(position)
+
+    def _accumulate(
+        self, batches: list[Batch], tokens: int, stop: int, due: int
+    ) -> tuple[tuple[Tensor, Tensor], int, int, int]:
+        """Forward and backward of all micro-batches: summed losses, whether memory ran out, and what is agreed.
+
+        The ranks agree before the last backward pass, which is the only one that sends gradients around.
+        """
+        scale = self.group.size / tokens  # the mean over ranks, which DistributedDataParallel takes, is then the sum
+        loss = nll = torch.zeros((), dtype=torch.float64, device=self.device)
+        out_of_memory = 0
+        try:
+            for batch in batches[:-1]:
+                with self._apart():
+                    part, part_nll = self._forward(batch)
+                    (part * scale).backward()
+                loss, nll = loss + part.detach(), nll + part_nll
+            last, last_nll = self._forward(batches[-1])
+        except torch.OutOfMemoryError:
+            out_of_memory = 1
+        out_of_memory, stop, due = self.group.largest(out_of_memory, stop, due)
+        if not out_of_memory:
+            try:
+                with self.group.guard("adding up gradients"):
+                    (last * scale).backward()
+                loss, nll = loss + last.detach(), nll + last_nll
+            except torch.OutOfMemoryError:
+                if self.group.size > 1:  # the others are in the midst of it
+                    hint = f"--set training.device_tokens={max(1, batches[-1].source.numel() // 2)}"
+                    raise UserError(f"{self.device}: out of memory", hint) from None
+                out_of_memory = 1
+        return (loss, nll), out_of_memory, stop, due
+
+    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
+            loss, nll = (self._ranks or self.objective)(batch.to(self.device))
+        return loss, nll
+
+    def _apart(self) -> AbstractContextManager[None]:
+        """Gradients stay with this rank for now."""
+        return self._ranks.no_sync() if self._ranks is not None else nullcontext()
+
+    def _halve(self, position: Position) -> None:
+        if position.device_tokens == 1:
+            raise UserError(
+                f"{self.device}: out of memory at update {position.step} with one pair at a time",
+                "a smaller model, or a lower data.max_length",
+            )
+        position.device_tokens = max(1, position.device_tokens // 2)
+        self.console.say(
+            f"update {position.step}: out of memory; from here on micro-batches have half the size, "
+            f"{position.device_tokens:,} tokens"
+        )
+
+    def _apply(self, update: Update, position: Position, meter: Meter) -> float:
+        """Clips, applies Adam unless a gradient is not finite, counts; returns the learning rate.
+
+        Nothing here waits for a GPU: whether the update was skipped is looked at later.
+        """
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        norm = get_total_norm(gradients)
         if self.settings.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.objective.parameters(), self.settings.clip_norm)
-        meter.tokens += tokens
-        meter.source_tokens += int(self.source_lengths[rows].sum()) + len(rows)
-        meter.updates += 1
-        return self.optimizer.update(step)
+            clip_grads_with_norm_(self._parameters, self.settings.clip_norm, norm)
+        skip = norm.isfinite().logical_not()
+        rate = self.optimizer.update(position.step, skip)
+        self._unseen.append((position.step, update.rows, skip))
+        position.epoch, position.offset = update.epoch, update.offset + 1
+        position.tokens += update.target_tokens
+        flops = self.objective.flops(update.source_lengths, update.target_lengths)
+        position.flops += flops
+        meter.count(update.source_lengths, update.target_lengths, flops, norm)
+        if len(self._unseen) >= MANY:
+            self._look(position)
+        return rate
+
+    def _look(self, position: Position) -> None:
+        """Counts skipped updates; raises UserError where there were many in a row."""
+        skips = torch.stack([skip for _, _, skip in self._unseen]).tolist() if self._unseen else []
+        for (step, rows, _), skipped in zip(self._unseen, skips, strict=True):
+            self._in_a_row = [*self._in_a_row, (step, rows)] if skipped else []
+            position.skipped += skipped
+            if skipped:
+                self.console.say(f"update {step}: skipped, its gradient is not finite")
+            if len(self._in_a_row) >= MANY:
+                first, pairs = self._in_a_row[0]
+                lines = sorted(self.corpus.lines(pairs))
+                shown = ", ".join(f"{line:,}" for line in lines[:8]) + (" …" if len(lines) > 8 else "")
+                raise UserError(
+                    f"training diverged: {MANY} updates in a row had gradients that are not finite, update {first} "
+                    f"(data.train, lines {shown}; {len(lines):,} pairs) and those after it",
+                    "lower training.learning_rate_scale, raise training.warmup or set training.clip_norm; "
+                    "checkpoints are intact",
+                )
+        self._unseen.clear()
 
     def _log(self, position: Position, rate: float, meter: Meter, progress: Progress) -> None:
+        self._look(position)
         self._check_finite(position.step)
         figures = meter.figures()
         at = {"step": position.step, "epoch": position.epoch, "seconds": position.seconds, "learning_rate": rate}
-        seconds_per_update = figures["tokens_per_update"] / figures["tokens_per_second"]
-        progress.log(at | figures, (self.settings.updates - position.step) * seconds_per_update)
+        left = (self.settings.updates - position.step) * figures["seconds_per_update"]
+        progress.log(at | figures | {"skipped": position.skipped}, left)
 
     def _check_finite(self, step: int) -> None:
         """Raises UserError once a weight is no longer a number: before that is saved over good checkpoints."""
-        largest = torch.stack([parameter.detach().abs().max() for parameter in self.objective.parameters()]).max()
+        largest = torch.stack([parameter.detach().abs().max() for parameter in self._parameters]).max()
         if not math.isfinite(float(largest)):
             raise UserError(
                 f"training diverged: a weight is {float(largest)} after update {step}",
@@ -185,15 +316,57 @@ class Loop:
         minutes = self.settings.checkpoint_minutes
         return minutes is not None and seconds >= 60 * minutes
 
+    def _fitting_tokens(self) -> int:
+        """Size of a micro-batch where the recipe does not say: what the memory of the smallest device holds."""
+        if self.device.type != "cuda":
+            return CPU_DEVICE_TOKENS
+        longest = int(max(self.corpus.source_lengths.max(), self.corpus.target_lengths.max())) + 1
+        most = max(longest, 2 * -(-self.settings.batch_tokens // self.group.size))  # a whole share, however padded
+
+        def measure(tokens: int) -> int:
+            torch.cuda.reset_peak_memory_stats(self.device)
+            ids = torch.ones(-(-tokens // longest), longest, dtype=torch.int64)
+            with self._apart():
+                self._forward(Batch(ids, ids, ids, ids.numel()))[0].backward()
+            self.optimizer.clear()
+            return torch.cuda.max_memory_allocated(self.device) + self.optimizer.bytes_to_come()
+
+        limit = int(SHARE * torch.cuda.mem_get_info(self.device)[1])
+        fitting = -self.group.largest(-largest_fitting(measure, longest, most, limit))[0]
+        self.console.say(f"micro-batches of {fitting:,} tokens, by the memory of the device")
+        return fitting
+
+
+class _Clock:
+    """Adds the time that goes by to a position."""
+
+    def __init__(self, position: Position, devices: int) -> None:
+        self._position, self._devices = position, devices
+        self._last = self._saved = time.perf_counter()
+
+    def tick(self, saved: bool = False) -> None:
+        now = time.perf_counter()
+        self._position.seconds += now - self._last
+        self._position.device_seconds += self._devices * (now - self._last)
+        self._last, self._saved = now, now if saved else self._saved
+
+    def since_save(self) -> float:
+        """Seconds."""
+        return time.perf_counter() - self._saved
+
 
 @contextmanager
-def _stop_requests() -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM so that the update at hand can be finished; a second one acts at once."""
+def _stop_requests(escalate: bool) -> Iterator[list[int]]:
+    """Collects SIGINT and SIGTERM so that the update at hand can be finished; with `escalate` a second acts at once.
+
+    Workers of a launcher may be told twice, by it and by the terminal, and take both as one.
+    """
     requests: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         requests.append(number)
-        signal.signal(number, before[number])
+        if escalate:
+            signal.signal(number, before[number])
 
     before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.data.batches import Batch
+from nmt.data.corpus import Ids
 from nmt.model.transformer import PADDING, Transformer
+from nmt.training.flops import training_flops, work
 
 CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}  # 16 MB stay in a CPU's cache, 512 MB fill a GPU
 
@@ -92,6 +94,11 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         self.smoothing = smoothing
+
+    def flops(self, source_lengths: Ids, target_lengths: Ids) -> float:
+        """Of forward and backward pass over pairs with so many subwords (pairs,), padding not counted."""
+        vocabulary = self.model.output_embedding.num_embeddings
+        return training_flops(self.model.config, vocabulary, work(source_lengths, target_lengths))
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed smoothed loss and negative log-likelihood of the batch's target tokens, padding left out."""

@@ -21,14 +21,30 @@ class Optimizer:
         self._adam = torch.optim.Adam(parameters, betas=settings.adam_betas, eps=settings.adam_epsilon, fused=True)
         self._d_model, self._settings = d_model, settings
 
-    def update(self, step: int) -> float:
-        """Applies the gradients as update `step`, counted from 1; returns the learning rate."""
+    def update(self, step: int, skip: Tensor) -> float:
+        """Applies the gradients as update `step`, counted from 1, unless `skip` () is true; returns the learning rate.
+
+        Whether to skip is decided on the device, so that nothing waits for it.
+        """
         rate = learning_rate(step, self._d_model, self._settings.warmup, self._settings.learning_rate_scale)
         for group in self._adam.param_groups:
             group["lr"] = rate
+        self._adam.found_inf = skip.float()  # type: ignore[attr-defined]  # what gradient scalers tell the fused kernel
         self._adam.step()
-        self._adam.zero_grad(set_to_none=True)
+        self.clear()
         return rate
+
+    def clear(self) -> None:
+        """Drops the gradients."""
+        self._adam.zero_grad(set_to_none=True)
+
+    def bytes_to_come(self) -> int:
+        """Memory that the first update will take beside what is there."""
+        return sum(
+            2 * parameter.nbytes
+            for parameter in self._adam.param_groups[0]["params"]
+            if parameter not in self._adam.state
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Adam's moments by parameter name; empty before the first update."""
@@ -40,7 +56,10 @@ class Optimizer:
         }
 
     def load(self, state: dict[str, Tensor], step: int) -> None:
-        """Restores what `state` gave after update `step`. Raises KeyError where a parameter's moments are missing."""
+        """Restores what `state` gave after `step` updates, skipped ones left out.
+
+        Raises KeyError where a parameter's moments are missing.
+        """
         for name, parameter in zip(self._names, self._adam.param_groups[0]["params"], strict=True):
             self._adam.state[parameter] = {
                 "step": torch.tensor(float(step), device=parameter.device),

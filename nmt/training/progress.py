@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from nmt.console import Console
+from nmt.errors import UserError
 
 METRICS = "metrics.jsonl"
 
@@ -45,8 +46,8 @@ def forget_after(path: Path, step: int) -> None:
 class Progress:
     """Takes figures as they come; every call adds a line to metrics.jsonl."""
 
-    def __init__(self, console: Console, file: IO[str], updates: int) -> None:
-        self._console, self._file, self._updates = console, file, updates
+    def __init__(self, console: Console, file: IO[str], updates: int, board: Any = None) -> None:
+        self._console, self._file, self._updates, self._board = console, file, updates, board
         self._bar: Any = None
         self._task: Any = None
 
@@ -80,13 +81,20 @@ class Progress:
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in figures.items()}
         self._file.write(json.dumps(finite) + "\n")
         self._file.flush()
+        if self._board is not None:
+            for name, value in finite.items():
+                if name != "step" and value is not None:
+                    self._board.add_scalar(name, value, figures["step"])
 
 
 @contextmanager
-def show_progress(console: Console, path: Path, step: int, updates: int) -> Iterator[Progress]:
-    """Shows progress from `step` to `updates` while the block runs; `path` is the run's metrics.jsonl."""
-    with path.open("a", encoding="utf-8") as file:
-        shown = Progress(console, file, updates)
+def show_progress(console: Console, path: Path, step: int, updates: int, board: Path | None) -> Iterator[Progress]:
+    """Shows progress from `step` to `updates` while the block runs; `path` is the run's metrics.jsonl.
+
+    `board` is a directory for TensorBoard; raises UserError where that is not installed.
+    """
+    with path.open("a", encoding="utf-8") as file, _tensorboard(board, step) as writer:
+        shown = Progress(console, file, updates, writer)
         if not console.live:
             yield shown
             return
@@ -107,3 +115,18 @@ def show_progress(console: Console, path: Path, step: int, updates: int) -> Iter
             )
             with console.owned_by(lambda text: terminal.print(text, markup=False, highlight=False)):
                 yield shown
+
+
+@contextmanager
+def _tensorboard(board: Path | None, step: int) -> Iterator[Any]:
+    if board is None:
+        yield None
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError(
+            "training.tensorboard: the package tensorboard is not installed", "pip install tensorboard"
+        ) from None
+    with SummaryWriter(str(board), purge_step=step + 1) as writer:
+        yield writer

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,38 +17,60 @@ from nmt import bundle as bundles
 from nmt.bundle import Bundle
 from nmt.console import Console
 from nmt.data.corpus import Corpus
-from nmt.data.prepare import directory, fingerprint, prepare
+from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
+from nmt.data.prepare import directory, fingerprint, prepare, set_sizes
 from nmt.errors import Interrupted, UserError
 from nmt.files import clear_parts, exclusive, read_json
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
+from nmt.training.checkpoints import Checkpoints
+from nmt.training.distributed import Group, Place
 from nmt.training.embeddings import use_embeddings
+from nmt.training.flops import measured_flops
 from nmt.training.loop import Loop, Position
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
+from nmt.training.precision import compile_layers, product_dtype, set_precision
 from nmt.training.progress import METRICS, Progress, clock, forget_after, show_progress
-from nmt.training.validation import Validation
+from nmt.training.validation import DevScores, Validation
+
+# Keys of training that shape the first update and no later one.
+ONLY_AT_START = ("init_from", "source_embeddings", "target_embeddings")
 
 
-def train(recipe: Recipe, out: Path, console: Console, device: torch.device, threads: int) -> None:
-    """Trains into `out`, or goes on with the run that `out` holds. Raises UserError, or Interrupted once saved."""
+def train(recipe: Recipe, out: Path, console: Console, device: torch.device, threads: int, place: Place) -> None:
+    """Trains into `out`, or goes on with the run that `out` holds, as one process of a group.
+
+    Raises UserError, Interrupted once all is saved, or GroupError where the others are gone.
+    """
+    group = Group(place, recipe.training.timeout_minutes)
+    with ExitStack() as held:
+        held.callback(group.close)
+        try:
+            group.first(lambda: _open(recipe, out, console, threads, held))
+            group.connect(device)
+            resumed = newest(out)
+            Run(recipe, out, console, device, group, resumed).go_on()
+        except UserError:
+            group.fail()
+            raise
+
+
+def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack) -> None:
+    """Locks the directory, checks that the run in it, if any, can go on with this recipe, and prepares the data."""
     if out.resolve().is_relative_to(directory(recipe).resolve()):
         raise UserError(
             f"--out {out}: lies in the prepared data, which is replaced as a whole", "name another directory"
         )
-    _make_directory(out)
-    with exclusive(out / ".lock", str(out)):
-        _train(recipe, out, console, device, threads)
-
-
-def _train(recipe: Recipe, out: Path, console: Console, device: torch.device, threads: int) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be made: {error.strerror}") from None
+    held.enter_context(exclusive(out / ".lock", str(out)))
     resumed = newest(out)
-    base: Bundle | None = None
-    if recipe.training.init_from and resumed is None:
-        base = bundles.resolve(Path(recipe.training.init_from))[0]
     # A resumed run needs its own checkpoint and nothing of the bundle that it once started from.
-    origin = (resumed or base) if recipe.training.init_from else None
+    origin = (resumed or _base(recipe)) if recipe.training.init_from else None
     tokenizer_from = origin.path if origin else None
     if resumed is not None:
         _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
@@ -51,17 +78,18 @@ def _train(recipe: Recipe, out: Path, console: Console, device: torch.device, th
             console.say(line)
     if prepare(recipe, console, threads, tokenizer_from):
         console.say(f"data: {directory(recipe)} was missing or stale, now prepared")
-    Run(recipe, out, console, device, base, resumed).go_on()
-
-
-# Keys of training that shape the first update and no later one.
-ONLY_AT_START = ("init_from", "source_embeddings", "target_embeddings")
 
 
 def newest(out: Path) -> Bundle | None:
     """The newest checkpoint of a run's directory, if there is any."""
     found = bundles.checkpoints(out)
     return found[-1] if found else None
+
+
+def _base(recipe: Recipe) -> Bundle | None:
+    """The bundle that a new run starts from."""
+    name = recipe.training.init_from
+    return bundles.resolve(Path(name))[0] if name else None
 
 
 class Run:
@@ -73,107 +101,183 @@ class Run:
         out: Path,
         console: Console,
         device: torch.device,
-        base: Bundle | None,
+        group: Group,
         resumed: Bundle | None,
     ) -> None:
-        self.recipe, self.out, self.console = recipe, out, console
-        prepared = directory(recipe)
-        self.tokenizer = Tokenizer.load(prepared)
-        torch.manual_seed(recipe.training.seed)
+        self.recipe, self.out, self.console, self.device, self.group = recipe, out, console, device, group
+        settings = recipe.training
+        self.prepared = directory(recipe)
+        self.tokenizer = Tokenizer.load(self.prepared)
+        torch.manual_seed(settings.seed)
         self.model = Transformer(recipe.model, len(self.tokenizer.source), len(self.tokenizer.target)).to(device)
-        self.objective = Objective(self.model, recipe.training.label_smoothing)
-        self.optimizer = Optimizer(self.model, recipe.model.d_model, recipe.training)
+        set_precision(self.model, settings.precision, device)
+        self.optimizer = Optimizer(self.model, recipe.model.d_model, settings)
         self.position = Position()
         self.id = uuid4().hex[:12]
-        self.data = str(read_json(prepared / "fingerprint.json")["fingerprint"])
+        self.best_bleu: float | None = None
+        self.without_improvement = 0
+        self.unscored: Path | None = None
+        self.data = str(read_json(self.prepared / "fingerprint.json")["fingerprint"])
         if resumed is not None:
             self._restore(resumed)
-        elif base is not None:
+        elif (base := _base(recipe)) is not None:
             bundles.load_weights(self.model, bundles.read_tensors(base.path / "model.safetensors"), base.path)
             console.say(f"weights: those of {base.path}")
-        use_embeddings(self.model, self.tokenizer, recipe.training, console, fresh=resumed is None)
-        self.validation = self._validation(prepared)
-        self.loop = Loop(self.objective, self.optimizer, Corpus(prepared / "train.arrow"), recipe.training, device)
+        use_embeddings(self.model, self.tokenizer, settings, console, fresh=resumed is None)
+        if settings.compile or (settings.compile is None and device.type == "cuda"):
+            compile_layers(self.model)
+        self.corpus = Corpus(self.prepared / "train.arrow")
+        self.mixture = Mixture(set_sizes(self.prepared), [dataset.weight for dataset in recipe.data.train])
+        self.validation = self._validation()
+        self.checkpoints = Checkpoints(out, recipe, self.tokenizer)
+        objective = Objective(self.model, settings.label_smoothing)
+        self.loop = Loop(objective, self.optimizer, self.corpus, settings, group, device, console)
 
     def go_on(self) -> None:
         """Trains from where the run stands to its end."""
         settings, at = self.recipe.training, self.position
-        if at.step >= settings.updates:
-            self.console.say(
-                f"finished: {at.step:,} of {settings.updates:,} updates; to go on: "
-                f"--set training.updates={2 * settings.updates}"
-            )
-            return
-        if self.loop.out_of_patience(at):
-            self.console.say(
-                f"finished: no better dev BLEU for {at.without_improvement} checkpoints; to go on: "
-                f"--set training.patience={2 * at.without_improvement}"
-            )
-            return
-        clear_parts(self.out, "step-*")
-        forget_after(self.out / METRICS, at.step)
-        (self.out / "recipe.yaml").write_text(self.recipe.to_yaml(), encoding="utf-8")
-        self.console.say(self._opening())
-        try:
-            with show_progress(self.console, self.out / METRICS, at.step, settings.updates) as shown:
-                self.loop.run(at, shown, self.save)
-        except Interrupted as stop:
-            raise Interrupted(
-                f"{stop.message} in {self.out}; to go on, run the same command again", stop.signal_number
-            ) from None
-        self.console.say(f"finished: {at.step:,} updates in {clock(at.seconds)}; next: nmt average {self.out}")
+        before = at.step
+        if self.unscored is not None or not self.is_done(at):
+            if self.group.leads:
+                clear_parts(self.out, "step-*")
+                forget_after(self.out / METRICS, at.step)
+                (self.out / "recipe.yaml").write_text(self.recipe.to_yaml(), encoding="utf-8")
+            self.console.say(self._opening())
+            try:
+                self._train()
+            except Interrupted as stop:
+                raise Interrupted(
+                    f"{stop.message} in {self.out}; to go on, run the same command again", stop.signal_number
+                ) from None
+        if at.step < settings.updates:
+            done = f"no better dev BLEU for {self.without_improvement} checkpoints"
+            more = f"--set training.patience={2 * self.without_improvement}"
+        else:
+            done = f"{at.step:,} of {settings.updates:,} updates in {clock(at.seconds)}"
+            more = f"--set training.updates={2 * settings.updates}"
+        if self.group.leads:
+            self._forget_plans(keep=0)
+        if at.step > before:
+            self.console.say(self._cost())
+        self.console.say(
+            f"finished: {done}; " + (f"next: nmt average {self.out}" if at.step > before else f"to go on: {more}")
+        )
+
+    def _train(self) -> None:
+        metrics = self.out / METRICS if self.group.leads else Path(os.devnull)
+        board = self.out / "tensorboard" if self.group.leads and self.recipe.training.tensorboard else None
+        at = self.position
+        with show_progress(self.console, metrics, at.step, self.recipe.training.updates, board) as shown:
+            try:
+                if self.unscored is not None:  # killed between a checkpoint and its scores
+                    self._score(self.unscored, shown)
+                if not self.is_done(at):
+                    self.loop.run(at, shown, self)
+            finally:
+                self.checkpoints.wait()
+
+    def is_done(self, position: Position) -> bool:
+        """Whether all updates are done, or dev BLEU has not improved for `training.patience` checkpoints."""
+        self.checkpoints.check()
+        patience = self.recipe.training.patience
+        out_of_patience = patience is not None and self.without_improvement >= patience
+        return position.step >= self.recipe.training.updates or out_of_patience
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """The plan of an epoch; made by rank 0 and mapped from the run's directory by all."""
+        settings = self.recipe.training
+        shaping = [self.data, self.mixture.weights, settings.batch_tokens, settings.seed, epoch]
+        key = hashlib.sha256(json.dumps(shaping).encode()).hexdigest()[:12]
+        folder = self.out / f".epoch-{epoch:05d}-{key}"
+
+        def make() -> EpochPlan:
+            self._forget_plans(keep=1)  # other ranks may be an epoch behind
+            lengths = self.corpus.source_lengths, self.corpus.target_lengths
+            return plan_epoch(*lengths, settings.batch_tokens, settings.seed, epoch, self.mixture)
+
+        return stored_plan(folder, make if self.group.leads else None, 60 * settings.timeout_minutes)
+
+    def _forget_plans(self, keep: int) -> None:
+        """Removes the plans of all epochs but the newest `keep`."""
+        plans = sorted(self.out.glob(".epoch-*"))
+        for old in plans[: len(plans) - keep]:
+            shutil.rmtree(old, ignore_errors=True)
 
     def save(self, position: Position, progress: Progress, *, validate: bool) -> None:
-        """Writes the checkpoint of a position, with dev scores if told to, and prunes old ones; see `loop.Save`."""
-        info: dict[str, Any] = {"run": self.id, "step": position.step, "data": self.data}
-        figures: dict[str, Any] = {"step": position.step}
-        is_best = False
-        if validate and self.validation is not None:
-            dev = self.validation(self.model)
-            info["scores"] = {"bleu": dev.bleu, "perplexity": dev.perplexity}
-            info["signature"] = dev.signature
-            figures |= {"valid_bleu": dev.bleu, "valid_perplexity": dev.perplexity}
-            is_best = position.best_bleu is None or dev.bleu > position.best_bleu
-            position.best_bleu = dev.bleu if is_best else position.best_bleu
-            position.without_improvement = 0 if is_best else position.without_improvement + 1
+        """Writes the checkpoint of a position in the background, then scores it if told to; see `loop.Hooks`."""
+        validate = validate and self.validation is not None
         path = bundles.checkpoint_path(self.out, position.step)
-        bundles.save_bundle(
-            path,
-            dict(self.model.named_parameters()),
-            self.recipe,
-            self.tokenizer,
-            info,
-            (self.optimizer.state(), position.to_json()),
-        )
-        bundles.prune(self.out, self.recipe.training.keep_last)
-        progress.checkpoint(figures, path, is_best)
+        if self.group.leads:
+            info: dict[str, Any] = {"run": self.id, "step": position.step, "data": self.data}
+            info["cost"] = {
+                "seconds": position.seconds,
+                "device_seconds": position.device_seconds,
+                "tokens": position.tokens,
+                "flops": position.flops,
+            }
+            info["unscored"] = validate
+            training = self.optimizer.state(), position.to_json()
+
+            def written(step: int = position.step) -> None:
+                if not validate:  # else it is said with its scores
+                    progress.checkpoint({"step": step}, path, is_best=False)
+
+            self.checkpoints.write(path, dict(self.model.named_parameters()), training, info, written)
+        if validate:
+            self._score(path, progress)
+
+    def _score(self, path: Path, progress: Progress) -> None:
+        """Scores the model as it is, whose checkpoint is `path`, on the development set."""
+        assert self.validation is not None
+        dev: DevScores = self.validation(self.model)
+        is_best = self.best_bleu is None or dev.bleu > self.best_bleu
+        self.best_bleu = dev.bleu if is_best else self.best_bleu
+        self.without_improvement = 0 if is_best else self.without_improvement + 1
+        if self.group.leads:
+            info: dict[str, Any] = {
+                "scores": {"bleu": dev.bleu, "perplexity": dev.perplexity},
+                "signature": dev.signature,
+            }
+            info |= {"without_improvement": self.without_improvement, "unscored": False}
+            figures = {"step": self.position.step, "valid_bleu": dev.bleu, "valid_perplexity": dev.perplexity}
+            self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, is_best))
 
     def _restore(self, checkpoint: Bundle) -> None:
         if not self.tokenizer.equals(checkpoint.tokenizer()):
             raise UserError(
-                f"{directory(self.recipe)}: was prepared with another tokenizer than {checkpoint.path} has",
+                f"{self.prepared}: was prepared with another tokenizer than {checkpoint.path} has",
                 "train into another directory: --out OTHER",
             )
         bundles.load_weights(self.model, bundles.read_tensors(checkpoint.path / "model.safetensors"), checkpoint.path)
         values = read_json(checkpoint.path / "training.json")
         try:
-            self.position = Position(**values)
-            whole = (self.position.step, self.position.epoch, self.position.offset, self.position.tokens)
-            if not all(isinstance(n, int) and n >= 0 for n in whole) or self.position.step != checkpoint.step:
+            at = self.position = Position(**values)
+            whole = (at.step, at.epoch, at.offset, at.skipped, at.device_tokens, at.tokens)
+            if not all(isinstance(n, int) and n >= 0 for n in whole) or at.step != checkpoint.step:
                 raise TypeError("its position is not that of the checkpoint")
-            if not isinstance(self.position.seconds, float) or not isinstance(self.position.without_improvement, int):
+            if not all(isinstance(n, float) for n in (at.seconds, at.device_seconds, at.flops)):
                 raise TypeError("a number is of the wrong kind")
-            self.optimizer.load(bundles.read_tensors(checkpoint.path / "training.safetensors"), self.position.step)
+            moments = bundles.read_tensors(checkpoint.path / "training.safetensors")
+            self.optimizer.load(moments, at.step - at.skipped)
         except (TypeError, KeyError) as error:
             raise UserError(f"{checkpoint.path}: its training state is not complete: {error}") from None
         self.id = checkpoint.info["run"]
+        found = bundles.checkpoints(self.out)
+        scored = [bundle for bundle in found if bundle.scores]
+        best = bundles.best(found)
+        self.best_bleu = best.scores["bleu"] if best else None
+        self.without_improvement = int(scored[-1].info.get("without_improvement", 0)) if scored else 0
+        self.unscored = checkpoint.path if checkpoint.info.get("unscored") and self.recipe.data.valid else None
         before, now = checkpoint.recipe.training, self.recipe.training
-        if (before.batch_tokens, before.seed) != (now.batch_tokens, now.seed):  # that epoch is now cut otherwise
-            self.position.epoch, self.position.offset = self.position.epoch + 1, 0
-            self.console.say(f"batches differ from before: going on with epoch {self.position.epoch}")
+        if before.device_tokens != now.device_tokens:
+            at.device_tokens = 0
+        weights = [[dataset.weight for dataset in recipe.data.train] for recipe in (checkpoint.recipe, self.recipe)]
+        if (before.batch_tokens, before.seed, weights[0]) != (now.batch_tokens, now.seed, weights[1]):
+            at.epoch, at.offset = at.epoch + 1, 0  # that epoch is now cut otherwise
+            self.console.say(f"batches differ from before: going on with epoch {at.epoch}")
 
-    def _validation(self, prepared: Path) -> Validation | None:
-        corpus = Corpus(prepared / "valid.arrow")
+    def _validation(self) -> Validation | None:
+        corpus = Corpus(self.prepared / "valid.arrow")
         if not len(corpus):
             return None
         longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max())) + 1
@@ -183,15 +287,26 @@ class Run:
                 f"{self.recipe.model.max_positions:,}",
                 "leave it out, or raise model.max_positions",
             )
-        return Validation(corpus, self.tokenizer, self.recipe.training, self.recipe.decoding)
+        return Validation(corpus, self.tokenizer, self.recipe.training, self.recipe.decoding, self.group)
 
     def _opening(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters())
         begin = f"resuming at update {self.position.step:,}" if self.position.step else "starting"
+        devices = f"{self.group.size} devices, {self.device.type}" if self.group.size > 1 else str(self.device)
         return (
-            f"{begin}: {size / 1e6:.2f} M parameters, {len(self.loop.corpus):,} pairs, "
+            f"{begin}: {size / 1e6:.2f} M parameters, {len(self.corpus):,} pairs, "
             f"{self.recipe.training.updates:,} updates of {self.recipe.training.batch_tokens:,} tokens, "
-            f"on {self.loop.device}, into {self.out}"
+            f"on {devices}, into {self.out}"
+        )
+
+    def _cost(self) -> str:
+        """The paper's estimate of training cost, time × devices × sustained FLOP/s, beside what the model did."""
+        at = self.position
+        sustained = measured_flops(self.device, product_dtype(self.recipe.training.precision, self.device))
+        return (
+            f"training cost: {at.flops:.2e} FLOPs by the model's own count; as the paper estimates it, "
+            f"{at.device_seconds * sustained:.2e} (time × devices, {at.device_seconds:,.0f} s, × "
+            f"{sustained / 1e12:.3g} TFLOP/s, measured on a matrix product just now)"
         )
 
 
@@ -222,10 +337,3 @@ def _changes(before: Recipe, now: Recipe) -> list[str]:
             if getattr(old, key) != getattr(new, key) and key not in ONLY_AT_START:
                 lines.append(f"changed: {section}.{key} from {getattr(old, key)} to {getattr(new, key)}")
     return lines
-
-
-def _make_directory(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {out}: cannot be made: {error.strerror}") from None

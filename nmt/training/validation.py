@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import torch
 
-from nmt.data.batches import make_batch, plan_epoch, split_update
+from nmt.data.batches import make_batch, split_update
 from nmt.data.corpus import Corpus
+from nmt.data.epochs import plan_epoch
 from nmt.decoding.translator import Translator
 from nmt.metrics.translation import score
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Training
 from nmt.text.tokenizer import Tokenizer
+from nmt.training.distributed import Group
 from nmt.training.loss import Objective
 
 VALID_TOKENS = 4096  # padded, per side of a batch
@@ -31,11 +33,12 @@ class DevScores:
 
 
 class Validation:
-    """The development set and how to score a model on it."""
+    """The development set and how to score a model on it; the ranks of a group share the work."""
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, training: Training, decoding: Decoding) -> None:
-        self._corpus = corpus
-        self._tokenizer = tokenizer
+    def __init__(
+        self, corpus: Corpus, tokenizer: Tokenizer, training: Training, decoding: Decoding, group: Group
+    ) -> None:
+        self._corpus, self._tokenizer, self._group = corpus, tokenizer, group
         self._decoding = decoding.model_copy(update={"beam": training.valid_beam or decoding.beam})
         self._sources, self._references = corpus.texts()
 
@@ -44,25 +47,36 @@ class Validation:
         was_training = model.training
         model.eval()
         try:
-            hypotheses = Translator(model, self._tokenizer, self._decoding).translate(self._sources)
-            bleu = score(hypotheses, [self._references], ["bleu"])["bleu"]
-            return DevScores(perplexity(model, self._corpus), bleu.score, bleu.signature)
+            with torch.compiler.set_stance("force_eager"):  # search has shapes of its own, a graph each
+                hypotheses = self._translate(model)
+                bleu = score(hypotheses, [self._references], ["bleu"])["bleu"]
+                return DevScores(perplexity(model, self._corpus, self._group), bleu.score, bleu.signature)
         finally:
             model.train(was_training)
 
+    def _translate(self, model: Transformer) -> list[str]:
+        rank, size = self._group.rank, self._group.size
+        own = Translator(model, self._tokenizer, self._decoding).translate(self._sources[rank::size])
+        hypotheses = [""] * len(self._sources)
+        for other, texts in enumerate(self._group.gather(own)):
+            hypotheses[other::size] = texts
+        return hypotheses
+
 
 @torch.no_grad()
-def perplexity(model: Transformer, corpus: Corpus) -> float:
+def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
     """Exponential of the mean negative log-likelihood of the corpus's target subwords, `</s>` counted."""
     objective = Objective(model, smoothing=0.0)
     device = next(model.parameters()).device
     sources, targets = corpus.source_lengths, corpus.target_lengths
     longest = int(max(sources.max(), targets.max())) + 1
     plan = plan_epoch(sources, targets, max(VALID_TOKENS, longest), seed=0, epoch=0)
-    total, tokens = 0.0, 0
-    for update in range(len(plan)):
-        for rows in split_update(plan.rows(update), sources, targets, VALID_TOKENS):
-            batch = make_batch(corpus, rows).to(device)
+    total = tokens = 0.0
+    for update in range(group.rank, len(plan), group.size):
+        rows = plan.rows(update)
+        for part in split_update(sources[rows], targets[rows], VALID_TOKENS):
+            batch = make_batch(corpus, rows[part]).to(device)
             total += float(objective(batch)[1])
             tokens += batch.num_tokens
+    total, tokens = group.total(total, tokens)
     return math.exp(min(total / tokens, 700.0))  # e^700 is about the largest float

@@ -1,0 +1,152 @@
+"""Which pairs make which update (section 5.1).
+
+The plan of an epoch is a pure function of the lengths, the weights, the seed and the epoch's number: a checkpoint
+saves two integers, and a resumed run continues at any update on any number of devices. It is made once by vectorised
+code and mapped from disk by every rank of a host, so that it costs memory once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.data.corpus import Ids, Rows
+from nmt.errors import UserError
+from nmt.files import whole_directory
+
+BLOCK = 1 << 20  # pairs that are worked on at a time, which bounds the memory of intermediate arrays
+LOOK = 0.1  # seconds between two looks for a plan that another rank is making
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """The updates of one epoch."""
+
+    order: NDArray[np.int32] | Rows
+    """(pairs,) rows of the corpus by length"""
+    bounds: Rows
+    """(updates, 2) begin and end of each update in `order`, shuffled"""
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def rows(self, update: int) -> Rows:
+        """Rows of one update, similar in length."""
+        begin, end = self.bounds[update]
+        return self.order[begin:end].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How often an epoch sees the pairs of each training set."""
+
+    sizes: Sequence[int]
+    """Pairs of each set; the corpus holds one set after another."""
+    weights: Sequence[float]
+    """1.5 takes every pair once and a fresh half of them a second time."""
+
+    def draw(self, random: np.random.Generator) -> Rows | None:
+        """Rows of an epoch, a row as often as it is seen; None where that is every row once."""
+        if all(weight == 1.0 for weight in self.weights):
+            return None
+        parts, first = [np.empty(0, np.int64)], 0
+        for size, weight in zip(self.sizes, self.weights, strict=True):
+            whole = int(weight)
+            parts += [np.arange(first, first + size)] * whole
+            parts.append(first + random.choice(size, round((weight - whole) * size), replace=False))
+            first += size
+        return np.concatenate(parts)
+
+
+def plan_epoch(
+    source_lengths: Ids, target_lengths: Ids, batch_tokens: int, seed: int, epoch: int, mixture: Mixture | None = None
+) -> EpochPlan:
+    """Buckets by approximate length: neither side of an update has more than `batch_tokens` tokens.
+
+    Lengths (pairs,) count subwords without `</s>`, tokens count it. Pairs are sorted by the longer side and, among
+    equals, by which side that is and how much longer, up and down in turn, so that neighbours differ little on both
+    sides (3.4% padding where sorting by one side and then the other leaves 8.7%, benchmarks/RESULTS.md); ties fall
+    at random in every epoch, and so does the order of updates. Every pair is in one update, or in as many as
+    `mixture` draws it for.
+    """
+    random = np.random.default_rng((seed, epoch))
+    order = _sort(source_lengths, target_lengths, mixture.draw(random) if mixture else None, random)
+    cuts = _cuts(order, source_lengths, target_lengths, batch_tokens)
+    bounds = np.stack((cuts[:-1], cuts[1:]), axis=1)
+    random.shuffle(bounds)
+    return EpochPlan(order, bounds)
+
+
+def _sort(
+    source_lengths: Ids, target_lengths: Ids, rows: Rows | None, random: np.random.Generator
+) -> NDArray[np.int32] | Rows:
+    """Rows by length. The key, a random number and the row share 64 bits, which sort in place, fast."""
+    longest = int(max(source_lengths.max(initial=0), target_lengths.max(initial=0))) + 1
+    span = 2 * longest + 1
+    count = len(source_lengths) if rows is None else len(rows)
+    row_bits = max(1, (len(source_lengths) - 1).bit_length())
+    random_bits = 64 - row_bits - ((longest + 1) * span).bit_length()
+    if random_bits < 1:
+        raise UserError(
+            f"data.train: {len(source_lengths):,} pairs of up to {longest:,} subwords are too many to sort",
+            "lower data.max_length",
+        )
+    packed = np.empty(count, dtype=np.uint64)
+    for begin in range(0, count, BLOCK):
+        part = np.arange(begin, min(begin + BLOCK, count)) if rows is None else rows[begin : begin + BLOCK]
+        source, target = source_lengths[part].astype(np.int64), target_lengths[part].astype(np.int64)
+        longer, difference = np.maximum(source, target), source - target
+        key = longer * span + longest + np.where(longer % 2 == 0, difference, -difference)
+        tie = random.integers(0, 1 << random_bits, len(part), dtype=np.uint64)
+        packed[begin : begin + len(part)] = (
+            key.astype(np.uint64) << np.uint64(row_bits + random_bits) | tie << np.uint64(row_bits)
+        ) | part.astype(np.uint64)
+    packed.sort()
+    packed &= np.uint64((1 << row_bits) - 1)
+    return packed.astype(np.int32) if row_bits < 32 else packed.astype(np.int64)
+
+
+def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: Ids, batch_tokens: int) -> Rows:
+    """Where updates begin, and the end: as many pairs each as `batch_tokens` allows on both sides."""
+    cuts, block = [0], max(BLOCK, batch_tokens)  # an update has at most a pair per token
+    while (first := cuts[-1]) < len(order):
+        part = order[first : first + block]
+        sums = [np.cumsum(lengths[part].astype(np.int64) + 1) for lengths in (source_lengths, target_lengths)]
+        is_last, begin = first + len(part) == len(order), 0
+        while begin < len(part):
+            before = [side[begin - 1] if begin else 0 for side in sums]
+            end = min(
+                int(np.searchsorted(side, done + batch_tokens, side="right"))
+                for side, done in zip(sums, before, strict=True)
+            )
+            end = max(end, begin + 1)
+            if end == len(part) and not is_last:
+                break  # the next block tells where this update ends
+            begin = end
+            cuts.append(first + end)
+    return np.array(cuts, dtype=np.int64)
+
+
+def stored_plan(folder: Path, make: Callable[[], EpochPlan] | None, patience: float) -> EpochPlan:
+    """The plan in `folder`, mapped from disk; `make` computes it where it is not there yet.
+
+    Without `make`, another process is making it: waits `patience` seconds at most, then raises UserError.
+    """
+    if make is not None and not (folder / "order.npy").exists():
+        plan = make()
+        with whole_directory(folder, "order.npy") as part:
+            np.save(part / "order.npy", plan.order)
+            np.save(part / "bounds.npy", plan.bounds)
+        del plan
+    until = time.monotonic() + patience
+    while not (folder / "order.npy").exists():
+        if time.monotonic() > until:
+            raise UserError(f"{folder}: not there after {patience:,.0f} s", "is this folder shared by all hosts?")
+        time.sleep(LOOK)
+    order, bounds = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("order", "bounds"))
+    return EpochPlan(order, bounds)

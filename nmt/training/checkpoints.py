@@ -1,0 +1,80 @@
+"""Checkpoints written beside training: a copy of the weights is taken, a thread does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt import bundle as bundles
+from nmt.recipe import Recipe
+from nmt.text.tokenizer import Tokenizer
+
+
+class Checkpoints:
+    """The checkpoints of a run's directory, as they are written one after another."""
+
+    def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
+        self._out, self._recipe, self._tokenizer = out, recipe, tokenizer
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._waiting: list[tuple[Future[None], Callable[[], None]]] = []
+
+    def write(
+        self,
+        path: Path,
+        weights: Mapping[str, Tensor],
+        training: tuple[Mapping[str, Tensor], Mapping[str, Any]],
+        info: Mapping[str, Any],
+        then: Callable[[], None],
+    ) -> None:
+        """Begins to write a checkpoint, and to prune old ones; its tensors are copied before this returns.
+
+        `then` is called by `check` or `wait` once it is written.
+        """
+        device = next(iter(weights.values())).device
+        parts = (weights, training[0])
+        copies = [{name: tensor.detach().clone() for name, tensor in part.items()} for part in parts]
+        copied = torch.cuda.Event() if device.type == "cuda" else None
+        if copied is not None:
+            copied.record()
+
+        def work() -> None:
+            with _stream_after(copied, device):
+                bundles.save_bundle(path, copies[0], self._recipe, self._tokenizer, info, (copies[1], training[1]))
+            copies.clear()
+            bundles.prune(self._out, self._recipe.training.keep_last)
+
+        self._waiting.append((self._thread.submit(work), then))
+
+    def add(self, path: Path, info: Mapping[str, Any], then: Callable[[], None]) -> None:
+        """Adds to what the bundle.json of a checkpoint says, once it is written; calls `then` as `write` does."""
+        self._waiting.append((self._thread.submit(bundles.add_info, path, info), then))
+
+    def check(self) -> None:
+        """Takes note of what is written by now; raises the error of what could not be."""
+        while self._waiting and self._waiting[0][0].done():
+            self._take()
+
+    def wait(self) -> None:
+        """Until all is written; raises the error of what could not be."""
+        while self._waiting:
+            self._take()
+
+    def _take(self) -> None:
+        written, then = self._waiting.pop(0)
+        written.result()
+        then()
+
+
+def _stream_after(event: torch.cuda.Event | None, device: torch.device) -> AbstractContextManager[Any]:
+    """A stream beside that of training, which begins once the copies are made; nothing on a CPU."""
+    if event is None:
+        return nullcontext()
+    stream = torch.cuda.Stream(device)
+    stream.wait_event(event)
+    return torch.cuda.stream(stream)

@@ -1,0 +1,261 @@
+"""A group of equal processes, one a device: joined under torchrun or Slurm, started by `launch`, or just this one.
+
+Gradients travel through DistributedDataParallel (NCCL on GPUs, gloo on CPUs). What the ranks decide together, and
+the few numbers that they add up, travels through gloo on the host, so that it never waits for a GPU's queue.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from nmt.console import Console
+from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+
+RESTARTS = 3  # of a group one of whose workers died
+FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by the job's number
+LOOK = 0.1  # seconds between two looks whether rank 0 is done
+BEAT = 1.0  # seconds between two notes of how far a rank is
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which process of a group this is."""
+
+    rank: int = 0
+    size: int = 1
+    """Ranks in all"""
+    local_rank: int = 0
+    """Number among the ranks of this host"""
+    local_size: int = 1
+    """Ranks on this host"""
+
+
+def find_place(environment: Mapping[str, str]) -> Place | None:
+    """What torchrun, or srun with several tasks, says of this process; None where it is on its own."""
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    elif environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
+        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
+    else:
+        return None
+    given = {name: environment[name] for name in names if name in environment}
+    try:
+        return Place(*(int(given.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)))
+    except ValueError:
+        listed = ", ".join(f"{name}={value}" for name, value in given.items())
+        raise UserError(f"the environment places this process by what is not a number: {listed}") from None
+
+
+def count_workers(device: str, devices: int | None) -> int:
+    """How many workers of this host `--device` and `--devices` ask for: every visible GPU unless told."""
+    on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    if devices is None:
+        return max(1, torch.cuda.device_count()) if on_gpu and ":" not in device else 1
+    if devices > 1 and ":" in device:
+        raise UserError(f"--devices {devices}: --device {device} is one device", "--device cuda, or no --devices")
+    if on_gpu and devices > torch.cuda.device_count():
+        raise UserError(
+            f"--devices {devices}: this machine has {torch.cuda.device_count()} CUDA devices", "--device cpu"
+        )
+    return devices
+
+
+def device_of(device: str, place: Place) -> str:
+    """The device of one process of a group, where each sees all GPUs of its host, or its own alone."""
+    if device == "cpu" or place.size == 1 or not torch.cuda.is_available():
+        return device
+    return f"cuda:{0 if torch.cuda.device_count() == 1 else place.local_rank}"
+
+
+def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
+    """Host and port where the tasks of a Slurm step meet: the first of its nodes, a port made of the job's number."""
+    nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
+    listed = re.match(r"([^,\[]+)(?:\[(\d+))?", nodes)  # node7,node9 or node[003-017,020]
+    if listed is None:
+        raise UserError("Slurm names no nodes in SLURM_STEP_NODELIST", "set MASTER_ADDR to the first host's name")
+    return listed[1] + (listed[2] or ""), FIRST_PORT + int(environment.get("SLURM_JOB_ID", 0)) % PORTS
+
+
+class Group:
+    """The processes that train together; of one process, everything here is free."""
+
+    def __init__(self, place: Place, timeout_minutes: float) -> None:
+        """Meets the others. Raises GroupError where they do not come."""
+        self.rank, self.size, self.local_size = place.rank, place.size, place.local_size
+        self._timeout = timedelta(minutes=timeout_minutes)
+        self._parent, self._beat, self._told = os.getppid(), 0.0, 0
+        self._store: Any = None
+        if self.size == 1:
+            return
+        if "MASTER_ADDR" not in os.environ:
+            host, port = slurm_meeting_point(os.environ)
+            os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
+        os.environ.update(RANK=str(self.rank), WORLD_SIZE=str(self.size))
+        with self.guard("meeting the others"):
+            self._store, _, _ = next(rendezvous("env://", timeout=self._timeout))
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0, which speaks and writes for all."""
+        return self.rank == 0
+
+    def first(self, work: Callable[[], None]) -> None:
+        """Rank 0 does some work, however long it takes, while the others wait; they end where it fails."""
+        self._told += 1
+        key = f"nmt/first/{self._told}"
+        if self.leads:
+            work()
+            if self.size > 1:
+                self._store.set(key, "done")
+            return
+        with self.guard("waiting for rank 0"):
+            while not self._store.check([key]):  # no one long wait: rank 0 may fail meanwhile
+                if self._store.check(["nmt/failed"]):
+                    raise GroupError("", retry=False)
+                time.sleep(LOOK)
+
+    def connect(self, device: torch.device) -> None:
+        """Opens the channels between all ranks."""
+        if self.size == 1:
+            return
+        on_gpu = device.type == "cuda"
+        with self.guard("connecting"):
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+                store=PrefixStore("nmt/group", self._store),
+                rank=self.rank,
+                world_size=self.size,
+                timeout=self._timeout,
+                device_id=device if on_gpu else None,
+            )
+
+    def close(self) -> None:
+        """Leaves the group when all ranks are done."""
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+    def fail(self) -> None:
+        """Tells the others that this rank says on its own why it stops, so that they can be silent."""
+        if self.size > 1:
+            with suppress(RuntimeError):  # the store went down with the host that held it
+                self._store.set("nmt/failed", str(self.rank))
+
+    def is_orphaned(self) -> bool:
+        """Whether the launcher of this process is gone, so that nobody would stop or restart it."""
+        return self.size > 1 and os.getppid() != self._parent
+
+    def largest(self, *values: int) -> list[int]:
+        """The largest of each value over all ranks: how they agree."""
+        return list(values) if self.size == 1 else self._reduce(values, torch.int64, dist.ReduceOp.MAX)
+
+    def total(self, *values: float) -> list[float]:
+        """The sum of each value over all ranks."""
+        return list(values) if self.size == 1 else self._reduce(values, torch.float64, dist.ReduceOp.SUM)
+
+    def gather(self, texts: Sequence[str]) -> list[list[str]]:
+        """Every rank's texts, by rank."""
+        if self.size == 1:
+            return [list(texts)]
+        gathered: list[Any] = [None] * self.size
+        with self.guard("gathering"):
+            dist.all_gather_object(gathered, list(texts))
+        return gathered
+
+    def note(self, step: int) -> None:
+        """Leaves word how far this rank is, so that the others can name it should it hang."""
+        if self.size > 1 and time.monotonic() - self._beat > BEAT:
+            self._beat = time.monotonic()
+            with suppress(RuntimeError):  # the launcher is gone, which `is_orphaned` tells
+                self._store.set(f"nmt/step/{self.rank}", str(step))
+
+    @contextmanager
+    def guard(self, doing: str) -> Iterator[None]:
+        """Turns what PyTorch says of a broken group into a GroupError that names the rank to look at."""
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            if self.size == 1:
+                raise
+            try:
+                told, late = self._store.check(["nmt/failed"]), self._behind()
+            except (RuntimeError, AttributeError):  # the store went down with the host that held it, or never was
+                told, late = False, ""
+            if told:
+                raise GroupError("", retry=False) from error
+            reason = re.sub(r"^\[.*?\] ?", "", str(error).strip().split("\n")[0])
+            raise GroupError(f"rank {self.rank} lost the others while {doing}{late}: {reason}") from error
+
+    def _reduce(self, values: Sequence[Any], kind: torch.dtype, how: Any) -> list[Any]:
+        tensor = torch.tensor(values, dtype=kind)
+        with self.guard("agreeing"):
+            dist.all_reduce(tensor, how)
+        return tensor.tolist()
+
+    def _behind(self) -> str:
+        """The ranks that have come least far, itself left out."""
+        keys = {rank: f"nmt/step/{rank}" for rank in range(self.size) if rank != self.rank}
+        steps = {rank: int(self._store.get(key)) for rank, key in keys.items() if self._store.check([key])}
+        least = min(steps.values(), default=0)
+        ranks = [str(rank) for rank, step in steps.items() if step == least]
+        return f" (least far: rank {', '.join(ranks)}, last seen before update {least:,})" if ranks else ""
+
+
+def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
+    """Runs `nmt ARGUMENTS` as so many workers of this host, through PyTorch's elastic launcher.
+
+    A group one of whose workers died, or was given up by the others, is restarted and resumes from its last
+    checkpoint. Raises Interrupted after a signal, which the workers are given too, and GroupError where a restart
+    would not help; the workers have said why.
+    """
+    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # PyTorch's own banners on every end of a worker
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # else warned about; workers set their threads themselves
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    for restart in range(1, RESTARTS + 2):
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=workers,
+            run_id=uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            local_addr="localhost",
+            max_restarts=0,  # not PyTorch's, which would also repeat what can only fail again
+        )
+        try:
+            elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
+            return
+        except SignalException as stop:
+            raise Interrupted("", int(stop.sigval)) from None
+        except ChildFailedError as failed:
+            ends = {rank: failure.exitcode for rank, failure in failed.failures.items()}
+        if any(code > 0 and code != TRY_AGAIN for code in ends.values()):
+            raise GroupError("", retry=False)
+        killed = {rank: signal.Signals(-code).name for rank, code in ends.items() if code < 0}
+        died = ", ".join(f"rank {rank} was killed by {name}" for rank, name in killed.items()) or "the group broke"
+        if restart > RESTARTS:
+            raise UserError(
+                f"{died}, and that after {RESTARTS} restarts",
+                "was memory short? try a smaller training.device_tokens; the same command goes on",
+            )
+        console.say(f"{died}: starting again from the last checkpoint ({restart} of {RESTARTS} times)")

@@ -1,0 +1,103 @@
+"""Floating-point operations of a model, counted exactly, and what devices give."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nmt.data.corpus import Ids
+from nmt.recipe import Model
+
+# Dense bf16 products with fp32 sums, FLOP/s by NVIDIA's data sheets; the first that is a word of a device's name.
+PEAKS = {
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "GH200": 989e12,
+    "B200": 2250e12,
+    "A100": 312e12,
+    "A800": 312e12,
+    "A40": 149.7e12,
+    "A10G": 70e12,
+    "A10": 125e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "L4": 121e12,
+    "RTX 4090": 165.2e12,
+    "RTX 3090": 71e12,
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the FLOPs of a set of sentence pairs depend on; tokens count `</s>`, padding costs nothing here."""
+
+    source: float
+    """Σ s, source tokens"""
+    target: float
+    """Σ t, target tokens"""
+    source_pairs: float
+    """Σ s², what encoder self-attention looks at"""
+    target_pairs: float
+    """Σ t (t + 1) / 2, what masked self-attention looks at"""
+    cross_pairs: float
+    """Σ s · t, what the decoder looks at in the source"""
+
+
+def work(source_lengths: Ids, target_lengths: Ids) -> Work:
+    """Of pairs with so many subwords (pairs,), `</s>` not counted."""
+    source, target = source_lengths.astype(np.float64) + 1, target_lengths.astype(np.float64) + 1
+    return Work(
+        float(source.sum()),
+        float(target.sum()),
+        float((source**2).sum()),
+        float((target * (target + 1) / 2).sum()),
+        float((source * target).sum()),
+    )
+
+
+def training_flops(model: Model, vocabulary: int, on: Work) -> float:
+    """FLOPs of forward and backward pass, multiplications and additions counted apart.
+
+    The matrix products of layers, attention and softmax; what is left out (LayerNorm, dropout, ReLU, softmax, the
+    optimizer) is well below a hundredth. A product of a token with n weights is 2n forward, and the backward pass
+    takes twice as much.
+    """
+    width = model.heads * (model.key_width + model.value_width)  # of keys and values side by side
+    half = model.d_model * width  # weights of queries and outputs, or of keys and values
+    feed_forward = 2 * model.d_model * model.d_ff
+    encoder = on.source * (2 * half + feed_forward) + width * on.source_pairs
+    own = on.target * (2 * half + feed_forward) + width * on.target_pairs
+    cross = half * (on.target + on.source) + width * on.cross_pairs
+    softmax = on.target * model.d_model * vocabulary
+    return 3.0 * 2.0 * (model.layers * encoder + model.decoder_depth * (own + cross) + softmax)
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """FLOP/s that the maker of a GPU promises for bf16; None where that is not known here."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for key, peak in PEAKS.items() if re.search(rf"\b{key}\b", name)), None)
+
+
+def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """FLOP/s of a matrix product of the size that training does, over a fifth of a second."""
+    rows = 8192 if device.type == "cuda" else 1024
+    left, right = torch.randn(rows, 512, device=device, dtype=dtype), torch.randn(512, 2048, device=device, dtype=dtype)
+
+    def products(count: int) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            product = left @ right
+        float(product[0, 0])  # waits for the device
+        return time.perf_counter() - began
+
+    products(3)
+    count = max(1, int(0.2 / products(1)))
+    return 2.0 * rows * 512 * 2048 * count / products(count)
