@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,10 @@ class Corpus:
         """(pairs,) subwords of each target, `</s>` not counted."""
         return self._target.all_lengths()
 
+    def longest(self) -> int:
+        """Subwords of the longest sentence on either side."""
+        return max(self._source.longest(), self._target.longest())
+
     def lengths(self, rows: Rows) -> tuple[Ids, Ids]:
         """(rows,) subwords of some sources and of their targets, `</s>` not counted."""
         return self._source.spans(rows)[1], self._target.spans(rows)[1]
@@ -81,11 +86,14 @@ class _Column:
         self._values = np.array([_word(chunk.values, mapped) for chunk in chunks], dtype=np.int64)
 
     def all_lengths(self) -> Ids:
-        views = (
-            self._words[first : first + rows + 1]
-            for first, rows in zip(self._offsets, np.diff(self._first_rows), strict=True)
-        )
-        return np.concatenate([np.empty(0, np.int32), *map(np.diff, views)])
+        return np.concatenate([np.empty(0, np.int32), *self._lengths_by_chunk()])
+
+    def longest(self) -> int:
+        return max((int(lengths.max()) for lengths in self._lengths_by_chunk()), default=0)
+
+    def _lengths_by_chunk(self) -> Iterator[Ids]:
+        for first, rows in zip(self._offsets, np.diff(self._first_rows), strict=True):
+            yield np.diff(self._words[first : first + rows + 1])
 
     def spans(self, rows: Rows) -> tuple[Rows, Ids]:
         """Word at which each row's ids begin, and how many there are."""

@@ -320,7 +320,7 @@ class Loop:
         """Size of a micro-batch where the recipe does not say: what the memory of the smallest device holds."""
         if self.device.type != "cuda":
             return CPU_DEVICE_TOKENS
-        longest = int(max(self.corpus.source_lengths.max(), self.corpus.target_lengths.max())) + 1
+        longest = self.corpus.longest() + 1
         most = max(longest, 2 * -(-self.settings.batch_tokens // self.group.size))  # a whole share, however padded
 
         def measure(tokens: int) -> int:

@@ -280,7 +280,7 @@ class Run:
         corpus = Corpus(self.prepared / "valid.arrow")
         if not len(corpus):
             return None
-        longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max())) + 1
+        longest = corpus.longest() + 1
         if self.recipe.model.positions == "learned" and longest > self.recipe.model.max_positions:
             raise UserError(
                 f"data.valid: its longest sentence has {longest:,} subwords, more than model.max_positions "

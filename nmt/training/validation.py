@@ -69,8 +69,7 @@ def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
     objective = Objective(model, smoothing=0.0)
     device = next(model.parameters()).device
     sources, targets = corpus.source_lengths, corpus.target_lengths
-    longest = int(max(sources.max(), targets.max())) + 1
-    plan = plan_epoch(sources, targets, max(VALID_TOKENS, longest), seed=0, epoch=0)
+    plan = plan_epoch(sources, targets, max(VALID_TOKENS, corpus.longest() + 1), seed=0, epoch=0)
     total = tokens = 0.0
     for update in range(group.rank, len(plan), group.size):
         rows = plan.rows(update)
