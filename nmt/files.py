@@ -18,11 +18,14 @@ from nmt.errors import UserError
 
 @contextmanager
 def whole_directory(path: Path, replaceable: str) -> Iterator[Path]:
-    """Gives an empty directory to fill; at the end it is synced to disk and takes the place of `path`.
+    """Gives an empty directory to fill; at the end it is synced to disk and takes the place of `path`, or of what a
+    link called `path` points to.
 
     Only a directory that holds a file `replaceable`, or nothing, is replaced; anything else is a UserError, and so is
     a full disk. Where the block fails, `path` is as it was.
     """
+    if os.path.islink(path):
+        path = Path(os.path.realpath(path))
     part = path.parent / f".{path.name}@{os.getpid()}.tmp"
     try:
         if path.exists() and not path.is_dir():
@@ -72,7 +75,7 @@ def exclusive(lock: Path, what: str) -> Iterator[None]:
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = lock.open("w")
     except OSError as error:
-        raise UserError(f"{lock.parent}: cannot be written: {error.strerror}") from None
+        raise UserError(f"{what}: cannot be written: {error.strerror}") from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,6 +87,16 @@ def exclusive(lock: Path, what: str) -> Iterator[None]:
 def write_json(path: Path, value: Any) -> None:
     """Writes readable JSON."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def replace_json(path: Path, value: Any) -> None:
+    """Writes readable JSON in place of what is there, whole or not at all; where it cannot, what is there stays."""
+    part = path.with_name(f".{path.name}@{os.getpid()}.tmp")
+    try:
+        write_json(part, value)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> Any:
