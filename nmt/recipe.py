@@ -49,6 +49,9 @@ class Dataset(Settings):
     fields: tuple[str, str] | None = Field(None, strict=False)
     """Where source and target stand: column numbers of a .tsv counted from 1, else field names. Unless given,
     columns 1 and 2, or the fields named `data.source` and `data.target`."""
+    weight: float = Field(1.0, gt=0, le=1000)
+    """Training only: how often an epoch sees each pair; 0.5 is a fresh half each epoch, 2.5 every pair twice and a
+    fresh half of them a third time."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -92,6 +95,17 @@ class Data(Settings):
     """Training pairs with more subwords than this on a side are dropped."""
     max_ratio: float = Field(9.0, ge=1)
     """Training pairs one side of which has this many times the subwords of the other are dropped."""
+
+    @model_validator(mode="after")
+    def _weights(self) -> Self:
+        for split, datasets in (("valid", self.valid), ("test", self.test)):
+            for index, dataset in enumerate(datasets):
+                if dataset.weight != 1:
+                    raise ValueError(
+                        f"{split}.{index}.weight: is for training sets; in {split} every pair counts once "
+                        f"(got {dataset.weight:g})"
+                    )
+        return self
 
     def path(self, name: str) -> Path:
         """A data file's path: `name` below `root` unless absolute."""
