@@ -18,11 +18,14 @@ from nmt.errors import UserError
 
 @contextmanager
 def whole_directory(path: Path, replaceable: str) -> Iterator[Path]:
-    """Gives an empty directory to fill; at the end it is synced to disk and takes the place of `path`.
+    """Gives an empty directory to fill; at the end it is synced to disk and takes the place of `path`, or of what a
+    link called `path` points to.
 
     Only a directory that holds a file `replaceable`, or nothing, is replaced; anything else is a UserError, and so is
     a full disk. Where the block fails, `path` is as it was.
     """
+    if os.path.islink(path):
+        path = Path(os.path.realpath(path))
     part = path.parent / f".{path.name}@{os.getpid()}.tmp"
     try:
         if path.exists() and not path.is_dir():
@@ -45,9 +48,7 @@ def whole_directory(path: Path, replaceable: str) -> Iterator[Path]:
             part.rename(path)
         _sync(path.parent)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(f"{path}: the disk is full", "free some space and run the same command again") from None
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise _not_written(path, error) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -72,7 +73,7 @@ def exclusive(lock: Path, what: str) -> Iterator[None]:
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = lock.open("w")
     except OSError as error:
-        raise UserError(f"{lock.parent}: cannot be written: {error.strerror}") from None
+        raise UserError(f"{what}: cannot be written: {error.strerror}") from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,12 +88,19 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def replace_json(path: Path, value: Any) -> None:
-    """Writes readable JSON over a file, which is the old or the new one whole, whenever the process is killed."""
-    part = path.with_name(f".{path.name}.tmp")
-    write_json(part, value)
-    _sync(part)
-    part.replace(path)
-    _sync(path.parent)
+    """Writes readable JSON over a file, which is the old or the new one whole, whenever the process is killed.
+
+    Raises UserError where it cannot be written; what is there then stays.
+    """
+    part = path.with_name(f".{path.name}@{os.getpid()}.tmp")
+    try:
+        write_json(part, value)
+        _sync(part)
+        part.replace(path)
+        _sync(path.parent)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise _not_written(path, error) from None
 
 
 def read_json(path: Path) -> Any:
@@ -112,6 +120,12 @@ def sha256(path: Path) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _not_written(path: Path, error: OSError) -> UserError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return UserError(f"{path}: the disk is full", "free some space and run the same command again")
+    return UserError(f"{path}: cannot be written: {error.strerror or error}")
 
 
 def _sync(path: Path) -> None:

@@ -97,6 +97,17 @@ class Data(Settings):
     max_ratio: float = Field(9.0, ge=1)
     """Training pairs one side of which has this many times the subwords of the other are dropped."""
 
+    @model_validator(mode="after")
+    def _weights(self) -> Self:
+        for split, datasets in (("valid", self.valid), ("test", self.test)):
+            for index, dataset in enumerate(datasets):
+                if dataset.weight != 1:
+                    raise ValueError(
+                        f"{split}.{index}.weight: is for training sets; in {split} every pair counts once "
+                        f"(got {dataset.weight:g})"
+                    )
+        return self
+
     def path(self, name: str) -> Path:
         """A data file's path: `name` below `root` unless absolute."""
         return Path(os.path.expanduser(self.root)) / os.path.expanduser(name)

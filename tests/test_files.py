@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import UserError
-from nmt.files import clear_parts, exclusive, read_json, sha256, whole_directory, write_json
+from nmt.files import clear_parts, exclusive, read_json, replace_json, sha256, whole_directory, write_json
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -185,6 +185,49 @@ def test_a_directory_set_aside_by_a_killed_process_is_put_back(tmp_path: Path) -
     with pytest.raises(ValueError, match="again"), whole_directory(tmp_path / "out", "a"):
         raise ValueError("again")
     assert tree(tmp_path) == {"out/a": "1"}
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["old", "dangling"])
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path, there: bool) -> None:
+    (tmp_path / "big disk").mkdir()
+    real, link = tmp_path / "big disk" / "real", tmp_path / "out"
+    link.symlink_to(real)
+    if there:
+        real.mkdir()
+        (real / "a").write_text("old")
+    with whole_directory(link, "a") as part:
+        assert part.parent == real.parent  # on the same disk, so that renaming is atomic
+        (part / "a").write_text("new")
+    assert link.readlink() == real
+    assert tree(tmp_path) == {"big disk/real/a": "new"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["big disk", "out"]
+
+
+@pytest.mark.parametrize("length", [250, 256, 5000])
+def test_a_name_too_long_is_a_user_error(tmp_path: Path, length: int) -> None:
+    name = "x" * length
+    with pytest.raises(UserError) as caught, whole_directory(tmp_path / name, "a"):
+        pass
+    assert caught.value.message == f"{tmp_path / name}: cannot be written: File name too long"
+    with pytest.raises(UserError) as caught, exclusive(tmp_path / f".{name}.lock", "data/x"):
+        pass
+    assert caught.value.message == "data/x: cannot be written: File name too long"
+
+
+def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, 1)
+    replace_json(path, 2)
+    assert read_json(path) == 2
+
+    def fail(path: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(UserError, match="the disk is full"):
+        replace_json(path, 3)
+    assert read_json(path) == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:

@@ -598,3 +598,25 @@ def test_the_schema_describes_every_key() -> None:
     for section in schema["$defs"].values():
         for name, field in section["properties"].items():
             assert field.get("description"), f"{section['title']}.{name}"
+
+
+# --- weights of training sets -------------------------------------------------------------------------------
+
+
+def test_a_training_set_may_have_a_weight(write: Write) -> None:
+    recipe = load(write(BASE), ["data.train=[{file: a.tsv, weight: 2}, {file: b.tsv, weight: 0.5}, {file: c.tsv}]"])
+    assert [dataset.weight for dataset in recipe.data.train] == [2.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "1001", "a", ".inf", "true"])
+def test_a_weight_is_a_positive_number_of_bounded_size(write: Write, weight: str) -> None:
+    message = refusal(write(BASE), [f"data.train=[{{file: a.tsv, weight: {weight}}}]"]).message
+    assert "data.train.0.weight: must be " in message
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_only_training_sets_have_weights(write: Write, split: str) -> None:
+    path = write(f"{BASE}  {split}:\n    - {{file: a.tsv, weight: 1.0}}\n    - {{file: b.tsv, weight: 2}}\n")
+    message = refusal(path).message
+    assert message.startswith(f"{path}:8: data.{split}.1.weight: is for training sets")
+    assert "(got 2)" in message

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,15 +33,20 @@ def input_files(datasets: Iterable[Dataset], data: Data) -> list[Path]:
     return [data.path(name) for name in names]
 
 
-def check_inputs(datasets: Iterable[Dataset], data: Data) -> None:
-    """Raises UserError where a file is missing or two sides differ in length, before anything is written."""
+def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
+    """Raises UserError where a file is missing or two sides differ in length, before anything is written.
+
+    Returns the number of pairs where all are text files, whose lines it counts.
+    """
     datasets = list(datasets)
     for path in input_files(datasets, data):
         if not path.is_file():
             root = "" if path.is_absolute() else f" (data.root is {data.root})"
             raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
+    total: int | None = 0
     for dataset in datasets:
         if dataset.source is None or dataset.target is None:
+            total = None
             continue
         source, target = data.path(dataset.source), data.path(dataset.target)
         counts = count_lines(source), count_lines(target)
@@ -51,6 +56,8 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> None:
                 "line N of one must translate line N of the other",
                 "lines end at \\n only; look for the first place where the two drift apart",
             )
+        total = None if total is None else total + counts[0]
+    return total
 
 
 def _read(dataset: Dataset, data: Data) -> Iterator[Pair]:
@@ -75,8 +82,13 @@ def _read_tsv(path: Path, fields: tuple[str, str]) -> Iterator[Pair]:
 
 def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
     fields = dataset.fields or (data.source, data.target)
-    where = f"{dataset.hub} ({dataset.split})" if dataset.hub else str(data.path(dataset.file or ""))
-    for number, record in enumerate(_records(dataset, data), 1):
+    if dataset.file is None:
+        where, records = f"{dataset.hub} ({dataset.split})", _read_hub(dataset)
+    else:
+        path = data.path(dataset.file)
+        where, records = str(path), _read_parquet(path) if path.suffix == ".parquet" else _read_json_lines(path)
+    number = 0
+    for number, record in enumerate(records, 1):
         if isinstance(record.get("translation"), dict):
             record = record["translation"]  # WMT's records hold the languages one level down
         missing = [field for field in fields if field not in record]
@@ -88,36 +100,65 @@ def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
         source, target = (record[field] for field in fields)
         if not isinstance(source, str | None) or not isinstance(target, str | None):
             raise UserError(f"{where}: record {number:,}: {fields[0]} and {fields[1]} must be text")
-        yield one_line(source or ""), one_line(target or "")
+        yield _text(source), _text(target)
+    if not number:
+        raise UserError(f"{where}: holds no records")
 
 
-def _records(dataset: Dataset, data: Data) -> Iterator[dict[str, Any]]:
-    """Records of .jsonl, .parquet or the hub, through `datasets`."""
+def _text(value: str | None) -> str:
+    if value is None:
+        return ""
+    if not value.isascii():  # JSON can spell half a surrogate pair, which no encoder takes
+        value = value.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
+    return one_line(value)
+
+
+def _read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Not read by `datasets`, which would give a record all fields that others have."""
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}:{number}: is not valid JSON: {error}") from None
+        if not isinstance(record, dict):
+            raise UserError(f"{path}:{number}: must be a JSON object, is {line.strip()[:40]}")
+        yield record
+
+
+def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    try:
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
+            yield from batch.to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{path}: cannot be read: {_reason(error)}") from None
+
+
+def _read_hub(dataset: Dataset) -> Iterator[dict[str, Any]]:
     import datasets  # takes seconds, and only preprocessing needs it
 
     datasets.disable_progress_bars()
+    for name in ("datasets", "huggingface_hub"):  # what they have to say stands in the error that they raise
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        if dataset.hub is not None:
-            yield from datasets.load_dataset(dataset.hub, dataset.config, split=dataset.split)
-        else:
-            assert dataset.file is not None
-            kind = "parquet" if dataset.file.endswith(".parquet") else "json"
-            path = glob.escape(str(data.path(dataset.file)))
-            yield from datasets.load_dataset(kind, data_files=path, split="train", streaming=True)
-    except UserError:
-        raise
+        yield from datasets.load_dataset(dataset.hub, dataset.config, split=dataset.split)
     except Exception as error:  # the library raises many kinds; all mean that the data cannot be had
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        if dataset.hub is not None:
-            raise UserError(
-                f"{dataset.hub}: cannot be loaded from the hub: {reason}",
-                "without a network give local files: --set 'data.train=[{source: train.en, target: train.de}]', "
-                "and likewise data.valid and data.test",
-            ) from error
-        raise UserError(f"{data.path(dataset.file or '')}: cannot be read: {reason}") from error
+        raise UserError(
+            f"{dataset.hub}: cannot be loaded from the hub: {_reason(error)}",
+            "without a network give local files: --set 'data.train=[{source: train.en, target: train.de}]', "
+            "and likewise data.valid and data.test",
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
-    """What identifies a data set apart from the content of its files."""
+    """What shapes the pairs of a data set apart from the content of its files; not how often training sees them."""
     given = json.loads(dataset.model_dump_json(exclude_defaults=True))
-    return {key: value for key, value in given.items() if key not in ("source", "target", "file")}
+    return {key: value for key, value in given.items() if key not in ("source", "target", "file", "weight")}

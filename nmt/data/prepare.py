@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,15 @@ from typing import Any
 import numpy as np
 
 from nmt.console import Console
-from nmt.data.encode import EncodedChunk, PairEncoder, encode_chunks
+from nmt.data.encode import Chunk, EncodedChunk, PairEncoder, Sentences, encode_chunks
 from nmt.data.pairs import Pair, Pairs, check_inputs, describe, input_files
 from nmt.errors import UserError
-from nmt.files import exclusive, read_json, sha256, whole_directory, write_json
-from nmt.recipe import Dataset, Recipe
+from nmt.files import exclusive, read_json, replace_json, sha256, whole_directory, write_json
+from nmt.recipe import Data, Dataset, Recipe
 from nmt.text.tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
 CHUNK = 10_000  # pairs per record batch and unit of work
-SMALL = 10 * CHUNK  # below this many pairs, starting workers costs more than they save
 
 
 def directory(recipe: Recipe) -> Path:
@@ -42,17 +42,20 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     unequal files before anything is written; on any error what was prepared before stays.
     """
     out = directory(recipe)
-    inputs = _identify(recipe, tokenizer_from, _old_hashes(out))
-    if _fingerprint_of(out) == inputs["fingerprint"]:
+    before = _read_fingerprint(out)
+    inputs = _identify(recipe, tokenizer_from, before)
+    if before.get("fingerprint") == inputs["fingerprint"]:
+        if before["files"] != inputs["files"]:  # so that files that were only touched are not read at every start
+            with suppress(UserError):  # prepared data may be read-only
+                replace_json(out / "fingerprint.json", inputs)
         return False
     splits = _splits(recipe)
-    for datasets in splits.values():
-        check_inputs(datasets, recipe.data)
+    totals = {split: check_inputs(datasets, recipe.data) for split, datasets in splits.items()}
     with (
         exclusive(out.parent / f".{out.name}.lock", str(out)),
         whole_directory(out, "fingerprint.json") as part,
     ):
-        tokenizer = _tokenizer(recipe, splits, console, threads, tokenizer_from)
+        tokenizer = _tokenizer(recipe, totals["train"], console, threads, tokenizer_from)
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
         evaluation = frozenset(
@@ -63,13 +66,15 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
         report = {}
         for split, datasets in splits.items():
             encoder = PairEncoder(
-                tuple(tokenizer.files().values()),
+                tokenizer,
                 recipe.data.max_length,
                 recipe.data.max_ratio,
                 evaluation if split == "train" else frozenset(),
                 keep_all=split != "train",
             )
-            report[split] = _encode_split(split, Pairs(datasets, recipe.data), encoder, part, console, threads)
+            chunks = encode_chunks(encoder, _chunks(datasets, recipe.data), threads)
+            with console.progress(f"encoding {split}", totals[split], "pairs") as advance:
+                report[split] = _write_split(part / f"{split}.arrow", chunks, len(datasets), advance)
         if not report["train"]["kept"]:
             raise UserError(f"data.train: none of the {report['train']['read']:,} pairs read is usable")
         write_json(part / "report.json", report)
@@ -79,50 +84,48 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     return True
 
 
-def set_sizes(prepared: Path) -> list[int]:
-    return [read_json(prepared / "report.json")["train"]["kept"]]
-
-
 def fingerprint(recipe: Recipe, tokenizer_from: Path | None = None) -> str:
     """Identity of the inputs as they are now and of the settings; prepared data and bundles made of it carry it."""
-    return str(_identify(recipe, tokenizer_from, _old_hashes(directory(recipe)))["fingerprint"])
+    return str(_identify(recipe, tokenizer_from, _read_fingerprint(directory(recipe)))["fingerprint"])
+
+
+def set_sizes(prepared: Path) -> list[int]:
+    """How many pairs of train.arrow come from each training set, in order. Raises UserError where that is not said."""
+    path = prepared / "report.json"
+    report = read_json(path)
+    train = report.get("train") if isinstance(report, dict) else None
+    sizes = train.get("kept by set") if isinstance(train, dict) else None
+    if not isinstance(sizes, list) or not all(isinstance(size, int) for size in sizes):
+        raise UserError(
+            f"{path}: does not say how many pairs each training set has",
+            f"remove {prepared} and run the same command again",
+        )
+    return sizes
 
 
 def _splits(recipe: Recipe) -> dict[str, tuple[Dataset, ...]]:
     return {"train": recipe.data.train, "valid": recipe.data.valid, "test": recipe.data.test}
 
 
-def _fingerprint_of(out: Path) -> str | None:
+def _read_fingerprint(out: Path) -> dict[str, Any]:
+    """What the last preparation saw; under `files` each file's size, time and hash. Empty where there was none."""
     path = out / "fingerprint.json"
-    found = read_json(path) if path.exists() else None
-    return found.get("fingerprint") if isinstance(found, dict) else None
+    found = read_json(path) if os.path.exists(path) else None
+    if not isinstance(found, dict) or not isinstance(files := found.get("files"), dict):
+        return {}
+    return found if all(isinstance(seen, list) and len(seen) == 3 for seen in files.values()) else {}
 
 
-def _old_hashes(out: Path) -> dict[str, list[Any]]:
-    """What the last preparation saw of each file: its size, time and hash, so that unchanged ones are not read."""
-    path = out / "fingerprint.json"
-    found = read_json(path) if path.exists() else None
-    files = found.get("files") if isinstance(found, dict) else None
-    return files if isinstance(files, dict) and all(isinstance(seen, list) for seen in files.values()) else {}
-
-
-def _identify(recipe: Recipe, tokenizer_from: Path | None, known: dict[str, list[Any]]) -> dict[str, Any]:
+def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any]) -> dict[str, Any]:
     """Identity of inputs and settings; missing files have none, for `check_inputs` to report."""
     files: dict[str, list[Any]] = {}
     contents: dict[str, Any] = {}
     for split, datasets in _splits(recipe).items():
         contents[split] = []
         for dataset in datasets:
-            hashes = []
-            for path in input_files([dataset], recipe.data):
-                stamp = _stamp(path)
-                seen = known.get(str(path))
-                # A file that is gone counts as it was: prepared data is enough to train from.
-                unchanged = seen is not None and (seen[:2] == stamp or not path.exists())
-                digest = seen[2] if seen and unchanged else sha256(path) if path.is_file() else None
-                files[str(path)] = [*stamp, digest]
-                hashes.append(digest)
-            contents[split].append([describe(dataset), hashes])
+            paths = input_files([dataset], recipe.data)
+            files |= {str(path): _seen(path, before.get("files", {}).get(str(path))) for path in paths}
+            contents[split].append([describe(dataset), [files[str(path)][-1] for path in paths]])
     given = Tokenizer.load(tokenizer_from).files() if tokenizer_from else {}
     what = {
         "format": FORMAT,
@@ -136,82 +139,76 @@ def _identify(recipe: Recipe, tokenizer_from: Path | None, known: dict[str, list
     return {"fingerprint": digest, "files": files, **what}
 
 
-def _stamp(path: Path) -> list[int]:
+def _seen(path: Path, before: list[Any] | None) -> list[Any]:
+    """A file's size, time and hash; an unchanged one is not read again."""
     if not path.exists():
-        return [0, 0]
+        return before or [0, 0, None]  # one that is gone counts as it was: prepared data is enough to train from
     status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
+    stamp = [status.st_size, status.st_mtime_ns]
+    if before and before[:2] == stamp:
+        return before
+    return [*stamp, sha256(path) if path.is_file() else None]
 
 
 def _tokenizer(
-    recipe: Recipe,
-    splits: dict[str, tuple[Dataset, ...]],
-    console: Console,
-    threads: int,
-    tokenizer_from: Path | None,
+    recipe: Recipe, total: int | None, console: Console, threads: int, tokenizer_from: Path | None
 ) -> Tokenizer:
+    """`total` is how many training pairs there are, where that is known."""
     if tokenizer_from is not None:
         console.say(f"tokenizer: that of {tokenizer_from}")
         return Tokenizer.load(tokenizer_from)
-    settings = recipe.tokenizer
-    kind = "shared" if settings.shared else "separate"
-    console.say(f"tokenizer: training {settings.algorithm}, {settings.vocab_size:,} pieces, {kind}")
-    return Tokenizer.train(_Stripped(Pairs(splits["train"], recipe.data)), settings, threads)
+    return Tokenizer.train(_TokenizerText(recipe.data, total, console), recipe.tokenizer, threads, console.say)
 
 
-class _Stripped:
-    """Pairs as the encoder will see them."""
+class _TokenizerText:
+    """Training pairs as the encoder will see them; can be iterated again and again, and shows how far that is."""
 
-    def __init__(self, pairs: Pairs) -> None:
-        self._pairs = pairs
+    def __init__(self, data: Data, total: int | None, console: Console) -> None:
+        self._data = data
+        self._total = total
+        self._console = console
 
     def __iter__(self) -> Iterator[Pair]:
-        return ((source.strip(), target.strip()) for source, target in self._pairs)
+        with self._console.progress("reading for the tokenizer", self._total, "pairs") as advance:
+            for chunk in _chunks(self._data.train, self._data):
+                yield from ((source.strip(), target.strip()) for source, target in chunk.pairs)
+                advance(len(chunk.pairs))
 
 
-def _encode_split(
-    split: str, pairs: Pairs, encoder: PairEncoder, out: Path, console: Console, threads: int
+def _write_split(
+    path: Path, chunks: Iterable[EncodedChunk], sets: int, advance: Callable[[int], None]
 ) -> dict[str, Any]:
+    """Writes a split of `sets` data sets; returns its part of the report."""
     counts: Counter[str] = Counter()
     lengths: Counter[int] = Counter()
-    read = kept = subwords = 0
-    chunks = _chunks(pairs)
-    head = list(islice(chunks, SMALL // CHUNK))
-    workers = threads if len(head) == SMALL // CHUNK else 1
-    with (
-        console.progress(f"encoding {split}", None, "pairs") as advance,
-        _ArrowFile(out / f"{split}.arrow") as file,
-    ):
-        for chunk in encode_chunks(encoder, _chain(head, chunks), workers):
+    read = subwords = 0
+    kept = [0] * sets
+    with _ArrowFile(path) as file:
+        for chunk in chunks:
             file.write(chunk)
             counts += chunk.counts
-            lengths += chunk.lengths
+            lengths += chunk.length_classes()
             read += chunk.read
-            kept += len(chunk.lines)
-            subwords += sum(map(len, chunk.source)) + sum(map(len, chunk.target))
+            kept[chunk.dataset] += len(chunk.lines)
+            subwords += len(chunk.source.ids) + len(chunk.target.ids)
             advance(chunk.read)
     return {
         "read": read,
-        "kept": kept,
+        "kept": sum(kept),
+        "kept by set": kept,
         **dict(sorted(counts.items())),
-        "mean length in subwords": round(subwords / max(1, 2 * kept), 2),
+        "mean length in subwords": round(subwords / max(1, 2 * sum(kept)), 2),
         "sentences by length in subwords, up to": {str(k): v for k, v in sorted(lengths.items())},
     }
 
 
-def _chunks(pairs: Iterable[Pair]) -> Iterator[tuple[int, list[Pair]]]:
-    iterator, first = iter(pairs), 1
-    while chunk := list(islice(iterator, CHUNK)):
-        yield first, chunk
-        first += len(chunk)
-
-
-def _chain(
-    head: list[tuple[int, list[Pair]]], rest: Iterator[tuple[int, list[Pair]]]
-) -> Iterator[tuple[int, list[Pair]]]:
-    while head:
-        yield head.pop(0)  # not kept alive here while it is worked on
-    yield from rest
+def _chunks(datasets: Sequence[Dataset], data: Data) -> Iterator[Chunk]:
+    first = 1
+    for index, dataset in enumerate(datasets):
+        pairs = iter(Pairs([dataset], data))
+        while chunk := list(islice(pairs, CHUNK)):
+            yield Chunk(index, first, chunk)
+            first += len(chunk)
 
 
 class _ArrowFile:
@@ -241,7 +238,7 @@ class _ArrowFile:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None:
             if self._empty:
-                self.write(EncodedChunk())
+                self._writer.write_table(self._schema.empty_table())
             self._writer.finalize()
         else:
             self._writer.close()
@@ -251,24 +248,20 @@ class _ArrowFile:
         import pyarrow as pa
 
         self._empty = False
-        texts: Sequence[tuple[str | None, str | None]] = chunk.texts or [(None, None)] * len(chunk.lines)
-        arrays = [
-            _list_array(chunk.source),
-            _list_array(chunk.target),
-            pa.array(chunk.lines, pa.int64()),
-            pa.array([source for source, _ in texts], pa.string()),
-            pa.array([target for _, target in texts], pa.string()),
-        ]
+        if chunk.texts is None:
+            texts = [pa.nulls(len(chunk.lines), pa.string())] * 2
+        else:
+            texts = [pa.array([pair[side] for pair in chunk.texts], pa.string()) for side in (0, 1)]
+        arrays = [_list_array(chunk.source), _list_array(chunk.target), pa.array(chunk.lines), *texts]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 
 
-def _list_array(rows: list[Any]) -> Any:
+def _list_array(sentences: Sentences) -> Any:
     import pyarrow as pa
 
-    offsets = np.zeros(len(rows) + 1, dtype=np.int32)
-    np.cumsum([len(row) for row in rows], out=offsets[1:])
-    values = np.concatenate(rows) if rows else np.empty(0, dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values, pa.int32()))
+    offsets = np.zeros(len(sentences.lengths) + 1, dtype=np.int32)
+    np.cumsum(sentences.lengths, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(sentences.ids))
 
 
 def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer) -> Iterator[str]:
@@ -280,14 +273,13 @@ def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer)
     for split, figures in report.items():
         if not figures["read"]:
             continue
-        notes = [
+        notes = [f"{figures['mean length in subwords']} subwords a side"]
+        if len(figures["kept by set"]) > 1:
+            notes.append(f"by set {' + '.join(f'{kept:,}' for kept in figures['kept by set'])}")
+        notes += [
             f"{value:,} {name}" for name, value in figures.items() if name.startswith(("dropped", "pairs", "source"))
         ]
-        mean = figures["mean length in subwords"]
-        yield (
-            f"  {split}: {figures['kept']:,} of {figures['read']:,} pairs, {mean} subwords a side"
-            + "".join(f", {note}" for note in notes)
-        )
+        yield f"  {split}: {figures['kept']:,} of {figures['read']:,} pairs, {', '.join(notes)}"
     histogram = report["train"]["sentences by length in subwords, up to"]
     yield "  train sentences by subwords: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
     leaked = report["train"].get("pairs also in valid or test", 0)

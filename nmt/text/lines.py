@@ -46,8 +46,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     """The lines of a file, without their ends, in constant memory."""
     with open_input(path) as stream:
         try:
-            for line in stream:
-                yield decode(line)
+            yield from map(decode, stream)
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{path}: cannot be read to its end: {error}") from None
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from random import Random
 
 import sentencepiece
 
@@ -49,8 +51,9 @@ class Vocabulary:
         return list(self._processor.encode(text.replace(_SPACE_MARK, _STAND_IN)))
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of many lines."""
-        return list(self._processor.encode([text.replace(_SPACE_MARK, _STAND_IN) for text in texts]))
+        """Ids of many lines, on one thread; other threads may call it at the same time."""
+        lines = [text.replace(_SPACE_MARK, _STAND_IN) for text in texts]
+        return list(self._processor.encode(lines, num_threads=1))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; control symbols among them give nothing."""
@@ -110,26 +113,38 @@ class Tokenizer:
         return {SEPARATE[0]: self.source.serialized, SEPARATE[1]: self.target.serialized}
 
     @classmethod
-    def train(cls, pairs: Iterable[tuple[str, str]], settings: TokenizerSettings, threads: int) -> Tokenizer:
+    def train(
+        cls,
+        pairs: Iterable[tuple[str, str]],
+        settings: TokenizerSettings,
+        threads: int,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> Tokenizer:
         """Learns the subwords of (source, target) pairs; `pairs` is read once for each vocabulary, so not an
-        iterator. Raises UserError naming `tokenizer.vocab_size` where the text cannot fill or fit it."""
+        iterator. `say` is told on how much text. Raises UserError naming `tokenizer.vocab_size` where the text cannot
+        fill or fit it."""
         if settings.shared:
-            both = _train((text for pair in pairs for text in pair), settings, threads)
+            both = _train("shared", (text for pair in pairs for text in pair), settings, threads, say)
             return cls(both, both)
-        source = _train((source for source, _ in pairs), settings, threads)
-        return cls(source, _train((target for _, target in pairs), settings, threads))
+        source = _train("source", (source for source, _ in pairs), settings, threads, say)
+        return cls(source, _train("target", (target for _, target in pairs), settings, threads, say))
 
 
-def _train(texts: Iterator[str], settings: TokenizerSettings, threads: int) -> Vocabulary:
+def _train(
+    which: str, texts: Iterator[str], settings: TokenizerSettings, threads: int, say: Callable[[str], None]
+) -> Vocabulary:
+    kind = f"tokenizer: {settings.algorithm}, {settings.vocab_size:,} pieces, {which}"
+    say(f"{kind}: reading the training data")
+    sample, seen = draw(texts, settings.sample)
+    say(f"{kind}: training on {len(sample):,} of {seen:,} sentences")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(text.replace(_SPACE_MARK, _STAND_IN) for text in texts),
+            sentence_iterator=(text.replace(_SPACE_MARK, _STAND_IN) for text in _emptied(sample)),
             model_writer=model,
             model_type=settings.algorithm,
             vocab_size=settings.vocab_size,
             character_coverage=settings.character_coverage,
-            input_sentence_size=settings.sample,
             byte_fallback=True,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
@@ -143,6 +158,28 @@ def _train(texts: Iterator[str], settings: TokenizerSettings, threads: int) -> V
     except RuntimeError as error:
         raise _explained(error, settings) from None
     return Vocabulary(model.getvalue(), "the trained model")
+
+
+def draw(texts: Iterator[str], size: int) -> tuple[list[str], int]:
+    """At most `size` texts, each as likely as any other and the same ones every time; and how many there were.
+
+    SentencePiece would draw others in every process. Holds no more than the sample (Vitter 1985, algorithm R).
+    """
+    sample = list(islice(texts, size))
+    random = Random(1).random
+    seen = len(sample)
+    for seen, text in enumerate(texts, size + 1):
+        place = int(random() * seen)
+        if place < size:
+            sample[place] = text
+    return sample, seen
+
+
+def _emptied(texts: list[str]) -> Iterator[str]:
+    """The texts, each let go when it is handed over: the trainer has a copy of its own."""
+    texts.reverse()
+    while texts:
+        yield texts.pop()
 
 
 def _explained(error: RuntimeError, settings: TokenizerSettings) -> UserError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,6 +154,16 @@ def test_null_text_is_empty(tmp_path: Path) -> None:
     assert read(tmp_path, file="a.jsonl") == [("one", "eins"), ("two", "")]
 
 
+def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_is_not(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(rb'{"en": "\ud83d\ude00 a \ud83d", "de": "\ude00\ud83d b"}' + b"\n")
+    assert read(tmp_path, file="a.jsonl") == [("😀 a \ufffd", "\ufffd\ufffd b")]
+
+
+def test_blank_lines_between_records_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'\n{"en": "one", "de": "eins"}\n  \n{"en": "two", "de": "zwei"}')
+    assert read(tmp_path, file="a.jsonl") == [("one", "eins"), ("two", "zwei")]
+
+
 def test_data_sets_follow_one_another_and_can_be_read_again(tmp_path: Path) -> None:
     first, second = Dataset(**plain(tmp_path)), Dataset(**parquet(tmp_path))
     pairs = Pairs([first, second], data_below(tmp_path))
@@ -193,6 +205,22 @@ def test_a_missing_field_names_the_record_and_the_fields_there(tmp_path: Path) -
     assert error.message == f"{tmp_path / 'a.parquet'}: record 1 has no field 'fr', it has de, n, en"
 
 
+def test_a_field_that_only_other_records_have_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(jsonl([{"en": "one", "de": "eins"}, {"en": "two", "fr": "deux"}]))
+    error = refusal(tmp_path, file="a.jsonl")
+    assert error.message == f"{tmp_path / 'a.jsonl'}: record 2 has no field 'de', it has en, fr"
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
+def test_a_file_without_records_is_a_user_error(tmp_path: Path, name: str) -> None:
+    if name.endswith(".parquet"):
+        empty = pa.schema([("en", pa.string()), ("de", pa.string())]).empty_table()
+        pyarrow.parquet.write_table(empty, tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(gzip.compress(b"") if name.endswith(".gz") else b"\n")
+    assert refusal(tmp_path, file=name).message == f"{tmp_path / name}: holds no records"
+
+
 @pytest.mark.parametrize(
     "records",
     [
@@ -223,6 +251,15 @@ def test_a_broken_file_is_a_user_error_naming_it(tmp_path: Path, name: str, cont
     assert str(tmp_path / name) in refusal(tmp_path, file=name).message
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"), [(b'{"en": "two", "de":', "is not valid JSON"), (b"[1]", "must be a JSON object, is [1]"),
+                         (b"[" * 100_000, "is not valid JSON")]
+)  # fmt: skip
+def test_a_broken_record_names_its_line(tmp_path: Path, line: bytes, reason: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"en": "one", "de": "eins"}\n\n' + line + b"\n")
+    assert refusal(tmp_path, file="a.jsonl").message.startswith(f"{tmp_path / 'a.jsonl'}:3: {reason}")
+
+
 def test_missing_files_are_named_with_the_root(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_bytes(b"one\n")
     dataset = Dataset(source="a.en", target="a.de")
@@ -241,10 +278,11 @@ def test_unequal_line_counts_are_both_named(tmp_path: Path, suffix: str) -> None
         check_inputs([dataset], data_below(tmp_path))
 
 
-def test_equal_line_counts_pass(tmp_path: Path) -> None:
-    plain(tmp_path)
-    tsv(tmp_path)
-    check_inputs([Dataset(source="a.en", target="a.de"), Dataset(file="a.tsv")], data_below(tmp_path))
+def test_pairs_are_counted_where_all_are_lines_of_text(tmp_path: Path) -> None:
+    texts = Dataset.model_validate(plain(tmp_path))
+    assert check_inputs([texts, texts], data_below(tmp_path)) == 2 * len(PAIRS)
+    assert check_inputs([], data_below(tmp_path)) == 0
+    assert check_inputs([texts, Dataset.model_validate(tsv(tmp_path)), texts], data_below(tmp_path)) is None
 
 
 # --- the hub, without a network -----------------------------------------------------------------------------
@@ -281,6 +319,25 @@ def test_a_hub_out_of_reach_is_a_user_error_that_offers_local_files(
     assert "--set 'data.train=" in (error.hint or "")
 
 
+def test_libraries_log_nothing_of_their_own() -> None:
+    program = """
+import datasets, logging
+from nmt.data.pairs import Pairs
+from nmt.recipe import Data, Dataset
+
+def load_dataset(*arguments, **options):
+    for name in ("datasets.builder", "huggingface_hub.utils._http"):
+        logging.getLogger(name).error("noise")
+    return [dict(en="one", de="eins")]
+
+datasets.load_dataset = load_dataset
+dataset = Dataset(hub="wmt/wmt14")
+print(list(Pairs([dataset], Data(name="x", source="en", target="de", train=(dataset,)))))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[('one', 'eins')]\n", "")
+
+
 # --- identity -----------------------------------------------------------------------------------------------
 
 
@@ -290,7 +347,9 @@ def test_local_files_are_listed_and_the_hub_has_none(tmp_path: Path) -> None:
 
 
 def test_a_description_tells_settings_apart_but_not_file_names() -> None:
-    assert describe(Dataset(file="a.tsv")) == describe(Dataset(file="b.tsv"))
+    assert (
+        describe(Dataset(file="a.tsv")) == describe(Dataset(file="b.tsv")) == describe(Dataset(file="c.tsv", weight=2))
+    )
     descriptions = [
         describe(dataset)
         for dataset in (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,12 @@ import pyarrow as pa
 import pytest
 
 from nmt.console import Console
-from nmt.data import encode
 from nmt.data import prepare as preparation
+from nmt.data.encode import Chunk, PairEncoder, encode_chunks
 from nmt.data.pairs import Pairs
-from nmt.data.prepare import directory, fingerprint, prepare
+from nmt.data.prepare import directory, fingerprint, prepare, set_sizes
 from nmt.errors import UserError
+from nmt.files import sha256
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 
@@ -71,6 +74,10 @@ def table(split: str, out: Path = OUT) -> pa.Table:
 
 def report(split: str) -> dict[str, Any]:
     return json.loads((OUT / "report.json").read_text())[split]
+
+
+def no_reading(path: Path) -> str:
+    raise AssertionError(f"{path} was read")
 
 
 # --- what is written ----------------------------------------------------------------------------------------
@@ -254,11 +261,59 @@ def test_a_second_run_does_nothing() -> None:
     assert snapshot() == before
 
 
-def test_touching_a_file_changes_nothing() -> None:
+def test_touching_a_file_changes_nothing_but_what_is_known_of_its_time() -> None:
     prepare(recipe(), QUIET, 1)
     before = snapshot()
     for name in ("a.en", "v.de"):
         os.utime(name, ns=(1, 1))
+    assert prepare(recipe(), QUIET, 1) is False
+    after = snapshot()
+    known = json.loads(before.pop(str(OUT / "fingerprint.json"))[0])
+    known["files"]["a.en"][1] = known["files"]["v.de"][1] = 1
+    assert json.loads(after.pop(str(OUT / "fingerprint.json"))[0]) == known
+    assert after == before
+
+
+@pytest.mark.parametrize("change", ["touched", "moved"])
+def test_unchanged_content_is_read_once_more_and_not_at_every_start(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(recipe(), QUIET, 1)
+    root = "."
+    if change == "touched":
+        os.utime("a.en", ns=(1, 1))
+    else:
+        root = "corpus"
+        Path(root).mkdir()
+        for name in ("a.en", "a.de", "v.en", "v.de", "t.en", "t.de"):
+            shutil.move(name, root)
+    read = []
+    monkeypatch.setattr(preparation, "sha256", lambda path: read.append(path) or sha256(path))
+    assert prepare(recipe(data={"root": root}), QUIET, 1) is False
+    assert len(read) == (1 if change == "touched" else 6)
+    assert prepare(recipe(data={"root": root}), QUIET, 1) is False
+    assert len(read) == (1 if change == "touched" else 6)
+
+
+def test_a_file_that_was_gone_and_came_back_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(recipe(), QUIET, 1)
+    os.utime("v.en", ns=(1, 1))
+    os.rename("a.en", "aside")
+    assert prepare(recipe(), QUIET, 1) is False
+    os.rename("aside", "a.en")
+    monkeypatch.setattr(preparation, "sha256", no_reading)
+    assert prepare(recipe(), QUIET, 1) is False
+
+
+def test_prepared_data_that_cannot_be_written_is_good_to_train_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(recipe(), QUIET, 1)
+    before = snapshot()
+    os.utime("a.en", ns=(1, 1))
+
+    def refuse(path: Path, target: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "replace", refuse)
     assert prepare(recipe(), QUIET, 1) is False
     assert snapshot() == before
 
@@ -286,10 +341,6 @@ def test_settings_of_model_training_and_decoding_do_not_matter() -> None:
 
 def test_unchanged_files_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(recipe(), QUIET, 1)
-
-    def no_reading(path: Path) -> str:
-        raise AssertionError(f"{path} was read")
-
     monkeypatch.setattr(preparation, "sha256", no_reading)
     assert prepare(recipe(), QUIET, 1) is False
 
@@ -366,14 +417,14 @@ def test_a_failure_in_the_middle_keeps_what_was_prepared(monkeypatch: pytest.Mon
     before = snapshot()
     write("v.en", sentences(9, 30))
 
-    original = preparation._encode_split
+    original = preparation._write_split
 
-    def fail_in_valid(split: str, *rest: Any) -> Any:
-        if split == "valid":
+    def fail_in_valid(path: Path, *rest: Any) -> Any:
+        if path.name == "valid.arrow":
             raise KeyboardInterrupt
-        return original(split, *rest)
+        return original(path, *rest)
 
-    monkeypatch.setattr(preparation, "_encode_split", fail_in_valid)
+    monkeypatch.setattr(preparation, "_write_split", fail_in_valid)
     with pytest.raises(KeyboardInterrupt):
         prepare(recipe(), QUIET, 1)
     assert snapshot() == before
@@ -409,6 +460,11 @@ def test_what_is_not_ours_is_not_overwritten() -> None:
     assert [p.name for p in OUT.iterdir()] == ["thesis.txt"]
 
 
+def test_a_name_too_long_is_one_clear_line() -> None:
+    with pytest.raises(UserError, match=r"^data/x+: cannot be written: File name too long$"):
+        prepare(recipe(data={"name": "x" * 256}), QUIET, 1)
+
+
 def test_a_file_in_place_of_the_directory_is_a_user_error() -> None:
     OUT.parent.mkdir()
     OUT.write_text("precious")
@@ -420,33 +476,30 @@ def test_a_file_in_place_of_the_directory_is_a_user_error() -> None:
 # --- many pairs ---------------------------------------------------------------------------------------------
 
 
-def test_worker_processes_encode_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_encode_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = sentences(120, 1), sentences(120, 2)
     source[7] = target[40] = ""
     write("a.en", source)
     write("a.de", target)
     write("v.en", source[50:59])
     monkeypatch.setattr(preparation, "CHUNK", 10)
-    monkeypatch.setattr(preparation, "SMALL", 20)
-    asked = []
-
-    def watched(encoder: Any, chunks: Any, workers: int) -> Iterator[Any]:
-        asked.append(workers)
-        return encode.encode_chunks(encoder, chunks, workers)
-
-    monkeypatch.setattr(preparation, "encode_chunks", watched)
     prepare(recipe(), QUIET, 1)
-    prepare(recipe(data={"name": "parallel"}), QUIET, 2)
-    assert asked == [1, 1, 1, 2, 1, 1]  # the small splits need no workers
+    prepare(recipe(data={"name": "parallel"}), QUIET, 3)
     parallel = Path("data/parallel")
     for name in ("train.arrow", "valid.arrow", "test.arrow", "report.json"):
         assert (OUT / name).read_bytes() == (parallel / name).read_bytes()
     assert table("train")["line"].to_pylist() == [n for n in range(1, 121) if n not in (8, 41)]
 
 
-def test_an_error_in_a_later_chunk_reaches_the_user_from_workers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_come_in_order_whichever_is_ready_first(given: Path) -> None:
+    encoder = PairEncoder(Tokenizer.load(given), 256, 9.0, frozenset(), keep_all=False)
+    sizes = [400, 1, 300, 1, 1, 200]
+    chunks = [Chunk(n, 1, [("q " * size, "q " * size)] * size) for n, size in enumerate(sizes)]
+    assert [(chunk.dataset, chunk.read) for chunk in encode_chunks(encoder, chunks, 3)] == list(enumerate(sizes))
+
+
+def test_an_error_in_a_later_chunk_reaches_the_user_from_threads_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "CHUNK", 10)
-    monkeypatch.setattr(preparation, "SMALL", 20)
     write("b.tsv", [*(f"{s}\t{s}" for s in sentences(90, 7)), "broken"])
     given = recipe(data={"name": "given"})
     prepare(given, QUIET, 1)
@@ -464,16 +517,15 @@ def test_chunks_do_not_change_what_is_written(monkeypatch: pytest.MonkeyPatch) -
     assert len(table("train", Path("data/y"))["source"].chunks) == 18
 
 
-def test_pairs_are_streamed_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No chunk is read before the one two before it was encoded and written."""
+@pytest.mark.parametrize("threads", [1, 3])
+def test_pairs_are_streamed_not_held(threads: int, given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the chunk that is written, no more are read than there are threads."""
     monkeypatch.setattr(preparation, "CHUNK", 10)
-    monkeypatch.setattr(preparation, "SMALL", 20)
     read = written = 0
 
     class Watched(Pairs):
         def __iter__(self) -> Iterator[tuple[str, str]]:
             nonlocal read
-            read = 0
             for pair in super().__iter__():
                 read += 1
                 yield pair
@@ -489,6 +541,110 @@ def test_pairs_are_streamed_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(preparation, "Pairs", Watched)
     monkeypatch.setattr(preparation._ArrowFile, "write", write_chunk)
-    prepare(recipe(data={"valid": [], "test": []}), QUIET, 1)
-    assert max(ahead) <= 20
-    assert len(ahead) >= 12
+    prepare(recipe(data={"valid": [], "test": []}), QUIET, threads, tokenizer_from=given)
+    assert max(ahead) == 10 * threads
+    assert len(ahead) == 12
+
+
+# --- several training sets ----------------------------------------------------------------------------------
+
+
+def several() -> list[dict[str, Any]]:
+    """Three training sets of which 118, 0 and 30 pairs are kept."""
+    source = sentences(120, 1)
+    source[7] = source[119] = ""
+    write("a.en", source)
+    write("none.tsv", ["\tnothing"] * 4)
+    write("b.tsv", [f"{s}\t{t}" for s, t in zip(sentences(30, 7), sentences(30, 8), strict=True)])
+    return [{"source": "a.en", "target": "a.de"}, {"file": "none.tsv"}, {"file": "b.tsv"}]
+
+
+def test_the_report_says_where_each_training_set_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "CHUNK", 25)
+    prepare(recipe(data={"train": several()}), QUIET, 2)
+    assert report("train")["kept by set"] == set_sizes(OUT) == [118, 0, 30]
+    assert report("train")["kept"] == table("train").num_rows == 148
+    rows, vocabulary = table("train"), Tokenizer.load(OUT).source
+    assert rows["source"][118].as_py() == vocabulary.encode(sentences(30, 7)[0])
+    assert rows["line"][118].as_py() == 120 + 4 + 1  # lines are counted through the split
+
+
+def test_sizes_of_sets_are_said_where_there_are_several(capsys: pytest.CaptureFixture[str]) -> None:
+    prepare(recipe(), Console(), 1)
+    assert "by set" not in capsys.readouterr().err
+    prepare(recipe(data={"train": several()}), Console(), 1)
+    assert "by set 118 + 0 + 30" in capsys.readouterr().err
+
+
+def test_a_weight_prepares_nothing_again() -> None:
+    train = several()
+    prepare(recipe(data={"train": train}), QUIET, 1)
+    train[0]["weight"] = 2.5
+    assert prepare(recipe(data={"train": train}), QUIET, 1) is False
+
+
+@pytest.mark.parametrize("content", [None, "[]", "{}", '{"train": {"kept": 3}}', '{"train": {"kept by set": ["1"]}}'])
+def test_sizes_that_are_not_said_are_a_user_error(content: str | None) -> None:
+    OUT.mkdir(parents=True)
+    if content is not None:
+        (OUT / "report.json").write_text(content)
+    with pytest.raises(UserError, match=r"data/x/report\.json: ") as caught:
+        set_sizes(OUT)
+    assert "\n" not in caught.value.message
+
+
+# --- what is shown ------------------------------------------------------------------------------------------
+
+
+class Recorded(Console):
+    """Keeps lines and progress bars."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.lines: list[str] = []
+        self.bars: list[tuple[str, int | None, int]] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    @contextmanager
+    def progress(self, task: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+        steps: list[int] = []
+        yield steps.append
+        self.bars.append((task, total, sum(steps)))
+
+
+def test_bars_know_where_they_end_when_all_pairs_are_lines_of_text() -> None:
+    console = Recorded()
+    prepare(recipe(), console, 1)
+    assert console.bars == [
+        ("reading for the tokenizer", 120, 120),
+        ("encoding train", 120, 120),
+        ("encoding valid", 9, 9),
+        ("encoding test", 5, 5),
+    ]
+
+
+def test_bars_have_no_end_where_the_number_of_pairs_is_not_known() -> None:
+    console = Recorded()
+    prepare(recipe(data={"train": several(), "test": []}), console, 1)
+    assert console.bars[:3] == [
+        ("reading for the tokenizer", None, 154),
+        ("encoding train", None, 154),
+        ("encoding valid", 9, 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shared", "said"),
+    [
+        (True, ["shared: reading the training data", "shared: training on 101 of 240 sentences"]),
+        (False, [f"{side}: {what}" for side in ("source", "target")
+                 for what in ("reading the training data", "training on 101 of 120 sentences")]),
+    ],
+)  # fmt: skip
+def test_the_training_of_the_tokenizer_says_on_how_much_text(shared: bool, said: list[str]) -> None:
+    console = Recorded()
+    changed = recipe(tokenizer={"shared": shared, "sample": 101}, model={"tie_embeddings": "target"})
+    prepare(changed, console, 1)
+    assert console.lines[: len(said)] == [f"tokenizer: bpe, 300 pieces, {line}" for line in said]

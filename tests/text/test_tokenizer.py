@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from nmt.errors import UserError
 from nmt.recipe import TokenizerSettings
-from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, Vocabulary
+from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, Vocabulary, draw
 
 ENGLISH = "the quick dog cat sees likes tree big small red green house man woman walks jumps under over vexed"
 GERMAN = "der die Hund Katze sieht mag Baum groß klein rot grün Haus Mann Frau geht läuft unter über"
@@ -117,6 +119,32 @@ def test_the_same_text_gives_the_same_vocabulary(
     again = train(300, algorithm, shared)
     for one, other in ((tokenizer.source, again.source), (tokenizer.target, again.target)):
         assert one.pieces(range(len(one))) == other.pieces(range(len(other)))
+
+
+def test_a_sample_is_the_same_in_every_process() -> None:
+    program = """
+from nmt.recipe import TokenizerSettings
+from nmt.text.tokenizer import Tokenizer
+pairs = [(f"the dog {n}", f"der Hund {n * n}") for n in range(2000)]
+print(Tokenizer.train(pairs, TokenizerSettings(vocab_size=300, sample=500), 1).source.listing())
+"""
+    outputs = {subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout for _ in "ab"}
+    assert len(outputs) == 1
+
+
+def test_a_sample_is_drawn_from_all_of_the_text() -> None:
+    texts = [str(n) for n in range(20_000)]
+    sample, seen = draw(iter(texts), 1000)
+    assert (len(sample), len(set(sample)), seen) == (1000, 1000, 20_000)
+    for tenth in range(10):  # 100 expected of each; 5 standard deviations are 47
+        assert 50 < sum(2000 * tenth <= int(text) < 2000 * (tenth + 1) for text in sample) < 150
+    assert draw(iter(texts), 1000) == (sample, seen)
+
+
+@pytest.mark.parametrize("count", [0, 4, 5])
+def test_a_sample_of_little_text_is_all_of_it(count: int) -> None:
+    texts = ["x"] * count
+    assert draw(iter(texts), 5) == (texts, count)
 
 
 def test_the_algorithm_is_the_one_asked_for() -> None:
