@@ -316,7 +316,7 @@ def main() -> NoReturn:
             raise
     except Interrupted as stop:
         code = 128 + stop.signal_number
-        if stop.message and int(os.environ.get("RANK", 0)) == 0:  # a group speaks once
+        if stop.message and os.environ.get("RANK", "0") == "0":  # a group speaks once
             click.echo(stop.message, err=True)
     except (KeyboardInterrupt, click.Abort):
         code = 128 + signal.SIGINT

@@ -145,7 +145,7 @@ class Group:
             )
 
     def close(self) -> None:
-        """Leaves the group when all ranks are done."""
+        """Leaves the group when all ranks do; after an error, which others may not know of, it would wait for them."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 

@@ -46,15 +46,17 @@ def train(recipe: Recipe, out: Path, console: Console, device: torch.device, thr
     """
     group = Group(place, recipe.training.timeout_minutes)
     with ExitStack() as held:
-        held.callback(group.close)
         try:
             group.first(lambda: _open(recipe, out, console, threads, held))
             group.connect(device)
-            resumed = newest(out)
-            Run(recipe, out, console, device, group, resumed).go_on()
+            Run(recipe, out, console, device, group, newest(out)).go_on()
         except UserError:
             group.fail()
             raise
+        except Interrupted:
+            group.close()
+            raise
+        group.close()
 
 
 def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack) -> None:
