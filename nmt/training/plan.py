@@ -85,7 +85,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     plan, training = make_plan(recipe, device, devices), recipe.training
     total = plan.flops_per_update * training.updates
     peak = measured_flops(device, product_dtype(training.precision, device))
-    speed = EFFICIENCY * peak * devices
+    speed = EFFICIENCY * peak * (1 if device.type == "cpu" else devices)  # workers of one CPU share it
     length = f"{plan.length:g} subwords a side" + (" (assumed)" if plan.assumed else "")
     on = f"{devices} devices, {device.type}" if devices > 1 else str(device)
     kept = training.keep_last + 1
