@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -227,7 +228,7 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
     os.environ.setdefault("LOGLEVEL", "CRITICAL")  # PyTorch's own banners on every end of a worker
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # else warned about; workers set their threads themselves
-    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -243,7 +244,9 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
             max_restarts=0,  # not PyTorch's, which would also repeat what can only fail again
         )
         try:
-            elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
+            with TemporaryDirectory() as logs:  # which PyTorch else leaves behind
+                config.logs_specs = DefaultLogsSpecs(log_dir=logs)
+                elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
             return
         except SignalException as stop:
             raise Interrupted("", int(stop.sigval)) from None
