@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -28,21 +28,29 @@ class Batch:
     """(batch, target length), each row beginning with `<s>`"""
     target_out: Tensor
     """(batch, target length), each row ending in `</s>`"""
-    num_tokens: int
-    """Target tokens, `</s>` counted, padding not"""
+    real: Tensor
+    """(tokens,) cells of `target_out`, row after row, that are not padding: known here without asking the device"""
+
+    @property
+    def num_tokens(self) -> int:
+        """Target tokens, `</s>` counted, padding not."""
+        return self.real.numel()
+
+    @property
+    def num_cells(self) -> int:
+        """Of both sides, padding counted."""
+        return self.source.numel() + self.target_out.numel()
 
     def to(self, device: torch.device) -> Batch:
         """The batch on another device; from pinned memory the copy runs beside what the device computes."""
-        source, target_in, target_out = (
-            ids.to(device, non_blocking=True) for ids in (self.source, self.target_in, self.target_out)
-        )
-        return Batch(source, target_in, target_out, self.num_tokens)
+        return self._each(lambda ids: ids.to(device, non_blocking=True))
 
     def pin(self) -> Batch:
         """The batch in memory that a GPU can copy from by itself."""
-        return Batch(
-            self.source.pin_memory(), self.target_in.pin_memory(), self.target_out.pin_memory(), self.num_tokens
-        )
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        return Batch(change(self.source), change(self.target_in), change(self.target_out), change(self.real))
 
 
 def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
@@ -65,14 +73,15 @@ def make_batch(corpus: Corpus, rows: Rows) -> Batch:
     """Reads a micro-batch's pairs into padded tensors; of no pairs, a batch whose every target is padding."""
     if not len(rows):
         end, begin, nothing = (torch.tensor([[symbol]]) for symbol in (EOS, BOS, PAD))
-        return Batch(end, begin, nothing, 0)
+        return Batch(end, begin, nothing, torch.empty(0, dtype=torch.int64))
     source_ids, source_lengths = corpus.sources(rows)
     target_ids, target_lengths = corpus.targets(rows)
+    target_out = _with_end(target_ids, target_lengths)
     return Batch(
         source=torch.from_numpy(_with_end(source_ids, source_lengths)),
         target_in=torch.from_numpy(np.pad(target_ids, ((0, 0), (1, 0)), constant_values=BOS)),
-        target_out=torch.from_numpy(_with_end(target_ids, target_lengths)),
-        num_tokens=int(target_lengths.sum()) + len(rows),
+        target_out=torch.from_numpy(target_out),
+        real=torch.from_numpy(np.flatnonzero(target_out)),
     )
 
 

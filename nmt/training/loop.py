@@ -189,8 +189,7 @@ class Loop:
             torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
             sums, failed, stop, due = self._accumulate(batches, update.target_tokens, stop, due)
             if not failed:
-                cells = sum(batch.source.numel() + batch.target_out.numel() for batch in batches)
-                meter.add(*sums, cells)
+                meter.add(*sums, cells=sum(batch.num_cells for batch in batches))
                 return stop, due
             self.optimizer.clear()
             if self.device.type == "cuda":
@@ -327,7 +326,7 @@ class Loop:
             torch.cuda.reset_peak_memory_stats(self.device)
             ids = torch.ones(-(-tokens // longest), longest, dtype=torch.int64)
             with self._apart():
-                self._forward(Batch(ids, ids, ids, ids.numel()))[0].backward()
+                self._forward(Batch(ids, ids, ids, torch.arange(ids.numel())))[0].backward()
             self.optimizer.clear()
             return torch.cuda.max_memory_allocated(self.device) + self.optimizer.bytes_to_come()
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from nmt.data.batches import Batch
 from nmt.data.corpus import Ids
-from nmt.model.transformer import PADDING, Transformer
+from nmt.model.transformer import Transformer
 from nmt.training.flops import training_flops, work
 
 CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}  # 16 MB stay in a CPU's cache, 512 MB fill a GPU
@@ -103,10 +103,9 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed smoothed loss and negative log-likelihood of the batch's target tokens, padding left out."""
         states = self.model.decode_states(batch.target_in, self.model.encode(batch.source))
-        real = (batch.target_out != PADDING).flatten().nonzero().squeeze(1)
         return smoothed_cross_entropy(
-            states.flatten(0, 1).index_select(0, real),
+            states.flatten(0, 1).index_select(0, batch.real),
             self.model.output_embedding.weight,
-            batch.target_out.flatten().index_select(0, real),
+            batch.target_out.flatten().index_select(0, batch.real),
             self.smoothing,
         )

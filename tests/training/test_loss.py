@@ -164,7 +164,7 @@ def batch_of(pairs, extra=0):
         pad_ids(targets, after=EOS),
     )
     padded = [F.pad(part, (0, extra)) for part in parts]
-    return Batch(*padded, num_tokens=sum(map(len, targets)) + len(targets))
+    return Batch(*padded, real=(padded[-1] != 0).flatten().nonzero().squeeze(1))
 
 
 def tiny(**changes):
