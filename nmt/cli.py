@@ -114,6 +114,7 @@ def train(
             click.echo(plan_run(loaded, choose_device(device, threads), workers))
             return
         if workers > 1:
+            choose_device(device, threads)  # says once if there is none
             launch(workers, sys.argv[1:], Console(quiet))
             return
         place = Place()
@@ -316,11 +317,12 @@ def main() -> NoReturn:
             raise
     except Interrupted as stop:
         code = 128 + stop.signal_number
-        if stop.message and os.environ.get("RANK", "0") == "0":  # a group speaks once
+        if stop.message and _speaks():
             click.echo(stop.message, err=True)
     except (KeyboardInterrupt, click.Abort):
         code = 128 + signal.SIGINT
-        click.echo("interrupted", err=True)
+        if _speaks():
+            click.echo("interrupted", err=True)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.ClickException as error:
@@ -341,6 +343,11 @@ def main() -> NoReturn:
         click.echo(f"error: {type(error).__name__}: {error}", err=True)
         click.echo("hint: this should not happen; run it with --debug and report what it shows", err=True)
     sys.exit(code)
+
+
+def _speaks() -> bool:
+    """Whether this process says what all processes of its group would."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _terminated(number: int, frame: object) -> NoReturn:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from reverse_task import shell, write_reverse_task
 
 from nmt import cli
 
+os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # commands run the tree that these tests stand in
 torch.set_num_threads(1)  # on tensors as tiny as those of tests, threads cost more than they save
 
 
@@ -40,6 +43,24 @@ def nmt(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
         return Result(exit_info.value.code, captured.out, captured.err.decode())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def prepared_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reverse task with its data prepared; its tests must not change it."""
+    folder = tmp_path_factory.mktemp("prepared")
+    write_reverse_task(folder)
+    done = shell("nmt preprocess recipe.yaml", folder)
+    assert done.returncode == 0, done.stderr.decode()
+    return folder
+
+
+@pytest.fixture
+def task(prepared_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the reverse task, data prepared, as the working directory."""
+    shutil.copytree(prepared_task, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

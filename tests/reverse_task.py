@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
 import sys
 from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nmt import bundle as bundles
 
 
 def shell(command: str, cwd: Path, seconds: float = 300) -> subprocess.CompletedProcess[bytes]:
@@ -20,6 +26,34 @@ def shell(command: str, cwd: Path, seconds: float = 300) -> subprocess.Completed
         timeout=seconds,
         check=False,
     )
+
+
+def sets(*settings: str) -> list[str]:
+    """Arguments that override keys of a recipe."""
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+def parameters(folder: Path) -> dict[str, Tensor]:
+    """Every tensor of a run's last checkpoint, Adam's moments included."""
+    newest = bundles.checkpoints(folder)[-1].path
+    return bundles.read_tensors(newest / "model.safetensors") | bundles.read_tensors(newest / "training.safetensors")
+
+
+def assert_equal_to_the_bit(folder: Path, other: Path) -> None:
+    """The last checkpoints of two runs hold the same weights and moments."""
+    first, second = parameters(folder), parameters(other)
+    assert first.keys() == second.keys()
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+
+
+def metrics(folder: Path) -> list[dict[str, float]]:
+    """Lines of a run's metrics.jsonl."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def position(folder: Path) -> dict[str, float]:
+    """Where a run's last checkpoint stands."""
+    return json.loads((bundles.checkpoints(folder)[-1].path / "training.json").read_text())  # type: ignore[no-any-return]
 
 
 REVERSE_RECIPE = """\

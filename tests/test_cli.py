@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from reverse_task import shell, write_reverse_task
+from reverse_task import assert_equal_to_the_bit, shell, write_reverse_task
 
 from nmt import bundle as bundles
 from nmt import files
@@ -214,13 +214,6 @@ def test_preprocess_says_when_there_is_nothing_to_do(nmt, reverse_run: Path, mon
     assert "nothing to do: data/reverse is up to date" in nmt("preprocess", "recipe.yaml").err
 
 
-def parameters(folder: Path) -> dict[str, bytes]:
-    """Every tensor of a run's last checkpoint, Adam's moments included, to the bit."""
-    newest = bundles.checkpoints(folder)[-1].path
-    tensors = bundles.read_tensors(newest / "model.safetensors") | bundles.read_tensors(newest / "training.safetensors")
-    return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
-
-
 # about 11 updates an epoch, so that a stop at 23 is in the third
 SHORT = "--set training.updates=40 --set model.dropout=0.2 --set training.checkpoint_updates=15 --threads 1"
 SHORT += " --set training.batch_tokens=5000"
@@ -236,7 +229,7 @@ def test_a_resumed_run_is_bit_equal_to_one_that_was_not_stopped(tmp_path: Path) 
     assert "changed: training.updates from 23 to 40" in resumed.stderr.decode()
     assert "resuming at update 23" in resumed.stderr.decode()
     assert json.loads((tmp_path / "parts/step-00000023/training.json").read_text())["epoch"] >= 1
-    assert parameters(tmp_path / "whole") == parameters(tmp_path / "parts")
+    assert_equal_to_the_bit(tmp_path / "whole", tmp_path / "parts")
     rows = [[json.loads(row) for row in (tmp_path / name / "metrics.jsonl").open()] for name in ("whole", "parts")]
     scores = [{row["step"]: row["valid_bleu"] for row in of if "valid_bleu" in row} for of in rows]
     assert list(scores[0]) == [15, 30, 40]

@@ -61,7 +61,8 @@ def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, d
     one alone; where there are fewer pairs than micro-batches, some are empty.
     """
     widths = np.maximum(source_lengths, target_lengths).astype(np.int64) + 1
-    count = devices * max(1, -(-int(widths.sum()) // (devices * device_tokens)))
+    rounds = min(-(-int(widths.sum()) // (devices * device_tokens)), -(-len(widths) // devices))
+    count = devices * max(1, rounds)
     while True:
         parts = np.array_split(np.arange(len(widths)), count)
         if all(len(part) <= 1 or widths[part].max() * len(part) <= device_tokens for part in parts):

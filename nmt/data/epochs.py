@@ -51,7 +51,10 @@ class Mixture:
     """1.5 takes every pair once and a fresh half of them a second time."""
 
     def draw(self, random: np.random.Generator) -> Rows | None:
-        """Rows of an epoch, a row as often as it is seen; None where that is every row once."""
+        """Rows of an epoch, a row as often as it is seen; None where that is every row once.
+
+        Raises UserError where the weights leave no row.
+        """
         if all(weight == 1.0 for weight in self.weights):
             return None
         parts, first = [np.empty(0, np.int64)], 0
@@ -60,7 +63,10 @@ class Mixture:
             parts += [np.arange(first, first + size)] * whole
             parts.append(first + random.choice(size, round((weight - whole) * size), replace=False))
             first += size
-        return np.concatenate(parts)
+        rows = np.concatenate(parts)
+        if not len(rows):
+            raise UserError("data.train: its weights are so small that an epoch has no pair", "raise one of them")
+        return rows
 
 
 def plan_epoch(
@@ -113,7 +119,7 @@ def _sort(
 
 def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: Ids, batch_tokens: int) -> Rows:
     """Where updates begin, and the end: as many pairs each as `batch_tokens` allows on both sides."""
-    cuts, block = [0], max(BLOCK, batch_tokens)  # an update has at most a pair per token
+    cuts, block = [0], max(BLOCK, batch_tokens + 1)  # more than an update can have, a pair per token
     while (first := cuts[-1]) < len(order):
         part = order[first : first + block]
         sums = [np.cumsum(lengths[part].astype(np.int64) + 1) for lengths in (source_lengths, target_lengths)]
@@ -132,10 +138,13 @@ def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: 
     return np.array(cuts, dtype=np.int64)
 
 
-def stored_plan(folder: Path, make: Callable[[], EpochPlan] | None, patience: float) -> EpochPlan:
+def stored_plan(
+    folder: Path, make: Callable[[], EpochPlan] | None, patience: float, meanwhile: Callable[[], None] = lambda: None
+) -> EpochPlan:
     """The plan in `folder`, mapped from disk; `make` computes it where it is not there yet.
 
-    Without `make`, another process is making it: waits `patience` seconds at most, then raises UserError.
+    Without `make`, another process is making it: waits `patience` seconds at most, then raises UserError; calls
+    `meanwhile` now and then, which may raise where there is nothing to wait for any more.
     """
     if make is not None and not (folder / "order.npy").exists():
         plan = make()
@@ -147,6 +156,7 @@ def stored_plan(folder: Path, make: Callable[[], EpochPlan] | None, patience: fl
     while not (folder / "order.npy").exists():
         if time.monotonic() > until:
             raise UserError(f"{folder}: not there after {patience:,.0f} s", "is this folder shared by all hosts?")
+        meanwhile()
         time.sleep(LOOK)
     order, bounds = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("order", "bounds"))
     return EpochPlan(order, bounds)

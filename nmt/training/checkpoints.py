@@ -67,7 +67,11 @@ class Checkpoints:
 
     def _take(self) -> None:
         written, then = self._waiting.pop(0)
-        written.result()
+        try:
+            written.result()
+        except BaseException:
+            self._waiting.clear()  # what fails for want of this one would hide why
+            raise
         then()
 
 

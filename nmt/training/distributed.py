@@ -31,6 +31,7 @@ RESTARTS = 3  # of a group one of whose workers died
 FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by the job's number
 LOOK = 0.1  # seconds between two looks whether rank 0 is done
 BEAT = 1.0  # seconds between two notes of how far a rank is
+FAILED = "nmt/failed"  # key of the store: how many ranks have failed
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,11 @@ def device_of(device: str, place: Place) -> str:
 def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
     """Host and port where the tasks of a Slurm step meet: the first of its nodes, a port made of the job's number."""
     nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
-    listed = re.match(r"([^,\[]+)(?:\[(\d+))?", nodes)  # node7,node9 or node[003-017,020]
-    if listed is None:
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)  # of node7,node9 or node[003-017,020],login1 or r[1-2]n[1-8]-ib
+    host = re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else "")
+    if not host:
         raise UserError("Slurm names no nodes in SLURM_STEP_NODELIST", "set MASTER_ADDR to the first host's name")
-    return listed[1] + (listed[2] or ""), FIRST_PORT + int(environment.get("SLURM_JOB_ID", 0)) % PORTS
+    return host, FIRST_PORT + int(environment.get("SLURM_JOB_ID", 0)) % PORTS
 
 
 class Group:
@@ -122,13 +124,20 @@ class Group:
         if self.leads:
             work()
             if self.size > 1:
-                self._store.set(key, "done")
+                with self.guard("telling the others to go on"):
+                    self._store.set(key, "done")
             return
         with self.guard("waiting for rank 0"):
             while not self._store.check([key]):  # no one long wait: rank 0 may fail meanwhile
-                if self._store.check(["nmt/failed"]):
-                    raise GroupError("", retry=False)
+                self.check()
                 time.sleep(LOOK)
+
+    def check(self) -> None:
+        """Raises GroupError where a rank has failed."""
+        if self.size > 1:
+            with self.guard("asking for the others"):
+                if self._store.check([FAILED]):
+                    raise GroupError("", retry=False)
 
     def connect(self, device: torch.device) -> None:
         """Opens the channels between all ranks."""
@@ -150,11 +159,12 @@ class Group:
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
-    def fail(self) -> None:
-        """Tells the others that this rank says on its own why it stops, so that they can be silent."""
+    def fail(self) -> bool:
+        """Tells the others that this rank stops, and whether it is the first, which alone says why."""
         if self.size > 1:
             with suppress(RuntimeError):  # the store went down with the host that held it
-                self._store.set("nmt/failed", str(self.rank))
+                return bool(self._store.add(FAILED, 1) == 1)
+        return True
 
     def is_orphaned(self) -> bool:
         """Whether the launcher of this process is gone, so that nobody would stop or restart it."""
@@ -195,7 +205,7 @@ class Group:
             if self.size == 1:
                 raise
             try:
-                told, late = self._store.check(["nmt/failed"]), self._behind()
+                told, late = self._store.check([FAILED]), self._behind()
             except (RuntimeError, AttributeError):  # the store went down with the host that held it, or never was
                 told, late = False, ""
             if told:
@@ -252,6 +262,8 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
             raise Interrupted("", int(stop.sigval)) from None
         except ChildFailedError as failed:
             ends = {rank: failure.exitcode for rank, failure in failed.failures.items()}
+        if (stopped := set(ends.values())) in ({128 + signal.SIGINT}, {128 + signal.SIGTERM}):
+            raise Interrupted("", stopped.pop() - 128)  # a signal that only workers were sent
         if any(code > 0 and code != TRY_AGAIN for code in ends.values()):
             raise GroupError("", retry=False)
         killed = {rank: signal.Signals(-code).name for rank, code in ends.items() if code < 0}

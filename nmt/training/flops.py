@@ -14,6 +14,7 @@ from nmt.recipe import Model
 
 # Dense bf16 products with fp32 sums, FLOP/s by NVIDIA's data sheets; the first that is a word of a device's name.
 PEAKS = {
+    "H200 NVL": 835e12,
     "H200": 989e12,
     "H100 PCIe": 756e12,
     "H100 NVL": 835e12,
@@ -79,10 +80,12 @@ def training_flops(model: Model, vocabulary: int, on: Work) -> float:
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """FLOP/s that the maker of a GPU promises for bf16; None where that is not known here."""
+    """FLOP/s that the maker of a GPU promises for bf16; None where that is not known here, or of a part of one."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
+    if re.search(r"\b(MIG|Laptop|Ti|D)\b", name):  # slower or faster than what they are called after
+        return None
     return next((peak for key, peak in PEAKS.items() if re.search(rf"\b{key}\b", name)), None)
 
 

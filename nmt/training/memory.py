@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from collections.abc import Callable
 
@@ -22,19 +23,25 @@ def largest_fitting(measure: Callable[[int], int], least: int, most: int, limit:
     """Tokens of the largest micro-batch, from `least` to `most`, whose memory stays within `limit` bytes.
 
     `measure` runs one of so many tokens and gives the bytes it took, or raises torch.OutOfMemoryError. Memory grows
-    linearly with tokens, so two small ones tell the size, and one of that size proves it.
+    linearly with tokens, so two small ones tell the size, and one of that size proves it. `least` where none fits.
     """
-    small = min(most, 4 * least)
-    first, second = measure(least), measure(small)
-    if small == most and second <= limit:
-        return most
-    slope = max(1.0, (second - first) / max(1, small - least))
-    tokens = max(least, min(most, least + int((limit - first) / slope)))
-    while tokens > least:
+
+    def taken(tokens: int) -> float:
         try:
-            if measure(tokens) <= limit:
-                break
+            return measure(tokens)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
-        tokens = max(least, int(RETRY * tokens))
-    return tokens
+            return math.inf
+
+    small = min(most, 4 * least)
+    first, second = taken(least), taken(small)
+    if small == most and second <= limit:
+        return most
+    if second <= limit:
+        slope = max(1.0, (second - first) / (small - least))
+        tokens = min(most, least + int((limit - first) / slope))
+    else:
+        tokens = int(RETRY * small)
+    while tokens > least and taken(tokens) > limit:
+        tokens = int(RETRY * tokens)
+    return max(least, tokens)

@@ -63,6 +63,6 @@ class Optimizer:
         for name, parameter in zip(self._names, self._adam.param_groups[0]["params"], strict=True):
             self._adam.state[parameter] = {
                 "step": torch.tensor(float(step), device=parameter.device),
-                "exp_avg": state[f"{name}:exp_avg"].to(parameter.device),
-                "exp_avg_sq": state[f"{name}:exp_avg_sq"].to(parameter.device),
+                "exp_avg": state[f"{name}:exp_avg"].to(parameter),  # training.precision may have changed
+                "exp_avg_sq": state[f"{name}:exp_avg_sq"].to(parameter),
             }

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
 from nmt.data.prepare import directory, fingerprint, prepare, set_sizes
-from nmt.errors import Interrupted, UserError
+from nmt.errors import GroupError, Interrupted, UserError
 from nmt.files import clear_parts, exclusive, read_json
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
@@ -28,7 +29,7 @@ from nmt.training.checkpoints import Checkpoints
 from nmt.training.distributed import Group, Place
 from nmt.training.embeddings import use_embeddings
 from nmt.training.flops import measured_flops
-from nmt.training.loop import Loop, Position
+from nmt.training.loop import AHEAD, Loop, Position
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import compile_layers, product_dtype, set_precision
@@ -50,9 +51,10 @@ def train(recipe: Recipe, out: Path, console: Console, device: torch.device, thr
             group.first(lambda: _open(recipe, out, console, threads, held))
             group.connect(device)
             Run(recipe, out, console, device, group, newest(out)).go_on()
-        except UserError:
-            group.fail()
-            raise
+        except UserError as error:
+            if group.fail():
+                raise
+            raise GroupError("", retry=False) from error  # another rank has said it
         except Interrupted:
             group.close()
             raise
@@ -158,7 +160,7 @@ class Run:
             done = f"{at.step:,} of {settings.updates:,} updates in {clock(at.seconds)}"
             more = f"--set training.updates={2 * settings.updates}"
         if self.group.leads:
-            self._forget_plans(keep=0)
+            self._forget_plans()
         if at.step > before:
             self.console.say(self._cost())
         self.console.say(
@@ -190,20 +192,20 @@ class Run:
         settings = self.recipe.training
         shaping = [self.data, self.mixture.weights, settings.batch_tokens, settings.seed, epoch]
         key = hashlib.sha256(json.dumps(shaping).encode()).hexdigest()[:12]
-        folder = self.out / f".epoch-{epoch:05d}-{key}"
+        folder = self.out / f".epoch-{epoch}-{key}"
 
         def make() -> EpochPlan:
-            self._forget_plans(keep=1)  # other ranks may be an epoch behind
+            self._forget_plans(range(epoch - AHEAD, epoch))  # other ranks may be so many updates behind
             lengths = self.corpus.source_lengths, self.corpus.target_lengths
             return plan_epoch(*lengths, settings.batch_tokens, settings.seed, epoch, self.mixture)
 
-        return stored_plan(folder, make if self.group.leads else None, 60 * settings.timeout_minutes)
+        return stored_plan(folder, make if self.group.leads else None, 60 * settings.timeout_minutes, self.group.check)
 
-    def _forget_plans(self, keep: int) -> None:
-        """Removes the plans of all epochs but the newest `keep`."""
-        plans = sorted(self.out.glob(".epoch-*"))
-        for old in plans[: len(plans) - keep]:
-            shutil.rmtree(old, ignore_errors=True)
+    def _forget_plans(self, keep: Collection[int] = ()) -> None:
+        """Removes the plans of all epochs but some."""
+        for old in self.out.glob(".epoch-*"):
+            if int(old.name.split("-")[1]) not in keep:
+                shutil.rmtree(old, ignore_errors=True)
 
     def save(self, position: Position, progress: Progress, *, validate: bool) -> None:
         """Writes the checkpoint of a position in the background, then scores it if told to; see `loop.Hooks`."""

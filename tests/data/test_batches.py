@@ -1,7 +1,10 @@
-"""The plan of an epoch, micro-batches, and the layout of tensors."""
+"""Micro-batches, the layout of tensors, and making them ahead of time."""
 
 from __future__ import annotations
 
+import gc
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -13,11 +16,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nmt.console import Console
-from nmt.data.batches import Batch, Plan, make_batch, pad_ids, plan_epoch, split_update
+from nmt.data.batches import Batch, make_batch, pad_ids, prefetched, split_update
 from nmt.data.corpus import Corpus
+from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, prepare
-from nmt.recipe import Recipe
+from nmt.model.transformer import Transformer
+from nmt.recipe import Model, Recipe
 from nmt.text.tokenizer import BOS, EOS, PAD
+from nmt.training.loss import Objective
 
 MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 
@@ -31,148 +37,69 @@ def arrays(pairs: list[tuple[int, int]]) -> Lengths:
 
 # lists of few different lengths too, so that there are ties
 LENGTHS = st.one_of(
-    st.lists(st.tuples(st.integers(0, top), st.integers(0, top)), max_size=120) for top in (2, 12, 60)
+    st.lists(st.tuples(st.integers(0, top), st.integers(0, top)), min_size=1, max_size=120) for top in (2, 12, 60)
 ).map(arrays)
-
-
-def drawn(count: int, seed: int = 1) -> Lengths:
-    """Lengths as translations have them: the sides resemble one another."""
-    random = np.random.default_rng(seed)
-    source = random.gamma(4, 4, count)
-    target = source * random.normal(1.1, 0.2, count)
-    return tuple(np.clip(side, 1, 100).astype(np.int32) for side in (source, target))  # type: ignore[return-value]
-
-
-def updates(plan: Plan) -> list[list[int]]:
-    return [plan.rows(update).tolist() for update in range(len(plan))]
-
-
-# --- plan ---------------------------------------------------------------------------------------------------
-
-
-@settings(deadline=None, max_examples=150)
-@given(lengths=LENGTHS, batch_tokens=st.integers(61, 400), seed=st.integers(0, 5), epoch=st.integers(0, 5))
-def test_every_pair_is_in_an_epoch_exactly_once(
-    lengths: Lengths,
-    batch_tokens: int,
-    seed: int,
-    epoch: int,
-) -> None:
-    plan = plan_epoch(*lengths, batch_tokens, seed, epoch)
-    assert sorted(row for update in updates(plan) for row in update) == list(range(len(lengths[0])))
-    assert all(updates(plan))  # none is empty
-
-
-@settings(deadline=None, max_examples=150)
-@given(lengths=LENGTHS, batch_tokens=st.integers(61, 400))
-def test_batch_tokens_bounds_each_side_in_real_tokens_with_end_symbols(
-    lengths: Lengths,
-    batch_tokens: int,
-) -> None:
-    plan = plan_epoch(*lengths, batch_tokens, 1, 0)
-    for rows in updates(plan):
-        for side in lengths:
-            assert sum(int(side[row]) + 1 for row in rows) <= batch_tokens
-
-
-@settings(deadline=None, max_examples=150)
-@given(lengths=LENGTHS, batch_tokens=st.integers(61, 400))
-def test_an_update_takes_as_many_pairs_as_fit(lengths: Lengths, batch_tokens: int) -> None:
-    plan = plan_epoch(*lengths, batch_tokens, 1, 0)
-    for begin, end in plan.bounds.tolist():
-        if end < len(plan.order):
-            with_next = plan.order[begin : end + 1]
-            assert any(int(side[with_next].sum()) + len(with_next) > batch_tokens for side in lengths)
-
-
-def test_a_side_of_exactly_batch_tokens_fits() -> None:
-    lengths = arrays([(9, 4)] * 10)  # ten tokens with </s>
-    assert [len(update) for update in updates(plan_epoch(*lengths, 50, 1, 0))] == [5, 5]
-    assert len(plan_epoch(*lengths, 49, 1, 0)) == 3
-
-
-def test_a_plan_is_a_pure_function_of_seed_and_epoch() -> None:
-    lengths = drawn(500)
-    plans = [updates(plan_epoch(*lengths, 400, seed, epoch)) for seed in (1, 2) for epoch in (0, 1)]
-    np.random.seed(7)
-    torch.manual_seed(7)
-    assert plans == [updates(plan_epoch(*lengths, 400, seed, epoch)) for seed in (1, 2) for epoch in (0, 1)]
-    assert all(plans[i] != plans[j] for i in range(4) for j in range(i))
-
-
-def test_seeds_and_epochs_do_not_stand_in_for_one_another() -> None:
-    lengths = drawn(300)
-    assert updates(plan_epoch(*lengths, 400, 1, 2)) != updates(plan_epoch(*lengths, 400, 2, 1))
-    assert updates(plan_epoch(*lengths, 400, 1, 23)) != updates(plan_epoch(*lengths, 400, 12, 3))
-
-
-def test_epochs_differ_in_which_pairs_meet_and_in_the_order_of_updates() -> None:
-    equal = arrays([(5, 5)] * 100)
-    first, second = (updates(plan_epoch(*equal, 60, 1, epoch)) for epoch in (0, 1))
-    assert {frozenset(update) for update in first} != {frozenset(update) for update in second}
-    different = arrays([(n, n) for n in range(1, 40)])  # no ties: the same updates, shuffled
-    first, second = (updates(plan_epoch(*different, 60, 1, epoch)) for epoch in (0, 1))
-    assert first != second
-    assert sorted(map(sorted, first)) == sorted(map(sorted, second))
-
-
-def test_updates_do_not_come_in_order_of_length() -> None:
-    lengths = drawn(2000)
-    plan = plan_epoch(*lengths, 400, 1, 0)
-    means = [float(lengths[0][rows].mean()) for rows in updates(plan)]
-    assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.5
-
-
-def test_no_pairs_make_an_empty_plan() -> None:
-    assert len(plan_epoch(*arrays([]), 100, 1, 0)) == 0
 
 
 # --- micro-batches ------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=150)
-@given(lengths=LENGTHS.filter(lambda lengths: len(lengths[0]) > 0), device_tokens=st.integers(1, 400))
-def test_micro_batches_cover_an_update_once_and_fit_the_device(lengths: Lengths, device_tokens: int) -> None:
-    rows = np.random.default_rng(1).permutation(len(lengths[0]))
-    parts = split_update(rows, *lengths, device_tokens)
-    assert np.concatenate(parts).tolist() == rows.tolist()
+@settings(deadline=None, max_examples=300)
+@given(lengths=LENGTHS, device_tokens=st.integers(1, 400), devices=st.sampled_from([1, 2, 3, 8]))
+def test_micro_batches_cover_an_update_once_fit_the_device_and_are_as_many_for_each(
+    lengths: Lengths, device_tokens: int, devices: int
+) -> None:
+    parts = split_update(*lengths, device_tokens, devices)
+    assert np.concatenate(parts).tolist() == list(range(len(lengths[0])))
+    assert len(parts) % devices == 0
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
     for part in parts:
-        width = max(int(side[part].max()) + 1 for side in lengths)
-        assert len(part) * width <= device_tokens or len(part) == 1
+        if len(part) > 1:
+            assert len(part) * max(int(side[part].max()) + 1 for side in lengths) <= device_tokens
 
 
 def test_an_update_that_fits_is_not_cut() -> None:
-    rows, lengths = np.arange(10), arrays([(9, 4)] * 10)
-    assert [len(part) for part in split_update(rows, *lengths, 100)] == [10]
-    assert [len(part) for part in split_update(rows, *lengths, 99)] == [5, 5]
+    lengths = arrays([(9, 4)] * 10)
+    assert [len(part) for part in split_update(*lengths, 100)] == [10]
+    assert [len(part) for part in split_update(*lengths, 99)] == [5, 5]
+    assert [len(part) for part in split_update(*lengths, 99, 2)] == [5, 5]
+    assert [len(part) for part in split_update(*lengths, 49, 2)] == [3, 3, 2, 2]
 
 
-def test_micro_batches_of_an_update_are_of_equal_size() -> None:
-    lengths = drawn(400)
-    plan = plan_epoch(*lengths, 2000, 1, 0)
-    for update in range(len(plan)):
-        sizes = [len(part) for part in split_update(plan.rows(update), *lengths, 300)]
-        assert max(sizes) - min(sizes) <= 1
+def test_a_device_without_pairs_has_an_empty_part() -> None:
+    parts = split_update(*arrays([(3, 3)] * 2), 100, 5)
+    assert [part.tolist() for part in parts] == [[0], [1], [], [], []]
+
+
+def test_a_pair_longer_than_a_device_takes_is_alone() -> None:
+    assert [len(part) for part in split_update(*arrays([(99, 1)] * 3), 10)] == [1, 1, 1]
 
 
 # --- tensors ------------------------------------------------------------------------------------------------
 
 
-class Rows:
+class Pairs:
     """What `make_batch` asks of a corpus."""
 
     def __init__(self, *pairs: tuple[list[int], list[int]]) -> None:
-        self.pairs = [(np.array(source, np.int32), np.array(target, np.int32)) for source, target in pairs]
+        self.pairs = pairs
 
-    def source(self, row: int) -> NDArray[np.int32]:
-        return self.pairs[row][0]
+    def sources(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        return padded([self.pairs[row][0] for row in rows])
 
-    def target(self, row: int) -> NDArray[np.int32]:
-        return self.pairs[row][1]
+    def targets(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        return padded([self.pairs[row][1] for row in rows])
+
+
+def padded(rows: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    width = max(map(len, rows))
+    ids = np.array([row + [0] * (width - len(row)) for row in rows], np.int64).reshape(len(rows), width)
+    return ids, np.array([len(row) for row in rows], np.int32)
 
 
 def batch_of(rows: list[int], *pairs: tuple[list[int], list[int]]) -> Batch:
-    return make_batch(cast(Corpus, Rows(*pairs)), np.array(rows))
+    return make_batch(cast(Corpus, Pairs(*pairs)), np.array(rows, np.int64))
 
 
 def test_a_batch_has_the_symbols_where_they_belong() -> None:
@@ -223,6 +150,85 @@ def test_a_batch_moves_to_a_device_whole() -> None:
     assert batch.num_tokens == 2
 
 
+def test_a_batch_of_no_pairs_costs_nothing_and_changes_nothing() -> None:
+    batch = batch_of([], ([11], [21]))
+    assert batch.num_tokens == 0
+    torch.manual_seed(1)
+    model = Transformer(Model(layers=1, d_model=8, d_ff=12, heads=2, dropout=0.5), 30, 30)
+    loss, nll = Objective(model, 0.1)(batch)
+    assert float(loss) == float(nll) == 0.0
+    loss.backward()
+    # all take part, else other devices would wait for theirs
+    assert all(p.grad is not None and not p.grad.any() for p in model.parameters())
+
+
+# --- ahead of time ------------------------------------------------------------------------------------------
+
+
+def test_items_come_in_order_and_once() -> None:
+    assert list(prefetched(iter(range(100)), 3)) == list(range(100))
+    assert list(prefetched(iter(()), 3)) == []
+    assert list(prefetched(iter([None, 0, False]), 1)) == [None, 0, False]
+
+
+def test_items_are_made_up_to_so_many_ahead() -> None:
+    made, wanted = [], {count: threading.Event() for count in range(1, 30)}
+
+    def items() -> Iterator[int]:
+        for number in range(1, 30):
+            made.append(number)
+            wanted[number].set()
+            yield number
+
+    feed = prefetched(items(), 4)
+    for number in range(1, 20):
+        assert next(feed) == number
+        assert wanted[number + 4].wait(20)  # made without being asked for
+        assert len(made) <= number + 4
+    feed.close()
+
+
+def test_an_error_comes_where_its_item_would_have_come() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("no second")
+
+    feed = prefetched(items(), 4)
+    assert next(feed) == 1
+    with pytest.raises(ValueError, match="no second"):
+        next(feed)
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
+
+
+@pytest.mark.parametrize("how", ["closed", "forgotten", "used up", "failed"])
+def test_its_thread_ends_with_it(how: str) -> None:
+    def items() -> Iterator[int]:
+        yield from range(5)
+        if how == "failed":
+            raise ValueError("no sixth")
+        while how in ("closed", "forgotten"):
+            yield 0
+
+    feed = prefetched(items(), 2)
+    assert next(feed) == 0
+    [thread] = threads()
+    if how == "closed":
+        feed.close()
+    elif how == "forgotten":
+        del feed
+        gc.collect()
+    elif how == "used up":
+        list(feed)
+    else:
+        with pytest.raises(ValueError, match="no sixth"):
+            list(feed)
+    thread.join(20)
+    assert not thread.is_alive()
+
+
 # --- real text ----------------------------------------------------------------------------------------------
 
 
@@ -242,8 +248,8 @@ def test_real_text_is_padded_by_less_than_a_twentieth(
     plan = plan_epoch(*lengths, 4096, 1, 0)
     cells = padding = tokens = 0
     for update in range(len(plan)):
-        for part in split_update(plan.rows(update), *lengths, 4096):
-            batch = make_batch(corpus, part)
+        for part in split_update(*corpus.lengths(plan.rows(update)), 4096):
+            batch = make_batch(corpus, plan.rows(update)[part])
             for side in (batch.source, batch.target_out):
                 cells += side.numel()
                 padding += int((side == PAD).sum())

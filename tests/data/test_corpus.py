@@ -50,33 +50,69 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rows_are_what_was_encoded(prepared: Path) -> None:
     corpus, vocabulary = Corpus(prepared / "train.arrow"), Tokenizer.load(prepared).source
     assert len(corpus) == 70
-    for row in (*range(70), 19, 20, 0, 69):
-        assert corpus.source(row).tolist() == vocabulary.encode(SOURCE[row])
-        assert corpus.target(row).tolist() == vocabulary.encode(TARGET[row])
+    # over the bounds of record batches, backwards, and a row twice
+    for rows in (range(70), [19, 20], [69, 0, 59, 60, 61, 19], [3, 3], [CHUNK], [69]):
+        for gathered, lines in (
+            (corpus.sources(np.array(rows)), SOURCE),
+            (corpus.targets(np.array(rows)), TARGET),
+        ):
+            encoded = [vocabulary.encode(lines[row]).tolist() for row in rows]
+            width = max(map(len, encoded))
+            assert gathered[0].tolist() == [ids + [0] * (width - len(ids)) for ids in encoded]
+            assert gathered[1].tolist() == [len(ids) for ids in encoded]
+            assert [part.dtype for part in gathered] == [np.int64, np.int32]
 
 
 def test_lengths_are_those_of_the_rows(prepared: Path) -> None:
-    corpus = Corpus(prepared / "train.arrow")
-    assert corpus.source_lengths.tolist() == [len(corpus.source(row)) for row in range(70)]
-    assert corpus.target_lengths.tolist() == [len(corpus.target(row)) for row in range(70)]
+    corpus, vocabulary = Corpus(prepared / "train.arrow"), Tokenizer.load(prepared).source
+    expected = [[len(vocabulary.encode(line)) for line in side] for side in (SOURCE, TARGET)]
+    assert [corpus.source_lengths.tolist(), corpus.target_lengths.tolist()] == expected
+    some = [60, 0, 19, 20, 69, 20]
+    assert [side.tolist() for side in corpus.lengths(np.array(some))] == [[of[n] for n in some] for of in expected]
 
 
-def test_rows_are_views_that_cannot_be_written(prepared: Path) -> None:
-    corpus = Corpus(prepared / "train.arrow")
-    for row in (0, CHUNK - 1, CHUNK, 69):
-        for ids in (corpus.source(row), corpus.target(row)):
-            assert ids.dtype == np.int32
-            assert ids.base is not None
-            assert not ids.flags.owndata
-            assert not ids.flags.writeable
-    assert np.shares_memory(corpus.source(3), corpus.source(3))
+def test_no_rows_are_no_ids(prepared: Path) -> None:
+    none = np.empty(0, np.int64)
+    for split in ("train", "test"):
+        corpus = Corpus(prepared / f"{split}.arrow")
+        for ids, lengths in (corpus.sources(none), corpus.targets(none)):
+            assert (ids.shape, lengths.shape) == ((0, 0), (0,))
+        assert corpus.lines(none) == []
+
+
+def test_what_is_gathered_is_a_copy(prepared: Path) -> None:
+    corpus, rows = Corpus(prepared / "train.arrow"), np.arange(5)
+    before = corpus.sources(rows)[0].copy()
+    corpus.sources(rows)[0][:] = 7  # a batch may be changed in place
+    assert np.array_equal(corpus.sources(rows)[0], before)
+
+
+def test_rows_know_their_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropped pairs count, and a second file goes on where the first ended."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(preparation, "CHUNK", CHUNK)
+    for name, count in (("first", 30), ("second", 25)):
+        for side, lines in (("en", SOURCE), ("de", TARGET)):
+            kept = ["" if number % 10 == 3 else line for number, line in enumerate(lines[:count], 1)]
+            Path(f"{name}.{side}").write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+    sets = [{"source": f"{name}.en", "target": f"{name}.de"} for name in ("first", "second")]
+    data = {"name": "x", "source": "en", "target": "de", "train": sets}
+    recipe = Recipe.model_validate({"name": "x", "data": data, "tokenizer": {"vocab_size": 300}})
+    preparation.prepare(recipe, Console(quiet=True), 1)
+    corpus = Corpus(tmp_path / "data/x/train.arrow")
+    expected = [n for n in range(1, 31) if n % 10 != 3] + [30 + n for n in range(1, 26) if n % 10 != 3]
+    assert corpus.lines(np.arange(len(corpus))) == expected
+    assert corpus.lines(np.array([40, 0, 27])) == [expected[40], 1, expected[27]]
 
 
 def test_evaluation_splits_have_their_text_and_empty_rows(prepared: Path) -> None:
     corpus = Corpus(prepared / "valid.arrow")
     assert corpus.texts() == VALID
     assert corpus.source_lengths[1] == corpus.target_lengths[2] == 0
-    assert corpus.source(1).tolist() == corpus.target(2).tolist() == []
+    ids, lengths = corpus.sources(np.array([1, 0, 1]))
+    assert lengths.tolist() == [0, len(ids[1]), 0]
+    assert not ids[[0, 2]].any()
+    assert corpus.targets(np.array([2]))[0].shape == (1, 0)
 
 
 def test_an_empty_split_is_a_corpus_without_rows(prepared: Path) -> None:

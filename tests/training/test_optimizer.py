@@ -58,11 +58,11 @@ def give_gradients(model, step):
         parameter.grad = torch.randn(parameter.shape, generator=random)
 
 
-def train(model, optimizer, steps):
+def train(model, optimizer, steps, skipped=()):
     rates = []
     for step in steps:
         give_gradients(model, step)
-        rates.append(optimizer.update(step))
+        rates.append(optimizer.update(step, torch.tensor(step in skipped)))
     return rates
 
 
@@ -116,6 +116,32 @@ def test_an_update_uses_up_the_gradients():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.parametrize("skipped", [{1}, {4}, {1, 2}, {3, 4, 5}])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_skipped_update_leaves_weights_and_moments_and_counts_for_the_rate_alone(skipped, value):
+    model, other = tiny(), tiny()
+    optimizer = Optimizer(model, 8, SETTINGS)
+    for step in range(1, 7):
+        before, state = values(model), {name: moment.clone() for name, moment in optimizer.state().items()}
+        give_gradients(model, step)
+        if step in skipped:
+            for parameter in model.parameters():
+                parameter.grad[-1] = value
+        rate = optimizer.update(step, torch.tensor(step in skipped))
+        assert rate == learning_rate(step, 8, 5, 1.0)
+        assert all(parameter.grad is None for parameter in model.parameters())
+        if step in skipped:
+            assert all(torch.equal(a, b) for a, b in zip(values(model), before, strict=True))
+            assert all(torch.equal(moment, state[name]) for name, moment in optimizer.state().items() if name in state)
+            assert not any(moment.any() for name, moment in optimizer.state().items() if name not in state)
+    done = [step for step in range(1, 7) if step not in skipped]
+    train(other, plain := Optimizer(other, 8, SETTINGS), done)
+    # its bias correction is that of an Adam that never saw them
+    assert_identical(model, other)
+    for name, moment in plain.state().items():
+        assert torch.equal(optimizer.state()[name], moment)
+
+
 # --- state --------------------------------------------------------------------------------------------------
 
 
@@ -157,6 +183,39 @@ def test_state_names_two_moments_of_every_parameter_once():
     assert optimizer.state().keys() == expected.keys()
     for name, moment in optimizer.state().items():
         assert moment.shape == expected[name].shape
+
+
+def test_a_state_continues_to_the_bit_after_skipped_updates():
+    model, other = tiny(), tiny()
+    optimizer = Optimizer(model, 8, SETTINGS)
+    train(model, optimizer, range(1, 6), skipped={1, 4})
+    other.load_state_dict({name: value.clone() for name, value in model.state_dict().items()})
+    restored = Optimizer(other, 8, SETTINGS)
+    restored.load(load(save(optimizer.state())), 3)
+    for network, adam in ((model, optimizer), (other, restored)):
+        train(network, adam, range(6, 9))
+    assert_identical(model, other)
+
+
+@pytest.mark.parametrize(("before", "now"), [(torch.float64, torch.float32), (torch.float32, torch.float64)])
+def test_a_state_continues_in_another_precision(before, now):
+    model, other = tiny().to(before), tiny().to(now)
+    train(model, optimizer := Optimizer(model, 8, SETTINGS), [1, 2])
+    restored = Optimizer(other, 8, SETTINGS)
+    restored.load(load(save(optimizer.state())), 2)
+    give_gradients(other, 3)
+    for parameter in other.parameters():
+        parameter.grad = parameter.grad.to(now)
+    restored.update(3, torch.tensor(False))
+    assert {moment.dtype for moment in restored.state().values()} == {now}
+
+
+def test_memory_to_come_is_that_of_the_moments():
+    model = tiny()
+    optimizer = Optimizer(model, 8, SETTINGS)
+    assert optimizer.bytes_to_come() == 2 * 4 * sum(parameter.numel() for parameter in model.parameters())
+    train(model, optimizer, [1])
+    assert optimizer.bytes_to_come() == 0
 
 
 def test_missing_moments_are_named():

@@ -1,0 +1,294 @@
+"""The plan of an epoch: which pairs make which update, how sets are mixed, and the plan on disk."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nmt.data import epochs
+from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
+from nmt.errors import UserError
+
+Lengths = tuple[NDArray[np.int32], NDArray[np.int32]]
+
+
+def arrays(pairs: list[tuple[int, int]]) -> Lengths:
+    both = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+    return both[:, 0].copy(), both[:, 1].copy()
+
+
+# lists of few different lengths too, so that there are ties
+LENGTHS = st.one_of(
+    st.lists(st.tuples(st.integers(0, top), st.integers(0, top)), max_size=120) for top in (2, 12, 60)
+).map(arrays)
+
+
+def drawn(count: int, seed: int = 1) -> Lengths:
+    """Lengths as translations have them: the sides resemble one another."""
+    random = np.random.default_rng(seed)
+    source = random.gamma(4, 4, count)
+    target = source * random.normal(1.1, 0.2, count)
+    return tuple(np.clip(side, 1, 100).astype(np.int32) for side in (source, target))  # type: ignore[return-value]
+
+
+def updates(plan: EpochPlan) -> list[list[int]]:
+    return [plan.rows(update).tolist() for update in range(len(plan))]
+
+
+def seen(plan: EpochPlan) -> Counter[int]:
+    """How often an epoch has each row."""
+    return Counter(itertools.chain.from_iterable(updates(plan)))
+
+
+# --- every pair once ----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=150)
+@given(lengths=LENGTHS, batch_tokens=st.integers(61, 400), seed=st.integers(0, 5), epoch=st.integers(0, 5))
+def test_every_pair_is_in_an_epoch_exactly_once(lengths: Lengths, batch_tokens: int, seed: int, epoch: int) -> None:
+    plan = plan_epoch(*lengths, batch_tokens, seed, epoch)
+    assert sorted(row for update in updates(plan) for row in update) == list(range(len(lengths[0])))
+    assert all(updates(plan))  # none is empty
+
+
+@settings(deadline=None, max_examples=150)
+@given(lengths=LENGTHS, batch_tokens=st.integers(61, 400))
+def test_batch_tokens_bounds_each_side_in_real_tokens_with_end_symbols(lengths: Lengths, batch_tokens: int) -> None:
+    plan = plan_epoch(*lengths, batch_tokens, 1, 0)
+    for rows in updates(plan):
+        for side in lengths:
+            assert sum(int(side[row]) + 1 for row in rows) <= batch_tokens
+
+
+@settings(deadline=None, max_examples=150)
+@given(lengths=LENGTHS, batch_tokens=st.integers(61, 400))
+def test_an_update_takes_as_many_pairs_as_fit(lengths: Lengths, batch_tokens: int) -> None:
+    plan = plan_epoch(*lengths, batch_tokens, 1, 0)
+    for begin, end in plan.bounds.tolist():
+        if end < len(plan.order):
+            with_next = plan.order[begin : end + 1]
+            assert any(int(side[with_next].sum()) + len(with_next) > batch_tokens for side in lengths)
+
+
+def test_a_side_of_exactly_batch_tokens_fits() -> None:
+    lengths = arrays([(9, 4)] * 10)  # ten tokens with </s>
+    assert [len(update) for update in updates(plan_epoch(*lengths, 50, 1, 0))] == [5, 5]
+    assert len(plan_epoch(*lengths, 49, 1, 0)) == 3
+
+
+def test_a_plan_is_a_pure_function_of_seed_and_epoch() -> None:
+    lengths = drawn(500)
+    plans = [updates(plan_epoch(*lengths, 400, seed, epoch)) for seed in (1, 2) for epoch in (0, 1)]
+    np.random.seed(7)
+    torch.manual_seed(7)
+    assert plans == [updates(plan_epoch(*lengths, 400, seed, epoch)) for seed in (1, 2) for epoch in (0, 1)]
+    assert all(plans[i] != plans[j] for i in range(4) for j in range(i))
+
+
+def test_seeds_and_epochs_do_not_stand_in_for_one_another() -> None:
+    lengths = drawn(300)
+    assert updates(plan_epoch(*lengths, 400, 1, 2)) != updates(plan_epoch(*lengths, 400, 2, 1))
+    assert updates(plan_epoch(*lengths, 400, 1, 23)) != updates(plan_epoch(*lengths, 400, 12, 3))
+
+
+def test_epochs_differ_in_which_pairs_meet_and_in_the_order_of_updates() -> None:
+    equal = arrays([(5, 5)] * 100)
+    first, second = (updates(plan_epoch(*equal, 60, 1, epoch)) for epoch in (0, 1))
+    assert {frozenset(update) for update in first} != {frozenset(update) for update in second}
+    different = arrays([(n, n) for n in range(1, 40)])  # no ties: the same updates, shuffled
+    first, second = (updates(plan_epoch(*different, 60, 1, epoch)) for epoch in (0, 1))
+    assert first != second
+    assert sorted(map(sorted, first)) == sorted(map(sorted, second))
+
+
+def test_updates_do_not_come_in_order_of_length() -> None:
+    lengths = drawn(2000)
+    plan = plan_epoch(*lengths, 400, 1, 0)
+    means = [float(lengths[0][rows].mean()) for rows in updates(plan)]
+    assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.5
+
+
+def test_no_pairs_make_an_empty_plan() -> None:
+    assert len(plan_epoch(*arrays([]), 100, 1, 0)) == 0
+
+
+# --- blocks -------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=150)
+@given(lengths=LENGTHS, batch_tokens=st.integers(61, 200), block=st.integers(1, 80))
+def test_blocks_cut_as_a_plain_loop_does(lengths: Lengths, batch_tokens: int, block: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(epochs, "BLOCK", block)
+        plan = plan_epoch(*lengths, batch_tokens, 1, 0)
+    cuts, sums = [0], [0, 0]
+    for place, row in enumerate(plan.order.tolist()):
+        tokens = [int(side[row]) + 1 for side in lengths]
+        if any(done + more > batch_tokens for done, more in zip(sums, tokens, strict=True)):
+            cuts.append(place)
+            sums = [0, 0]
+        sums = [done + more for done, more in zip(sums, tokens, strict=True)]
+    if len(plan.order):
+        cuts.append(len(plan.order))
+    assert sorted(plan.bounds.tolist()) == [list(bounds) for bounds in itertools.pairwise(cuts)]
+
+
+def test_blocks_sort_as_one_sort_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = drawn(1000)
+    monkeypatch.setattr(epochs, "BLOCK", 64)
+    order = plan_epoch(*lengths, 400, 1, 0).order
+    assert sorted(order.tolist()) == list(range(1000))
+    longer = np.maximum(*lengths)[order].astype(int)
+    difference = (lengths[0] - lengths[1])[order].astype(int)
+    up_and_down = np.where(longer % 2 == 0, difference, -difference)
+    keys = list(zip(longer.tolist(), up_and_down.tolist(), strict=True))
+    assert keys == sorted(keys)
+
+
+def test_an_update_may_fill_a_block_exactly() -> None:
+    empty = arrays([(0, 0)] * 200)  # a token a pair: batch_tokens pairs an update
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(epochs, "BLOCK", 1)
+        done = plan_in_a_thread(lambda: plan_epoch(*empty, 50, 1, 0))
+    assert [len(update) for update in updates(done)] == [50] * 4
+
+
+def plan_in_a_thread(make) -> EpochPlan:  # type: ignore[no-untyped-def]
+    """A plan whose making may never end."""
+    made: list[EpochPlan] = []
+    thread = threading.Thread(target=lambda: made.append(make()), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert made, "it goes round for ever"
+    return made[0]
+
+
+def test_rows_beyond_32_bits_of_order_are_kept_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Many(np.ndarray):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            return 2**33
+
+    few = drawn(50)
+    many = tuple(side.view(Many) for side in few)
+    rows = np.arange(50)
+    order = epochs._sort(*many, rows, np.random.default_rng(1))
+    assert order.dtype == np.int64
+    assert sorted(order.tolist()) == list(range(50))
+    assert epochs._sort(*few, rows, np.random.default_rng(1)).dtype == np.int32
+
+
+def test_lengths_that_leave_no_bit_for_chance_are_refused() -> None:
+    lengths = np.array([2**31 - 2, 1], np.int32), np.array([1, 1], np.int32)
+    with pytest.raises(UserError, match="2 pairs of up to 2,147,483,647 subwords are too many to sort"):
+        plan_epoch(*lengths, 2**31, 1, 0)
+
+
+# --- mixtures -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_weights_are_how_often_an_epoch_sees_each_pair(seed: int) -> None:
+    lengths = drawn(70)
+    mixture = Mixture([30, 21, 19], [0.5, 1.0, 2.5])
+    for epoch in range(3):
+        counts = seen(plan_epoch(*lengths, 200, seed, epoch, mixture))
+        assert sorted(counts[row] for row in range(30)) == [0] * 15 + [1] * 15
+        assert [counts[row] for row in range(30, 51)] == [1] * 21
+        assert sorted(counts[row] for row in range(51, 70)) == [2] * 9 + [3] * 10  # round(9.5) is 10
+
+
+def test_the_fraction_is_fresh_in_every_epoch_and_the_same_when_made_again() -> None:
+    lengths, mixture = drawn(100), Mixture([60, 40], [0.5, 1.5])
+    plans = [plan_epoch(*lengths, 200, 1, epoch, mixture) for epoch in range(8)]
+    again = [plan_epoch(*lengths, 200, 1, epoch, mixture) for epoch in range(8)]
+    assert [updates(plan) for plan in plans] == [updates(plan) for plan in again]
+    chosen = [frozenset(row for row in seen(plan) if row < 60) for plan in plans]
+    twice = [frozenset(row for row, times in seen(plan).items() if times == 2) for plan in plans]
+    assert len(set(chosen)) == len(set(twice)) == 8
+    # each pair with a chance of 1/2 an epoch: not the same few again and again
+    assert len(frozenset.union(*chosen)) > 50
+    assert not frozenset.intersection(*chosen)
+
+
+@pytest.mark.parametrize("weights", [[1.0, 1.0], [1, 1]])
+def test_a_mixture_of_ones_is_no_mixture(weights: list[float]) -> None:
+    lengths = drawn(100)
+    assert updates(plan_epoch(*lengths, 200, 1, 4, Mixture([60, 40], weights))) == updates(
+        plan_epoch(*lengths, 200, 1, 4)
+    )
+
+
+def test_updates_of_a_mixture_fit_too() -> None:
+    lengths = drawn(100)
+    plan = plan_epoch(*lengths, 200, 1, 0, Mixture([50, 50], [2.5, 0.3]))
+    assert all(int(side[plan.rows(n)].sum()) + len(plan.rows(n)) <= 200 for side in lengths for n in range(len(plan)))
+
+
+def test_weights_that_leave_nothing_are_refused() -> None:
+    with pytest.raises(UserError, match="weight"):
+        plan_epoch(*drawn(100), 200, 1, 0, Mixture([100], [0.001]))
+
+
+# --- on disk ------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_made_once_and_mapped_from_disk(tmp_path: Path) -> None:
+    made = plan_epoch(*drawn(200), 300, 1, 0)
+    first = stored_plan(tmp_path / "plan", lambda: made, 10)
+    second = stored_plan(tmp_path / "plan", lambda: pytest.fail("made again"), 10)
+    other = stored_plan(tmp_path / "plan", None, 10)
+    for plan in (first, second, other):
+        assert updates(plan) == updates(made)
+        assert isinstance(plan.order, np.memmap)
+        assert not plan.order.flags.writeable
+        assert plan.order.dtype == np.int32
+        assert plan.rows(0).dtype == np.int64
+
+
+def test_a_rank_waits_for_the_plan_that_another_is_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan_epoch(*drawn(200), 300, 1, 0)
+    waiting, got = threading.Event(), []
+    monkeypatch.setattr(epochs.time, "sleep", lambda seconds: waiting.set())
+    thread = threading.Thread(target=lambda: got.append(stored_plan(tmp_path / "plan", None, 60)))
+    thread.start()
+    assert waiting.wait(20)
+    assert not got
+    stored_plan(tmp_path / "plan", lambda: made, 0)
+    thread.join(20)
+    assert updates(got[0]) == updates(made)
+
+
+def test_a_plan_that_does_not_come_is_given_up_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="plan: not there after 0 s") as error:
+        stored_plan(tmp_path / "plan", None, 0)
+    assert error.value.hint == "is this folder shared by all hosts?"
+    assert "\n" not in error.value.message
+
+
+def test_a_plan_that_failed_to_be_made_leaves_nothing(tmp_path: Path) -> None:
+    def fail() -> EpochPlan:
+        raise UserError("no plan")
+
+    with pytest.raises(UserError, match="no plan"):
+        stored_plan(tmp_path / "plan", fail, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_is_read_without_unpickling(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (pytest.fail, ("unpickled",))
+
+    stored_plan(tmp_path / "plan", lambda: plan_epoch(*drawn(20), 300, 1, 0), 0)
+    np.save(tmp_path / "plan" / "order.npy", np.array([Trap()], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"pickle|Python objects"):
+        stored_plan(tmp_path / "plan", None, 0)

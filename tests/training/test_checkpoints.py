@@ -1,0 +1,241 @@
+"""Checkpoints written beside training: what is copied, when it counts as written, and disks that fill up."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt import bundle as bundles
+from nmt.errors import UserError
+from nmt.recipe import Recipe, TokenizerSettings
+from nmt.text.tokenizer import Tokenizer
+from nmt.training import checkpoints as module
+from nmt.training.checkpoints import Checkpoints
+
+INFO = {"run": "r", "data": "d"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train([("a b c", "c b a")] * 5, TokenizerSettings(vocab_size=263), 1)
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Open unless a test closes it; writing waits for it."""
+    gate = threading.Event()
+    gate.set()
+    yield gate
+    gate.set()
+
+
+@pytest.fixture
+def written(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, gate: threading.Event
+) -> Checkpoints:
+    data = {"name": "x", "source": "a", "target": "b", "train": [{"file": "x.tsv"}]}
+    recipe = Recipe.model_validate({"name": "x", "data": data, "training": {"keep_last": 2}})
+    save = bundles.save_bundle
+
+    def when_told(*arguments: object) -> None:
+        assert gate.wait(20)
+        save(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bundles, "save_bundle", when_told)
+    return Checkpoints(tmp_path, recipe, tokenizer)
+
+
+class Told(list[str]):
+    """What was said to be written."""
+
+    def that(self, what: str) -> Callable[[], None]:
+        return lambda: self.append(what)
+
+
+def write(to: Checkpoints, step: int, said: Told, weights: dict[str, Tensor] | None = None) -> Path:
+    path = bundles.checkpoint_path(to._out, step)
+    moments = {"w:exp_avg": torch.full((3,), float(step))}
+    to.write(
+        path,
+        weights or {"w": torch.full((3,), float(step))},
+        (moments, {"step": step}),
+        INFO | {"step": step},
+        said.that(path.name),
+    )
+    return path
+
+
+def steps(folder: Path) -> list[int]:
+    return [bundle.step for bundle in bundles.checkpoints(folder)]
+
+
+def test_tensors_may_change_as_soon_as_writing_has_begun(written: Checkpoints, gate: threading.Event) -> None:
+    gate.clear()
+    weights = {"w": torch.ones(1000)}
+    path = write(written, 1, Told(), weights)
+    weights["w"].zero_()
+    gate.set()
+    written.wait()
+    assert bundles.read_tensors(path / "model.safetensors")["w"].eq(1).all()
+
+
+def test_training_goes_on_meanwhile_and_saved_is_said_once_it_is(
+    written: Checkpoints, gate: threading.Event, tmp_path: Path
+) -> None:
+    gate.clear()
+    said = Told()
+    path = write(written, 1, said)
+    written.check()
+    assert (said, steps(tmp_path)) == ([], [])
+    gate.set()
+    written._waiting[0][0].result(20)
+    assert (said, steps(tmp_path)) == ([], [1])
+    written.check()
+    assert said == [path.name]
+    written.check()
+    written.wait()
+    assert said == [path.name]
+
+
+def test_checkpoints_are_written_in_turn_and_old_ones_removed(written: Checkpoints, tmp_path: Path) -> None:
+    said = Told()
+    for step in range(1, 6):
+        write(written, step, said)
+    written.wait()
+    assert said == [f"step-{step:08d}" for step in range(1, 6)]
+    assert steps(tmp_path) == [4, 5]
+
+
+def test_scores_are_added_once_the_checkpoint_is_there(
+    written: Checkpoints, gate: threading.Event, tmp_path: Path
+) -> None:
+    gate.clear()
+    said = Told()
+    path = write(written, 1, said)
+    written.add(path, {"scores": {"bleu": 3.0}, "unscored": False}, said.that("scores"))
+    gate.set()
+    written.wait()
+    assert said == [path.name, "scores"]
+    info = bundles.Bundle.read(path).info
+    assert info["scores"] == {"bleu": 3.0}
+    assert (info["run"], info["step"], info["data"], info["unscored"]) == ("r", 1, "d", False)
+
+
+def test_scores_are_added_whole_or_not_at_all(
+    written: Checkpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(written, 1, Told())
+    written.wait()
+    before = (path / "bundle.json").read_bytes()
+
+    def full(descriptor: int) -> None:
+        assert (path / "bundle.json").read_bytes() == before  # not touched before all is on disk
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    said = Told()
+    written.add(path, {"scores": {"bleu": 3.0}}, said.that("scores"))
+    with pytest.raises((UserError, OSError)):
+        written.wait()
+    assert said == []
+    assert (path / "bundle.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("place", ["weights", "sync"])
+def test_a_full_disk_is_told_in_one_line_and_spoils_nothing(
+    written: Checkpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    said = Told()
+    older = write(written, 1, said)
+    written.wait()
+    content = {file.name: file.read_bytes() for file in older.iterdir()}
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if place == "weights":
+        monkeypatch.setattr("safetensors.torch.save_file", full)
+    else:
+        monkeypatch.setattr(os, "fsync", full)
+    path = write(written, 2, said)
+    written.add(path, {"scores": {"bleu": 3.0}}, said.that("scores"))  # in vain, and not what is told
+    with pytest.raises(UserError, match="step-00000002: the disk is full") as error:
+        written.wait()
+    assert "\n" not in error.value.message
+    assert said == [older.name]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [older.name]
+    assert {file.name: file.read_bytes() for file in older.iterdir()} == content
+    written.wait()  # nothing more is told
+
+
+def test_what_could_not_be_written_is_told_by_the_next_look(
+    written: Checkpoints, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.clear()
+
+    def refuse(*arguments: object) -> None:
+        raise UserError("no space")
+
+    monkeypatch.setattr(module.bundles, "prune", refuse)
+    write(written, 1, Told())
+    written.check()
+    gate.set()
+    with pytest.raises(UserError, match="no space"):
+        written.wait()
+
+
+def test_a_process_killed_at_any_time_leaves_whole_checkpoints_alone(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """Killed at every call that changes the disk, one after another."""
+    data = {"name": "x", "source": "a", "target": "b", "train": [{"file": "x.tsv"}]}
+    recipe = Recipe.model_validate({"name": "x", "data": data, "training": {"keep_last": 2}})
+    ended = False
+    for calls in range(1, 100):
+        out = tmp_path / str(calls)
+        to = Checkpoints(out, recipe, tokenizer)
+        for step in (1, 2):
+            write(to, step, Told())
+        to.wait()
+        if ended := killed_after(calls, out, recipe, tokenizer):
+            break
+        found = bundles.checkpoints(out)
+        assert [bundle.step for bundle in found] in ([1, 2], [1, 2, 3], [2, 3])
+        for bundle in found:
+            assert bundles.read_tensors(bundle.path / "model.safetensors")["w"].eq(bundle.step).all()
+            assert bundles.read_tensors(bundle.path / "training.safetensors")["w:exp_avg"].eq(bundle.step).all()
+            assert json.loads((bundle.path / "training.json").read_text()) == {"step": bundle.step}
+            assert bundle.tokenizer().equals(tokenizer)
+    assert ended
+    assert calls > 10
+    assert steps(out) == [2, 3]
+
+
+def killed_after(calls: int, out: Path, recipe: Recipe, tokenizer: Tokenizer) -> bool:
+    """Writes step 3 and its scores in a process that dies at its n-th change of the disk; whether it came to an end."""
+    child = os.fork()
+    if child == 0:
+        left = calls
+        for name in ("fsync", "rename", "replace", "unlink", "rmdir", "mkdir", "close"):
+            original = getattr(os, name)
+
+            def counted(*arguments: object, original: Callable[..., object] = original, **options: object) -> object:
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    os._exit(9)
+                return original(*arguments, **options)
+
+            setattr(os, name, counted)
+        to = Checkpoints(out, recipe, tokenizer)
+        path = write(to, 3, Told())
+        to.add(path, {"scores": {"bleu": 1.0}}, lambda: None)
+        to.wait()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,0 +1,263 @@
+"""Which process of a group this is, where the others are, and what a group says of itself."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from nmt.errors import GroupError, UserError
+from nmt.training import distributed
+from nmt.training.distributed import Group, Place, count_workers, device_of, find_place, slurm_meeting_point
+
+# --- places -------------------------------------------------------------------------------------------------
+
+
+def words(text: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in text.split())
+
+
+@pytest.mark.parametrize(
+    ("environment", "place"),
+    [
+        ("", None),
+        ("RANK=3", None),
+        ("WORLD_SIZE=3", None),
+        ("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4", Place(5, 8, 1, 4)),
+        ("RANK=5 WORLD_SIZE=8", Place(5, 8, 0, 1)),
+        ("RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1", Place(0, 1, 0, 1)),
+        ("SLURM_JOB_ID=7 SLURM_NTASKS=8 SLURM_PROCID=0", None),  # in a batch script, before srun
+        ("SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0", None),
+        ("SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_NTASKS_PER_NODE=4", Place(5, 8, 1, 4)),
+        ("SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1", Place(5, 8, 1, 1)),
+        # torchrun as the one task of a Slurm step, or started by it on each host
+        ("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=2", Place(1, 2, 1, 1)),
+    ],
+)
+def test_a_process_knows_its_place_from_its_environment(environment: str, place: Place | None) -> None:
+    assert find_place(words(environment)) == place
+
+
+@pytest.mark.parametrize(
+    "environment", ["RANK=x WORLD_SIZE=2", "RANK=1 WORLD_SIZE=", "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1,2"]
+)
+def test_a_place_that_is_no_number_is_named(environment: str) -> None:
+    with pytest.raises(UserError, match="places this process by what is not a number") as error:
+        find_place(words(environment))
+    assert ", ".join(environment.split()) in error.value.message or "SLURM_PROCID=1,2" in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("nodes", "host"),
+    [
+        ("node7", "node7"),
+        ("node7,node9", "node7"),
+        ("node[3-17]", "node3"),
+        ("node[003-017,020]", "node003"),
+        ("node[5,9]", "node5"),
+        ("gpu-a[01-02],gpu-b3", "gpu-a01"),
+        ("login,gpu[1-4]", "login"),
+        ("rack[1-2]node[3-4]", "rack1node3"),
+        ("node[1-3]-ib0", "node1-ib0"),
+        ("node1.cluster.org,node2.cluster.org", "node1.cluster.org"),
+    ],
+)
+def test_slurm_tasks_meet_at_their_first_node(nodes: str, host: str) -> None:
+    expected = (host, 20_000 + 123_456 % 20_000)
+    assert slurm_meeting_point({"SLURM_STEP_NODELIST": nodes, "SLURM_JOB_ID": "123456"}) == expected
+    assert slurm_meeting_point({"SLURM_JOB_NODELIST": nodes, "SLURM_JOB_ID": "123456"}) == expected
+
+
+def test_a_step_meets_on_its_own_nodes_and_jobs_at_their_own_ports() -> None:
+    assert slurm_meeting_point({"SLURM_STEP_NODELIST": "b", "SLURM_JOB_NODELIST": "[a-b]"}) == ("b", 20_000)
+    ports = {slurm_meeting_point({"SLURM_JOB_NODELIST": "a", "SLURM_JOB_ID": str(job)})[1] for job in range(90_000)}
+    assert (min(ports), max(ports), len(ports)) == (20_000, 39_999, 20_000)
+
+
+@pytest.mark.parametrize("environment", ["", "SLURM_STEP_NODELIST=", "SLURM_JOB_NODELIST=,"])
+def test_slurm_without_nodes_is_a_user_error(environment: str) -> None:
+    with pytest.raises(UserError, match="Slurm names no nodes"):
+        slurm_meeting_point(words(environment))
+
+
+# --- devices ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[0, 1, 4])
+def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A machine with so many GPUs."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: request.param)
+    return int(request.param)
+
+
+def test_every_visible_gpu_is_used_unless_told(gpus: int) -> None:
+    assert count_workers("auto", None) == max(1, gpus)
+    assert count_workers("cuda", None) == max(1, gpus)
+    assert count_workers("cuda:0", None) == 1
+    assert count_workers("cpu", None) == 1
+
+
+def test_as_many_devices_are_used_as_asked_for(gpus: int) -> None:
+    assert count_workers("cpu", 7) == 7
+    assert count_workers("cuda:1", 1) == 1 if gpus else True
+    for device in ("cuda",) if gpus == 0 else ("auto", "cuda"):
+        for devices in range(1, gpus + 1):
+            assert count_workers(device, devices) == devices
+        with pytest.raises(UserError, match=f"--devices {gpus + 1}: this machine has {gpus} CUDA devices"):
+            count_workers(device, gpus + 1)
+    if gpus == 0:
+        assert count_workers("auto", 3) == 3
+
+
+def test_one_device_is_not_many(gpus: int) -> None:
+    with pytest.raises(UserError, match="--devices 2: --device cuda:0 is one device"):
+        count_workers("cuda:0", 2)
+
+
+def test_each_rank_of_a_host_has_a_device_of_its_own(gpus: int) -> None:
+    places = [Place(rank, 8, rank % 4, 4) for rank in range(8)]
+    assert {device_of("cpu", place) for place in places} == {"cpu"}
+    found = [device_of("auto", place) for place in places]
+    # of a launcher that shows each rank one GPU alone, that one is cuda:0
+    assert found == {0: ["auto"] * 8, 1: ["cuda:0"] * 8, 4: [f"cuda:{n}" for n in (0, 1, 2, 3)] * 2}[gpus]
+
+
+def test_a_process_alone_has_the_device_it_is_told(gpus: int) -> None:
+    for name in ("auto", "cuda", "cuda:3", "cpu"):
+        assert device_of(name, Place()) == name
+
+
+# --- groups -------------------------------------------------------------------------------------------------
+
+
+def test_a_group_of_one_is_free() -> None:
+    group, done = Group(Place(), 0.001), []
+    group.first(lambda: done.append(1))
+    group.connect(torch.device("cpu"))
+    assert done == [1]
+    assert group.leads
+    assert not group.is_orphaned()
+    assert group.largest(3, 0) == [3, 0]
+    assert group.total(1.5, 2) == [1.5, 2]
+    assert group.gather(["a", "b"]) == [["a", "b"]]
+    group.note(7)
+    group.check()
+    assert group.fail()
+    group.close()
+    assert not dist.is_initialized()
+    with pytest.raises(RuntimeError, match="as it was"), group.guard("computing"):
+        raise RuntimeError("as it was")
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Group, Group]:
+    """Two ranks of a group that have met and are not yet connected; both in this process."""
+    store = dist.HashStore()
+    monkeypatch.setattr(distributed, "rendezvous", lambda *arguments, **options: iter([(store, 0, 2)]))
+    for name in ("MASTER_ADDR", "RANK", "WORLD_SIZE"):
+        monkeypatch.setenv(name, "0")
+    return Group(Place(0, 2, 0, 2), 1), Group(Place(1, 2, 1, 2), 1)
+
+
+def test_others_wait_until_rank_0_is_done(pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch) -> None:
+    lead, other = pair
+    waiting, order = threading.Event(), []
+    monkeypatch.setattr(distributed.time, "sleep", lambda seconds: waiting.set())
+    thread = threading.Thread(target=lambda: (other.first(lambda: order.append("other")), order.append("goes on")))
+    thread.start()
+    assert waiting.wait(20)
+    lead.first(lambda: order.append("lead"))
+    thread.join(20)
+    assert order == ["lead", "goes on"]
+
+
+def test_others_end_silently_where_rank_0_has_failed(pair: tuple[Group, Group]) -> None:
+    lead, other = pair
+    with pytest.raises(UserError):
+        lead.first(refuse)
+    assert lead.fail()
+    for ask in (lambda: other.first(refuse), other.check):
+        with pytest.raises(GroupError) as error:
+            ask()
+        assert (error.value.message, error.value.retry) == ("", False)
+    with pytest.raises(GroupError) as error, other.guard("agreeing"):
+        raise RuntimeError("connection closed by peer")
+    assert (error.value.message, error.value.retry) == ("", False)
+
+
+def refuse() -> None:
+    raise UserError("no")
+
+
+def test_one_rank_alone_says_why_all_stop(pair: tuple[Group, Group]) -> None:
+    lead, other = pair
+    assert [other.fail(), lead.fail(), other.fail()] == [True, False, False]
+
+
+def test_a_broken_group_names_who_is_behind(pair: tuple[Group, Group]) -> None:
+    lead, other = pair
+    with pytest.raises(GroupError, match="rank 0 lost the others while agreeing: Timed out") as error:  # noqa: SIM117
+        with lead.guard("agreeing"):
+            raise RuntimeError("[/pytorch/third_party/gloo/transport.cc:81] Timed out waiting 6000ms\nmore")
+    assert error.value.retry
+    other.note(41)
+    other.note(42)  # a note a second at most
+    with pytest.raises(GroupError, match=r"while agreeing \(least far: rank 1, last seen before update 41\): x"):  # noqa: SIM117
+        with lead.guard("agreeing"):
+            raise RuntimeError("x")
+
+
+def test_running_out_of_memory_breaks_no_group(pair: tuple[Group, Group]) -> None:
+    with pytest.raises(torch.OutOfMemoryError), pair[0].guard("adding up gradients"):
+        raise torch.OutOfMemoryError("full")
+
+
+class Gone:
+    """A store whose host is gone."""
+
+    def __getattr__(self, name: str) -> Any:
+        def broken(*arguments: object) -> None:
+            raise dist.DistNetworkError("failed to recv")
+
+        return broken
+
+
+def test_a_store_that_is_gone_is_a_broken_group(pair: tuple[Group, Group]) -> None:
+    for group in pair:
+        group._store = Gone()
+        group.note(3)
+        assert group.fail()  # nobody else can say it
+        for ask in (lambda group=group: group.first(lambda: None), group.check):
+            with pytest.raises(GroupError, match=f"rank {group.rank} lost the others while .*: failed to recv"):
+                ask()
+
+
+def test_a_place_without_a_meeting_point_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MASTER_ADDR", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserError, match="Slurm names no nodes"):
+        Group(Place(1, 2), 1)
+
+
+def test_the_table_of_ranks_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under Slurm PyTorch is told what it would read from torchrun's variables."""
+    seen: dict[str, str] = {}
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+    def meet(url: str, timeout: object) -> Any:
+        seen.update({name: os.environ[name] for name in names})
+        return iter([(dist.HashStore(), 3, 4)])
+
+    for name in names:
+        monkeypatch.setenv(name, "")  # so that what the group sets is taken back
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "n[1-2]")
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    monkeypatch.setattr(distributed, "rendezvous", meet)
+    Group(Place(3, 4, 1, 2), 1)
+    assert seen == {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "20005"}

@@ -1,0 +1,100 @@
+"""Counted operations against what PyTorch counts, and what GPUs are known to give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from nmt.model.transformer import Transformer
+from nmt.recipe import Model
+from nmt.training.flops import Work, measured_flops, peak_flops, training_flops, work
+
+
+def lengths(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def test_work_counts_end_symbols_and_looks_back_only() -> None:
+    assert work(lengths(2, 4), lengths(1, 3)) == Work(
+        source=3 + 5, target=2 + 4, source_pairs=9 + 25, target_pairs=3 + 10, cross_pairs=6 + 20
+    )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Model(layers=2, d_model=16, d_ff=40, heads=4),
+        Model(layers=1, decoder_layers=3, d_model=12, d_ff=20, heads=2, norm="pre"),
+        Model(layers=2, d_model=16, d_ff=24, heads=2, d_k=5, d_v=7, tie_embeddings="none"),
+    ],
+)
+def test_flops_are_those_of_a_forward_pass_three_times(config: Model) -> None:
+    vocabulary, pairs, source, target = 50, 3, 7, 9
+    torch.manual_seed(1)
+    model = Transformer(config, vocabulary, vocabulary).eval()
+    with (
+        torch.no_grad(),
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
+        model(torch.full((pairs, source), 5), torch.full((pairs, target), 6))
+    own = pairs * config.decoder_depth * config.heads * (config.key_width + config.value_width)
+    unmasked, masked = target**2, target * (target + 1) / 2  # PyTorch computes what the mask then drops
+    counted = counter.get_total_flops() - 2 * own * (unmasked - masked)
+    same = work(lengths(*[source - 1] * pairs), lengths(*[target - 1] * pairs))
+    assert training_flops(config, vocabulary, same) == pytest.approx(3 * counted, rel=1e-12)
+
+
+def test_flops_add_up_over_pairs() -> None:
+    config = Model(layers=1, d_model=8, d_ff=8, heads=2)
+    parts = [training_flops(config, 10, work(lengths(n), lengths(m))) for n, m in ((3, 4), (8, 1))]
+    assert training_flops(config, 10, work(lengths(3, 8), lengths(4, 1))) == pytest.approx(sum(parts), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "tera"),
+    [
+        ("NVIDIA H200", 989),
+        ("NVIDIA H200 NVL", 835),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H100 NVL", 835),
+        ("NVIDIA GH200 480GB", 989),
+        ("NVIDIA B200", 2250),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A100-PCIE-40GB", 312),
+        ("NVIDIA A40", 149.7),
+        ("NVIDIA A10G", 70),
+        ("NVIDIA A10", 125),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA L40", 181),
+        ("NVIDIA L4", 121),
+        ("NVIDIA GeForce RTX 4090", 165.2),
+        ("NVIDIA GeForce RTX 3090", 71),
+        *(
+            (unknown, None)
+            for unknown in (
+                "NVIDIA RTX A4000",
+                "NVIDIA GB200",
+                "NVIDIA A100X",
+                "Tesla T4",
+                "NVIDIA L20",
+                "NVIDIA RTX 4000 Ada Generation",
+                "NVIDIA GeForce RTX 3090 Ti",
+                "NVIDIA GeForce RTX 4090 D",
+                "NVIDIA GeForce RTX 4090 Laptop GPU",
+                "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+            )
+        ),
+    ],
+)
+def test_a_gpu_is_known_by_its_whole_name(name: str, tera: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert peak_flops(torch.device("cuda")) == (None if tera is None else pytest.approx(tera * 1e12))
+
+
+def test_a_cpu_promises_nothing_and_is_measured() -> None:
+    assert peak_flops(torch.device("cpu")) is None
+    assert 1e8 < measured_flops(torch.device("cpu"), torch.float32) < 1e14

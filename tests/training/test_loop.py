@@ -1,0 +1,323 @@
+"""Updates: accidents that a run survives, what it records, and that nothing but the recipe decides its weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reverse_task import assert_equal_to_the_bit, metrics, parameters, position, sets
+from torch import Tensor
+
+from nmt import bundle as bundles
+from nmt.data.batches import Batch
+from nmt.data.corpus import Corpus
+from nmt.data.epochs import plan_epoch
+from nmt.recipe import Model
+from nmt.training.flops import training_flops, work
+from nmt.training.loop import MANY
+from nmt.training.loss import Objective
+from nmt.training.optimizer import Optimizer
+
+SMALL = sets(
+    "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
+    "data.valid=[]",
+    "training={batch_tokens: 500, warmup: 20, updates: 12, log_updates: 4}",
+)
+
+Losses = tuple[Tensor, Tensor]
+Forward = Callable[[Objective, Batch], Losses]
+
+
+@pytest.fixture
+def train(nmt: Callable[..., Any], task: Path) -> Callable[..., Any]:
+    """Trains the reverse task in this process: `train("training.updates=5", out="ckpts")`; gives what was said."""
+
+    def run(*settings: str, out: str = "ckpts", code: int = 0) -> str:
+        done = nmt("train", "recipe.yaml", *SMALL, *sets(*settings), "--out", out, "--device", "cpu")
+        assert done.code == code, done.err
+        return str(done.err)
+
+    return run
+
+
+@pytest.fixture
+def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, Batch, Forward, Objective], Losses]], None]:
+    """Puts something in the place of the objective: called with the number of the call, the batch and the original."""
+    original = Objective.forward
+
+    def patch(replacement: Callable[[int, Batch, Forward, Objective], Losses]) -> None:
+        calls = [0]
+
+        def forward(self: Objective, batch: Batch) -> Losses:
+            calls[0] += 1
+            return replacement(calls[0], batch, original, self)
+
+        monkeypatch.setattr(Objective, "forward", forward)
+
+    return patch
+
+
+def not_finite(value: float, *numbers: int) -> Callable[[int, Batch, Forward, Objective], Losses]:
+    """Losses and gradients of some calls times a value."""
+
+    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+        loss, nll = forward(objective, batch)
+        return (loss * value, nll * value) if number in numbers else (loss, nll)
+
+    return losses
+
+
+# --- gradients that are not finite --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(train, inject, task, value) -> None:
+    train("training.updates=4")
+    before = parameters(task / "ckpts")
+    inject(not_finite(value, 1))
+    said = train("training.updates=5")
+    assert "update 5: skipped, its gradient is not finite" in said
+    after = parameters(task / "ckpts")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    at = position(task / "ckpts")
+    assert (at["step"], at["offset"], at["skipped"]) == (5, 5, 1)
+
+
+def test_a_run_goes_on_after_a_skipped_update_and_resumes_to_the_bit(
+    train, inject, task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context():
+        inject(not_finite(math.nan, 5))
+        assert train(out="whole").count("skipped") == 1
+        inject(not_finite(math.nan, 5))
+        train("training.updates=7", out="parts")
+        inject(not_finite(math.nan))
+        assert "skipped" not in train(out="parts")
+    assert_equal_to_the_bit(task / "whole", task / "parts")
+    assert position(task / "parts")["skipped"] == 1
+    rows = metrics(task / "whole")
+    assert [row["skipped"] for row in rows if "skipped" in row] == [0, 0, 1, 1]  # updates 1, 4, 8, 12
+    assert all(math.isfinite(row["gradient_norm"]) for row in rows if "gradient_norm" in row)
+
+
+def test_the_first_update_may_be_skipped(train, inject, task) -> None:
+    inject(not_finite(math.nan, 1, 2))
+    train(out="whole")
+    inject(not_finite(math.nan, 1, 2))
+    train("training.updates=2", out="parts")
+    inject(not_finite(math.nan))
+    train(out="parts")
+    assert_equal_to_the_bit(task / "whole", task / "parts")
+
+
+def test_many_in_a_row_stop_the_run_and_name_the_lines(train, inject, task) -> None:
+    train("training.updates=2")
+    inject(not_finite(math.nan, *range(1, 100)))
+    said = train("training.updates=100", "training.checkpoint_updates=1", code=1)
+    corpus = Corpus(task / "data/reverse/train.arrow")
+    rows = plan_epoch(corpus.source_lengths, corpus.target_lengths, 500, 1, 0).rows(2)
+    lines = sorted(corpus.lines(rows))
+    error = next(line for line in said.splitlines() if line.startswith("error:"))
+    assert f"training diverged: {MANY} updates in a row" in error
+    assert "update 3 " in error
+    assert f"lines {', '.join(f'{line:,}' for line in lines[:8])} …; {len(lines):,} pairs" in error
+    assert "Traceback" not in said
+    assert [bundle.step for bundle in bundles.checkpoints(task / "ckpts")] == [2]  # no doubtful one pushes it out
+
+
+def test_almost_as_many_in_a_row_do_not_stop_it(train, inject, task) -> None:
+    inject(not_finite(math.nan, *range(2, 1 + MANY), *range(2 + MANY, 1 + 2 * MANY)))
+    train("training.updates=30")
+    assert position(task / "ckpts")["skipped"] == 2 * (MANY - 1)
+
+
+# --- memory that runs out -----------------------------------------------------------------------------------
+
+
+def out_of_memory(above: int) -> Callable[[int, Batch, Forward, Objective], Losses]:
+    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+        if batch.source.numel() > above and len(batch.source) > 1:
+            raise torch.OutOfMemoryError("full")
+        return forward(objective, batch)
+
+    return losses
+
+
+HALVED = "out of memory; from here on micro-batches have half the size"
+
+
+def test_micro_batches_are_halved_where_memory_runs_out(train, inject, task) -> None:
+    train("training.device_tokens=125", out="small")
+    inject(out_of_memory(above=150))
+    said = train("training.device_tokens=500", out="halved")
+    assert [line for line in said.splitlines() if HALVED in line] == [
+        f"update 1: {HALVED}, 250 tokens",
+        f"update 1: {HALVED}, 125 tokens",
+    ]
+    assert_equal_to_the_bit(task / "small", task / "halved")
+    assert position(task / "halved")["device_tokens"] == 125
+
+
+def test_what_was_added_up_before_memory_ran_out_is_dropped(train, inject, task) -> None:
+    train("training.device_tokens=62", out="small")
+
+    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+        if number == 3:
+            raise torch.OutOfMemoryError("full")
+        return forward(objective, batch)
+
+    inject(losses)
+    assert train("training.device_tokens=125", out="halved").count(HALVED) == 1
+    assert_equal_to_the_bit(task / "small", task / "halved")
+
+
+def test_memory_may_run_out_in_the_backward_pass(train, inject, task) -> None:
+    train("training.device_tokens=125", out="small")
+
+    class Full(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, loss: Tensor) -> Tensor:
+            return loss.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            raise torch.OutOfMemoryError("full")
+
+    for number in (1, 2):  # of a micro-batch that is added up, and of the last one
+
+        def losses(call: int, batch: Batch, forward: Forward, objective: Objective, number: int = number) -> Losses:
+            loss, nll = forward(objective, batch)
+            return (Full.apply(loss) if call == number else loss), nll
+
+        inject(losses)
+        assert train("training.device_tokens=250", out=f"halved{number}").count(HALVED) == 1
+        assert_equal_to_the_bit(task / "small", task / f"halved{number}")
+
+
+def test_a_halved_size_is_kept_when_the_run_is_resumed(train, inject, task) -> None:
+    inject(out_of_memory(above=150))
+    train(out="whole")
+    train("training.updates=5", out="parts")
+    sizes = []
+
+    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+        sizes.append(batch.source.numel())
+        return forward(objective, batch)
+
+    inject(losses)
+    assert HALVED not in train(out="parts")
+    assert max(sizes) <= position(task / "parts")["device_tokens"] == 128
+    assert_equal_to_the_bit(task / "whole", task / "parts")
+
+
+def test_another_size_in_the_recipe_is_taken(train, inject, task) -> None:
+    inject(out_of_memory(above=150))
+    train("training.updates=3")
+    train("training.updates=4", "training.device_tokens=100")
+    assert position(task / "ckpts")["device_tokens"] == 100
+
+
+def test_one_pair_that_is_too_much_is_told(train, inject, task) -> None:
+    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+        raise torch.OutOfMemoryError("full")
+
+    inject(losses)
+    said = train("training.device_tokens=4", code=1)
+    assert "error: cpu: out of memory at update 1 with one pair at a time" in said
+    assert said.count(HALVED) == 2
+
+
+# --- clipping and figures -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def norms(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The norm of each gradient that the optimizer is given."""
+    seen: list[float] = []
+    original = Optimizer.update
+
+    def update(self: Optimizer, step: int, skip: Tensor) -> float:
+        gradients = [p.grad for p in self._adam.param_groups[0]["params"] if p.grad is not None]
+        seen.append(float(torch.nn.utils.get_total_norm(gradients)))
+        return original(self, step, skip)
+
+    monkeypatch.setattr(Optimizer, "update", update)
+    return seen
+
+
+def test_gradients_are_clipped_to_the_norm_and_recorded_as_they_were(train, norms, task) -> None:
+    train(out="plain")
+    plain = norms.copy()
+    norms.clear()
+    limit = sorted(plain)[6]
+    train(f"training.clip_norm={limit}", out="clipped")
+    assert max(norms) <= limit * (1 + 1e-5)
+    assert norms[0] == pytest.approx(min(plain[0], limit), rel=1e-5)
+    first = [next(row["gradient_norm"] for row in metrics(task / name)) for name in ("plain", "clipped")]
+    assert first == pytest.approx([plain[0], plain[0]], rel=1e-6)
+    mean = [row["gradient_norm"] for row in metrics(task / "plain") if "gradient_norm" in row]
+    assert mean == pytest.approx([plain[0], sum(plain[1:4]) / 3, sum(plain[4:8]) / 4, sum(plain[8:]) / 4], rel=1e-6)
+
+
+def test_every_figure_is_recorded(train, task) -> None:
+    train("training.updates=8")
+    rows = [row for row in metrics(task / "ckpts") if "loss" in row]
+    assert [row["step"] for row in rows] == [1, 4, 8]
+    corpus = Corpus(task / "data/reverse/train.arrow")
+    plan = plan_epoch(corpus.source_lengths, corpus.target_lengths, 500, 1, 0)
+    targets = [int(corpus.targets(plan.rows(n))[1].sum()) + len(plan.rows(n)) for n in range(8)]
+    for row, updates in zip(rows, (targets[:1], targets[1:4], targets[4:8]), strict=True):
+        assert row.keys() == {
+            *("step", "epoch", "seconds", "learning_rate", "loss", "perplexity", "gradient_norm", "skipped"),
+            *("tokens_per_second", "tokens_per_update", "seconds_per_update", "padding", "data_wait"),
+            *("memory_bytes", "flops_per_second"),
+        }
+        assert all(value is not None and math.isfinite(value) for value in row.values())
+        assert row["tokens_per_update"] == pytest.approx(sum(updates) / len(updates))
+        assert 0 <= row["padding"] < 0.2
+        assert 0 <= row["data_wait"] < 1
+        assert row["memory_bytes"] > 50 << 20
+        assert row["tokens_per_second"] * row["seconds_per_update"] == pytest.approx(row["tokens_per_update"])
+
+
+def test_padding_is_the_share_of_cells_that_hold_none(train, inject, task) -> None:
+    cells = padding = 0
+
+    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+        nonlocal cells, padding
+        if number > 1:
+            cells += batch.source.numel() + batch.target_out.numel()
+            padding += int((batch.source == 0).sum()) + int((batch.target_out == 0).sum())
+        return forward(objective, batch)
+
+    inject(losses)
+    train("training.updates=4")
+    assert metrics(task / "ckpts")[1]["padding"] == pytest.approx(padding / cells)
+
+
+def test_the_cost_of_a_run_adds_up_over_resumptions(train, task) -> None:
+    assert "training cost: " in train("training.updates=5")
+    said = train("training.updates=9")
+    assert " FLOPs by the model's own count" in said
+    assert "time × devices" in said
+    corpus = Corpus(task / "data/reverse/train.arrow")
+    plan = plan_epoch(corpus.source_lengths, corpus.target_lengths, 500, 1, 0)
+    lengths = [corpus.lengths(plan.rows(number)) for number in range(9)]
+    config = Model(layers=1, d_model=16, d_ff=16, heads=2)
+    first, second = (bundles.Bundle.read(bundle.path).info["cost"] for bundle in bundles.checkpoints(task / "ckpts"))
+    assert second["flops"] == pytest.approx(sum(training_flops(config, 280, work(*of)) for of in lengths))
+    assert second["tokens"] == sum(int(target.sum()) + len(target) for _, target in lengths)
+    assert 0 < first["seconds"] < second["seconds"] == second["device_seconds"]
+    assert f"{second['flops']:.2e} FLOPs" in said
+
+
+def test_figures_are_null_and_not_nan_in_json(train, inject, task) -> None:
+    inject(not_finite(math.nan, 1))
+    train("training.updates=4")
+    text = (task / "ckpts/metrics.jsonl").read_text()
+    assert "NaN" not in text
+    assert metrics(task / "ckpts")[0]["gradient_norm"] is None

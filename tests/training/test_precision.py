@@ -1,0 +1,116 @@
+"""Which numbers a run computes in, and how many graphs its layers are compiled to."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from nmt.data.batches import Batch, make_batch, pad_ids
+from nmt.errors import UserError
+from nmt.model.transformer import Transformer
+from nmt.recipe import Model
+from nmt.text.tokenizer import BOS, EOS
+from nmt.training.loss import Objective
+from nmt.training.precision import autocast_dtype, compile_layers, product_dtype, set_precision
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_auto_is_bf16_on_a_gpu_that_has_it(monkeypatch: pytest.MonkeyPatch, has_bf16: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: has_bf16)
+    assert autocast_dtype("auto", GPU) == (torch.bfloat16 if has_bf16 else None)
+    assert product_dtype("auto", GPU) == (torch.bfloat16 if has_bf16 else torch.float32)
+    assert autocast_dtype("auto", CPU) is None
+
+
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_other_precisions_are_what_they_say(device: torch.device) -> None:
+    assert autocast_dtype("bf16", device) == product_dtype("bf16", device) == torch.bfloat16
+    for precision, dtype in (("fp32", torch.float32), ("tf32", torch.float32), ("fp64", torch.float64)):
+        assert autocast_dtype(precision, device) is None
+        assert product_dtype(precision, device) == dtype
+
+
+@pytest.fixture
+def flags() -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def tiny(**settings: object) -> Transformer:
+    torch.manual_seed(1)
+    options: dict[str, object] = {"layers": 3, "d_model": 16, "d_ff": 24, "heads": 2, "dropout": 0.0}
+    return Transformer(Model(**options | settings), 60, 60)
+
+
+@pytest.mark.usefixtures("flags")
+def test_shorter_factors_are_used_only_where_asked_for() -> None:
+    for precision in ("tf32", "fp32", "tf32", "bf16", "tf32", "auto"):
+        set_precision(tiny(), precision, GPU)
+        expected = precision == "tf32"
+        assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == expected
+    with pytest.raises(UserError, match=r"training\.precision: tf32 is for GPUs"):
+        set_precision(tiny(), "tf32", CPU)
+
+
+@pytest.mark.usefixtures("flags")
+def test_weights_are_of_the_precision_that_is_asked_for() -> None:
+    for precision, dtype in (("fp32", torch.float32), ("bf16", torch.float32), ("fp64", torch.float64)):
+        model = tiny()
+        set_precision(model, precision, CPU)
+        assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+
+
+# --- graphs -------------------------------------------------------------------------------------------------
+
+
+def batch(draw: random.Random, padded: bool) -> Batch:
+    """A micro-batch of a random shape, from one pair to many, from one subword to hundreds."""
+    pairs, longest = draw.choice([1, 2, 3, draw.randint(4, 40)]), draw.choice([1, 2, draw.randint(3, 120)])
+    other = max(1, longest + draw.randint(-3, 3))
+    rows = []
+    for width in (longest, other):
+        lengths = [draw.randint(0, width) if padded else width for _ in range(pairs)]
+        lengths[0] = width
+        rows.append([[draw.randint(4, 59) for _ in range(length)] for length in lengths])
+    return Batch(
+        pad_ids(rows[0], after=EOS), pad_ids(rows[1], before=BOS), pad_ids(rows[1], after=EOS), sum(map(len, rows[1]))
+    )
+
+
+@pytest.fixture
+def fresh_graphs() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("fresh_graphs")
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_layers_are_compiled_to_few_graphs_for_shapes_of_any_size(norm: str) -> None:
+    plain, compiled = Objective(tiny(norm=norm), 0.1), Objective(tiny(norm=norm), 0.1)
+    counter, draw = CompileCounterWithBackend("eager"), random.Random(1)
+    compile_layers(compiled.model, counter)
+    batches = [batch(draw, padded=number % 3 > 0) for number in range(30)]
+    counts = []
+    for each in (*batches, make_batch(None, [])):  # and the one of a device without pairs
+        (loss, _), (expected, _) = compiled(each), plain(each)
+        torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
+        loss.backward()
+        expected.backward()
+        counts.append(counter.frame_count)
+    for parameter, expected in zip(compiled.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected.grad, rtol=1e-4, atol=1e-5)
+    assert counts[-1] <= 6
+    with torch.compiler.set_stance("force_eager"), torch.no_grad():  # as validation does
+        for each in batches:
+            compiled.eval()(each)
+    assert counter.frame_count == counts[-1]
+    compiled.train()(batches[0])
+    assert counter.frame_count == counts[-1]
