@@ -19,10 +19,13 @@ class Console:
         """One line for whoever watches."""
         if self.quiet:
             return
-        if self._say is not None:
-            self._say(text)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        try:
+            if self._say is not None:
+                self._say(text)
+            else:
+                print(text, file=sys.stderr, flush=True)
+        except OSError:  # the terminal is gone or the disk under a log is full, and the work goes on
+            self.quiet = True
 
     @contextmanager
     def owned_by(self, say: Callable[[str], None]) -> Iterator[None]:

@@ -237,7 +237,9 @@ def test_a_resumed_run_is_bit_equal_to_one_that_was_not_stopped(tmp_path: Path) 
     assert scores[0].items() <= scores[1].items()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGKILL, -9)]
+)
 def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, number: int, code: int) -> None:
     write_reverse_task(tmp_path)
     command = [sys.executable, "-m", "nmt", "train", "recipe.yaml", "--set", "training.updates=100000"]

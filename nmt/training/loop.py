@@ -356,9 +356,10 @@ class _Clock:
 
 @contextmanager
 def _stop_requests(escalate: bool) -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM so that the update at hand can be finished; with `escalate` a second acts at once.
+    """Collects SIGINT, SIGTERM and SIGHUP so that the update at hand can be finished; with `escalate` a second acts.
 
-    Workers of a launcher may be told twice, by it and by the terminal, and take both as one.
+    Workers of a launcher may be told twice, by it and by the terminal, and take both as one. What is ignored, as
+    SIGHUP is under nohup, stays so.
     """
     requests: list[int] = []
 
@@ -367,7 +368,8 @@ def _stop_requests(escalate: bool) -> Iterator[list[int]]:
         if escalate:
             signal.signal(number, before[number])
 
-    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
     try:
         for number in before:
             signal.signal(number, note)

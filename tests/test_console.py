@@ -1,0 +1,38 @@
+"""What is said on stderr, and to whom."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from reverse_task import shell, write_reverse_task
+
+from nmt.console import Console
+
+
+def test_a_line_goes_to_stderr_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    Console().say("one")
+    Console(quiet=True).say("two")
+    assert capsys.readouterr() == ("", "one\n")
+
+
+def test_work_goes_on_when_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    console = Console()
+    console.say("lost")
+    assert console.quiet
+    console.say("not even tried")
+
+
+def test_a_run_outlives_the_reader_of_its_messages(tmp_path: Path) -> None:
+    write_reverse_task(tmp_path)
+    line = "nmt train recipe.yaml --set training.updates=30 --set data.valid=[] --set training.log_updates=1"
+    done = shell(f"{line} 2>&1 >/dev/null | head -3; echo ${{PIPESTATUS[0]}}", tmp_path)
+    assert done.stdout.endswith(b"\n0\n")
+    assert (tmp_path / "ckpts/step-00000030").is_dir()
