@@ -1,0 +1,354 @@
+"""`nmt train` on several devices, as users meet it: the same weights as on one, and whatever happens to a rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reverse_task import assert_equal_to_the_bit, metrics, parameters, position, sets
+
+from nmt import bundle as bundles
+from nmt.files import exclusive
+
+SMALL = sets(
+    "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.0}",
+    "training={batch_tokens: 500, warmup: 20, updates: 20, log_updates: 1, device_tokens: 130}",
+    "data.valid=[]",
+)
+NMT = [sys.executable, "-m", "nmt", "train", "recipe.yaml", *SMALL, "--threads", "1", "--device", "cpu"]
+LONG = "training.updates=1000000"  # stopped by what the test does
+NO_PROC = not Path("/proc/self/environ").exists()
+
+
+class Training:
+    """A running `nmt train`, whose lines can be waited for."""
+
+    def __init__(self, folder: Path, *arguments: str, settings: tuple[str, ...] = (), command: list[str] = NMT) -> None:
+        self.process = subprocess.Popen(
+            [*command, *sets(*settings), *arguments],
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        self.lines: list[str] = []
+
+    def until(self, text: str) -> str:
+        """Reads what is said up to a line that holds `text`."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if text in line:
+                return line
+        raise AssertionError(f"{text!r} was not said:\n" + "\n".join(self.lines))
+
+    def end(self, code: int = 0) -> str:
+        """Reads to the end; everything said."""
+        assert self.process.stderr is not None
+        self.lines += self.process.stderr.read().splitlines()
+        said = "\n".join(self.lines)
+        assert self.process.wait(120) == code, said
+        assert "Traceback" not in said
+        assert "Warning" not in said
+        return said
+
+    def ranks(self) -> dict[int, int]:
+        """The processes of the group: rank to process id."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                    variables = (entry / "environ").read_bytes().split(b"\0")
+                except (OSError, ValueError):
+                    continue
+                if parent == self.process.pid:
+                    found |= {int(v[5:]): int(entry.name) for v in variables if v.startswith(b"RANK=")}
+        return found
+
+
+@pytest.fixture
+def start(task: Path) -> Iterator[Callable[..., Training]]:
+    """Starts trainings; what is left of them at the end is killed."""
+    started: list[Training] = []
+
+    def run(*arguments: str, **options: Any) -> Training:
+        started.append(Training(task, *arguments, **options))
+        return started[-1]
+
+    yield run
+    for training in started:
+        for process in (training.process.pid, *training.ranks().values()):
+            if training.process.poll() is None:
+                os.kill(process, signal.SIGKILL)
+        training.process.wait(20)
+
+
+def said_twice(said: str) -> set[str]:
+    """Lines that stand there more than once."""
+    lines = [line for line in said.splitlines() if line]
+    return {line for line in lines if lines.count(line) > 1}
+
+
+# --- the same update everywhere -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def alone(prepared_task: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs of one process, by precision."""
+    folder = tmp_path_factory.mktemp("alone")
+    shutil.copytree(prepared_task, folder, dirs_exist_ok=True)
+    for precision in ("fp32", "fp64"):
+        Training(folder, "--out", precision, settings=(f"training.precision={precision}",)).end()
+    return {precision: folder / precision for precision in ("fp32", "fp64")}
+
+
+def assert_near(folder: Path, other: Path, tolerance: float) -> None:
+    """Each tensor of two runs differs by a share of its norm at most; and the runs saw the same."""
+    first, second = parameters(folder), parameters(other)
+    assert first.keys() == second.keys()
+    differences = {name: float((first[name] - second[name]).norm() / second[name].norm()) for name in first}
+    assert {name: by for name, by in differences.items() if by > tolerance} == {}
+    places = [{key: position(of)[key] for key in ("step", "epoch", "offset", "tokens")} for of in (folder, other)]
+    assert places[0] == places[1]
+    losses = [[row["loss"] for row in metrics(of)] for of in (folder, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=max(tolerance, 1e-6))
+
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *NMT[1:]]
+
+
+@pytest.mark.parametrize(
+    ("devices", "precision", "tolerance"), [(2, "fp32", 1e-5), (4, "fp32", 1e-5), (2, "fp64", 1e-9), (4, "fp64", 1e-9)]
+)
+def test_weights_are_those_of_one_device(
+    start, task: Path, alone: dict[str, Path], devices: int, precision: str, tolerance: float
+) -> None:
+    said = start("--devices", str(devices), settings=(f"training.precision={precision}",)).end()
+    assert f"on {devices} devices, cpu" in said
+    assert said_twice(said) == set()
+    assert said.count("finished: 20 of 20 updates") == 1
+    assert_near(task / "ckpts", alone[precision], tolerance)
+    cost = bundles.checkpoints(task / "ckpts")[-1].info["cost"]
+    assert cost["device_seconds"] == pytest.approx(devices * cost["seconds"])
+    assert cost["flops"] == pytest.approx(bundles.checkpoints(alone[precision])[-1].info["cost"]["flops"])
+
+
+def test_a_group_of_torchrun_is_joined(start, task: Path, alone: dict[str, Path]) -> None:
+    said = start(command=TORCHRUN).end()
+    assert "on 2 devices, cpu" in said
+    assert said_twice(said) == set()
+    assert_near(task / "ckpts", alone["fp32"], 1e-5)
+
+
+def test_a_run_is_continued_on_other_numbers_of_devices(start, task: Path, alone: dict[str, Path]) -> None:
+    start("--devices", "2", settings=("training.updates=7",)).end()
+    assert "resuming at update 7" in start(settings=("training.updates=13",)).end()
+    assert "resuming at update 13" in start("--devices", "2").end()
+    assert_near(task / "ckpts", alone["fp32"], 1e-5)
+
+
+def test_stopped_and_resumed_ranks_repeat_to_the_bit(start, task: Path) -> None:
+    random = "model.dropout=0.2", "training.checkpoint_updates=5"
+    scored = 'data.valid=[{"source": "valid.a", "target": "valid.b"}]', "training.valid_beam=1"
+    start("--devices", "2", "--out", "whole", settings=random + scored).end()
+    start("--devices", "2", "--out", "parts", settings=(*random, *scored, "training.updates=8")).end()
+    start("--devices", "2", "--out", "parts", settings=random + scored).end()
+    assert_equal_to_the_bit(task / "whole", task / "parts")
+    rows = [metrics(task / of) for of in ("whole", "parts")]
+    scores = [{row["step"]: row["valid_bleu"] for row in of if "valid_bleu" in row} for of in rows]
+    assert scores[0].items() <= scores[1].items()
+    # both ranks scored their share: one process gives the same scores of the same weights
+    last = {**bundles.checkpoints(task / "whole")[-1].scores}
+    start("--out", "whole", settings=(*random, *scored, "training.updates=21")).end()
+    assert bundles.checkpoints(task / "whole")[-2].scores == last
+
+
+# --- signals ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("told", ["the launcher", "all"])
+def test_a_signal_saves_and_says_how_to_go_on(start, task: Path, number: int, code: int, told: str) -> None:
+    training = start("--devices", "2", settings=(LONG,))
+    training.until("update 5/")
+    if told == "all":  # as a terminal does
+        os.killpg(training.process.pid, number)
+    else:
+        training.process.send_signal(number)
+    said = training.end(code)
+    step = position(task / "ckpts")["step"]
+    assert step >= 5
+    assert said.count(f"stopped at update {step}, saved in ckpts; to go on, run the same command again") == 1
+    assert said.count(f"saved ckpts/step-{step:08d}") == 1
+    assert said_twice(said) == set()
+    more = f"training.updates={step + 2}"
+    assert f"resuming at update {step:,}" in start("--devices", "2", settings=(more,)).end()
+
+
+@pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_dies_is_named_and_the_group_resumes(start, task: Path, rank: int) -> None:
+    training = start("--devices", "2", settings=(LONG, "training.checkpoint_updates=5"))
+    training.until("saved ckpts/step-00000005")
+    os.kill(training.ranks()[rank], signal.SIGKILL)
+    line = training.until("starting again")
+    assert line == f"rank {rank} was killed by SIGKILL: starting again from the last checkpoint (1 of 3 times)\n"
+    resumed = int(re.search(r"resuming at update ([\d,]+)", training.until("resuming at"))[1].replace(",", ""))
+    assert resumed >= 5
+    assert resumed % 5 == 0
+    training.until(f"saved ckpts/step-{resumed + 5:08d}")
+    training.process.send_signal(signal.SIGTERM)
+    training.end(143)
+
+
+@pytest.mark.slow  # PyTorch's launcher gives a stopped process 30 seconds
+@pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
+def test_a_rank_that_hangs_is_named_and_the_group_resumes(start, task: Path) -> None:
+    training = start("--devices", "2", settings=(LONG, "training.checkpoint_updates=5", "training.timeout_minutes=0.1"))
+    training.until("saved ckpts/step-00000005")
+    hanging = training.ranks()[1]
+    os.kill(hanging, signal.SIGSTOP)
+    assert "(least far: rank 1, last seen before update" in training.until("lost the others")
+    training.until("starting again from the last checkpoint (1 of 3 times)")
+    assert not Path(f"/proc/{hanging}").exists()
+    training.until("resuming at update")
+    training.until("saved ckpts")
+    training.process.send_signal(signal.SIGTERM)
+    training.end(143)
+
+
+@pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
+def test_ranks_whose_launcher_was_killed_save_and_end(start, task: Path) -> None:
+    training = start("--devices", "2", settings=(LONG,))
+    training.until("update 5/")
+    ranks = training.ranks().values()
+    watched = [os.pidfd_open(process) for process in ranks]
+    training.process.kill()
+    assert "stopped at update" in training.end(-9)  # read to its end: all ranks have closed it
+    for descriptor in watched:
+        assert select.select([descriptor], [], [], 20)[0]
+        os.close(descriptor)
+    assert position(task / "ckpts")["step"] >= 5
+    with exclusive(task / "ckpts/.lock", "ckpts"):
+        pass
+
+
+# --- problems of one rank -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def inject(task: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
+    """Has one rank run some code as soon as it has imported the loop."""
+
+    def put(rank: int, code: str) -> None:
+        folder = task / "injected"
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(
+            "import os\n"
+            f"if os.environ.get('RANK') == '{rank}':\n"
+            "    import torch\n"
+            "    from nmt.errors import UserError\n"
+            "    from nmt.training import loop\n"
+            "    from nmt.training.loop import Loop\n" + "".join(f"    {line}\n" for line in code.splitlines())
+        )
+        monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")
+
+    return put
+
+
+def test_a_problem_of_rank_0_is_said_once_and_not_tried_again(start, task: Path) -> None:
+    shutil.rmtree(task / "data")
+    (task / "train.b").unlink()
+    said = start("--devices", "2").end(1)
+    assert said.splitlines() == ["error: train.b: no such file"] or said.startswith("error: ")
+    assert said.count("error: ") == 1
+    assert "starting again" not in said
+
+
+def test_a_problem_of_another_rank_is_said_once_and_not_tried_again(start, inject, task: Path) -> None:
+    inject(
+        1,
+        """
+def gradients(self, update, position, *rest):
+    if position.step == 4: raise UserError("rank 1 has had enough", "give it a rest")
+    return original(self, update, position, *rest)
+original, Loop._gradients = Loop._gradients, gradients
+""",
+    )
+    said = start("--devices", "2").end(1)
+    assert said.count("error: rank 1 has had enough\nhint: give it a rest") == 1
+    assert said.count("error: ") == 1
+    assert "starting again" not in said
+
+
+def test_a_problem_of_all_ranks_is_said_once(start, task: Path) -> None:
+    said = start("--devices", "2", settings=("training.learning_rate_scale=1e30", "training.updates=60")).end(1)
+    assert said.count("error: training diverged") == said.count("error: ") == said.count("hint: ") == 1
+    said = start("--devices", "2", "--device", "tpu").end(1)
+    assert said.count("error: ") == 1
+
+
+def test_a_plan_that_cannot_be_made_ends_all_ranks_at_once(start, inject, task: Path) -> None:
+    inject(
+        0,
+        """
+from nmt.training import run
+def refuse(*arguments): raise UserError("no plan")
+run.plan_epoch = refuse
+""",
+    )
+    said = start("--devices", "2").end(1)
+    assert said.count("error: no plan") == said.count("error: ") == 1
+    assert not list((task / "ckpts").glob("step-*"))
+
+
+def test_ranks_halve_their_micro_batches_together(start, inject, task: Path, alone: dict[str, Path]) -> None:
+    inject(
+        1,
+        """
+def forward(self, batch):
+    global calls
+    calls += 1
+    if calls == 6: raise torch.OutOfMemoryError("full")
+    return original(self, batch)
+calls, original, Loop._forward = 0, Loop._forward, forward
+""",
+    )
+    said = start("--devices", "2").end()
+    assert len(re.findall(r"update \d+: out of memory; from here on micro-batches have half the size, 65", said)) == 1
+    assert said.count("out of memory") == 1
+    assert position(task / "ckpts")["device_tokens"] == 65
+    assert_near(task / "ckpts", alone["fp32"], 1e-5)
+
+
+def test_a_gradient_that_is_not_finite_on_one_rank_skips_the_update_on_all(start, inject, task: Path) -> None:
+    inject(
+        1,
+        """
+def forward(self, batch):
+    global calls
+    calls += 1
+    loss, nll = original(self, batch)
+    return (loss * float("nan"), nll) if calls == 6 else (loss, nll)
+calls, original, Loop._forward = 0, Loop._forward, forward
+""",
+    )
+    said = start("--devices", "2").end()
+    assert len(re.findall(r"update \d+: skipped, its gradient is not finite", said)) == 1
+    assert position(task / "ckpts")["skipped"] == 1
+    assert all(tensor.isfinite().all() for tensor in parameters(task / "ckpts").values())
+    assert json.loads((bundles.checkpoints(task / "ckpts")[-1].path / "training.json").read_text())["step"] == 20
+    assert torch.isfinite(torch.tensor([row["loss"] or 0.0 for row in metrics(task / "ckpts")])).all()

@@ -1,0 +1,257 @@
+"""A run in its directory: what it resumes from, what it leaves there, and settings that change on the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from reverse_task import assert_equal_to_the_bit, metrics, parameters, position, sets
+
+from nmt import bundle as bundles
+from nmt import cli
+from nmt.data.epochs import EpochPlan, stored_plan
+from nmt.training import run as module
+from nmt.training.checkpoints import Checkpoints
+from nmt.training.run import Run
+
+SMALL = sets(
+    "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
+    "training={batch_tokens: 500, warmup: 20, updates: 12, log_updates: 4, valid_beam: 1}",
+)
+
+
+@pytest.fixture
+def train(nmt: Callable[..., Any], task: Path) -> Callable[..., Any]:
+    """Trains the reverse task in this process: `train("training.updates=5", out="ckpts")`; gives what was said."""
+
+    def run(*settings: str, out: str = "ckpts", code: int = 0) -> str:
+        done = nmt("train", "recipe.yaml", *SMALL, *sets(*settings), "--out", out, "--device", "cpu")
+        assert done.code == code, done.err
+        return str(done.err)
+
+    return run
+
+
+# --- killed -------------------------------------------------------------------------------------------------
+
+
+def killed(train: Callable[..., Any], *settings: str) -> None:
+    """Trains in a process of its own that ends as by SIGKILL where `os._exit` was put."""
+    child = os.fork()
+    if child == 0:
+        sys.argv = ["nmt", "train", "recipe.yaml", *SMALL, *sets(*settings), "--device", "cpu", "--quiet"]
+        try:
+            cli.main()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+SCORED = "training.checkpoint_updates=3", "training.patience=2", "training.learning_rate_scale=1e-6"
+
+
+def scores(folder: Path) -> dict[float, tuple[float, float]]:
+    return {row["step"]: (row["valid_bleu"], row["valid_perplexity"]) for row in metrics(folder) if "valid_bleu" in row}
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("where", ["before scoring", "before the scores are added"])
+def test_a_checkpoint_that_lost_its_scores_is_scored_and_counted(
+    train, task: Path, monkeypatch: pytest.MonkeyPatch, number: int, where: str
+) -> None:
+    """Whenever a run is killed: patience ends it after the same checkpoint, with the same scores."""
+    train("training.updates=60", *SCORED, out="whole")
+    assert [bundle.step for bundle in bundles.checkpoints(task / "whole")] == [3, 6, 9]
+    left = number
+
+    def dies(original: Callable[..., Any]) -> Callable[..., Any]:
+        def method(self: Any, *arguments: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                waiting = self.checkpoints if isinstance(self, Run) else self
+                waiting.wait()  # the checkpoint itself is there
+                os._exit(9)
+            return original(self, *arguments)
+
+        return method
+
+    with monkeypatch.context() as patch:
+        owner: Any = Run if where == "before scoring" else Checkpoints
+        name = "_score" if where == "before scoring" else "add"
+        patch.setattr(owner, name, dies(getattr(owner, name)))
+        killed(train, "training.updates=60", *SCORED)
+    assert bundles.checkpoints(task / "ckpts")[-1].scores == {}
+    said = train("training.updates=60", *SCORED)
+    assert scores(task / "ckpts") == scores(task / "whole")
+    found = [[(bundle.step, bundle.scores) for bundle in bundles.checkpoints(task / of)] for of in ("whole", "ckpts")]
+    assert found[0] == found[1]
+    assert "finished: no better dev BLEU for 2 checkpoints" in said
+    again = train("training.updates=60", *SCORED)
+    assert "resuming" not in again  # nothing is left to do
+
+
+def test_a_full_disk_ends_a_run_in_one_line_and_spoils_nothing(
+    train, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = "training.checkpoint_updates=3"
+    train(every, out="whole")
+    train(every, "training.updates=6")
+    content = {path: path.read_bytes() for path in (task / "ckpts").glob("step-*/*")}
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(safetensors.torch, "save_file", full)
+        said = train(every, code=1)
+    errors = [line for line in said.splitlines() if line.startswith("error")]
+    assert errors == ["error: ckpts/step-00000009: the disk is full"]
+    assert "saved ckpts/step-00000009" not in said
+    assert "Traceback" not in said
+    assert {path: path.read_bytes() for path in (task / "ckpts").glob("step-*/*")} == content
+    train(every)
+    assert_equal_to_the_bit(task / "whole", task / "ckpts")
+
+
+def test_a_plan_that_does_not_fit_on_the_disk_ends_a_run_in_one_line(
+    train, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("numpy.save", full)
+    said = train(code=1)
+    assert ": the disk is full" in said
+    assert "Traceback" not in said
+
+
+# --- plans --------------------------------------------------------------------------------------------------
+
+
+def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs of one update each: a rank is up to two updates, and so two epochs, behind rank 0's preparations."""
+    there: list[list[int]] = []
+
+    def noted(folder: Path, *arguments: Any) -> EpochPlan:
+        plan = stored_plan(folder, *arguments)
+        there.append(sorted(int(path.name.split("-")[1]) for path in folder.parent.glob(".epoch-*")))
+        return plan
+
+    monkeypatch.setattr(module, "stored_plan", noted)
+    train("training.batch_tokens=100000", "training.updates=14", "data.valid=[]")
+    assert [epochs[-1] for epochs in there[:14]] == list(range(14))
+    assert all({last - 2, last - 1} & set(range(last)) <= set(rest) for *rest, last in there)
+    assert max(map(len, there)) == 3
+    assert [path.name for path in (task / "ckpts").glob(".*")] == [".lock"]
+
+
+def test_a_mixture_is_continued_to_the_bit(train, task: Path) -> None:
+    mixed = "data.train=[{source: train.a, target: train.b, weight: 0.02}]", "data.valid=[]"
+    train(*mixed, out="whole")
+    train(*mixed, "training.updates=5", out="parts")
+    assert position(task / "parts")["epoch"] >= 1
+    assert "batches differ" not in train(*mixed, out="parts")
+    assert_equal_to_the_bit(task / "whole", task / "parts")
+    assert position(task / "whole") | TIMES == position(task / "parts") | TIMES
+
+
+TIMES = {"seconds": 0, "device_seconds": 0}
+
+
+def test_another_mixture_begins_a_new_epoch(train, task: Path) -> None:
+    train("training.updates=3", "data.valid=[]")
+    assert position(task / "ckpts")["epoch"] == 0
+    weighted = "data.train=[{source: train.a, target: train.b, weight: 1.5}]"
+    assert "batches differ from before: going on with epoch 1" in train(weighted, "training.updates=4", "data.valid=[]")
+
+
+# --- precision ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_in_bf16_learns_as_one_in_fp32(train, task: Path) -> None:
+    longer = "training.updates=60", "training.log_updates=10", "training.warmup=40", "data.valid=[]"
+    for precision in ("fp32", "bf16"):
+        train(*longer, f"training.precision={precision}", out=precision)
+    losses = [[row["loss"] for row in metrics(task / name)] for name in ("fp32", "bf16")]
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], rel=0.03)
+    assert losses[0][-1] < 0.9 * losses[0][0]
+    assert {tensor.dtype for tensor in parameters(task / "bf16").values()} == {torch.float32}
+
+
+@pytest.mark.parametrize(("before", "now"), [("fp64", "fp32"), ("fp32", "fp64"), ("bf16", "fp32")])
+def test_precision_may_change_on_the_way(train, task: Path, before: str, now: str) -> None:
+    train("training.updates=4", f"training.precision={before}", "data.valid=[]")
+    said = train("training.updates=8", f"training.precision={now}", "data.valid=[]")
+    assert f"changed: training.precision from {before} to {now}" in said
+    expected = torch.float64 if now == "fp64" else torch.float32
+    assert {tensor.dtype for tensor in parameters(task / "ckpts").values()} == {expected}
+
+
+def test_a_run_in_fp64_can_be_scored_averaged_and_used(train, nmt, task: Path) -> None:
+    train("training.precision=fp64", "training.checkpoint_updates=6")
+    assert nmt("average", "ckpts").code == 0
+    done = nmt("translate", "--model", "ckpts", stdin=b"a b c\n")
+    assert (done.code, done.out.count(b"\n")) == (0, 1)
+
+
+def test_shorter_factors_on_a_cpu_are_refused(train) -> None:
+    assert "error: training.precision: tf32 is for GPUs" in train("training.precision=tf32", code=1)
+
+
+# --- TensorBoard --------------------------------------------------------------------------------------------
+
+
+class Board:
+    """What a SummaryWriter is given."""
+
+    made: list[Board]
+
+    def __init__(self, folder: str, purge_step: int) -> None:
+        self.folder, self.purge_step = folder, purge_step
+        self.scalars: list[tuple[str, float, int]] = []
+        self.closed = False
+        self.made.append(self)
+
+    def __enter__(self) -> Board:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.closed = True
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.scalars.append((name, value, step))
+
+
+def test_figures_are_written_for_tensorboard(train, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Board.made = []
+    package = ModuleType("torch.utils.tensorboard")
+    package.SummaryWriter = Board  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", package)
+    train("training.tensorboard=true", "training.updates=4")
+    train("training.tensorboard=true", "training.updates=8")
+    first, second = Board.made
+    assert first.folder == second.folder == "ckpts/tensorboard"
+    assert (first.purge_step, second.purge_step) == (1, 5)
+    assert first.closed
+    assert second.closed
+    rows = [(k, v, row["step"]) for row in metrics(task / "ckpts") for k, v in row.items() if k != "step"]
+    assert first.scalars + second.scalars == rows
+    assert {"loss", "gradient_norm", "valid_bleu"} <= {name for name, _, _ in rows}
+
+
+def test_tensorboard_that_is_not_installed_is_told_in_one_line(train, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    said = train("training.tensorboard=true", code=1)
+    assert "error: training.tensorboard: the package tensorboard is not installed\nhint: pip install" in said
+    assert "Traceback" not in said
+    train("training.updates=1")
