@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +19,7 @@ Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
 
 END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow stream
+READ_AHEAD = 1 << 20  # bytes at a time
 
 
 class Corpus:
@@ -24,18 +28,19 @@ class Corpus:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Maps an .arrow file; raises UserError where there is none or it is cut short."""
         try:
-            file = pa.memory_map(os.fspath(path))
-            self._table = pa.ipc.open_stream(file).read_all()
-            file.seek(max(0, file.size() - len(END)))
-            if file.read() != END:  # else a file cut between two record batches would pass for a shorter one
+            with open(path, "rb") as file:
+                pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            pages.madvise(mmap.MADV_RANDOM)  # else the look at each record batch's head reads what is around it too
+            if pages[-len(END) :] != END:  # else a file cut between two record batches would pass for a shorter one
                 raise OSError("it is cut short")
-            file.seek(0)
-            mapped = file.read_buffer()
-        except (OSError, pa.ArrowInvalid) as error:
+            mapped = pa.py_buffer(pages)
+            self._table = pa.ipc.open_stream(mapped).read_all()
+        except (OSError, ValueError) as error:  # an empty file, and what pyarrow cannot read, are ValueErrors
             raise UserError(
                 f"{Path(path)}: cannot be read: {error}", f"remove {Path(path).parent} and run the same command again"
             ) from None
         self._source, self._target = (_Column(self._table[name], mapped) for name in ("source", "target"))
+        Thread(target=_read_ahead, args=(path,), daemon=True).start()
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -86,7 +91,10 @@ class _Column:
         self._values = np.array([_word(chunk.values, mapped) for chunk in chunks], dtype=np.int64)
 
     def all_lengths(self) -> Ids:
-        return np.concatenate([np.empty(0, np.int32), *self._lengths_by_chunk()])
+        lengths = np.empty(self._first_rows[-1], np.int32)
+        for first, part in zip(self._first_rows, self._lengths_by_chunk(), strict=False):
+            lengths[first : first + len(part)] = part
+        return lengths
 
     def longest(self) -> int:
         return max((int(lengths.max()) for lengths in self._lengths_by_chunk()), default=0)
@@ -111,6 +119,14 @@ class _Column:
         ids = np.zeros(inside.shape, dtype=np.int64)
         ids[inside] = self._words[(begin[:, None] + columns)[inside]]
         return ids, lengths
+
+
+def _read_ahead(path: str | os.PathLike[str]) -> None:
+    """Brings a file into the page cache in the order of the disk: updates alone would need an epoch for it."""
+    buffer = bytearray(READ_AHEAD)
+    with suppress(OSError), open(path, "rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
 
 
 def _word(array: pa.Array, mapped: pa.Buffer) -> int:

@@ -1,0 +1,49 @@
+"""A corpus of random subwords with the lengths of WMT's sentences, in the layout of prepared data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from nmt.data.corpus import Ids
+from nmt.data.prepare import CHUNK
+
+LONGEST = 256
+VOCABULARY = 37_000
+
+
+def wmt_lengths(pairs: int, seed: int = 1) -> tuple[Ids, Ids]:
+    """(pairs,) subwords of each source and target: log-normal, 28 and 30 in the mean, alike in a pair, at most 256."""
+    random = np.random.default_rng(seed)
+    source = 3.12 + 0.7 * random.standard_normal(pairs, np.float32)
+    target = source + 0.05 + 0.2 * random.standard_normal(pairs, np.float32)
+    lengths = [np.exp(side).clip(1, LONGEST).astype(np.int32) for side in (source, target)]
+    return lengths[0], lengths[1]
+
+
+def write_corpus(
+    path: Path, source_lengths: Ids, target_lengths: Ids, vocabulary: int = VOCABULARY, seed: int = 1
+) -> None:
+    """Writes what `nmt preprocess` would of pairs with these lengths, 10,000 a record batch, synced to disk."""
+    random = np.random.default_rng(seed)
+    ids = random.integers(4, vocabulary, 2 * CHUNK * LONGEST, dtype=np.int32)  # each batch takes its own stretch
+
+    def sentences(lengths: Ids) -> pa.ListArray:
+        offsets = np.concatenate([np.zeros(1, np.int32), lengths.cumsum(dtype=np.int32)])
+        first = random.integers(len(ids) - offsets[-1])
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids[first : first + offsets[-1]]))
+
+    names = ["source", "target", "line", "source_text", "target_text"]
+    types = [pa.list_(pa.int32()), pa.list_(pa.int32()), pa.int64(), pa.string(), pa.string()]
+    schema = pa.schema(zip(names, types, strict=True))
+    with path.open("wb") as file:
+        with pa.ipc.new_stream(file, schema) as stream:
+            for begin in range(0, len(source_lengths), CHUNK):
+                part = slice(begin, min(begin + CHUNK, len(source_lengths)))
+                lines = pa.array(np.arange(part.start, part.stop) + 1)
+                sides = [sentences(lengths[part]) for lengths in (source_lengths, target_lengths)]
+                stream.write_batch(pa.record_batch([*sides, lines, *2 * [pa.nulls(len(lines), pa.string())]], schema))
+        os.fsync(file.fileno())
