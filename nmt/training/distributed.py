@@ -267,10 +267,8 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
         if any(code > 0 and code != TRY_AGAIN for code in ends.values()):
             raise GroupError("", retry=False)
         # A SIGTERM is the launcher's own, to those that outlive another.
-        killed = {
-            rank: signal.Signals(-code).name for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM
-        }
-        died = ", ".join(f"rank {rank} was killed by {name}" for rank, name in killed.items()) or "the group broke"
+        killed = {rank: signal.Signals(-code) for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM}
+        died = ", ".join(f"rank {rank} was killed by {by.name}" for rank, by in killed.items()) or "the group broke"
         if restart > RESTARTS:
             raise UserError(
                 f"{died}, and that after {RESTARTS} restarts",

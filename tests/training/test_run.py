@@ -155,7 +155,7 @@ def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monk
 
 
 def test_a_mixture_is_continued_to_the_bit(train, task: Path) -> None:
-    mixed = "data.train=[{source: train.a, target: train.b, weight: 0.02}]", "data.valid=[]"
+    mixed = "data.train=[{source: train.a, target: train.b, weight: 0.02}]", *BARE
     train(*mixed, out="whole")
     train(*mixed, "training.updates=5", out="parts")
     assert position(task / "parts")["epoch"] >= 1
