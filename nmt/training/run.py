@@ -53,7 +53,9 @@ def train(recipe: Recipe, out: Path, console: Console, device: torch.device, thr
             group.connect(device)
             resumed = newest(out)
             Run(recipe, out, console, device, group, resumed).go_on()
-        except UserError as error:
+        except (Interrupted, GroupError):
+            raise
+        except Exception as error:
             if group.fail():
                 raise
             raise GroupError("", retry=False) from error  # another rank has said it
