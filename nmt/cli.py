@@ -342,6 +342,8 @@ def main() -> NoReturn:
         code = 1
         click.echo(f"error: {type(error).__name__}: {error}", err=True)
         click.echo("hint: this should not happen; run it with --debug and report what it shows", err=True)
+    if "RANK" in os.environ:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # its launcher's, to one that is ending and has said why
     sys.exit(code)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from reverse_task import shell, write_reverse_task
+from reverse_task import BARE, sets, shell, write_reverse_task
 
 from nmt import cli
 
@@ -50,7 +50,8 @@ def prepared_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reverse task with its data prepared; its tests must not change it."""
     folder = tmp_path_factory.mktemp("prepared")
     write_reverse_task(folder)
-    done = shell("nmt preprocess recipe.yaml", folder)
+    bare = " ".join(f"'{part}'" for part in sets(*BARE))
+    done = shell(f"nmt preprocess recipe.yaml && nmt preprocess recipe.yaml {bare}", folder)
     assert done.returncode == 0, done.stderr.decode()
     return folder
 

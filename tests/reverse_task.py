@@ -56,6 +56,9 @@ def position(folder: Path) -> dict[str, float]:
     return json.loads((bundles.checkpoints(folder)[-1].path / "training.json").read_text())  # type: ignore[no-any-return]
 
 
+BARE = "data.name=bare", "data.valid=[]"
+"""Settings for the task without its development set, which `prepared_task` has prepared too."""
+
 REVERSE_RECIPE = """\
 name: reverse
 data:

@@ -6,6 +6,7 @@ the few numbers that they add up, travels through gloo on the host, so that it n
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -101,7 +102,7 @@ class Group:
         """Meets the others. Raises GroupError where they do not come."""
         self.rank, self.size, self.local_size = place.rank, place.size, place.local_size
         self._timeout = timedelta(minutes=timeout_minutes)
-        self._parent, self._beat, self._told = os.getppid(), 0.0, 0
+        self._parent, self._beat, self._told, self._left = os.getppid(), 0.0, 0, False
         self._store: Any = None
         if self.size == 1:
             return
@@ -133,10 +134,10 @@ class Group:
                 time.sleep(LOOK)
 
     def check(self) -> None:
-        """Raises GroupError where a rank has failed."""
+        """Raises GroupError where a rank has failed, or this one has left: nothing more is to be waited for."""
         if self.size > 1:
             with self.guard("asking for the others"):
-                if self._store.check([FAILED]):
+                if self._left or self._store.check([FAILED]):
                     raise GroupError("", retry=False)
 
     def connect(self, device: torch.device) -> None:
@@ -154,9 +155,10 @@ class Group:
                 device_id=device if on_gpu else None,
             )
 
-    def close(self) -> None:
-        """Leaves the group when all ranks do; after an error, which others may not know of, it would wait for them."""
-        if self.size > 1 and dist.is_initialized():
+    def close(self, together: bool) -> None:
+        """Leaves the group: `together` where all ranks do, since else this would wait for the others."""
+        self._left = True
+        if self.size > 1 and together and dist.is_initialized():
             dist.destroy_process_group()
 
     def fail(self) -> bool:
@@ -235,7 +237,8 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
     checkpoint. Raises Interrupted after a signal, which the workers are given too, and GroupError where a restart
     would not help; the workers have said why.
     """
-    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # PyTorch's own banners on every end of a worker
+    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # PyTorch's own banners on every end of a worker, some read this
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # else warned about; workers set their threads themselves
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
@@ -266,8 +269,9 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
             raise Interrupted("", stopped.pop() - 128)  # a signal that only workers were sent
         if any(code > 0 and code != TRY_AGAIN for code in ends.values()):
             raise GroupError("", retry=False)
-        killed = {rank: signal.Signals(-code).name for rank, code in ends.items() if code < 0}
-        died = ", ".join(f"rank {rank} was killed by {name}" for rank, name in killed.items()) or "the group broke"
+        # A SIGTERM is the launcher's own, to those that outlive another.
+        killed = {rank: signal.Signals(-code) for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM}
+        died = ", ".join(f"rank {rank} was killed by {by.name}" for rank, by in killed.items()) or "the group broke"
         if restart > RESTARTS:
             raise UserError(
                 f"{died}, and that after {RESTARTS} restarts",

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from itertools import islice
 from types import FrameType
 from typing import Protocol
 
@@ -116,7 +117,7 @@ class Loop:
         self._autocast = autocast_dtype(settings.precision, device)
         self._ranks: DistributedDataParallel | None = None
         if group.size > 1:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), group.guard("comparing models"):
                 warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 renames what 2.11 calls broadcast_buffers
                 # Buffers are tables of positions, which every rank grows as its own batches need it.
                 self._ranks = DistributedDataParallel(objective, broadcast_buffers=False, gradient_as_bucket_view=True)
@@ -131,7 +132,7 @@ class Loop:
         self.objective.train()
         with (
             _stop_requests(escalate=group.size == 1) as requests,
-            closing(prefetched(self._feed(position, hooks), AHEAD)) as feed,
+            closing(prefetched(islice(self._feed(position, hooks), settings.updates - position.step), AHEAD)) as feed,
         ):
             for update in meter.waiting(feed):
                 position.step += 1
@@ -194,6 +195,10 @@ class Loop:
             self.optimizer.clear()
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
+            if self._ranks is not None:  # those that got through their last forward pass wait for its backward pass
+                with self.group.guard("beginning an update anew"):
+                    self._forward(make_batch(self.corpus, update.rows[:0]))[0].backward()
+                self.optimizer.clear()
             self._halve(position)
 
     def _accumulate(

@@ -45,20 +45,24 @@ def train(recipe: Recipe, out: Path, console: Console, device: torch.device, thr
 
     Raises UserError, Interrupted once all is saved, or GroupError where the others are gone.
     """
-    group = Group(place, recipe.training.timeout_minutes)
+    group, together = Group(place, recipe.training.timeout_minutes), False
     with ExitStack() as held:
         try:
             group.first(lambda: _open(recipe, out, console, threads, held))
             group.connect(device)
             Run(recipe, out, console, device, group, newest(out)).go_on()
-        except UserError as error:
+            together = True
+        except Interrupted:
+            together = True
+            raise
+        except GroupError:
+            raise
+        except Exception as error:
             if group.fail():
                 raise
             raise GroupError("", retry=False) from error  # another rank has said it
-        except Interrupted:
-            group.close()
-            raise
-        group.close()
+        finally:
+            group.close(together)
 
 
 def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack) -> None:

@@ -56,7 +56,7 @@ def test_rows_are_what_was_encoded(prepared: Path) -> None:
             (corpus.sources(np.array(rows)), SOURCE),
             (corpus.targets(np.array(rows)), TARGET),
         ):
-            encoded = [vocabulary.encode(lines[row]).tolist() for row in rows]
+            encoded = [list(vocabulary.encode(lines[row])) for row in rows]
             width = max(map(len, encoded))
             assert gathered[0].tolist() == [ids + [0] * (width - len(ids)) for ids in encoded]
             assert gathered[1].tolist() == [len(ids) for ids in encoded]

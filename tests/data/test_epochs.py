@@ -274,6 +274,14 @@ def test_a_plan_that_does_not_come_is_given_up_in_one_line(tmp_path: Path) -> No
     assert "\n" not in error.value.message
 
 
+def test_waiting_for_a_plan_ends_where_it_makes_no_sense_any_more(tmp_path: Path) -> None:
+    def gone() -> None:
+        raise UserError("the others are gone")
+
+    with pytest.raises(UserError, match="the others are gone"):
+        stored_plan(tmp_path / "plan", None, 60, gone)
+
+
 def test_a_plan_that_failed_to_be_made_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> EpochPlan:
         raise UserError("no plan")

@@ -217,6 +217,15 @@ def test_running_out_of_memory_breaks_no_group(pair: tuple[Group, Group]) -> Non
         raise torch.OutOfMemoryError("full")
 
 
+def test_a_rank_that_has_left_waits_for_nothing_any_more(pair: tuple[Group, Group]) -> None:
+    """Its thread that waits for a plan would keep its process alive."""
+    pair[1].check()
+    pair[1].close()
+    with pytest.raises(GroupError):
+        pair[1].check()
+    pair[0].check()
+
+
 class Gone:
     """A store whose host is gone."""
 

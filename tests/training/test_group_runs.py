@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import select
@@ -16,15 +15,18 @@ from typing import Any
 
 import pytest
 import torch
-from reverse_task import assert_equal_to_the_bit, metrics, parameters, position, sets
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets
 
 from nmt import bundle as bundles
+from nmt.data.corpus import Corpus
 from nmt.files import exclusive
+from nmt.training.distributed import Group, Place
+from nmt.training.validation import Validation
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.0}",
     "training={batch_tokens: 500, warmup: 20, updates: 20, log_updates: 1, device_tokens: 130}",
-    "data.valid=[]",
+    *BARE,
 )
 NMT = [sys.executable, "-m", "nmt", "train", "recipe.yaml", *SMALL, "--threads", "1", "--device", "cpu"]
 LONG = "training.updates=1000000"  # stopped by what the test does
@@ -62,6 +64,7 @@ class Training:
         assert self.process.wait(120) == code, said
         assert "Traceback" not in said
         assert "Warning" not in said
+        assert not re.search(r"^[IWEF]\d{4} ", said, re.MULTILINE)  # what PyTorch's launcher logs
         return said
 
     def ranks(self) -> dict[int, int]:
@@ -120,10 +123,11 @@ def assert_near(folder: Path, other: Path, tolerance: float) -> None:
     first, second = parameters(folder), parameters(other)
     assert first.keys() == second.keys()
     differences = {name: float((first[name] - second[name]).norm() / second[name].norm()) for name in first}
-    assert {name: by for name, by in differences.items() if by > tolerance} == {}
+    allowed = {name: tolerance * (10 if ":exp_avg" in name else 1) for name in first}  # moments are of few updates
+    assert {name: by for name, by in differences.items() if by > allowed[name]} == {}
     places = [{key: position(of)[key] for key in ("step", "epoch", "offset", "tokens")} for of in (folder, other)]
     assert places[0] == places[1]
-    losses = [[row["loss"] for row in metrics(of)] for of in (folder, other)]
+    losses = [[row["loss"] for row in metrics(of) if "loss" in row] for of in (folder, other)]
     assert losses[0] == pytest.approx(losses[1], rel=max(tolerance, 1e-6))
 
 
@@ -146,7 +150,10 @@ def test_weights_are_those_of_one_device(
     assert cost["flops"] == pytest.approx(bundles.checkpoints(alone[precision])[-1].info["cost"]["flops"])
 
 
-def test_a_group_of_torchrun_is_joined(start, task: Path, alone: dict[str, Path]) -> None:
+def test_a_group_of_torchrun_is_joined(
+    start, task: Path, alone: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # else torchrun talks about it
     said = start(command=TORCHRUN).end()
     assert "on 2 devices, cpu" in said
     assert said_twice(said) == set()
@@ -162,25 +169,28 @@ def test_a_run_is_continued_on_other_numbers_of_devices(start, task: Path, alone
 
 def test_stopped_and_resumed_ranks_repeat_to_the_bit(start, task: Path) -> None:
     random = "model.dropout=0.2", "training.checkpoint_updates=5"
-    scored = 'data.valid=[{"source": "valid.a", "target": "valid.b"}]', "training.valid_beam=1"
-    start("--devices", "2", "--out", "whole", settings=random + scored).end()
-    start("--devices", "2", "--out", "parts", settings=(*random, *scored, "training.updates=8")).end()
-    start("--devices", "2", "--out", "parts", settings=random + scored).end()
+    scored = "data.name=reverse", "data.valid=[{source: valid.a, target: valid.b}]", "training.valid_beam=1"
+    for out, settings in (("whole", ()), ("parts", ("training.updates=8",)), ("parts", ())):
+        start("--devices", "2", "--out", out, settings=(*random, *scored, *settings)).end()
     assert_equal_to_the_bit(task / "whole", task / "parts")
     rows = [metrics(task / of) for of in ("whole", "parts")]
     scores = [{row["step"]: row["valid_bleu"] for row in of if "valid_bleu" in row} for of in rows]
     assert scores[0].items() <= scores[1].items()
-    # both ranks scored their share: one process gives the same scores of the same weights
-    last = {**bundles.checkpoints(task / "whole")[-1].scores}
-    start("--out", "whole", settings=(*random, *scored, "training.updates=21")).end()
-    assert bundles.checkpoints(task / "whole")[-2].scores == last
+    # each rank scored its share; the whole is what one process says of the same weights
+    newest = bundles.checkpoints(task / "whole")[-1]
+    corpus = Corpus(task / "data/reverse/valid.arrow")
+    settings = newest.recipe.training, newest.recipe.decoding
+    again = Validation(corpus, newest.tokenizer(), *settings, Group(Place(), 1))(newest.model(torch.device("cpu")))
+    assert newest.scores["bleu"] == again.bleu
+    assert newest.scores["perplexity"] == pytest.approx(again.perplexity, rel=1e-6)
 
 
 # --- signals ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("told", ["the launcher", "all"])
+@pytest.mark.parametrize(
+    ("number", "code", "told"), [(signal.SIGTERM, 143, "the launcher"), (signal.SIGINT, 130, "all")]
+)
 def test_a_signal_saves_and_says_how_to_go_on(start, task: Path, number: int, code: int, told: str) -> None:
     training = start("--devices", "2", settings=(LONG,))
     training.until("update 5/")
@@ -294,6 +304,18 @@ original, Loop._gradients = Loop._gradients, gradients
     assert "starting again" not in said
 
 
+def test_a_problem_before_the_first_update_is_said_once_too(start, inject, task: Path) -> None:
+    inject(
+        1,
+        """
+def init(self, *rest): raise UserError("rank 1 cannot begin")
+Loop.__init__ = init
+""",
+    )
+    said = start("--devices", "2").end(1)
+    assert said.splitlines() == ["error: rank 1 cannot begin"]
+
+
 def test_a_problem_of_all_ranks_is_said_once(start, task: Path) -> None:
     said = start("--devices", "2", settings=("training.learning_rate_scale=1e30", "training.updates=60")).end(1)
     assert said.count("error: training diverged") == said.count("error: ") == said.count("hint: ") == 1
@@ -350,5 +372,3 @@ calls, original, Loop._forward = 0, Loop._forward, forward
     assert len(re.findall(r"update \d+: skipped, its gradient is not finite", said)) == 1
     assert position(task / "ckpts")["skipped"] == 1
     assert all(tensor.isfinite().all() for tensor in parameters(task / "ckpts").values())
-    assert json.loads((bundles.checkpoints(task / "ckpts")[-1].path / "training.json").read_text())["step"] == 20
-    assert torch.isfinite(torch.tensor([row["loss"] or 0.0 for row in metrics(task / "ckpts")])).all()

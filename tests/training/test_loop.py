@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from reverse_task import assert_equal_to_the_bit, metrics, parameters, position, sets
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets
 from torch import Tensor
 
 from nmt import bundle as bundles
@@ -24,7 +24,7 @@ from nmt.training.optimizer import Optimizer
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
-    "data.valid=[]",
+    *BARE,
     "training={batch_tokens: 500, warmup: 20, updates: 12, log_updates: 4}",
 )
 

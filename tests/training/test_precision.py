@@ -70,18 +70,15 @@ def test_weights_are_of_the_precision_that_is_asked_for() -> None:
 # --- graphs -------------------------------------------------------------------------------------------------
 
 
-def batch(draw: random.Random, padded: bool) -> Batch:
-    """A micro-batch of a random shape, from one pair to many, from one subword to hundreds."""
-    pairs, longest = draw.choice([1, 2, 3, draw.randint(4, 40)]), draw.choice([1, 2, draw.randint(3, 120)])
-    other = max(1, longest + draw.randint(-3, 3))
+def batch(draw: random.Random, padded: bool, pairs: int) -> Batch:
+    """A micro-batch of a random width, from two columns to more than a hundred."""
+    longest = draw.choice([1, 2, draw.randint(3, 120)])
     rows = []
-    for width in (longest, other):
-        lengths = [draw.randint(0, width) if padded else width for _ in range(pairs)]
-        lengths[0] = width
+    for width in (longest, max(1, longest + draw.randint(-3, 3))):
+        lengths = [width, *(draw.randint(0, width) if padded else width for _ in range(pairs - 1))]
         rows.append([[draw.randint(4, 59) for _ in range(length)] for length in lengths])
-    return Batch(
-        pad_ids(rows[0], after=EOS), pad_ids(rows[1], before=BOS), pad_ids(rows[1], after=EOS), sum(map(len, rows[1]))
-    )
+    source, target = rows
+    return Batch(pad_ids(source, after=EOS), pad_ids(target, before=BOS), pad_ids(target, after=EOS), 0)
 
 
 @pytest.fixture
@@ -97,20 +94,29 @@ def test_layers_are_compiled_to_few_graphs_for_shapes_of_any_size(norm: str) -> 
     plain, compiled = Objective(tiny(norm=norm), 0.1), Objective(tiny(norm=norm), 0.1)
     counter, draw = CompileCounterWithBackend("eager"), random.Random(1)
     compile_layers(compiled.model, counter)
-    batches = [batch(draw, padded=number % 3 > 0) for number in range(30)]
-    counts = []
-    for each in (*batches, make_batch(None, [])):  # and the one of a device without pairs
-        (loss, _), (expected, _) = compiled(each), plain(each)
-        torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
-        loss.backward()
-        expected.backward()
-        counts.append(counter.frame_count)
-    for parameter, expected in zip(compiled.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(parameter.grad, expected.grad, rtol=1e-4, atol=1e-5)
-    assert counts[-1] <= 6
-    with torch.compiler.set_stance("force_eager"), torch.no_grad():  # as validation does
+
+    def check(batches: list[Batch]) -> int:
+        """Graphs so far; each batch gives the losses and gradients of the model that is not compiled."""
         for each in batches:
-            compiled.eval()(each)
-    assert counter.frame_count == counts[-1]
-    compiled.train()(batches[0])
-    assert counter.frame_count == counts[-1]
+            (loss, _), (expected, _) = compiled(each), plain(each)
+            torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
+            loss.backward()
+            expected.backward()
+        for parameter, other in zip(compiled.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-5)
+        return int(counter.frame_count)
+
+    many = [batch(draw, padded=number % 3 > 0, pairs=draw.randint(2, 40)) for number in range(30)]
+    # a long pair alone, and the batch of a device without pairs: sizes of 1 have graphs of their own
+    alone = [*(batch(draw, padded=False, pairs=1) for _ in range(10)), make_batch(None, [])]
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        assert check(many) <= 6
+        graphs = check(alone)
+        assert graphs <= 10
+        assert check([*alone, *many]) == graphs
+        with torch.compiler.set_stance("force_eager"), torch.no_grad():  # as validation does
+            compiled.eval()
+            for each in (*many, *alone):
+                compiled(each)
+        compiled.train()
+        assert check(many) == graphs

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from reverse_task import assert_equal_to_the_bit, metrics, parameters, position, sets
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets
 
 from nmt import bundle as bundles
 from nmt import cli
@@ -147,7 +147,7 @@ def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monk
         return plan
 
     monkeypatch.setattr(module, "stored_plan", noted)
-    train("training.batch_tokens=100000", "training.updates=14", "data.valid=[]")
+    train("training.batch_tokens=100000", "training.updates=14", *BARE)
     assert [epochs[-1] for epochs in there[:14]] == list(range(14))
     assert all({last - 2, last - 1} & set(range(last)) <= set(rest) for *rest, last in there)
     assert max(map(len, there)) == 3
@@ -155,7 +155,7 @@ def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monk
 
 
 def test_a_mixture_is_continued_to_the_bit(train, task: Path) -> None:
-    mixed = "data.train=[{source: train.a, target: train.b, weight: 0.02}]", "data.valid=[]"
+    mixed = "data.train=[{source: train.a, target: train.b, weight: 0.02}]", *BARE
     train(*mixed, out="whole")
     train(*mixed, "training.updates=5", out="parts")
     assert position(task / "parts")["epoch"] >= 1
@@ -168,17 +168,19 @@ TIMES = {"seconds": 0, "device_seconds": 0}
 
 
 def test_another_mixture_begins_a_new_epoch(train, task: Path) -> None:
-    train("training.updates=3", "data.valid=[]")
+    train("training.updates=3", *BARE)
     assert position(task / "ckpts")["epoch"] == 0
     weighted = "data.train=[{source: train.a, target: train.b, weight: 1.5}]"
-    assert "batches differ from before: going on with epoch 1" in train(weighted, "training.updates=4", "data.valid=[]")
+    said = train(weighted, "training.updates=4", *BARE)
+    assert "batches differ from before: going on with epoch 1" in said
+    assert "now prepared" not in said
 
 
 # --- precision ----------------------------------------------------------------------------------------------
 
 
 def test_a_run_in_bf16_learns_as_one_in_fp32(train, task: Path) -> None:
-    longer = "training.updates=60", "training.log_updates=10", "training.warmup=40", "data.valid=[]"
+    longer = "training.updates=60", "training.log_updates=10", "training.warmup=40", *BARE
     for precision in ("fp32", "bf16"):
         train(*longer, f"training.precision={precision}", out=precision)
     losses = [[row["loss"] for row in metrics(task / name)] for name in ("fp32", "bf16")]
@@ -190,8 +192,8 @@ def test_a_run_in_bf16_learns_as_one_in_fp32(train, task: Path) -> None:
 
 @pytest.mark.parametrize(("before", "now"), [("fp64", "fp32"), ("fp32", "fp64"), ("bf16", "fp32")])
 def test_precision_may_change_on_the_way(train, task: Path, before: str, now: str) -> None:
-    train("training.updates=4", f"training.precision={before}", "data.valid=[]")
-    said = train("training.updates=8", f"training.precision={now}", "data.valid=[]")
+    train("training.updates=4", f"training.precision={before}", *BARE)
+    said = train("training.updates=8", f"training.precision={now}", *BARE)
     assert f"changed: training.precision from {before} to {now}" in said
     expected = torch.float64 if now == "fp64" else torch.float32
     assert {tensor.dtype for tensor in parameters(task / "ckpts").values()} == {expected}
