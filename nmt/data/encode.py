@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -128,6 +129,8 @@ def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -
     """Encodes chunks on `threads` threads, and gives them in order."""
     pool = ThreadPoolExecutor(threads)
     waiting: deque[Future[EncodedChunk]] = deque()
+    collecting = gc.isenabled()
+    gc.disable()  # millions of lists and none in a cycle: walking them took 8% of the time
     try:
         for chunk in chunks:  # a bounded queue, so that a large corpus is not read ahead into memory
             waiting.append(pool.submit(encoder.encode, chunk))
@@ -137,3 +140,5 @@ def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+        if collecting:
+            gc.enable()

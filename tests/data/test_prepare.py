@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import random
@@ -496,6 +497,25 @@ def test_chunks_come_in_order_whichever_is_ready_first(given: Path) -> None:
     sizes = [400, 1, 300, 1, 1, 200]
     chunks = [Chunk(n, 1, [("q " * size, "q " * size)] * size) for n, size in enumerate(sizes)]
     assert [(chunk.dataset, chunk.read) for chunk in encode_chunks(encoder, chunks, 3)] == list(enumerate(sizes))
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_garbage_is_collected_again_after_encoding_whatever_happens(collecting: bool, given: Path) -> None:
+    encoder = PairEncoder(Tokenizer.load(given), 256, 9.0, frozenset(), keep_all=False)
+    chunks = [Chunk(0, 1, [("a", "b")])] * 5
+    states = []
+    was = gc.isenabled()
+    try:
+        gc.enable() if collecting else gc.disable()
+        for _ in encode_chunks(encoder, chunks, 1):
+            states.append(gc.isenabled())
+        states.append(gc.isenabled())
+        with pytest.raises(ValueError, match="unpack"):
+            list(encode_chunks(encoder, [Chunk(0, 1, [("a",)])], 1))  # type: ignore[list-item]
+        states.append(gc.isenabled())
+    finally:
+        gc.enable() if was else gc.disable()
+    assert states == [False] * 5 + [collecting] * 2
 
 
 def test_an_error_in_a_later_chunk_reaches_the_user_from_threads_too(monkeypatch: pytest.MonkeyPatch) -> None:
