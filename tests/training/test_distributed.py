@@ -148,7 +148,7 @@ def test_a_group_of_one_is_free() -> None:
     group.note(7)
     group.check()
     assert group.fail()
-    group.close()
+    group.close(together=True)
     assert not dist.is_initialized()
     with pytest.raises(RuntimeError, match="as it was"), group.guard("computing"):
         raise RuntimeError("as it was")
@@ -220,7 +220,7 @@ def test_running_out_of_memory_breaks_no_group(pair: tuple[Group, Group]) -> Non
 def test_a_rank_that_has_left_waits_for_nothing_any_more(pair: tuple[Group, Group]) -> None:
     """Its thread that waits for a plan would keep its process alive."""
     pair[1].check()
-    pair[1].close()
+    pair[1].close(together=False)
     with pytest.raises(GroupError):
         pair[1].check()
     pair[0].check()
