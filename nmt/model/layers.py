@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.model import kernels
 from nmt.model.cache import LayerCache
 from nmt.recipe import Model
 
@@ -30,6 +32,8 @@ def attention(
     record: list[Tensor] | None = None,
 ) -> Tensor:
     """softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys and excludes `mask`."""
+    if record is None and kernels.apply_to(query):
+        return kernels.attention(query, key, value, mask, causal, dropout)
     if record is None:
         return F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (b, h, t, s)
@@ -66,10 +70,7 @@ class SelfAttention(nn.Module):
         cache: LayerCache | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:  # (b, t, d_model)
-        query, key, value = (
-            _split_heads(part, self.heads)
-            for part in self.qkv(x).split([self.heads * width for width in self.widths], dim=-1)
-        )
+        query, key, value = _split_heads(self.qkv(x), self.heads, *self.widths)
         if cache is not None:  # one new position that sees all before it
             key, value = cache.append(key, value)
             causal = False
@@ -90,8 +91,8 @@ class CrossAttention(nn.Module):
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """(b, h, s, d_k) and (b, h, s, d_v) of the encoder's output (b, s, d_model): once per sentence."""
-        key, value = self.key_value(memory).split([self.heads * width for width in self.widths], dim=-1)
-        return _split_heads(key, self.heads), _split_heads(value, self.heads)
+        key, value = _split_heads(self.key_value(memory), self.heads, *self.widths)
+        return key, value
 
     def forward(
         self,
@@ -102,7 +103,8 @@ class CrossAttention(nn.Module):
         record: list[Tensor] | None = None,
     ) -> Tensor:  # as x
         # In search the beams of a sentence are queries to the same keys, which therefore stand there once.
-        query = _split_heads(self.query(x).view(key.size(0), -1, self.query.out_features), self.heads)
+        queries = self.query(x).view(key.size(0), -1, self.query.out_features)
+        (query,) = _split_heads(queries, self.heads, key.size(-1))
         dropout = self.dropout if self.training else 0.0
         out = self.out(_join_heads(attention(query, key, value, mask, False, dropout, record)))
         return out.view(x.shape)  # type: ignore[no-any-return]
@@ -118,6 +120,9 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(config.feed_forward_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        if kernels.apply_to(x):
+            inner, outer, p = self.inner, self.outer, self.dropout.p if self.training else 0.0
+            return kernels.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias, p)
         return self.outer(self.dropout(self.inner(x).relu_()))  # type: ignore[no-any-return]
 
 
@@ -132,8 +137,13 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         if self.pre:
-            return x + self.dropout(sublayer(self.norm(x)))  # type: ignore[no-any-return]
-        return self.norm(x + self.dropout(sublayer(x)))  # type: ignore[no-any-return]
+            return self._sum(x, sublayer(self.norm(x)))
+        return self.norm(self._sum(x, sublayer(x)))  # type: ignore[no-any-return]
+
+    def _sum(self, x: Tensor, y: Tensor) -> Tensor:
+        if self.training and self.dropout.p > 0.0 and kernels.apply_to(x):
+            return kernels.add_dropped(x, y, self.dropout.p)
+        return x + self.dropout(y)  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):
@@ -197,7 +207,13 @@ class Positions(nn.Module):
     def reset(self) -> None:
         """Computes the sinusoids anew, where the table was allocated without its content."""
         if not self.learned:
-            self.table.copy_(sinusoids(*self.table.shape))
+            self.table.copy_(sinusoids(self.table.size(0), self.table.size(1), self.table.dtype))
+
+    def _apply(self, *args: Any, **options: Any) -> Self:
+        """Also computes the sinusoids anew, to the precision of the type that the module is converted to."""
+        super()._apply(*args, **options)  # type: ignore[no-untyped-call]
+        self.reset()
+        return self
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x (b, t, d_model) whose first position is `start`."""
@@ -205,24 +221,20 @@ class Positions(nn.Module):
         if end > self.table.size(0):
             if self.learned:
                 raise ValueError(f"a sequence of {end} exceeds model.max_positions {self.table.size(0)}")
-            longer = sinusoids(max(end, 2 * self.table.size(0)), self.table.size(1))
-            self.table = longer.to(self.table)
+            longer = sinusoids(max(end, 2 * self.table.size(0)), self.table.size(1), self.table.dtype)
+            self.table = longer.to(self.table.device)
         return x + self.table[start:end]
 
 
-def sinusoids(length: int, d_model: int) -> Tensor:
+def sinusoids(length: int, d_model: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """(length, d_model): PE(p, 2i) = sin(p / 10000^(2i / d_model)), PE(p, 2i+1) the cosine, interleaved."""
     rates = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).to(dtype)
 
 
 class Dropout(nn.Module):
-    """Dropout whose CPU masks cost a fifth of PyTorch's.
-
-    PyTorch draws one number per element from a serial generator, a tenth of a training step. Here four elements
-    share one draw of 64 random bits: 16 bits each, so that p is kept to 1/65536.
-    """
+    """Sets elements to 0 with probability p and divides the others by 1 − p, in training."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -231,12 +243,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0.0:
             return x
-        if x.device.type != "cpu":
-            return F.dropout(x, self.p)
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        drop_below = min(round(self.p * 65536), 65535) - 32768
-        kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= drop_below
-        return x * kept.to(x.dtype).mul_(1.0 / (1.0 - self.p))
+        return kernels.dropout(x, self.p) if kernels.on_cpu(x) else F.dropout(x, self.p)
 
 
 def _projection(inputs: int, *outputs: int, bias: bool = False) -> nn.Linear:
@@ -249,9 +256,12 @@ def _projection(inputs: int, *outputs: int, bias: bool = False) -> nn.Linear:
     return linear
 
 
-def _split_heads(x: Tensor, heads: int) -> Tensor:
-    """(b, t, h · d) to (b, h, t, d)."""
-    return x.view(*x.shape[:-1], heads, -1).transpose(1, 2)
+def _split_heads(x: Tensor, heads: int, *widths: int) -> tuple[Tensor, ...]:
+    """(b, t, h · Σ d) to a (b, h, t, d) for each d of `widths`."""
+    if kernels.apply_to(x):
+        return kernels.split_heads(x, heads, widths)
+    parts = x.split([heads * width for width in widths], dim=-1)
+    return tuple(part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts)
 
 
 def _join_heads(x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.model import kernels
 from nmt.model.cache import KVCache, LayerCache
 from nmt.model.layers import LAYER_NORM_EPSILON, DecoderLayer, Dropout, EncoderLayer, Positions
 from nmt.recipe import Model
@@ -85,9 +86,8 @@ class Transformer(nn.Module):
 
     def encode(self, source: Tensor, record: list[Tensor] | None = None) -> Memory:
         """Runs the encoder over (batch, source length)."""
-        mask: Tensor | None = (source != PADDING)[:, None, None, :]
-        if mask is not None and mask.device.type == "cpu" and bool(mask.all()):  # on a GPU the look would wait for it
-            mask = None
+        real = (source != PADDING)[:, None, None, :]
+        mask = None if kernels.on_cpu(real) and bool(real.all()) else real  # on a GPU the look would wait for it
         x = self._embed(source, self.source_embedding, self.source_positions)
         for layer in self.encoder:
             x = layer(x, mask, record)

@@ -1,0 +1,220 @@
+"""Training on a CPU: the mathematics of `layers` in fewer passes over memory.
+
+An element-wise operation takes a CPU as long as its memory does. These functions save passes: they draw dropout masks
+at a tenth of what PyTorch's cost, work in place and derive what they can instead of keeping it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+BLOCK = 1 << 18  # elements that are masked at a time, so that they stay in a core's cache
+
+
+def on_cpu(x: Tensor) -> bool:
+    """Whether x lies on a CPU and no compiler looks on, which would rather fuse the plain operations."""
+    return not torch.compiler.is_compiling() and x.device.type == "cpu"
+
+
+def apply_to(x: Tensor) -> bool:
+    """Whether x may go through all of these: dropout alone serves autocast, and forward passes alone."""
+    return on_cpu(x) and torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+
+
+# --- dropout ------------------------------------------------------------------------------------------------
+
+
+def draw_kept(count: int, p: float) -> Tensor:
+    """(count,) int8: 0 with probability p, kept to 1/65536, else 1. PyTorch's generator seeds a faster one.
+
+    Each element takes 16 random bits, of which those below a bound are turned into 0 and the others into 1 by
+    clamping: PyTorch's comparisons are not vectorised.
+    """
+    bound = min(max(round(p * 65536), 1), 65535) - 32768
+    random = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
+    kept = torch.empty(count, dtype=torch.int8)
+    for part in kept.split(BLOCK):
+        draws = random.integers(0, 2**64 - 1, (len(part) + 3) // 4, dtype=np.uint64, endpoint=True)
+        bits = torch.from_numpy(draws.view(np.int16))[: len(part)]
+        part.copy_(bits.clamp_(bound - 1, bound).sub_(bound - 1))
+    return kept
+
+
+def keep(x: Tensor, kept: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
+    """x · scale where `kept` is 1, 0 elsewhere. x and `out`, which may be x, are contiguous."""
+    out = torch.empty_like(x) if out is None else out
+    factors = torch.empty(min(BLOCK, x.numel()), dtype=torch.promote_types(x.dtype, torch.float32))
+    for part, ones, result in zip(*(each.view(-1).split(BLOCK) for each in (x, kept, out)), strict=True):
+        torch.mul(part, factors[: len(ones)].copy_(ones).mul_(scale), out=result)
+    return out
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
+        x, ctx.scale = x.contiguous(), 1.0 / (1.0 - p)
+        kept = draw_kept(x.numel(), p)
+        ctx.save_for_backward(kept)
+        return keep(x, kept, ctx.scale)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (kept,) = ctx.saved_tensors
+        return keep(grad.contiguous(), kept, ctx.scale), None
+
+
+class _AddDropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, p: float) -> Tensor:
+        y, ctx.scale = y.contiguous(), 1.0 / (1.0 - p)
+        kept = draw_kept(y.numel(), p)
+        ctx.save_for_backward(kept)
+        return keep(y, kept, ctx.scale).add_(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        (kept,) = ctx.saved_tensors
+        return grad, keep(grad.contiguous(), kept, ctx.scale), None
+
+
+def dropout(x: Tensor, p: float) -> Tensor:
+    """x with elements set to 0 with probability p and the others divided by 1 − p."""
+    return _Dropout.apply(x, p)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
+    """x + dropout(y), of one shape."""
+    return _AddDropped.apply(x, y, p)  # type: ignore[no-any-return, no-untyped-call]
+
+
+# --- feed-forward -------------------------------------------------------------------------------------------
+
+
+class _FeedForward(torch.autograd.Function):
+    """With a the inner layer after ReLU and mask, s = 1 / (1 − p) and G the gradient: out = s a W₂ᵀ + b₂.
+
+    a passes a gradient on where it is above 0, which is where it was neither rectified nor dropped: the mask need
+    not be kept. The factor s is left to the matrix products.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float) -> Tensor:
+        ctx.scale = 1.0 / (1.0 - p)
+        rows = x.reshape(-1, x.size(-1))
+        inner = torch.addmm(b1, rows, w1.t()).relu_()
+        if p > 0.0:
+            keep(inner, draw_kept(inner.numel(), p), 1.0, out=inner)
+        ctx.save_for_backward(rows, w1, w2, inner)
+        return torch.addmm(b2, inner, w2.t(), alpha=ctx.scale).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, None]:
+        x, w1, w2, inner = ctx.saved_tensors
+        rows = grad.reshape(-1, grad.size(-1))
+        w2_grad = _product(rows.t(), inner, ctx.scale)
+        inner_grad = _product(rows, w2, ctx.scale)
+        torch.ops.aten.threshold_backward.grad_input(inner_grad, inner, 0, grad_input=inner_grad)
+        x_grad = (inner_grad @ w1).view(*grad.shape[:-1], -1)
+        return x_grad, inner_grad.t() @ x, inner_grad.sum(0), w2_grad, rows.sum(0), None
+
+
+def feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float) -> Tensor:
+    """dropout(max(0, x W₁ᵀ + b₁)) W₂ᵀ + b₂; x and the result (…, d_model)."""
+    return _FeedForward.apply(x, w1, b1, w2, b2, p)  # type: ignore[no-any-return, no-untyped-call]
+
+
+# --- attention ----------------------------------------------------------------------------------------------
+
+
+class _SplitHeads(torch.autograd.Function):
+    """Each part is copied once on its way in, and its gradient once on its way back into the packed one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, heads: int, *widths: int) -> tuple[Tensor, ...]:
+        ctx.shape, ctx.heads, ctx.widths = x.shape, heads, widths
+        return tuple(part.contiguous() for part in _head_views(x, heads, widths))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        packed = grads[0].new_empty(ctx.shape)
+        for part, grad in zip(_head_views(packed, ctx.heads, ctx.widths), grads, strict=True):
+            part.copy_(grad)
+        return packed, None, *(None for _ in ctx.widths)
+
+
+def _head_views(x: Tensor, heads: int, widths: Sequence[int]) -> list[Tensor]:
+    parts = x.split([heads * width for width in widths], dim=-1)
+    return [part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts]
+
+
+def split_heads(x: Tensor, heads: int, widths: Sequence[int]) -> tuple[Tensor, ...]:
+    """(b, t, h · Σ d) to a (b, h, t, d), contiguous, for each d of `widths`."""
+    return _SplitHeads.apply(x, heads, *widths)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Attention(torch.autograd.Function):
+    """O = D V with W = softmax(Q Kᵀ / √d_k + bias) and D what dropout leaves of W.
+
+    With G the gradient of O, E = D ∘ G Vᵀ and e the sums of E over the keys, the gradient of the scores is E − W ∘ e:
+    the mask need not be kept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, p: float) -> Tensor:
+        b, h, t, d_k = query.shape
+        ctx.scale = d_k**-0.5
+        q, k, v = (part.reshape(b * h, *part.shape[2:]) for part in (query, key, value))
+        if bias is None:
+            scores = _products(q, k.transpose(1, 2), ctx.scale)
+        else:
+            bias = bias.expand(b, h, t, k.size(1)).reshape(b * h, t, k.size(1))
+            scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=ctx.scale)
+        weights = left = scores.softmax(-1)
+        if p > 0.0:
+            left = keep(weights, draw_kept(weights.numel(), p), 1.0 / (1.0 - p))
+        ctx.save_for_backward(q, k, v, weights, left)
+        return torch.bmm(left, v).view(b, h, t, -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        q, k, v, weights, left = ctx.saved_tensors
+        g = grad.reshape(-1, *grad.shape[2:])
+        scores_grad = torch.bmm(g, v.transpose(1, 2)).mul_(left)
+        scores_grad.sub_(weights * scores_grad.sum(-1, keepdim=True))
+        q_grad = _products(scores_grad, k, ctx.scale)
+        k_grad = _products(scores_grad.transpose(1, 2), q, ctx.scale)
+        v_grad = torch.bmm(left.transpose(1, 2), g)
+        heads = grad.shape[:2]
+        return q_grad.unflatten(0, heads), k_grad.unflatten(0, heads), v_grad.unflatten(0, heads), None, None
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, p: float) -> Tensor:
+    """As `layers.attention`, with dropout p on the weights."""
+    bias = None
+    if causal:
+        bias = query.new_full((query.size(2), key.size(2)), -math.inf).triu_(1)
+    elif mask is not None:
+        bias = query.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)
+    return _Attention.apply(query, key, value, bias, p)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _product(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """scale · a b; the factor costs nothing within the product."""
+    return torch.addmm(a.new_empty(()), a, b, beta=0, alpha=scale)
+
+
+def _products(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """scale · a b, batch by batch."""
+    return torch.baddbmm(a.new_empty(()), a, b, beta=0, alpha=scale)

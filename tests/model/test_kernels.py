@@ -1,0 +1,223 @@
+"""What trains on a CPU against the plain formulas with the same masks, in value and every gradient."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from nmt.model import kernels
+from nmt.model.kernels import add_dropped, attention, draw_kept, dropout, feed_forward, split_heads
+from nmt.model.layers import DecoderLayer, EncoderLayer, look_ahead_mask
+from nmt.model.transformer import Transformer
+from nmt.recipe import Model
+
+P = 0.3
+
+
+def numbers(*shape):
+    return torch.randn(shape, dtype=torch.float64, requires_grad=True)
+
+
+def same_mask(shape, p=P):
+    """The mask, divided by 1 − p, that the next kernel draws after this."""
+    torch.manual_seed(3)
+    kept = draw_kept(math.prod(shape), p).view(shape).double() / (1 - p)
+    torch.manual_seed(3)
+    return kept
+
+
+def assert_same(found, expected, inputs):
+    """Equal values, and equal gradients of a random weighting of them."""
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    weighting = torch.randn_like(expected).transpose(0, 1).contiguous().transpose(0, 1)  # contiguity is no condition
+    gradients = (torch.autograd.grad(value, inputs, weighting) for value in (found, expected))
+    for gradient, right in zip(*gradients, strict=True):
+        assert right.any()
+        torch.testing.assert_close(gradient, right, rtol=0, atol=1e-11)
+
+
+# --- masks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [0.0001, 0.1, 1 / 3, 0.5, 0.9999])
+def test_a_mask_drops_a_share_of_p(p):
+    torch.manual_seed(5)
+    count = 4_000_000
+    dropped = 1 - draw_kept(count, p).double()
+    assert set(dropped.unique().tolist()) == {0.0, 1.0}
+    assert float(dropped.mean()) == pytest.approx(p, abs=5 * math.sqrt(p * (1 - p) / count))
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 63, 64, 65, 1000])
+def test_masks_of_any_length_are_put_together_from_blocks(monkeypatch, count):
+    monkeypatch.setattr(kernels, "BLOCK", 64)
+    kept = torch.stack([draw_kept(count, 0.5) for _ in range(200)]).double()
+    assert kept.shape == (200, count)
+    assert kept.mean(0).sub(0.5).abs().max() < 0.2  # every element is now kept and now not
+
+
+@pytest.mark.parametrize("distance", [1, 2, 3, 4, 5, 8, 256, 1000])
+def test_elements_are_dropped_independently_of_each_other(monkeypatch, distance):
+    monkeypatch.setattr(kernels, "BLOCK", 1000)  # also of those at the same place of another block
+    torch.manual_seed(6)
+    dropped = 1 - draw_kept(2_000_000, P).double()
+    both = (dropped[distance:] * dropped[:-distance]).mean()
+    assert float(both) == pytest.approx(P * P, abs=0.001)
+
+
+def test_masks_are_a_function_of_pytorchs_seed_and_every_draw_is_another():
+    torch.manual_seed(7)
+    first, second = draw_kept(1000, 0.5), draw_kept(1000, 0.5)
+    torch.manual_seed(7)
+    assert torch.equal(draw_kept(1000, 0.5), first)
+    assert torch.equal(draw_kept(1000, 0.5), second)
+    assert float((first == second).double().mean()) == pytest.approx(0.5, abs=0.1)
+
+
+# --- dropout and feed-forward -------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[64, kernels.BLOCK], ids=["blocks", "one block"], autouse=True)
+def _blocks(request, monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK", request.param)
+
+
+def test_dropout_masks_and_scales():
+    x = numbers(5, 7, 6)
+    kept = same_mask(x.shape)
+    assert_same(dropout(x, P), x * kept, [x])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_dropout_keeps_the_type_and_scales_exactly(dtype):
+    x = torch.full((1000,), 3.0, dtype=dtype, requires_grad=True)
+    dropped = dropout(x, 0.25)
+    dropped.sum().backward()
+    assert dropped.dtype == x.grad.dtype == dtype
+    assert set(dropped.tolist()) == {0.0, 4.0}
+    assert x.grad.sub(4 / 3).abs().lt(0.01).logical_or(x.grad == 0).all()
+
+
+def test_the_residual_sum_drops_the_second_part_alone():
+    x, y = numbers(5, 7, 6), numbers(5, 7, 6)
+    kept = same_mask(y.shape)
+    assert_same(add_dropped(x, y, P), x + y * kept, [x, y])
+
+
+@pytest.mark.parametrize("p", [0.0, P])
+def test_feed_forward_is_equation_2_with_a_mask(p):
+    x, w1, b1, w2, b2 = numbers(5, 7, 6), numbers(8, 6), numbers(8), numbers(6, 8), numbers(6)
+    kept = same_mask((5, 7, 8), p) if p else 1.0
+    expected = (x @ w1.T + b1).clamp(min=0.0) * kept @ w2.T + b2
+    assert_same(feed_forward(x, w1, b1, w2, b2, p), expected, [x, w1, b1, w2, b2])
+
+
+# --- attention ----------------------------------------------------------------------------------------------
+
+
+def test_heads_are_split_one_after_another():
+    x = numbers(3, 5, 2 * (4 + 4 + 7))
+    found = split_heads(x, 2, (4, 4, 7))
+    parts = x.split([8, 8, 14], dim=-1)
+    expected = [part.view(3, 5, 2, -1).transpose(1, 2) for part in parts]
+    for index, (head, right) in enumerate(zip(found, expected, strict=True)):
+        assert head.is_contiguous()
+        torch.testing.assert_close(head, right, rtol=0, atol=0)
+        (gradient,) = torch.autograd.grad(head.sin().sum(), x, retain_graph=index < 2)
+        torch.testing.assert_close(gradient, torch.autograd.grad(right.sin().sum(), x, retain_graph=True)[0])
+
+
+@pytest.mark.parametrize("p", [0.0, P])
+@pytest.mark.parametrize("kind", ["plain", "padding", "causal", "per query", "cross"])
+def test_attention_is_equation_1_with_masks(kind, p):
+    b, h, t, s, d_k, d_v = 3, 2, 5, 7 if kind == "cross" else 5, 4, 6
+    query, key, value = numbers(b, h, t, d_k), numbers(b, h, s, d_k), numbers(b, h, s, d_v)
+    allowed = torch.ones(b, 1, 1, s, dtype=torch.bool)
+    if kind in ("padding", "cross"):
+        allowed[1, :, :, 3:] = False
+    if kind == "per query":
+        allowed = torch.rand(b, h, t, s) < 0.5
+        allowed[..., 0] = True
+    mask = allowed if kind in ("padding", "cross", "per query") else None
+    hidden = ~look_ahead_mask(t) if kind == "causal" else ~allowed
+    kept = same_mask((b, h, t, s), p) if p else 1.0
+    scores = (query @ key.transpose(2, 3) / math.sqrt(d_k)).masked_fill(hidden, -math.inf)
+    expected = scores.softmax(-1) * kept @ value
+    assert_same(attention(query, key, value, mask, kind == "causal", p), expected, [query, key, value])
+
+
+# --- where they apply ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_model_trains_as_it_would_without_them(monkeypatch, norm):
+    torch.manual_seed(8)
+    config = Model(layers=2, d_model=8, d_ff=12, heads=2, d_k=3, d_v=5, dropout=0.0, norm=norm)
+    model = Transformer(config, 11, 11).double()
+    source, target = torch.randint(4, 11, (4, 6)), torch.randint(4, 11, (4, 5))
+    source[1, 4:] = 0
+    found = model(source, target)
+    monkeypatch.setattr(kernels, "on_cpu", lambda x: False)
+    assert_same(found, model(source, target), list(model.parameters()))
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_gradients_are_those_of_the_model_with_its_masks(norm):
+    torch.manual_seed(9)
+    settings = {"dropout": 0.3, "attention_dropout": 0.2, "feed_forward_dropout": 0.4, "norm": norm}
+    model = Transformer(Model(layers=1, d_model=8, d_ff=12, heads=2, **settings), 11, 11).double()
+    source, target = torch.randint(4, 11, (4, 6)), torch.randint(4, 11, (4, 5))
+    source[1, 4:] = 0
+
+    def value():
+        torch.manual_seed(10)
+        return model(source, target).sin().sum()
+
+    value().backward()
+    for parameter in model.parameters():
+        step = torch.randn_like(parameter) * 1e-6
+        differences = []
+        for move in (step, -2 * step):  # with gradients on, since the masks are drawn otherwise without
+            with torch.no_grad():
+                parameter.add_(move)
+            differences.append(float(value().detach()))
+        with torch.no_grad():
+            parameter.add_(step)
+        expected = float((step * parameter.grad).sum())
+        assert (differences[0] - differences[1]) / 2 == pytest.approx(expected, rel=1e-4, abs=1e-12)
+
+
+def test_they_are_left_alone_where_the_plain_operations_serve_better():
+    x = torch.zeros(1)
+    assert kernels.apply_to(x)
+    with torch.no_grad():
+        assert not kernels.apply_to(x)
+        assert kernels.on_cpu(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not kernels.apply_to(x)
+        assert kernels.on_cpu(x)
+    assert not kernels.on_cpu(torch.zeros(1, device="meta"))
+    assert not torch.compile(lambda x: x + kernels.on_cpu(x), backend="eager", fullgraph=True)(x)
+
+
+def compiled_layer(layer: nn.Module):
+    torch.compiler.reset()
+    return torch.compile(layer, backend="eager", fullgraph=True)  # a break in the graph is an error
+
+
+def test_layers_compile_in_one_piece_in_training():
+    config = Model(d_model=8, d_ff=12, heads=2, attention_dropout=0.1, feed_forward_dropout=0.1)
+    x, memory = torch.randn(4, 5, 8), torch.randn(4, 6, 8)
+    mask = torch.ones(4, 1, 1, 5, dtype=torch.bool)
+    assert compiled_layer(EncoderLayer(config))(x, mask).shape == x.shape
+    decoder = DecoderLayer(config)
+    assert compiled_layer(decoder)(x, *decoder.cross.keys_values(memory), None).shape == x.shape
+
+
+def test_a_compiled_model_computes_the_same():
+    torch.manual_seed(11)
+    model = Transformer(Model(layers=1, d_model=8, d_ff=12, heads=2, dropout=0.0), 11, 11).double()
+    source, target = torch.randint(4, 11, (4, 6)), torch.randint(4, 11, (4, 5))
+    source[1, 4:] = 0
+    assert_same(compiled_layer(model)(source, target), model(source, target), list(model.parameters()))
