@@ -34,17 +34,19 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         weight: Tensor,  # (vocabulary, d_model)
         targets: Tensor,  # (tokens,)
         smoothing: float,
+        product: torch.dtype,  # of the factors of matrix products; all sums have the weight's
     ) -> tuple[Tensor, Tensor]:
-        vocabulary = weight.size(0)
+        vocabulary, wide = weight.size(0), weight.dtype
         rows = max(1, chunk_logits(states.device) // vocabulary)
         learn_states, learn_weight = ctx.needs_input_grad[:2]
-        states_grad = torch.empty_like(states) if learn_states else None
+        states_grad = torch.empty_like(states, dtype=wide) if learn_states else None
         weight_grad = torch.zeros_like(weight) if learn_weight else None
         nll = states.new_zeros((), dtype=torch.float64)
         log_totals = states.new_zeros((), dtype=torch.float64)
+        factors, factor = states.to(product), weight.to(product)
         for begin in range(0, states.size(0), rows):
-            part, answer = states[begin : begin + rows], targets[begin : begin + rows, None]
-            logits = F.linear(part, weight)  # (chunk, vocabulary)
+            part, answer = factors[begin : begin + rows], targets[begin : begin + rows, None]
+            logits = F.linear(part, factor).to(wide)  # (chunk, vocabulary)
             right, highest = logits.gather(-1, answer), logits.amax(-1, keepdim=True)
             exponentials = logits.sub_(highest).exp_()  # in the logits' place
             totals = exponentials.sum(-1, keepdim=True)  # (chunk, 1)
@@ -53,14 +55,15 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             log_totals += log_total.sum()
             # The gradient of the logits is exponentials / totals − target. The division is done on the small side of
             # the products, and the target's part of them is added below: fewer passes over the vocabulary.
+            exponentials = exponentials.to(product)
             if states_grad is not None:
-                torch.mm(exponentials, weight, out=states_grad[begin : begin + rows])
-                states_grad[begin : begin + rows] /= totals
+                torch.div(exponentials @ factor, totals, out=states_grad[begin : begin + rows])
             if weight_grad is not None:
-                weight_grad.addmm_(exponentials.t(), part / totals)
-        mean_weight, sum_states = weight.mean(0), states.sum(0)
+                _add_product(weight_grad, exponentials.t(), (part / totals).to(product))
+        states, mean_weight = states.to(wide), weight.mean(0)
         if states_grad is not None:
             states_grad.sub_(weight.index_select(0, targets), alpha=1.0 - smoothing).sub_(mean_weight, alpha=smoothing)
+        sum_states = states.sum(0)
         if weight_grad is not None:
             weight_grad.index_add_(0, targets, states, alpha=smoothing - 1.0)
             weight_grad.sub_(sum_states, alpha=smoothing / vocabulary)
@@ -70,9 +73,17 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return (1.0 - smoothing) * nll + smoothing * uniform, nll
 
     @staticmethod
-    def backward(ctx: Any, loss_grad: Tensor, nll_grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, loss_grad: Tensor, nll_grad: Tensor) -> tuple[Tensor | None, ...]:
         scaled = [None if g is None else g.mul_(loss_grad.to(g.dtype)) for g in ctx.saved_tensors]
-        return scaled[0], scaled[1], None, None
+        return *scaled, None, None, None
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a b, where the factors may be of a narrower type."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    else:
+        total += a @ b
 
 
 def smoothed_cross_entropy(states: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -80,11 +91,15 @@ def smoothed_cross_entropy(states: Tensor, weight: Tensor, targets: Tensor, smoo
 
     Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ; targets (tokens,). The smoothed target gives
     `smoothing` uniformly to the whole vocabulary and the rest to the right symbol (section 5.4). Only the first
-    result can be differentiated, and only once.
+    result can be differentiated, and only once. Under autocast the factors of matrix products are rounded to its type;
+    logits, sums and gradients have the weight's.
     """
     if not torch.is_grad_enabled():  # else a parameter's part of the gradient would be computed all the same
         states, weight = states.detach(), weight.detach()
-    return _SmoothedCrossEntropy.apply(states, weight, targets, smoothing)  # type: ignore[no-any-return, no-untyped-call]
+    kind = states.device.type
+    product = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+    with torch.autocast(kind, enabled=False):
+        return _SmoothedCrossEntropy.apply(states, weight, targets, smoothing, product)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Objective(nn.Module):

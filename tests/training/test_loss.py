@@ -56,6 +56,25 @@ def test_sums_are_fp64_and_gradients_have_the_parameters_type():
     torch.testing.assert_close(weight.grad, gradients[1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("states_type", [torch.float32, torch.bfloat16])
+def test_under_autocast_only_the_factors_of_products_are_rounded(monkeypatch, states_type):
+    chunks_of(monkeypatch, 5)
+    states, weight, targets = example(torch.float32)
+    expected = smoothed_cross_entropy(states, weight, targets, 0.1)
+    gradients = torch.autograd.grad(expected[0], (states, weight))
+    states = states.detach().to(states_type).requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = smoothed_cross_entropy(states, weight, targets, 0.1)
+        assert not torch.equal(found[0], expected[0])  # it did round
+    found[0].backward()
+    for loss, right in zip(found, expected, strict=True):
+        assert loss.dtype == torch.float64
+        torch.testing.assert_close(loss, right, rtol=2**-8, atol=0)
+    assert (states.grad.dtype, weight.grad.dtype) == (states_type, torch.float32)
+    for gradient, right in zip((states.grad, weight.grad), gradients, strict=True):
+        assert (gradient - right).norm() < 2**-6 * right.norm()
+
+
 def test_extreme_logits_do_not_overflow():
     states, weight, targets = example(torch.float32, scale=1000.0)
     loss, nll = smoothed_cross_entropy(states, weight, targets, 0.1)
@@ -198,6 +217,22 @@ def test_the_objective_is_cross_entropy_over_real_target_tokens(monkeypatch, tie
     torch.testing.assert_close(nll, likelihood)
     for found, right in zip(gradients_of(objective, [batch]), gradients, strict=True):
         torch.testing.assert_close(found, right, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_objective_under_autocast_is_that_of_fp32_but_for_rounding(norm):
+    objective, batch = Objective(tiny(norm=norm).float(), 0.1), batch_of(PAIRS)
+    expected = objective(batch)[0]
+    gradients = gradients_of(objective, [batch])
+    objective.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = objective(batch)[0]
+    (found / batch.num_tokens).backward()
+    assert not torch.equal(found, expected)
+    torch.testing.assert_close(found, expected, rtol=0.01, atol=0)
+    for parameter, right in zip(objective.parameters(), gradients, strict=True):
+        assert parameter.grad.dtype == torch.float32
+        assert (parameter.grad - right).norm() < 0.05 * right.norm() + 1e-6
 
 
 def test_more_padding_changes_nothing():
