@@ -48,7 +48,7 @@ def write_recipe(folder: Path, data: Path, size: str) -> recipes.Recipe:
         "name": "speed",
         "data": {"source": "en", "target": "de", "train": [{"source": "train.en.gz", "target": "train.de.gz"}]},
         "tokenizer": {"vocab_size": 8000},
-        "model": {**SIZES[size], "dropout": 0.1, "attention_dropout": 0.1, "feed_forward_dropout": 0.1},
+        "model": {**SIZES[size], "norm": "pre", "dropout": 0.1, "attention_dropout": 0.1, "feed_forward_dropout": 0.1},
         "training": {"updates": updates, "batch_tokens": OUR_BATCH, "log_updates": 1, "warmup": 400},
     }
     path = folder / "recipe.yaml"
