@@ -2,7 +2,7 @@
 
     python benchmarks/resume.py [--trials 30] [--seed 1] [--ranks 1 2]
 
-Each trial trains a small model with dropout for 60 updates over several epochs, with checkpoints and validation, and
+Each trial trains a small model with dropout for 60 updates, which are two epochs, with checkpoints and validation, and
 is stopped once or twice after a random update by SIGKILL or SIGTERM, of the process that was started or, where there
 are several ranks, of any of them; then the same command goes on. Trials take the numbers of ranks in turn.
 """
