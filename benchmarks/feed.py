@@ -5,7 +5,7 @@
 CORPUS is a train.arrow of `nmt preprocess`, or of benchmarks/epoch_plan.py --folder. Updates of an epoch's plan are
 cut into micro-batches and read, one after another, five times for so many seconds. An H200 that takes 36 ms for an
 update of 25,000 target tokens needs 0.7 M/s; the bar is twice that. With --cold the corpus leaves the page cache
-before each time.
+before each time, and the seconds count from its opening.
 """
 
 from __future__ import annotations

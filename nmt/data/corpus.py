@@ -122,7 +122,7 @@ class _Column:
 
 
 def _read_ahead(path: str | os.PathLike[str]) -> None:
-    """Brings a file into the page cache in the order of the disk: updates alone would need an epoch for it."""
+    """Brings a file into the page cache in the order of the disk; updates read it at random, a page at a time."""
     buffer = bytearray(READ_AHEAD)
     with suppress(OSError), open(path, "rb", buffering=0) as file:
         while file.readinto(buffer):
