@@ -305,10 +305,10 @@ class Loop:
 
     def _check_finite(self, step: int) -> None:
         """Raises UserError once a weight is no longer a number: before that is saved over good checkpoints."""
-        largest = torch.stack([parameter.detach().abs().max() for parameter in self._parameters]).max()
-        if not math.isfinite(float(largest)):
+        norm = float(get_total_norm([parameter.detach() for parameter in self._parameters]))
+        if not math.isfinite(norm):
             raise UserError(
-                f"training diverged: a weight is {float(largest)} after update {step}",
+                f"training diverged: the norm of the weights is {norm} after update {step}",
                 "lower training.learning_rate_scale, raise training.warmup or set training.clip_norm; "
                 "earlier checkpoints are intact",
             )
