@@ -64,8 +64,14 @@ test-slow: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -q -m slow
 
 bench: $(INSTALLED)
-	$(VENV)/bin/python benchmarks/padding.py
-	$(VENV)/bin/python benchmarks/train_speed.py
+	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)
+	$(VENV)/bin/python benchmarks/memory.py
+	$(VENV)/bin/python benchmarks/preprocess.py --data $(DATA)
+	$(VENV)/bin/python benchmarks/train_speed.py --data $(DATA)
+	$(VENV)/bin/python benchmarks/checkpoint_stall.py --data $(DATA)
+	$(VENV)/bin/python benchmarks/ranks.py --data $(DATA)
+	$(VENV)/bin/python benchmarks/resume.py
+	$(VENV)/bin/python benchmarks/epoch_plan.py
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

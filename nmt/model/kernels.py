@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 BLOCK = 1 << 18  # elements that are masked at a time, so that they stay in a core's cache
+SHORT = 256  # keys up to which attention's weights take no more memory than a feed-forward layer's inner states
 
 
 def on_cpu(x: Tensor) -> bool:

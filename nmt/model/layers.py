@@ -32,7 +32,7 @@ def attention(
     record: list[Tensor] | None = None,
 ) -> Tensor:
     """softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys and excludes `mask`."""
-    if record is None and kernels.apply_to(query):
+    if record is None and kernels.apply_to(query) and (dropout > 0.0 or key.size(-2) <= kernels.SHORT):
         return kernels.attention(query, key, value, mask, causal, dropout)
     if record is None:
         return F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)

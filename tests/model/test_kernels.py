@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.model import kernels
+from nmt.model import kernels, layers
 from nmt.model.kernels import add_dropped, attention, draw_kept, dropout, feed_forward, split_heads
 from nmt.model.layers import DecoderLayer, EncoderLayer, look_ahead_mask
 from nmt.model.transformer import Transformer
@@ -199,6 +199,18 @@ def test_they_are_left_alone_where_the_plain_operations_serve_better():
         assert kernels.on_cpu(x)
     assert not kernels.on_cpu(torch.zeros(1, device="meta"))
     assert not torch.compile(lambda x: x + kernels.on_cpu(x), backend="eager", fullgraph=True)(x)
+
+
+def test_long_attention_without_dropout_keeps_no_weights(monkeypatch):
+    def own(*args):
+        raise AssertionError("attention of the kernels")
+
+    monkeypatch.setattr(kernels, "attention", own)
+    long, short = torch.randn(1, 2, kernels.SHORT + 1, 4), torch.randn(1, 2, kernels.SHORT, 4)
+    layers.attention(long, long, long)
+    for query, dropout in ((short, 0.0), (long, 0.1)):
+        with pytest.raises(AssertionError, match="of the kernels"):
+            layers.attention(query, query, query, dropout=dropout)
 
 
 def compiled_layer(layer: nn.Module):

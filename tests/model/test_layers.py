@@ -102,6 +102,13 @@ def test_sinusoids_have_the_values_of_section_3_5(d_model, position, dimension, 
     assert float(sinusoids(1001, d_model)[position, dimension]) == pytest.approx(expected, abs=1e-6)
 
 
+def test_sinusoids_have_the_precision_of_the_model():
+    positions = Positions(Model(d_model=8, heads=1)).double()
+    assert float(positions.table[1000, 0]) == math.sin(1000)
+    assert float(positions(torch.zeros(1, 1, 8).double(), 2000)[0, 0, 1]) == math.cos(2000)  # beyond the first table
+    assert torch.equal(positions.float().table, sinusoids(len(positions.table), 8))
+
+
 @pytest.mark.parametrize("offset", [1, 7, 100])
 def test_the_encoding_of_pos_plus_k_is_one_linear_function_of_that_of_pos(offset):
     d_model = 16
