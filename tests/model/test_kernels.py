@@ -208,9 +208,9 @@ def test_long_attention_without_dropout_keeps_no_weights(monkeypatch):
     monkeypatch.setattr(kernels, "attention", own)
     long, short = torch.randn(1, 2, kernels.SHORT + 1, 4), torch.randn(1, 2, kernels.SHORT, 4)
     layers.attention(long, long, long)
-    for query, dropout in ((short, 0.0), (long, 0.1)):
+    for query, p in ((short, 0.0), (long, 0.1)):
         with pytest.raises(AssertionError, match="of the kernels"):
-            layers.attention(query, query, query, dropout=dropout)
+            layers.attention(query, query, query, dropout=p)
 
 
 def compiled_layer(layer: nn.Module):
