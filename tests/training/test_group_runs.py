@@ -135,7 +135,13 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 
 @pytest.mark.parametrize(
-    ("devices", "precision", "tolerance"), [(2, "fp32", 1e-5), (4, "fp32", 1e-5), (2, "fp64", 1e-9), (4, "fp64", 1e-9)]
+    ("devices", "precision", "tolerance"),
+    [
+        (2, "fp32", 1e-5),
+        pytest.param(4, "fp32", 1e-5, marks=pytest.mark.slow),
+        pytest.param(2, "fp64", 1e-9, marks=pytest.mark.slow),
+        (4, "fp64", 1e-9),
+    ],
 )
 def test_weights_are_those_of_one_device(
     start, task: Path, alone: dict[str, Path], devices: int, precision: str, tolerance: float
@@ -167,6 +173,7 @@ def test_a_run_is_continued_on_other_numbers_of_devices(start, task: Path, alone
     assert_near(task / "ckpts", alone["fp32"], 1e-5)
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_ranks_repeat_to_the_bit(start, task: Path) -> None:
     random = "model.dropout=0.2", "training.checkpoint_updates=5"
     scored = "data.name=reverse", "data.valid=[{source: valid.a, target: valid.b}]", "training.valid_beam=1"
@@ -209,7 +216,7 @@ def test_a_signal_saves_and_says_how_to_go_on(start, task: Path, number: int, co
 
 
 @pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_rank_that_dies_is_named_and_the_group_resumes(start, task: Path, rank: int) -> None:
     training = start("--devices", "2", settings=(LONG, "training.checkpoint_updates=5"))
     training.until("saved ckpts/step-00000005")

@@ -183,7 +183,7 @@ def test_a_run_in_bf16_learns_as_one_in_fp32(train, task: Path) -> None:
     longer = "training.updates=60", "training.log_updates=10", "training.warmup=40", *BARE
     for precision in ("fp32", "bf16"):
         train(*longer, f"training.precision={precision}", out=precision)
-    losses = [[row["loss"] for row in metrics(task / name)] for name in ("fp32", "bf16")]
+    losses = [[row["loss"] for row in metrics(task / name) if "loss" in row] for name in ("fp32", "bf16")]
     assert losses[0] != losses[1]
     assert losses[1] == pytest.approx(losses[0], rel=0.03)
     assert losses[0][-1] < 0.9 * losses[0][0]
