@@ -156,7 +156,7 @@ def test_a_batch_of_no_pairs_costs_nothing_and_changes_nothing() -> None:
     torch.manual_seed(1)
     model = Transformer(Model(layers=1, d_model=8, d_ff=12, heads=2, dropout=0.5), 30, 30)
     loss, nll = Objective(model, 0.1)(batch)
-    assert float(loss) == float(nll) == 0.0
+    assert loss.item() == nll.item() == 0.0
     loss.backward()
     # all take part, else other devices would wait for theirs
     assert all(p.grad is not None and not p.grad.any() for p in model.parameters())
