@@ -188,7 +188,7 @@ def translate(
                 for rank, (score, text) in enumerate(zip(result.scores, result.texts, strict=True), 1):
                     write(f"{count}\t{rank}\t{score:.4f}\t{text}")
     if split:
-        limit = translator.decoding.max_source
+        limit = translator.pipeline.decoding.max_source
         console.say(f"{split:,} of {count:,} lines were longer than decoding.max_source {limit:,} subwords and split")
     if capped:
         console.say(f"{capped:,} of {count:,} outputs were cut at their cap, their input's length + decoding.max_extra")

@@ -13,15 +13,16 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from nmt.errors import UserError
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 CPU_DEVICE_TOKENS = 4096  # what training.device_tokens is on a CPU unless given
+CPU_BATCH_TOKENS = 2048  # what decoding.batch_tokens auto is on a CPU
 
 
 class Settings(BaseModel):
@@ -267,10 +268,30 @@ class Decoding(Settings):
     """An output has at most this many subwords more than its own input."""
     max_source: int = Field(1024, ge=1)
     """Longer inputs, in subwords, are split, translated in parts and joined."""
-    batch_tokens: int = Field(2048, ge=1)
-    """Padded source tokens per batch."""
+    min_length: int = Field(0, ge=0)
+    """An output has at least this many subwords, `</s>` not counted."""
+    batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Padded source tokens that are searched together; auto: 2,048 on a CPU, on a GPU what its free memory holds."""
+    precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
+    """Of matrix products; auto is bf16 on a GPU, fp32 on a CPU."""
     average_last: int = Field(5, ge=1)
     """Checkpoints that `nmt average` averages unless told."""
+
+    @field_validator("batch_tokens", mode="before")
+    @classmethod
+    def _tokens(cls, value: object) -> object:
+        if value != "auto" and (type(value) is not int or value < 1):
+            raise ValueError(f"must be a whole number from 1 on, or auto (got {value!r})")
+        return value
+
+    @model_validator(mode="after")
+    def _lengths(self) -> Self:
+        if self.min_length > self.max_extra:
+            raise ValueError(
+                f"min_length: must not exceed max_extra {self.max_extra}, the room that the shortest input has "
+                f"(got {self.min_length})"
+            )
+        return self
 
 
 class Recipe(Settings):

@@ -84,6 +84,9 @@ def refusal(path: Path, overrides: Sequence[str] = ()) -> UserError:
         ("decoding.alpha", 0.6),
         ("decoding.max_extra", 50),
         ("decoding.max_source", 1024),
+        ("decoding.min_length", 0),
+        ("decoding.batch_tokens", "auto"),
+        ("decoding.precision", "auto"),
         ("decoding.average_last", 5),
     ],
 )
@@ -163,6 +166,9 @@ def test_a_wrong_type_names_line_key_value_and_what_is_allowed(
 
 IMPOSSIBLE = [
     ("decoding: {beam: 0}", "decoding.beam", "0", "greater than or equal to 1"),
+    ("decoding: {batch_tokens: 0}", "decoding.batch_tokens", "0", "must be a whole number from 1 on, or auto"),
+    ("decoding: {batch_tokens: all}", "decoding.batch_tokens", "'all'", "must be a whole number from 1 on, or auto"),
+    ("decoding: {precision: fp16}", "decoding.precision", "'fp16'", "'auto', 'fp32', 'bf16' or 'int8'"),
     ("decoding: {alpha: -0.1}", "decoding.alpha", "-0.1", "greater than or equal to 0"),
     ("model: {dropout: 1}", "model.dropout", "1", "less than 1"),
     ("model: {norm: mid}", "model.norm", "'mid'", "'post' or 'pre'"),
@@ -184,6 +190,7 @@ IMPOSSIBLE = [
         ("training: {device_tokens: 30000}", "training.device_tokens", "30000", "exceed batch_tokens 25000"),
         ("training: {freeze_embeddings: true}", "training.freeze_embeddings", "", "source_embeddings"),
         ("training: {batch_tokens: 256}", "training.batch_tokens", "256", "at least 257"),
+        ("decoding: {min_length: 51}", "decoding.min_length", "51", "must not exceed max_extra 50"),
         ("training: {patience: 3}", "training.patience", "", "needs data.valid"),
         ("tokenizer: {shared: false}", "model.tie_embeddings", "all", "use target or none"),
         ("model: {positions: learned, max_positions: 1024}", "model.max_positions", "1024", "at least 1025"),
@@ -534,6 +541,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     "enum": lambda value, allowed: value in allowed,
+    "const": lambda value, only: value == only,
     "minimum": lambda value, limit: value >= limit,
     "maximum": lambda value, limit: value <= limit,
     "exclusiveMinimum": lambda value, limit: value > limit,

@@ -1,33 +1,22 @@
-"""Beam search (section 6.1) over a step function; knows no model, no text.
+"""Beam search (section 6.1) over a step function; knows no model, no text. The plain form, which others must equal.
 
 The rules, exactly: of the 2 · beam best extensions of the alive hypotheses, those that end join at most `beam`
 finished ones and the best `beam` others stay alive. Finished scores are log-probability / lp(|Y|) with
 lp(n) = ((5 + n) / 6)^α, where |Y| counts `</s>`. A sentence stops once its finished hypotheses cannot be beaten:
 their worst wanted score ≥ best alive log-probability / lp(cap). At its cap, alive ones compete length-normalised.
-A beam of 1 is greedy search: it stops at the first `</s>`.
+A beam of 1 is greedy search: it stops at the first `</s>`. Before `min_length` symbols `</s>` is impossible.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One output of a search."""
-
-    ids: list[int]
-    """Symbols without `<s>` and `</s>`."""
-    score: float
-    """Length-normalised log-probability, in nats; the order of hypotheses."""
-    finished: bool
-    """Whether it ended by itself, rather than at the cap."""
+from nmt.decoding.pipeline import Hypothesis
 
 
 class Step(Protocol):
@@ -58,10 +47,11 @@ def beam_search(
     eos: int,
     device: torch.device | None = None,
     n_best: int = 1,
+    min_length: int = 0,
 ) -> list[list[Hypothesis]]:
     """Searches all sentences of a batch together; for each its `n_best` (≤ beam) hypotheses, best first.
 
-    `caps` are the most symbols of each output, `</s>` counted.
+    `caps` are the most symbols of each output, `</s>` counted, `min_length` the fewest, not counting it.
     """
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best must be from 1 to beam {beam} (got {n_best})")
@@ -79,6 +69,8 @@ def beam_search(
     going_on: Tensor | None = None
     for length in range(1, max(caps, default=0) + 1):  # of the extended hypotheses, without <s>
         log_probs = step(ids[:, :, -1], parents, going_on)
+        if length <= min_length:
+            log_probs = log_probs.index_fill(-1, torch.tensor([eos], device=device), -math.inf)
         vocabulary = log_probs.size(-1)
         totals = (alive[:, :, None] + log_probs).flatten(1)  # (sentences, beam · vocabulary)
         best, index = totals.topk(min(candidates, totals.size(1)))

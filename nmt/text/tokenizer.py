@@ -42,6 +42,8 @@ class Vocabulary:
         sp = self._processor
         if (sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()) != (PAD, UNK, BOS, EOS):
             raise UserError(f"{name}: a SentencePiece model whose control symbols are not {PAD} to {EOS}")
+        lead_bytes = (f"<0x{byte:02X}>" for byte in (*range(0x80), *range(0xC0, 0x100)))  # one for each character
+        self._unknown = frozenset((UNK, *map(sp.piece_to_id, lead_bytes)))
 
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
@@ -74,6 +76,10 @@ class Vocabulary:
             if index > EOS:
                 return index, exact
         return None, False
+
+    def count_unknown(self, ids: Iterable[int]) -> int:
+        """How many characters have no subword, so that they are spelled in bytes."""
+        return sum(index in self._unknown for index in ids)
 
     def starts_word(self, index: int) -> bool:
         """Whether the subword begins a word."""

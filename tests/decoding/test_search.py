@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.decoding.search import Hypothesis, beam_search, length_penalty
+from nmt.decoding.pipeline import Hypothesis
+from nmt.decoding.search import beam_search, length_penalty
 
 BOS, EOS = 0, 1
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from nmt.decoding import translator as translator_module
+from nmt.decoding.pipeline import IN_FLIGHT
 from nmt.decoding.search import beam_search
 from nmt.decoding.translator import ModelStep, Translator
 from nmt.errors import UserError
@@ -124,7 +125,7 @@ def test_an_endless_stream_is_answered_as_it_comes(tokenizer):
     lines = (SENTENCES[next(taken) % 40] for _ in itertools.repeat(None))
     first = next(translator.stream(lines))
     assert first.texts == translator.translate(SENTENCES[:1])
-    assert next(taken) <= 64
+    assert next(taken) <= IN_FLIGHT
 
 
 def test_one_string_is_no_list_of_sentences(tokenizer):

@@ -1,0 +1,368 @@
+"""The way of a line through translation, whatever searches: tokenise ahead, search, detokenise, in order.
+
+A thread reads and tokenises lines into windows; an engine takes sources from a window, long ones first, and gives
+hypotheses back in whatever order they are done; translations leave in the order of their lines. Knows no model and
+imports no torch.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate, count
+from typing import Protocol
+
+from nmt.errors import UserError
+from nmt.recipe import Decoding, Model
+from nmt.text.lines import one_line
+from nmt.text.tokenizer import Tokenizer
+
+# Lines that are sorted together: few at first, for an early answer. A very long line counts as several.
+FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
+IN_FLIGHT = 4 * LARGEST_WINDOW  # most lines that are read and not yet given out
+PATIENCE = 0.05  # seconds that a slow input may keep a window waiting to be filled
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output of a search."""
+
+    ids: list[int]
+    """Symbols without `<s>` and `</s>`."""
+    score: float
+    """Length-normalised log-probability, in nats; the order of hypotheses."""
+    finished: bool
+    """Whether it ended by itself, rather than at the cap."""
+    alignment: list[int] = field(default_factory=list)
+    """For each symbol the index of the source subword that it attends to most; empty unless asked for."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input of a search: a line, or a part of one that is too long."""
+
+    number: int
+    """The engine hands it back with the result."""
+    ids: list[int]
+    """Subwords without `</s>`, from 1 to decoding.max_source of them."""
+    cap: int
+    """Most symbols of an output, `</s>` counted."""
+
+
+class Feed(Protocol):
+    """Where an engine gets its sources; any thread may ask."""
+
+    def take(self, tokens: int, wait: bool) -> list[Source]:
+        """Removes sources whose padded size, count × (longest + 1), is at most `tokens`; long ones first.
+
+        With `wait` blocks until there is one and gives at least one; [] is the end of the search. Without,
+        [] says that none that fits is there now.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """What searches."""
+
+    def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """(number, hypotheses best first) of each source of the feed, in whatever order they are done.
+
+        Waits for the feed only while it has nothing else to do. Searches follow one another on one engine; one that
+        is closed before its end leaves nothing behind.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What became of one line."""
+
+    texts: list[str]
+    """Best first; one unless more were asked for."""
+    scores: list[float]
+    """Length-normalised log-probability of each, in nats; of a line split into parts their sum."""
+    ids: list[list[int]]
+    """Subwords of each, those of parts joined."""
+    alignments: list[list[int]]
+    """For each subword of each the index in `source` that it attends to most; empty unless asked for."""
+    source: list[int]
+    """Subwords of the line."""
+    parts: int
+    """How many pieces the line was split into; 0 where it is blank, more than one beyond decoding.max_source."""
+    capped: bool
+    """Whether the best output was cut off at its cap."""
+    unknown: int
+    """Characters of the line for which the vocabulary has no subword."""
+    tokens: int
+    """Subwords of the best output, `</s>` of each part counted."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether a line that is not blank became nothing."""
+        return self.parts > 0 and not self.texts[0].strip()
+
+
+class Pipeline:
+    """A tokenizer and an engine: lines in, translations out."""
+
+    def __init__(self, tokenizer: Tokenizer, decoding: Decoding, engine: Engine, positions: int | None = None) -> None:
+        """`positions` is the longest sequence that the engine's models serve, None for any length.
+
+        Raises UserError where it is not above decoding.max_source.
+        """
+        self.tokenizer, self.decoding, self.engine = tokenizer, decoding, engine
+        self._positions = positions
+        if positions is not None and decoding.max_source >= positions:
+            raise UserError(
+                f"decoding.max_source: must be below model.max_positions {positions} of this model "
+                f"(got {decoding.max_source})",
+                "longer inputs are split",
+            )
+
+    def stream(self, lines: Iterable[str], n_best: int = 1) -> Generator[Translation, None, None]:
+        """Translates lines as they come, in bounded memory; one for each, in order.
+
+        Raises what reading the lines raised once those before are translated, and at once what the engine raises.
+        """
+        if n_best > self.decoding.beam:
+            raise UserError(f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", "raise --beam")
+        return self._stream(lines, n_best)
+
+    def _stream(self, lines: Iterable[str], n_best: int) -> Generator[Translation, None, None]:
+        ahead = ReadAhead(lines, self._tokenise, self._cap)
+        search = None
+        try:
+            while not ahead.is_over():  # a search ends early where blank lines, which it never sees, are due
+                search = self.engine.search(ahead, n_best)
+                for number, hypotheses in search:
+                    ahead.put(number, hypotheses)
+                    yield from (self._join(line, n_best) for line in ahead.finished())
+                yield from (self._join(line, n_best) for line in ahead.finished())
+        finally:
+            ahead.close()  # first, since an engine may be waiting for it
+            if search is not None:
+                search.close()
+
+    def _tokenise(self, line: str) -> list[list[int]]:
+        """Subwords of a line, cut into parts beyond decoding.max_source; none where it is blank."""
+        text = line.strip().encode(errors="replace").decode()  # a lone surrogate is no text
+        ids = self.tokenizer.source.encode(text)
+        limit, parts = self.decoding.max_source, []
+        while len(ids) > limit:  # at words' beginnings where there are any
+            words = (i for i in range(limit, limit // 2, -1) if self.tokenizer.source.starts_word(ids[i]))
+            cut = next(words, limit)
+            parts.append(ids[:cut])
+            ids = ids[cut:]
+        return [*parts, ids] if ids else parts
+
+    def _cap(self, length: int) -> int:
+        """Most symbols of the output for an input of so many subwords."""
+        cap = length + self.decoding.max_extra
+        return cap if self._positions is None else min(cap, self._positions)
+
+    def _join(self, line: Line, n_best: int) -> Translation:
+        """One translation from those of a line's parts; blank lines have none."""
+        parts = line.hypotheses
+        ranks = range(min(map(len, parts), default=n_best))
+        decode = self.tokenizer.target.decode
+        return Translation(
+            texts=[" ".join(one_line(decode(part[rank].ids)) for part in parts) for rank in ranks],
+            scores=[sum((part[rank].score for part in parts), 0.0) for rank in ranks],
+            ids=[[symbol for part in parts for symbol in part[rank].ids] for rank in ranks],
+            alignments=[line.alignment(rank) for rank in ranks],
+            source=[symbol for ids in line.sources for symbol in ids],
+            parts=len(parts),
+            capped=any(not part[0].finished for part in parts),
+            unknown=sum(map(self.tokenizer.source.count_unknown, line.sources)),
+            tokens=sum(len(part[0].ids) + part[0].finished for part in parts),
+        )
+
+
+def longest_served(models: Iterable[Model]) -> int | None:
+    """The longest sequence, in positions, that each of the models serves; None where all serve any."""
+    return min((model.max_positions for model in models if model.positions == "learned"), default=None)
+
+
+class Pool:
+    """Sources that wait for an engine."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._sources = sorted(sources, key=lambda source: (len(source.ids), -source.number))
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def take(self, tokens: int, at_least: int) -> list[Source]:
+        """Removes the longest ones: as many as fit into `tokens` when padded, but `at_least` so many if there are."""
+        if not self._sources:
+            return []
+        count = max(tokens // (len(self._sources[-1].ids) + 1), at_least)
+        first = max(0, len(self._sources) - count)
+        taken = self._sources[first:][::-1]
+        del self._sources[first:]
+        return taken
+
+
+class Line:
+    """A line on its way."""
+
+    def __init__(self, parts: list[list[int]]) -> None:
+        self.sources = parts
+        self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
+        """Of each part, best first; empty until it has been searched"""
+        self.missing = len(parts)
+        """Parts that have not been searched"""
+        self.weight = 1 + sum(map(len, parts)) // SUBWORDS_OF_A_LINE
+
+    def alignment(self, rank: int) -> list[int]:
+        """Alignment of the hypotheses of a rank, joined."""
+        starts = [0, *accumulate(map(len, self.sources))][: len(self.sources)]
+        parts = zip(starts, self.hypotheses, strict=True)
+        return [start + index for start, hypotheses in parts for index in hypotheses[rank].alignment]
+
+
+class ReadAhead:
+    """The feed of a stream of lines: a thread reads and tokenises them ahead of the engine, into windows.
+
+    A window is handed out when it is full, so that a fast input is searched alike in every run. An input that has
+    kept its window waiting for PATIENCE has what is there handed out at once, until a window fills up again.
+    """
+
+    def __init__(
+        self, lines: Iterable[str], tokenise: Callable[[str], list[list[int]]], cap: Callable[[int], int]
+    ) -> None:
+        """`tokenise` gives the parts of a line, none of a blank one; `cap` the most symbols of an output by length."""
+        self._tokenise, self._cap = tokenise, cap
+        self._lines: deque[Line] = deque()  # in flight, in order
+        self._load = 0  # their weight
+        self._wanted: dict[int, tuple[Line, int]] = {}  # by source: its line, and which part of it
+        self._numbers = count()
+        self._windows: deque[Pool] = deque()
+        self._size = FIRST_WINDOW  # of the window that is being filled
+        self._filled = 0
+        self._filling: list[Source] = []
+        self._patience = PATIENCE
+        self._asked: float | None = None  # when the thread began to wait for the input
+        self._taken = 0  # sources that the engine has and did not give back
+        self._ended = self._closed = False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        threading.Thread(target=self._read, args=(iter(lines),), name="read-ahead", daemon=True).start()
+
+    def take(self, tokens: int, wait: bool) -> list[Source]:
+        """See `Feed`."""
+        with self._changed:
+            while not self._closed:
+                if wait and self._is_due():
+                    return []
+                if self._filling and self._patience_left() <= 0.0:
+                    self._hand_out()
+                if self._windows:
+                    taken = self._windows[0].take(tokens, at_least=int(wait))
+                    self._taken += len(taken)
+                    if not self._windows[0]:
+                        self._windows.popleft()
+                    return taken
+                if self._filling:
+                    self._changed.wait(self._patience_left())
+                elif not wait or self._ended:
+                    return []
+                else:
+                    self._changed.wait()
+            return []
+
+    def put(self, number: int, hypotheses: list[Hypothesis]) -> None:
+        """Takes what a search found for a source, best first."""
+        with self._changed:
+            line, part = self._wanted.pop(number)
+            line.hypotheses[part] = hypotheses
+            line.missing -= 1
+            self._taken -= 1
+
+    def finished(self) -> list[Line]:
+        """The lines that can be given out now."""
+        found = []
+        with self._changed:
+            while self._is_due():
+                found.append(self._lines.popleft())
+                self._load -= found[-1].weight
+            self._changed.notify_all()
+        return found
+
+    def is_over(self) -> bool:
+        """Whether all lines were given out, between two searches; raises what reading them raised."""
+        with self._changed:
+            assert self._taken == 0, "the engine ended its search before all that it took was done"
+            over = self._ended and not self._lines
+        if over and self._error is not None:
+            raise self._error
+        return over
+
+    def close(self) -> None:
+        """Ends the thread, or, where it waits for the input, has it end when that comes."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._ended or self._asked is not None)
+
+    def _is_due(self) -> bool:
+        return bool(self._lines) and self._lines[0].missing == 0
+
+    def _patience_left(self) -> float:
+        """Seconds for which a window that holds something may still be waited for."""
+        waiting = 0.0 if self._asked is None else time.monotonic() - self._asked
+        return self._patience - waiting
+
+    def _hand_out(self) -> None:
+        if self._filling:
+            self._windows.append(Pool(self._filling))
+        self._filling, self._filled = [], 0
+        self._changed.notify_all()
+
+    # --- the thread
+
+    def _read(self, lines: Iterator[str]) -> None:
+        try:
+            while self._begin_to_wait():
+                line = next(lines, None)
+                self._end_to_wait()
+                if line is None or self._closed:
+                    break
+                self._add(Line(self._tokenise(line)))
+        except BaseException as error:
+            self._error = error
+        with self._changed:
+            self._ended = True
+            self._hand_out()
+
+    def _begin_to_wait(self) -> bool:
+        """Waits for room; whether another line is wanted."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._filled or self._load + self._size <= IN_FLIGHT)
+            self._asked = time.monotonic()
+            return not self._closed
+
+    def _end_to_wait(self) -> None:
+        with self._changed:
+            if self._filling:
+                self._patience = self._patience_left()
+            self._asked = None
+
+    def _add(self, line: Line) -> None:
+        with self._changed:
+            if line.missing == 0 or not self._filling:
+                self._changed.notify_all()
+            for part, ids in enumerate(line.sources):
+                number = next(self._numbers)
+                self._wanted[number] = (line, part)
+                self._filling.append(Source(number, ids, self._cap(len(ids))))
+            self._lines.append(line)
+            self._load += line.weight
+            self._filled += line.weight
+            if self._filled >= self._size:
+                self._size = min(4 * self._size, LARGEST_WINDOW)
+                self._patience = PATIENCE
+                self._hand_out()
