@@ -10,15 +10,22 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from nmt import __version__
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+
+if TYPE_CHECKING:
+    from nmt.console import Console
+    from nmt.decoding.forced import ForcedDecoder
+    from nmt.model.transformer import Transformer
+    from nmt.recipe import Decoding
+    from nmt.text.tokenizer import Tokenizer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -194,40 +201,80 @@ def translate(
         console.say(f"{capped:,} of {count:,} outputs were cut at their cap, their input's length + decoding.max_extra")
 
 
-@cli.command(short_help="BLEU, chrF and TER, with signatures.")
+@cli.command(short_help="BLEU, chrF and TER, with signatures; perplexity under a model.")
 @click.argument("reference", type=Path, metavar="REF")
 @click.argument("hypothesis", type=Path, metavar="[HYP]", required=False)
 @click.option("--reference", "more", type=Path, multiple=True, help="A further reference; repeatable.")
 @click.option(
     "--metric",
-    "metrics",
-    default="bleu,chrf",
-    show_default=True,
-    help="bleu, chrf, ter; separated by commas.",
+    help="bleu, chrf, ter; separated by commas; bleu,chrf unless given. With --model perplexity, unless given, or "
+    "logprob, a line per sentence: log-probability, tab, subwords.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--model",
+    "models",
+    type=Path,
+    multiple=True,
+    help="A bundle or a directory of checkpoints by which to score REF; repeatable, an ensemble.",
+)
+@click.option("--source", type=Path, help="What REF translates, line by line; goes with --model.")
+@_overrides
+@_device
 @_common
 def score(
     reference: Path,
     hypothesis: Path | None,
     more: tuple[Path, ...],
-    metrics: str,
+    metric: str | None,
     as_json: bool,
+    models: tuple[Path, ...],
+    source: Path | None,
+    overrides: tuple[str, ...],
+    device: str,
     threads: int | None,
     quiet: bool,
     debug: bool,
 ) -> None:
-    """Score HYP, or stdin, against REF: detokenised text, one sentence per line."""
+    """Score HYP, or stdin, against REF: detokenised text, one sentence per line.
+
+    With --model and --source no HYP is read: the score is how probable the model finds REF, by forced decoding. All
+    subwords and the end of each sentence count, and nothing is smoothed.
+    """
     from nmt.metrics.translation import LABELS, METRICS
     from nmt.metrics.translation import score as score_translations
-    from nmt.text.lines import read_lines
+    from nmt.text.lines import open_input, read_lines
 
-    names = [name.strip() for name in metrics.split(",") if name.strip()]
-    unknown = [name for name in names if name not in METRICS]
+    allowed, default = (("perplexity", "logprob"), "perplexity") if models else (METRICS, "bleu,chrf")
+    wanted = metric or default
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    unknown = [name for name in names if name not in allowed]
     if unknown or not names:
         raise click.BadParameter(
-            f"{(unknown or [metrics])[0]!r} is none of {', '.join(METRICS)}", param_hint="--metric"
+            f"{(unknown or [wanted])[0]!r} is none of {', '.join(allowed)}, the metrics "
+            f"{'with' if models else 'without'} --model",
+            param_hint="--metric",
         )
+    if models:
+        if hypothesis or more:
+            raise click.UsageError("--model scores REF itself: no HYP or --reference goes with it")
+        if source is None:
+            raise click.UsageError("--model needs --source, the lines that REF translates")
+        if len(names) > 1 or (as_json and names == ["logprob"]):
+            raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
+        for path in (source, reference):
+            if not path.is_fifo():
+                open_input(path).close()  # says that there is no such file before a model is loaded
+        from nmt.console import Console
+        from nmt.decoding.forced import ForcedDecoder
+
+        console = Console(quiet)
+        decoder = ForcedDecoder(*_load_models(models, overrides, device, threads, console))
+        _score_by_model(decoder, source, reference, names[0], as_json, console)
+        return
+    for option, given in (("--source", source), ("--set", overrides)):
+        if given:
+            raise click.UsageError(f"{option} goes with --model")
     references = [list(read_lines(path)) for path in (reference, *more)]
     hypotheses = list(_open_input(hypothesis))
     results = score_translations(hypotheses, references, names)
@@ -236,6 +283,46 @@ def score(
         return
     for name, result in results.items():
         click.echo(f"{LABELS[name]} {result.score:.2f}  {result.signature}")
+
+
+def _score_by_model(
+    decoder: ForcedDecoder, source: Path, reference: Path, metric: str, as_json: bool, console: Console
+) -> None:
+    from nmt.decoding.forced import Totals
+    from nmt.text.lines import read_parallel
+
+    totals = Totals()
+    pairs = totals.counted(decoder.stream(read_parallel(source, reference)))
+    if metric == "logprob":
+        with ExitStack() as files:
+            write = _open_output(None, files)
+            for pair in pairs:
+                write(f"{pair.log_probability:.4f}\t{pair.subwords}")
+    else:
+        lines = []
+        with console.progress("scoring", None, "lines") as advance:
+            for pair in pairs:
+                advance(1)
+                if as_json:
+                    lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
+        if not totals.pairs:
+            raise UserError("nothing to score: source and reference have no lines")
+        if as_json:
+            result = {"score": totals.perplexity, "subwords": totals.subwords}
+            click.echo(json.dumps({"perplexity": result | {"log_probability": totals.log_probability, "lines": lines}}))
+        else:
+            signature = f"subwords:{totals.subwords}|lines:{totals.pairs}|logprob:{totals.log_probability:.1f}"
+            click.echo(f"PPL {totals.perplexity:.2f}  {signature}")
+    if totals.sources_cut:
+        console.say(
+            f"{totals.sources_cut:,} of {totals.pairs:,} source lines were longer than {decoder.max_source:,} subwords "
+            "and cut there: decoding.max_source, or the model's positions"
+        )
+    if totals.targets_cut:
+        console.say(
+            f"{totals.targets_cut:,} of {totals.pairs:,} reference lines were longer than model.max_positions "
+            f"{decoder.max_target:,} and cut there: {totals.subwords_cut:,} subwords are not scored"
+        )
 
 
 @cli.command(
@@ -262,6 +349,30 @@ def _load_translator(model: Path | None, overrides: list[str], device: str, thre
     decoding = override_decoding(bundle.recipe.decoding, overrides)
     console.say(note)
     return Translator(bundle.model(choose_device(device, threads)), bundle.tokenizer(), decoding)
+
+
+def _load_models(
+    paths: Sequence[Path], overrides: Sequence[str], device: str, threads: int | None, console: Console
+) -> tuple[list[Transformer], Tokenizer, Decoding]:
+    """Models, the tokenizer that all of them have, and decoding settings, those of the first."""
+    from nmt.bundle import resolve
+    from nmt.device import choose_device
+    from nmt.recipe import override_decoding
+
+    bundles = []
+    for path in paths:
+        bundle, note = resolve(path)
+        console.say(note)
+        bundles.append(bundle)
+    tokenizer = bundles[0].tokenizer()
+    for bundle in bundles[1:]:
+        if not bundle.tokenizer().equals(tokenizer):
+            raise UserError(
+                f"{bundle.path}: has another tokenizer than {bundles[0].path}", "the models of an ensemble share one"
+            )
+    decoding = override_decoding(bundles[0].recipe.decoding, overrides)
+    chosen = choose_device(device, threads)
+    return [bundle.model(chosen) for bundle in bundles], tokenizer, decoding
 
 
 def _open_input(path: Path | None) -> Iterator[str]:

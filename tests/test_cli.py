@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import re
 import shutil
@@ -343,6 +344,15 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
         (["no-such-command"], 2, "No such command 'no-such-command'"),
         (["score", "missing.txt"], 1, "error: missing.txt: cannot be read: No such file or directory"),
         (["score", "ref", "--metric", "rouge"], 2, "'rouge' is none of bleu, chrf, ter"),
+        (["score", "ref", "--metric", "perplexity"], 2, "'perplexity' is none of bleu, chrf, ter"),
+        (["score", "ref", "--source", "src"], 2, "--source goes with --model"),
+        (["score", "ref", "--set", "batch_tokens=9"], 2, "--set goes with --model"),
+        (["score", "ref", "--model", "m"], 2, "--model needs --source"),
+        (["score", "ref", "hyp", "--model", "m", "--source", "src"], 2, "--model scores REF itself: no HYP"),
+        (["score", "ref", "--reference", "more", "--model", "m", "--source", "src"], 2, "no HYP or --reference"),
+        (["score", "ref", "--model", "m", "--source", "src", "--metric", "bleu"], 2, "none of perplexity, logprob"),
+        (["score", "ref", "--model", "m", "--source", "src", "--metric", "logprob", "--json"], 2, "goes alone"),
+        (["score", "ref", "--model", "m", "--source", "src"], 1, "error: src: cannot be read"),
         (["average", "missing"], 1, "error: missing: no such directory"),
         (["train", "missing.yaml"], 1, "error: missing.yaml: no such recipe"),
         (["train", str(RECIPES / "demo.yaml"), "--device", "cuda:99"], 1, "error: --device cuda:99: this machine has"),
@@ -363,6 +373,85 @@ def test_scores_need_equally_many_lines(nmt, tmp_path: Path) -> None:
     done = nmt("score", tmp_path / "ref", stdin=b"a\n")
     assert done.code == 1
     assert "the hypothesis has 1 lines and reference has 2" in done.err
+
+
+def test_perplexity_is_that_of_training_on_the_same_data(nmt, reverse_run: Path) -> None:
+    checkpoint = reverse_run / "ckpts/step-00000400"
+    arguments = ("score", "--model", checkpoint, "--source", reverse_run / "valid.a", reverse_run / "valid.b")
+    done = nmt(*arguments, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)["perplexity"]
+    assert found["score"] == pytest.approx(bundles.Bundle.read(checkpoint).scores["perplexity"], rel=1e-6)
+    assert found["score"] == pytest.approx(math.exp(-found["log_probability"] / found["subwords"]))
+    assert len(found["lines"]) == 50
+    for sum_, name in ((found["subwords"], "subwords"), (found["log_probability"], "log_probability")):
+        assert sum(line[name] for line in found["lines"]) == pytest.approx(sum_)
+    text = nmt(*arguments, "--quiet")
+    signature = f"subwords:{found['subwords']}|lines:50|logprob:{found['log_probability']:.1f}"
+    assert text.out.decode() == f"PPL {found['score']:.2f}  {signature}\n"
+    assert text.err == ""
+
+
+def test_log_probabilities_come_line_by_line_from_a_pipe(reverse_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "ref.gz").write_bytes(gzip.compress(b"d c b a\nd c b\n\n"))
+    command = f"nmt score --model ckpts --source /dev/stdin {tmp_path / 'ref.gz'} --metric logprob"
+    done = shell(f"printf 'a b c d\\na b c d\\n\\n' | {command}", reverse_run)
+    assert done.returncode == 0, done.stderr.decode()
+    assert re.fullmatch(r"(-\d+\.\d{4}\t\d+\n){3}", done.stdout.decode())
+    rows = [line.split("\t") for line in done.stdout.decode().splitlines()]
+    assert float(rows[1][0]) < float(rows[0][0]) - 1  # a word is missing
+    assert rows[2][1] == "1"
+
+
+def test_an_ensemble_scores_between_its_models_or_better(nmt, reverse_run: Path) -> None:
+    models = [("--model", reverse_run / f"ckpts/step-00000{step}") for step in (200, 800)]
+    pair = ("--source", reverse_run / "valid.a", reverse_run / "valid.b", "--json", "--quiet")
+    first, last, both, same = (
+        json.loads(nmt("score", *chosen, *pair).out)["perplexity"]["log_probability"]
+        for chosen in (models[0], models[1], models[0] + models[1], models[1] + models[1])
+    )
+    assert first < both
+    assert both > (first + last) / 2  # the logarithm of a mean is at least the mean of logarithms
+    assert same == pytest.approx(last, rel=1e-6)
+
+
+def test_models_with_other_tokenizers_are_no_ensemble(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(reverse_run / "ckpts/averaged", tmp_path / "other")
+    other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266), 1)
+    for name, content in other.files().items():
+        (tmp_path / "other" / name).write_bytes(content)
+    models = ("--model", reverse_run / "ckpts", "--model", tmp_path / "other")
+    done = nmt("score", *models, "--source", reverse_run / "test.a", reverse_run / "test.b")
+    assert (done.code, done.out) == (1, b"")
+    assert f"other: has another tokenizer than {reverse_run / 'ckpts/averaged'}" in done.err
+
+
+def test_what_a_model_did_not_see_of_long_lines_is_said(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "long").write_text("a b c d e f g\na b\n")
+    arguments = ("score", "--model", reverse_run / "ckpts", "--source", tmp_path / "long", tmp_path / "long")
+    assert "cut" not in nmt(*arguments).err
+    done = nmt(*arguments, "--set", "max_source=5")
+    assert done.code == 0
+    assert "1 of 2 source lines were longer than 5 subwords and cut there" in done.err
+
+
+@pytest.mark.parametrize(
+    ("source", "reference", "message"),
+    [
+        ("a\n", "a\nb\n", "src ends after 1 lines and ref goes on"),
+        ("a\nb\n", "a\n", "ref ends after 1 lines and src goes on"),
+        ("", "", "nothing to score"),
+    ],
+)
+def test_forced_decoding_needs_equally_many_lines(
+    nmt, reverse_run: Path, tmp_path: Path, monkeypatch, source, reference, message
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("src").write_text(source)
+    Path("ref").write_text(reference)
+    done = nmt("score", "--model", reverse_run / "ckpts", "--source", "src", "ref")
+    assert (done.code, done.out) == (1, b"")
+    assert f"error: {message}" in done.err
 
 
 def test_help_and_version_load_no_torch() -> None:

@@ -11,6 +11,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, cast
 
@@ -49,6 +50,19 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
             yield from map(decode, stream)
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{path}: cannot be read to its end: {error}") from None
+
+
+def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
+    """Lines of two files side by side, in constant memory; raises UserError where one ends before the other."""
+    for number, (one, other) in enumerate(zip_longest(read_lines(source), read_lines(target))):
+        if one is None or other is None:
+            ended, longer = (source, target) if one is None else (target, source)
+            raise UserError(
+                f"{ended} ends after {number:,} lines and {longer} goes on: "
+                "line N of one must translate line N of the other",
+                "lines end at \\n only; look for the first place where the two drift apart",
+            )
+        yield one, other
 
 
 def count_lines(path: str | os.PathLike[str]) -> int:

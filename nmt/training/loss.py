@@ -15,15 +15,9 @@ from torch.nn import functional as F
 
 from nmt.data.batches import Batch
 from nmt.data.corpus import Ids
+from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer
 from nmt.training.flops import training_flops, work
-
-CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}  # 16 MB stay in a CPU's cache, 512 MB fill a GPU
-
-
-def chunk_logits(device: torch.device) -> int:
-    """How many logits are alive at a time."""
-    return CHUNK_LOGITS[device.type]
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
@@ -94,8 +88,6 @@ def smoothed_cross_entropy(states: Tensor, weight: Tensor, targets: Tensor, smoo
     result can be differentiated, and only once. Under autocast the factors of matrix products are rounded to its type;
     logits, sums and gradients have the weight's.
     """
-    if not torch.is_grad_enabled():  # else a parameter's part of the gradient would be computed all the same
-        states, weight = states.detach(), weight.detach()
     kind = states.device.type
     product = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
     with torch.autocast(kind, enabled=False):

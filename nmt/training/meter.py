@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.corpus import Ids
+from nmt.model.likelihood import perplexity
 from nmt.training.distributed import Group
 from nmt.training.flops import peak_flops
 from nmt.training.memory import peak_memory
@@ -64,7 +64,7 @@ class Meter:
         seconds = time.perf_counter() - self._began
         figures = {
             "loss": loss / self._target_tokens,
-            "perplexity": math.exp(min(nll / self._target_tokens, 700.0)),  # e^700 is about the largest float
+            "perplexity": perplexity(nll, self._target_tokens),
             "gradient_norm": float(norms[norms.isfinite()].mean()),
             "tokens_per_second": self._target_tokens / seconds,
             "tokens_per_update": self._target_tokens / len(self._norms),

@@ -14,10 +14,10 @@ import torch
 
 from nmt.data.prepare import directory
 from nmt.files import read_json
+from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe
 from nmt.training.flops import measured_flops, training_flops, work
-from nmt.training.loss import chunk_logits
 from nmt.training.precision import product_dtype
 from nmt.training.progress import clock
 

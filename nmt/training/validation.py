@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +9,14 @@ import torch
 from nmt.data.batches import make_batch, split_update
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
+from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.translator import Translator
 from nmt.metrics.translation import score
+from nmt.model import likelihood
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Training
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.distributed import Group
-from nmt.training.loss import Objective
 
 VALID_TOKENS = 4096  # padded, per side of a batch
 
@@ -66,16 +66,15 @@ class Validation:
 @torch.no_grad()
 def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
     """Exponential of the mean negative log-likelihood of the corpus's target subwords, `</s>` counted."""
-    objective = Objective(model, smoothing=0.0)
     device = next(model.parameters()).device
     sources, targets = corpus.source_lengths, corpus.target_lengths
     plan = plan_epoch(sources, targets, max(VALID_TOKENS, corpus.longest() + 1), seed=0, epoch=0)
-    total = tokens = 0.0
+    nll = tokens = 0.0
     for update in range(group.rank, len(plan), group.size):
         rows = plan.rows(update)
         for part in split_update(sources[rows], targets[rows], VALID_TOKENS):
             batch = make_batch(corpus, rows[part]).to(device)
-            total += float(objective(batch)[1])
+            nll -= float(token_log_probabilities([model], batch).sum(dtype=torch.float64))
             tokens += batch.num_tokens
-    total, tokens = group.total(total, tokens)
-    return math.exp(min(total / tokens, 700.0))  # e^700 is about the largest float
+    nll, tokens = group.total(nll, tokens)
+    return likelihood.perplexity(nll, tokens)

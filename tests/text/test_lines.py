@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import UserError
-from nmt.text.lines import count_lines, decode, one_line, open_input, open_output, read_lines
+from nmt.text.lines import count_lines, decode, one_line, open_input, open_output, read_lines, read_parallel
 
 FRAGMENTS = [
     b"\n",
@@ -106,6 +106,19 @@ def test_reading_streams(tmp_path: Path) -> None:
     path = write(tmp_path / "x", b"a\nb\n")
     lines = read_lines(path)
     assert next(lines) == "a"
+
+
+def test_two_files_are_read_side_by_side(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "a", b"1\n\n3\r\n"), write(tmp_path / "b.gz", b"x\ny\nz")
+    assert list(read_parallel(source, target)) == [("1", "x"), ("", "y"), ("3", "z")]
+
+
+@pytest.mark.parametrize(("one", "other", "ended"), [(b"1\n", b"x\ny\n", "a"), (b"1\n2\n", b"x\n", "b")])
+def test_a_file_that_ends_before_the_other_is_named(tmp_path: Path, one: bytes, other: bytes, ended: str) -> None:
+    lines = read_parallel(write(tmp_path / "a", one), write(tmp_path / "b", other))
+    assert next(lines) == ("1", "x")
+    with pytest.raises(UserError, match=f"{ended} ends after 1 lines and .* goes on"):
+        next(lines)
 
 
 def test_a_stream_line_decodes_without_its_end() -> None:

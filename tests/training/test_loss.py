@@ -3,13 +3,13 @@
 import pytest
 import torch
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.data.batches import Batch, pad_ids
+from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.tokenizer import BOS, EOS
-from nmt.training.loss import CHUNK_LOGITS, Objective, smoothed_cross_entropy
+from nmt.training.loss import Objective, smoothed_cross_entropy
 
 TOKENS, WIDTH, VOCABULARY = 23, 6, 11
 ROWS = [1, 4, 7, 22, 23, 100]  # tokens per chunk: one, some with a rest, all but one, all, more than all
@@ -123,37 +123,6 @@ def test_what_learns_nothing_gets_no_gradient(monkeypatch, frozen):
             assert part.grad is None
         else:
             torch.testing.assert_close(part.grad, gradients[name], rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_losses_are_the_same_where_no_gradient_is_wanted(monkeypatch, mode, smoothing):
-    chunks_of(monkeypatch, 5)
-    states, weight, targets = example()
-    expected = [float(part.detach()) for part in smoothed_cross_entropy(states, weight, targets, smoothing)]
-    with mode():
-        found = smoothed_cross_entropy(states, weight, targets, smoothing)
-    assert not any(part.requires_grad for part in found)
-    assert [float(part) for part in found] == pytest.approx(expected, rel=1e-12)
-
-
-class Products(TorchDispatchMode):
-    """Counts matrix products."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count += function.overloadpacket.__name__ in ("mm", "addmm", "addmm_", "linear", "bmm")
-        return function(*args, **(kwargs or {}))
-
-
-def test_without_gradients_only_the_logits_are_computed():
-    states, weight, targets = example()
-    with Products() as learning:
-        smoothed_cross_entropy(states, weight, targets, 0.1)
-    with torch.no_grad(), Products() as validating:
-        smoothed_cross_entropy(states, weight, targets, 0.1)
-    assert (learning.count, validating.count) == (3, 1)
 
 
 def test_inputs_are_left_as_they_were():
