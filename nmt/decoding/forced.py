@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batches import Batch, pad_ids
+from nmt.decoding.engine import batch_tokens
 from nmt.model.likelihood import log_probabilities, perplexity
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
@@ -76,7 +77,7 @@ class ForcedDecoder:
         """Most subwords of a source, `</s>` not counted; the rest is cut off."""
         self.max_target = min(positions, default=None)
         """Most subwords of a target, `</s>` counted; the rest is not scored. None where the model serves any length."""
-        self._models, self._tokenizer, self._batch_tokens = models, tokenizer, decoding.batch_tokens
+        self._models, self._tokenizer, self._batch_tokens = models, tokenizer, batch_tokens(decoding, models)
 
     def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScore]:
         """Scores (source, target) lines as they come, in constant memory; one for each, in order.

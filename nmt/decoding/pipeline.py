@@ -58,8 +58,8 @@ class Feed(Protocol):
     def take(self, tokens: int, wait: bool) -> list[Source]:
         """Removes sources whose padded size, count × (longest + 1), is at most `tokens`; long ones first.
 
-        With `wait` blocks until there is one and gives at least one; [] is the end of the search. Without,
-        [] says that none that fits is there now.
+        With `wait` blocks until there is one and gives at least one; [] is the end of this search. Without, [] says
+        that none that fits is there now.
         """
         ...
 
@@ -70,8 +70,8 @@ class Engine(Protocol):
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """(number, hypotheses best first) of each source of the feed, in whatever order they are done.
 
-        Waits for the feed only while it has nothing else to do. Searches follow one another on one engine; one that
-        is closed before its end leaves nothing behind.
+        Waits for the feed only when all that it took is done; is closed where no more is wanted. One search follows
+        another on the same engine.
         """
         ...
 
@@ -127,20 +127,26 @@ class Pipeline:
 
         Raises what reading the lines raised once those before are translated, and at once what the engine raises.
         """
+        return (translation for group in self.groups(lines, n_best) for translation in group)
+
+    def groups(self, lines: Iterable[str], n_best: int = 1) -> Generator[list[Translation], None, None]:
+        """As `stream`, those together that can be given out at the same time."""
         if n_best > self.decoding.beam:
             raise UserError(f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", "raise --beam")
-        return self._stream(lines, n_best)
+        return self._groups(lines, n_best)
 
-    def _stream(self, lines: Iterable[str], n_best: int) -> Generator[Translation, None, None]:
+    def _groups(self, lines: Iterable[str], n_best: int) -> Generator[list[Translation], None, None]:
         ahead = ReadAhead(lines, self._tokenise, self._cap)
         search = None
         try:
-            while not ahead.is_over():  # a search ends early where blank lines, which it never sees, are due
+            while not ahead.is_over():
                 search = self.engine.search(ahead, n_best)
                 for number, hypotheses in search:
                     ahead.put(number, hypotheses)
-                    yield from (self._join(line, n_best) for line in ahead.finished())
-                yield from (self._join(line, n_best) for line in ahead.finished())
+                    if due := ahead.due():
+                        yield [self._join(line, n_best) for line in due]
+                if due := ahead.due():  # blank lines, which the engine never sees and waits no longer for
+                    yield [self._join(line, n_best) for line in due]
         finally:
             ahead.close()  # first, since an engine may be waiting for it
             if search is not None:
@@ -259,6 +265,7 @@ class ReadAhead:
                 if wait and self._is_due():
                     return []
                 if self._filling and self._patience_left() <= 0.0:
+                    self._patience = 0.0
                     self._hand_out()
                 if self._windows:
                     taken = self._windows[0].take(tokens, at_least=int(wait))
@@ -282,8 +289,8 @@ class ReadAhead:
             line.missing -= 1
             self._taken -= 1
 
-    def finished(self) -> list[Line]:
-        """The lines that can be given out now."""
+    def due(self) -> list[Line]:
+        """Removes the lines that can be given out now."""
         found = []
         with self._changed:
             while self._is_due():

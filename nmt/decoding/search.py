@@ -22,11 +22,10 @@ from nmt.decoding.pipeline import Hypothesis
 class Step(Protocol):
     """What a search needs of a model."""
 
-    def __call__(self, ids: Tensor, parents: Tensor | None, sentences: Tensor | None) -> Tensor:
-        """Log-probabilities (sentences, beam, vocabulary), float32, of the symbol after `ids` (sentences, beam).
+    def __call__(self, ids: Tensor, sentences: Tensor) -> Tensor:
+        """Log-probabilities (n, beam, vocabulary), float32, of the symbol after each hypothesis.
 
-        Hypothesis (i, j) extends the one that stood at (sentences[i], parents[i, j]) in the last call;
-        `sentences` (sentences,) is None where all of them go on. The first call has no parents: ids are `<s>`.
+        `ids` (n, beam, length) are whole hypotheses from `<s>` on, `sentences` (n,) which of the batch they translate.
         """
         ...
 
@@ -57,7 +56,7 @@ def beam_search(
         raise ValueError(f"n_best must be from 1 to beam {beam} (got {n_best})")
     results: list[list[Hypothesis]] = [[] for _ in caps]
     candidates = 2 * beam if beam > 1 else 1
-    rows = torch.arange(len(caps), device=device)  # which sentence of `caps` each row of the batch is
+    sentences = torch.arange(len(caps), device=device)  # those that are not done
     cap = torch.tensor(caps, device=device)
     shape = (len(caps), beam)
     ids = torch.full((*shape, 1), bos, device=device)  # (sentences, beam, length): alive hypotheses
@@ -65,10 +64,8 @@ def beam_search(
     alive[:, 0] = 0.0  # all begin alike, so only one of them counts
     ended = torch.full((*shape, 1), bos, device=device)  # finished hypotheses, padded with eos
     ended_scores = torch.full(shape, -math.inf, device=device)
-    parents: Tensor | None = None
-    going_on: Tensor | None = None
     for length in range(1, max(caps, default=0) + 1):  # of the extended hypotheses, without <s>
-        log_probs = step(ids[:, :, -1], parents, going_on)
+        log_probs = step(ids, sentences)
         if length <= min_length:
             log_probs = log_probs.index_fill(-1, torch.tensor([eos], device=device), -math.inf)
         vocabulary = log_probs.size(-1)
@@ -89,22 +86,18 @@ def beam_search(
         alive, order = best.masked_fill(ends | last, -math.inf).topk(min(beam, best.size(1)))
         if alive.size(1) < beam:  # a vocabulary too small to fill the beam
             alive, order = _widen(alive, beam, -math.inf), _widen(order, beam, 0)
-        ids, parents = _pick(extended, order), parents.gather(1, order)
+        ids = _pick(extended, order)
 
         # Dividing by the largest penalty still possible bounds what any alive hypothesis can reach (α ≥ 0).
         bound = alive[:, 0] / length_penalty(cap.float(), alpha)
         done = (ended_scores[:, n_best - 1] >= bound) | (alive[:, 0] == -math.inf)
-        if bool(done.any()):  # a CPU-GPU sync point
-            for row in done.nonzero().flatten().tolist():
-                results[int(rows[row])] = _hypotheses(ended[row], ended_scores[row], eos)[:n_best]
-            going_on = (~done).nonzero().flatten()
-            if not len(going_on):
-                break
-            rows, cap, ids, alive, ended, ended_scores, parents = (
-                state[going_on] for state in (rows, cap, ids, alive, ended, ended_scores, parents)
-            )
-        else:
-            going_on = None
+        for row in done.nonzero().flatten().tolist():  # a CPU-GPU sync point
+            results[int(sentences[row])] = _hypotheses(ended[row], ended_scores[row], eos)[:n_best]
+        sentences, cap, ids, alive, ended, ended_scores = (
+            state[~done] for state in (sentences, cap, ids, alive, ended, ended_scores)
+        )
+        if not len(sentences):
+            break
     return results
 
 

@@ -1,75 +1,180 @@
-"""What the decoder remembers between steps of a search: keys and values, an argument and never an attribute.
+"""What the decoder remembers between the steps of a search: keys and values, an argument and never an attribute.
 
-Self-attention's are per hypothesis and grow by one position a step; cross-attention's are per sentence, computed
-once and shared by the sentence's hypotheses.
+The hypotheses of a sentence share their beginnings: they form a tree. Keys and values of a position stand where they
+were written, once, and a mask says which of them a hypothesis sees. A search that replaces hypotheses changes the mask
+and moves no keys or values; a place from which no hypothesis descends any more is free for a new position. In which
+place a position stands is nothing to attention, since its encoding is in the input. Hypotheses are queries to the
+keys of their sentence, in self-attention as in cross-attention.
+
+Rows are sentences. Those that leave are overwritten by rows from the end, so that the first `count` rows of every
+buffer are the ones that matter. Shapes: n rows, k hypotheses of each, h heads, c places, s source length.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
 
+import numpy as np
+import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+ROOM = 16  # buffers grow to multiples of this
+
+
+class Tree:
+    """Which places each hypothesis sees; shared by the caches of an ensemble."""
+
+    def __init__(self, beam: int, device: torch.device) -> None:
+        self.beam = beam
+        self.count = 0
+        """Rows."""
+        self.extent = 0
+        """Places from this one on are seen by nobody."""
+        self.places = torch.empty((0, beam), dtype=torch.int64, device=device)
+        """(n, k): where this step's positions are written."""
+        self.positions = np.empty(0, dtype=np.int64)
+        """(n,): which position of its outputs each row is at."""
+        self._seen = torch.zeros((0, beam, ROOM), device=device)  # (rows, k, c): 1 at a place that is seen, else 0
+
+    def admit(self, count: int) -> None:
+        """Adds rows whose hypotheses are empty."""
+        self._seen = with_room(self._seen, 0, self.count + count, self.count)
+        self._seen[self.count : self.count + count] = 0.0
+        self.positions = np.append(self.positions, np.full(count, -1))
+        self.count += count
+
+    def leave(self, holes: Sequence[int], last: Sequence[int], count: int) -> None:
+        """Overwrites rows `holes` by rows `last` and keeps the first `count`."""
+        move_rows((self._seen,), holes, last)
+        self.positions[holes] = self.positions[last]
+        self.positions = self.positions[:count]
+        self.count = count
+
+    def extend(self, parents: Tensor) -> None:
+        """Lets each hypothesis follow the one of its row that `parents` (n, k) names, in a place of its own."""
+        before = self._seen[: self.count, :, : self.extent]
+        seen = before.gather(1, parents[:, :, None].expand(-1, -1, self.extent))
+        before.copy_(seen)
+        # The first places that nobody sees: numbers are small, those of taken places are beyond all others.
+        taken = F.pad(seen.amax(1), (0, self.beam))  # (n, extent + k)
+        numbers = torch.arange(taken.size(1), dtype=torch.float32, device=taken.device)
+        self.places = torch.add(numbers, taken, alpha=1e9).topk(self.beam, largest=False).indices
+        highest = torch.maximum(self.places.amax(), (taken.amax(0) * numbers).amax())
+        self.extent = int(highest) + 1  # a CPU-GPU sync point
+        self._seen = with_room(self._seen, 2, self.extent, self._seen.size(2))
+        self._seen[: self.count].scatter_(2, self.places[:, :, None], 1.0)
+        self.positions = self.positions + 1
+
+    def bias(self, dtype: torch.dtype) -> Tensor:
+        """(n, 1, k, extent) to add to attention's scores: 0 at places that are seen, -inf elsewhere."""
+        return self._seen[: self.count, None, :, : self.extent].log().to(dtype)
+
+
+class KVCache:
+    """Keys and values of one decoder for the rows of a tree; cross-attention's stand there once per sentence."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.lengths: list[int] = []
+        """Of each row's source."""
+        self.layers: list[LayerCache] = []
+        self.bias: Tensor
+        """(n, 1, k, extent): what hypotheses see of each other, as of the last `advance`."""
+        self._memory_bias: Tensor
+
+    def admit(self, memory: Sequence[Sequence[Tensor]], lengths: Sequence[int]) -> None:
+        """Adds sentences: for each layer keys (m, h, s, d_k) and values (m, h, s, d_v) of sources of true `lengths`."""
+        if not self.layers:
+            self.layers = [LayerCache(self, states) for states in memory]
+            self._memory_bias = memory[0][0].new_empty((0, 1, 1, ROOM))
+        start, end, width = len(self.lengths), len(self.lengths) + len(lengths), max(lengths)
+        for layer, states in zip(self.layers, memory, strict=True):
+            layer.admit(states, start)
+        bias = with_room(self._memory_bias, 0, end, start)
+        self._memory_bias = bias = with_room(bias, 3, width, bias.size(3), fill=-math.inf)
+        words = torch.arange(bias.size(3)) < torch.tensor(lengths)[:, None]
+        bias[start:end, 0, 0] = torch.zeros(words.shape).masked_fill_(~words, -math.inf).to(bias)
+        self.lengths += lengths
+
+    def leave(self, holes: Sequence[int], last: Sequence[int], count: int) -> None:
+        """Overwrites rows `holes` by rows `last` and keeps the first `count`."""
+        move_rows((self._memory_bias,), holes, last)
+        for layer in self.layers:
+            layer.leave(holes, last)
+        for hole, row in zip(holes, last, strict=True):
+            self.lengths[hole] = self.lengths[row]
+        del self.lengths[count:]
+
+    def advance(self) -> None:
+        """Makes ready for the positions by which the tree was last extended."""
+        self.bias = self.tree.bias(self._memory_bias.dtype)
+
+    @property
+    def memory_bias(self) -> Tensor:
+        """(n, 1, 1, s): 0 at the words of each row's source, -inf at padding."""
+        return self._memory_bias[: len(self.lengths), :, :, : max(self.lengths)]
 
 
 class LayerCache:
-    """Self-attention keys and values of one decoder layer, preallocated and doubled when full."""
+    """Keys and values of one layer."""
 
-    def __init__(self) -> None:
-        self._keys: Tensor | None = None  # (rows, heads, capacity, d_k)
-        self._values: Tensor | None = None  # (rows, heads, capacity, d_v)
-        self._length = 0
+    def __init__(self, cache: KVCache, memory: Sequence[Tensor]) -> None:
+        """Empty; heads, widths, type and device are those of `memory`, keys and values."""
+        self._cache = cache
+        self._memory, self._own = (
+            [states.new_empty((0, states.size(1), ROOM, states.size(3))) for states in memory] for _ in range(2)
+        )
 
-    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Takes one position, (rows, heads, 1, d); returns all so far, (rows, heads, length, d)."""
-        if self._keys is None or self._values is None:
-            self._keys, self._values = _with_room(key, 0, 32), _with_room(value, 0, 32)
-        elif self._length == self._keys.size(2):
-            self._keys = _with_room(self._keys, self._length, 2 * self._length)
-            self._values = _with_room(self._values, self._length, 2 * self._length)
-        end = self._length + 1
-        self._keys[:, :, self._length : end] = key
-        self._values[:, :, self._length : end] = value
-        self._length = end
-        return self._keys[:, :, :end], self._values[:, :, :end]
+    def admit(self, memory: Sequence[Tensor], start: int) -> None:
+        """Adds keys and values of sources as rows from `start` on."""
+        for index, states in enumerate(memory):
+            count, _, width, _ = states.shape
+            buffer = with_room(self._memory[index], 0, start + count, start)
+            self._memory[index] = buffer = with_room(buffer, 2, width, buffer.size(2))
+            buffer[start : start + count, :, :width] = states
+            self._own[index] = with_room(self._own[index], 0, start + count, start)
 
-    def select(self, rows: Tensor) -> None:
-        """Keeps the given rows, in the given order."""
-        if self._keys is not None and self._values is not None:
-            self._keys = _rows_up_to(self._keys, rows, self._length)
-            self._values = _rows_up_to(self._values, rows, self._length)
+    def leave(self, holes: Sequence[int], last: Sequence[int]) -> None:
+        """Overwrites rows `holes` by rows `last`."""
+        longest, extent = max(self._cache.lengths), self._cache.tree.extent
+        move_rows([buffer[:, :, :longest] for buffer in self._memory], holes, last)
+        move_rows([buffer[:, :, :extent] for buffer in self._own], holes, last)
+
+    def memory(self) -> list[Tensor]:
+        """Keys (n, h, s, d_k) and values (n, h, s, d_v) of the sources."""
+        count, longest = len(self._cache.lengths), max(self._cache.lengths)
+        return [buffer[:count, :, :longest] for buffer in self._memory]
+
+    def append(self, *states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Takes the newest keys and values (n, h, k, d); gives those of all places, (n, h, extent, d), and the bias."""
+        tree, found = self._cache.tree, []
+        rows = torch.arange(tree.count, device=tree.places.device)[:, None]
+        for index, new in enumerate(states):
+            self._own[index] = buffer = with_room(self._own[index], 2, tree.extent, self._own[index].size(2))
+            buffer.transpose(1, 2)[rows, tree.places] = new.transpose(1, 2)
+            found.append(buffer[: tree.count, :, : tree.extent])
+        keys, values = found
+        return keys, values, self._cache.bias
 
 
-def _with_room(old: Tensor, filled: int, capacity: int) -> Tensor:
-    new = old.new_empty(*old.shape[:2], capacity, old.size(3))
-    new[:, :, :filled] = old[:, :, :filled]
-    return new
+def with_room(buffer: Tensor, dim: int, size: int, filled: int, fill: float = 0.0) -> Tensor:
+    """A buffer with at least `size` along `dim`: the same if it has that, else a larger copy of what is `filled`.
+
+    What attention does not look at it multiplies by 0, which must not meet an infinity: new room is never left unset.
+    """
+    if size <= buffer.size(dim):
+        return buffer
+    shape = list(buffer.shape)
+    shape[dim] = -(-max(size, buffer.size(dim) * 3 // 2) // ROOM) * ROOM
+    larger = buffer.new_full(shape, fill)
+    larger.narrow(dim, 0, filled).copy_(buffer.narrow(dim, 0, filled))
+    return larger
 
 
-def _rows_up_to(old: Tensor, rows: Tensor, filled: int) -> Tensor:
-    new = old.new_empty(rows.numel(), *old.shape[1:])
-    new[:, :, :filled] = old[:, :, :filled].index_select(0, rows)
-    return new
-
-
-@dataclass
-class KVCache:
-    """Cache of a whole decoder for the sentences of a batch and `beam` hypotheses of each."""
-
-    memory: list[tuple[Tensor, Tensor]]
-    """For each layer cross-attention's keys (b, h, s, d_k) and values (b, h, s, d_v)."""
-    mask: Tensor | None
-    """(b, 1, 1, s), true at words, or None where nothing is padded."""
-    layers: list[LayerCache] = field(init=False)
-    length: int = 0
-    """Positions decoded so far."""
-
-    def __post_init__(self) -> None:
-        self.layers = [LayerCache() for _ in self.memory]
-
-    def reorder(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Keeps hypotheses `rows` (new b · beam,) and, unless None, sentences (new b,), in the given order."""
-        for layer in self.layers:
-            layer.select(rows)
-        if sentences is not None:
-            self.memory = [(key[sentences], value[sentences]) for key, value in self.memory]
-            self.mask = None if self.mask is None else self.mask[sentences]
+def move_rows(buffers: Sequence[Tensor], holes: Sequence[int], last: Sequence[int]) -> None:
+    """Overwrites rows `holes` of each buffer by rows `last`."""
+    if holes:
+        for buffer in buffers:
+            buffer[holes] = buffer[last]

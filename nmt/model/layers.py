@@ -11,7 +11,9 @@ import math
 from collections.abc import Callable
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -71,8 +73,8 @@ class SelfAttention(nn.Module):
         record: list[Tensor] | None = None,
     ) -> Tensor:  # (b, t, d_model)
         query, key, value = _split_heads(self.qkv(x), self.heads, *self.widths)
-        if cache is not None:  # one new position that sees all before it
-            key, value = cache.append(key, value)
+        if cache is not None:  # x are hypotheses, and the cache tells what each of them sees
+            key, value, mask = cache.append(key, value)
             causal = False
         dropout = self.dropout if self.training else 0.0
         return self.out(_join_heads(attention(query, key, value, mask, causal, dropout, record)))  # type: ignore[no-any-return]
@@ -96,18 +98,15 @@ class CrossAttention(nn.Module):
 
     def forward(
         self,
-        x: Tensor,  # (b, t, d_model); in search (b · beam, 1, d_model)
+        x: Tensor,  # (b, t, d_model)
         key: Tensor,
         value: Tensor,
         mask: Tensor | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:  # as x
-        # In search the beams of a sentence are queries to the same keys, which therefore stand there once.
-        queries = self.query(x).view(key.size(0), -1, self.query.out_features)
-        (query,) = _split_heads(queries, self.heads, key.size(-1))
+        (query,) = _split_heads(self.query(x), self.heads, key.size(-1))
         dropout = self.dropout if self.training else 0.0
-        out = self.out(_join_heads(attention(query, key, value, mask, False, dropout, record)))
-        return out.view(x.shape)  # type: ignore[no-any-return]
+        return self.out(_join_heads(attention(query, key, value, mask, False, dropout, record)))  # type: ignore[no-any-return]
 
 
 class FeedForward(nn.Module):
@@ -215,15 +214,24 @@ class Positions(nn.Module):
         self.reset()
         return self
 
-    def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """x (b, t, d_model) whose first position is `start`."""
-        end = start + x.size(1)
-        if end > self.table.size(0):
-            if self.learned:
-                raise ValueError(f"a sequence of {end} exceeds model.max_positions {self.table.size(0)}")
-            longer = sinusoids(max(end, 2 * self.table.size(0)), self.table.size(1), self.table.dtype)
-            self.table = longer.to(self.table.device)
-        return x + self.table[start:end]
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b, t, d_model) whose first position is 0."""
+        self._reach(x.size(1))
+        return x + self.table[: x.size(1)]
+
+    def at(self, positions: NDArray[np.int64], x: Tensor) -> Tensor:
+        """x (b, k, d_model), all k of a row at the row's position, `positions` (b,)."""
+        self._reach(int(positions.max(initial=0)) + 1)
+        return x + self.table[torch.from_numpy(positions).to(x.device)][:, None]
+
+    def _reach(self, end: int) -> None:
+        """Makes sure that the table goes up to position `end`, excluded."""
+        if end <= self.table.size(0):
+            return
+        if self.learned:
+            raise ValueError(f"a sequence of {end} exceeds model.max_positions {self.table.size(0)}")
+        longer = sinusoids(max(end, 2 * self.table.size(0)), self.table.size(1), self.table.dtype)
+        self.table = longer.to(self.table.device)
 
 
 def sinusoids(length: int, d_model: int, dtype: torch.dtype = torch.float32) -> Tensor:

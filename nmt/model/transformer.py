@@ -6,13 +6,14 @@ Knows neither text nor files. Ids: 0 is padding; a source ends in `</s>`; a targ
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.model import kernels
-from nmt.model.cache import KVCache, LayerCache
+from nmt.model.cache import KVCache
 from nmt.model.layers import LAYER_NORM_EPSILON, DecoderLayer, Dropout, EncoderLayer, Positions
 from nmt.recipe import Model
 
@@ -93,39 +94,35 @@ class Transformer(nn.Module):
             x = layer(x, mask, record)
         return Memory(self.encoder_norm(x), mask)
 
-    def decode(self, ids: Tensor, memory: Memory, cache: KVCache | None = None) -> Tensor:
-        """Logits (batch, length, target vocabulary) after each of ids (batch, length).
-
-        With a `cache` from `start`, ids are the one newest symbol of each of batch · beam hypotheses,
-        (batch · beam, 1), and the cache is advanced by it.
-        """
-        return F.linear(self.decode_states(ids, memory, cache), self.output_embedding.weight)
+    def decode(self, ids: Tensor, memory: Memory) -> Tensor:
+        """Logits (batch, length, target vocabulary) after each of ids (batch, length)."""
+        return F.linear(self.decode_states(ids, memory), self.output_embedding.weight)
 
     def decode_states(
-        self,
-        ids: Tensor,
-        memory: Memory,
-        cache: KVCache | None = None,
-        record: tuple[list[Tensor], list[Tensor]] | None = None,
+        self, ids: Tensor, memory: Memory, record: tuple[list[Tensor], list[Tensor]] | None = None
     ) -> Tensor:
         """As `decode`, before the softmax matrix: (batch, length, d_model)."""
-        start = 0 if cache is None else cache.length
-        x = self._embed(ids, self.target_embedding, self.target_positions, start)
-        for index, layer in enumerate(self._decoder_layers()):
-            own: LayerCache | None = None
-            if cache is None:
-                keys, values = layer.cross.keys_values(memory.states)
-                mask = memory.mask
-            else:
-                own, (keys, values), mask = cache.layers[index], cache.memory[index], cache.mask
-            x = layer(x, keys, values, mask, own, record)
-        if cache is not None:
-            cache.length += ids.size(1)
+        x = self._embed(ids, self.target_embedding, self.target_positions)
+        for layer in self._decoder_layers():
+            x = layer(x, *layer.cross.keys_values(memory.states), memory.mask, record=record)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
-    def start(self, memory: Memory) -> KVCache:
-        """A cache with which to decode step by step."""
-        return KVCache([layer.cross.keys_values(memory.states) for layer in self._decoder_layers()], memory.mask)
+    def admit(self, source: Tensor, lengths: Sequence[int], cache: KVCache) -> None:
+        """Encodes sources (batch, longest) of true `lengths` and adds them as rows to a cache."""
+        states = self.encode(source).states
+        cache.admit([layer.cross.keys_values(states) for layer in self._decoder_layers()], lengths)
+
+    def step(self, ids: Tensor, cache: KVCache) -> Tensor:
+        """As `decode_states` for the newest position alone: (rows, beam, d_model) of ids (rows, beam).
+
+        The hypotheses of a row stand where a sequence's positions would; the cache's tree, which was extended for
+        them, tells what each of them sees.
+        """
+        cache.advance()
+        x = self.target_positions.at(cache.tree.positions, self._scaled(ids, self.target_embedding))
+        for layer, own in zip(self._decoder_layers(), cache.layers, strict=True):
+            x = layer(x, *own.memory(), cache.memory_bias, own)
+        return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:
         """What every head of every layer looks at in a forward pass; dropout does not touch it."""
@@ -144,9 +141,11 @@ class Transformer(nn.Module):
     def _decoder_layers(self) -> list[DecoderLayer]:
         return list(self.decoder)  # type: ignore[arg-type]
 
-    def _embed(self, ids: Tensor, embedding: nn.Embedding, positions: Positions, start: int = 0) -> Tensor:
-        x = embedding(ids) * math.sqrt(self.config.d_model)
-        return self.dropout(positions(x, start))  # type: ignore[no-any-return]
+    def _embed(self, ids: Tensor, embedding: nn.Embedding, positions: Positions) -> Tensor:
+        return self.dropout(positions(self._scaled(ids, embedding)))  # type: ignore[no-any-return]
+
+    def _scaled(self, ids: Tensor, embedding: nn.Embedding) -> Tensor:
+        return embedding(ids) * math.sqrt(self.config.d_model)  # type: ignore[no-any-return]
 
 
 def parameter_groups(model: Transformer) -> dict[str, int]:

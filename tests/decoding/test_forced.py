@@ -5,12 +5,11 @@ import random
 
 import pytest
 import torch
+from reference_search import reference_search
 
-from nmt.data.batches import pad_ids
 from nmt.decoding import forced
 from nmt.decoding.forced import ForcedDecoder, PairScore, Totals
-from nmt.decoding.search import beam_search, length_penalty
-from nmt.decoding.translator import ModelStep
+from nmt.decoding.search import length_penalty
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
@@ -109,8 +108,7 @@ def test_an_ensemble_takes_the_mean_of_probabilities(tokenizer):
 def test_a_hypothesis_has_the_probability_by_which_search_found_it(tokenizer, beam, changes):
     model, alpha = random_model(tokenizer, **changes), 0.6
     sources = [source for source, _ in (ids_of(tokenizer, pair) for pair in PAIRS) if source]
-    step = ModelStep(model, pad_ids(sources, after=EOS))
-    found = beam_search(step, [30] * len(sources), beam=beam, alpha=alpha, bos=BOS, eos=EOS, n_best=beam)
+    found = reference_search([model], sources, [30] * len(sources), beam=beam, alpha=alpha, n_best=beam)
     asked, targets, searched = [], [], []
     for source, hypotheses in zip(sources, found, strict=True):
         for one in hypotheses:

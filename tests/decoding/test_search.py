@@ -34,31 +34,18 @@ def random_table(seed, vocabulary):
 
 
 class TableStep:
-    """A step of one table per sentence that finds out prefixes by following parents and sentences."""
+    """A step of one table per sentence."""
 
     def __init__(self, tables):
         self.tables = list(tables)
-        self.prefixes = None
         self.calls = []
         """(sentences, beam) of every call"""
 
-    def __call__(self, ids, parents, sentences):
-        self.calls.append(tuple(ids.shape))
-        if parents is None:
-            assert self.prefixes is None
-            assert sentences is None
-            assert ids.eq(BOS).all()
-            self.prefixes = [[()] * ids.size(1) for _ in self.tables]
-        else:
-            stood_at = range(len(self.tables)) if sentences is None else sentences.tolist()
-            self.tables = [self.tables[s] for s in stood_at]
-            self.prefixes = [
-                [(*self.prefixes[s][parent], symbol) for parent, symbol in zip(row, symbols, strict=True)]
-                for s, row, symbols in zip(stood_at, parents.tolist(), ids.tolist(), strict=True)
-            ]
-        assert len(self.tables) == len(ids)
-        pairs = zip(self.tables, self.prefixes, strict=True)
-        return torch.from_numpy(np.array([[table(prefix) for prefix in row] for table, row in pairs]))
+    def __call__(self, ids, sentences):
+        self.calls.append(tuple(ids.shape[:2]))
+        assert ids[:, :, 0].eq(BOS).all()
+        pairs = zip((self.tables[s] for s in sentences.tolist()), ids[:, :, 1:].tolist(), strict=True)
+        return torch.from_numpy(np.array([[table(tuple(prefix)) for prefix in row] for table, row in pairs]))
 
 
 def search(tables, caps, **options):

@@ -1,19 +1,18 @@
-"""Lines in, lines out: order, batches, splitting, n-best lists and the cache, with random models."""
+"""Lines in, lines out: order, batches, splitting and n-best lists, with random models."""
 
 import itertools
 import random
+from types import SimpleNamespace
 
 import pytest
-import torch
+import reference_search
 
-from nmt.decoding import translator as translator_module
+from nmt.decoding.engine import SearchEngine
 from nmt.decoding.pipeline import IN_FLIGHT
-from nmt.decoding.search import beam_search
-from nmt.decoding.translator import ModelStep, Translator
+from nmt.decoding.translator import Translator
 from nmt.errors import UserError
-from nmt.model.transformer import Memory, Transformer
-from nmt.recipe import Decoding, Model, TokenizerSettings
-from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from nmt.recipe import Decoding, TokenizerSettings
+from nmt.text.tokenizer import Tokenizer
 
 NOUNS = ["tree", "house", "dog", "cat", "river", "garden", "window", "teacher"]
 VERBS = ["sees", "likes", "finds"]
@@ -51,27 +50,8 @@ def tokenizer():
     return Tokenizer.train(pairs, TokenizerSettings(vocab_size=330), threads=1)
 
 
-def random_model(tokenizer, favourite=EOS, liking=6.0, **changes):
-    """A small random Transformer whose outputs differ, vary in length and depend on the input.
-
-    Its logits of one symbol are raised by `liking`. It computes in fp64: what is compared below would else
-    hold except where two hypotheses are equally good but for rounding.
-    """
-    torch.manual_seed(3)
-    settings = {"layers": 2, "d_model": 16, "d_ff": 32, "heads": 2, "tie_embeddings": "none"} | changes
-    model = Transformer(Model(**settings), len(tokenizer.source), len(tokenizer.target)).double().eval()
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.dim() == 2 and "embedding" not in name:
-                weight.mul_(3.0)
-        model.output_embedding.weight.mul_(2.0)
-        direction = torch.nn.functional.normalize(torch.randn(16).double(), dim=0)
-        model.output_embedding.weight.sub_(torch.outer(model.output_embedding.weight @ direction, direction))
-        model.output_embedding.weight[favourite] += 2.0 * direction
-        post = model.config.norm == "post"
-        last = model.decoder[-1].feed_forward_residual.norm if post else model.decoder_norm
-        last.bias.add_(direction * liking / 2.0)
-    return model
+def random_model(tokenizer, **changes):
+    return reference_search.random_model(len(tokenizer.source), len(tokenizer.target), **changes)
 
 
 MODELS = [
@@ -233,12 +213,17 @@ def test_parts_longer_than_learned_positions_are_refused_before_any_work(tokeniz
 @pytest.mark.parametrize(("positions", "most"), [("sinusoidal", None), ("learned", 7)])
 def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, monkeypatch, positions, most):
     caps = []
+    search = SearchEngine.search
 
-    def spy(step, caps_of_batch, **options):
-        caps.extend(caps_of_batch)
-        return beam_search(step, caps_of_batch, **options)
+    def spy(engine, feed, n_best):
+        def take(tokens, wait):
+            taken = feed.take(tokens, wait)
+            caps.extend(source.cap for source in taken)
+            return taken
 
-    monkeypatch.setattr(translator_module, "beam_search", spy)
+        return search(engine, SimpleNamespace(take=take), n_best)
+
+    monkeypatch.setattr(SearchEngine, "search", spy)
     model = random_model(tokenizer, liking=-60.0, positions=positions, max_positions=most or 1)
     (found,) = random_translator(tokenizer, model, max_extra=9, max_source=6).stream(["the dog sees"])
     length = len(tokenizer.source.encode("the dog sees"))  # `</s>` not counted
@@ -270,56 +255,3 @@ def test_more_n_best_than_beam_is_a_users_error(tokenizer):
     with pytest.raises(UserError, match=r"n-best 4 .*3") as error:
         list(translator.stream(["the dog"], n_best=4))
     assert "beam" in error.value.hint
-
-
-# --- the model as a step function ---------------------------------------------------------------------------
-
-
-class UncachedStep:
-    """Decodes every hypothesis from its beginning at every step."""
-
-    def __init__(self, model, source):
-        self.model, self.memory, self.prefixes = model, model.encode(source), None
-
-    def __call__(self, ids, parents, sentences):
-        if parents is None:
-            self.prefixes = ids[:, :, None]
-        else:
-            if sentences is not None:
-                mask = self.memory.mask
-                self.memory = Memory(self.memory.states[sentences], None if mask is None else mask[sentences])
-                self.prefixes = self.prefixes[sentences]
-            chosen = [row[of] for row, of in zip(self.prefixes, parents, strict=True)]
-            self.prefixes = torch.cat((torch.stack(chosen), ids[:, :, None]), dim=2)
-        beams = []
-        for beam in range(ids.size(1)):
-            logits = self.model.decode(self.prefixes[:, beam], self.memory)[:, -1].float()
-            logits[:, [PAD, UNK, BOS]] = -torch.inf
-            beams.append(logits.log_softmax(-1))
-        return torch.stack(beams, dim=1)
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-@pytest.mark.parametrize("changes", MODELS)
-def test_cached_and_uncached_decoding_give_identical_texts(tokenizer, monkeypatch, beam, changes):
-    translator = random_translator(tokenizer, random_model(tokenizer, **changes), beam=beam, max_extra=30)
-    cached = list(translator.stream(SENTENCES, n_best=beam))
-    assert {found.capped for found in cached} == {True, False}  # some end by themselves, some at the cap
-    monkeypatch.setattr(translator_module, "ModelStep", UncachedStep)
-    uncached = list(translator.stream(SENTENCES, n_best=beam))
-    assert [found.texts for found in cached] == [found.texts for found in uncached]
-    for one, other in zip(cached, uncached, strict=True):
-        assert one.scores == pytest.approx(other.scores, abs=1e-5)
-        assert one.capped == other.capped
-
-
-def test_control_symbols_are_never_output_and_the_rest_is_a_distribution(tokenizer):
-    model = random_model(tokenizer, favourite=BOS, liking=20.0)
-    with torch.inference_mode():
-        step = ModelStep(model, torch.tensor([[7, 8, EOS], [9, EOS, PAD]]))
-        log_probs = step(torch.full((2, 3), BOS), None, None)
-    assert log_probs.shape == (2, 3, len(tokenizer.target))
-    assert log_probs.dtype == torch.float32
-    assert log_probs[:, :, [PAD, UNK, BOS]].eq(-torch.inf).all()
-    assert log_probs[:, :, EOS:].isfinite().all()
-    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, 3))

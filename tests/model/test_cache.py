@@ -1,9 +1,9 @@
-"""Decoding step by step equals decoding at once, whatever is kept, dropped or reordered on the way."""
+"""Decoding step by step equals decoding at once, whatever is admitted, replaced or removed on the way."""
 
 import pytest
 import torch
 
-from nmt.model.cache import KVCache, LayerCache
+from nmt.model.cache import KVCache, Tree, with_room
 from nmt.model.transformer import Memory, Transformer
 from nmt.recipe import Model
 
@@ -17,14 +17,47 @@ def tiny(**changes):
     return Transformer(Model(**settings), VOCABULARY, VOCABULARY).double().eval()
 
 
-def per_hypothesis(memory, beam):
-    """The encoder's output with every sentence as often as it has hypotheses."""
-    mask = None if memory.mask is None else memory.mask.repeat_interleave(beam, 0)
-    return Memory(memory.states.repeat_interleave(beam, 0), mask)
+class Searched:
+    """A cache beside what each row of it stands for: a source and, for each hypothesis, its whole ids."""
 
+    def __init__(self, model):
+        self.model = model
+        self.tree = Tree(BEAM, torch.device("cpu"))
+        self.cache = KVCache(self.tree)
+        self.sources, self.ids = [], []  # ids: for each row (BEAM, length)
 
-def sentences_of(memory, keep):
-    return Memory(memory.states[keep], None if memory.mask is None else memory.mask[keep])
+    def admit(self, sources):
+        lengths = sources.ne(0).sum(1).tolist()
+        self.tree.admit(len(sources))
+        self.model.admit(sources, lengths, self.cache)
+        self.sources += [source[:length] for source, length in zip(sources, lengths, strict=True)]
+        self.ids += [torch.empty((BEAM, 0), dtype=torch.int64) for _ in lengths]
+
+    def step(self, parents, symbols):
+        self.tree.extend(parents)
+        self.ids = [
+            torch.cat((ids[of], new[:, None]), dim=1) for ids, of, new in zip(self.ids, parents, symbols, strict=True)
+        ]
+        return self.model.step(symbols, self.cache)
+
+    def leave(self, done):
+        count = len(self.sources) - len(done)
+        holes = [row for row in done if row < count]
+        last = [row for row in range(count, len(self.sources)) if row not in done]
+        self.cache.leave(holes, last, count)
+        self.tree.leave(holes, last, count)
+        for hole, row in zip(holes, last, strict=True):
+            self.sources[hole], self.ids[hole] = self.sources[row], self.ids[row]
+        del self.sources[count:], self.ids[count:]
+
+    def at_once(self):
+        """The newest state of each hypothesis, decoded from its beginning."""
+        states = []
+        for source, ids in zip(self.sources, self.ids, strict=True):
+            memory = self.model.encode(source[None])
+            repeated = Memory(memory.states.expand(BEAM, -1, -1), None)
+            states.append(self.model.decode_states(ids, repeated)[:, -1])
+        return torch.stack(states)
 
 
 @torch.no_grad()
@@ -32,103 +65,62 @@ def sentences_of(memory, keep):
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("sources", [SOURCES, SOURCES[:1]])  # with padding and without
 def test_cached_decoding_equals_decoding_at_once(norm, positions, sources):
-    model = tiny(norm=norm, positions=positions, max_positions=80)
-    ids = torch.randint(1, VOCABULARY, (len(sources) * BEAM, 75))  # beyond two doublings of the cache
-    memory = model.encode(sources)
-    cache = model.start(memory)
-    step_by_step = torch.cat([model.decode(ids[:, t : t + 1], memory, cache) for t in range(75)], dim=1)
-    assert cache.length == 75
-    at_once = model.decode(ids, per_hypothesis(memory, BEAM))
-    torch.testing.assert_close(step_by_step, at_once, rtol=0, atol=1e-10)
+    searched = Searched(tiny(norm=norm, positions=positions, max_positions=80))
+    searched.admit(sources)
+    parents = torch.arange(BEAM).expand(len(sources), -1)
+    for _ in range(60):  # beyond several enlargements of the cache
+        states = searched.step(parents, torch.randint(1, VOCABULARY, (len(sources), BEAM)))
+    torch.testing.assert_close(states, searched.at_once(), rtol=0, atol=1e-10)
+    assert searched.tree.positions.tolist() == [59] * len(sources)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("seed", range(4))
-def test_reordered_hypotheses_and_dropped_sentences_keep_their_own_past(seed):
-    """Random parents at every step and, now and then, sentences dropped or put in another order."""
-    model, random = tiny(), torch.Generator().manual_seed(seed)
-    memory = model.encode(SOURCES)
-    cache = model.start(memory)
-    ids = torch.full((len(SOURCES), BEAM, 1), 2)
-    alive = memory
-    for step in range(70):
-        logits = model.decode(ids[:, :, -1].reshape(-1, 1), memory, cache)[:, 0]
-        at_once = model.decode(ids.flatten(0, 1), per_hypothesis(alive, BEAM))[:, -1]
-        torch.testing.assert_close(logits, at_once, rtol=0, atol=1e-10)
-        count = len(ids)
-        keep = torch.randperm(count, generator=random) if step % 5 == 0 else None
-        if step in (33, 50):  # once just after the first capacity is exceeded
-            keep = keep if keep is not None else torch.arange(count)
-            keep = keep[: max(1, count - 1)]
-        stood_at = torch.arange(count) if keep is None else keep
-        parents = torch.randint(0, BEAM, (len(stood_at), BEAM), generator=random)
-        cache.reorder((stood_at[:, None] * BEAM + parents).flatten(), keep)
-        ids = torch.stack([ids[s][p] for s, p in zip(stood_at, parents, strict=True)])
-        alive = sentences_of(alive, stood_at)
-        ids = torch.cat((ids, torch.randint(1, VOCABULARY, (len(ids), BEAM, 1), generator=random)), dim=2)
-    assert len(ids) == 1
+def test_hypotheses_keep_their_own_past_while_rows_come_and_go(seed):
+    """Random parents at every step; now and then sentences leave and others, longer ones too, take their places."""
+    random = torch.Generator().manual_seed(seed)
+    searched = Searched(tiny())
+    searched.admit(SOURCES)
+    for step in range(60):
+        if step % 7 == 3:
+            searched.leave([row for row in range(len(searched.sources)) if (row + step + seed) % 3 == 0])
+        if step % 5 == 4 or not searched.sources:
+            length = int(torch.randint(1, 40, (), generator=random))
+            searched.admit(torch.randint(4, VOCABULARY, (2, length), generator=random))
+        shape = (len(searched.sources), BEAM)
+        parents = torch.randint(0, BEAM, shape, generator=random)
+        states = searched.step(parents, torch.randint(1, VOCABULARY, shape, generator=random))
+        torch.testing.assert_close(states, searched.at_once(), rtol=0, atol=1e-10)
 
 
 @torch.no_grad()
-def test_a_cache_belongs_to_its_search_and_not_to_the_model():
-    model = tiny()
-    memory = model.encode(SOURCES[:1])
-    ids = torch.randint(1, VOCABULARY, (2, 6))
-    caches = model.start(memory), model.start(memory)
-    found: list[list[torch.Tensor]] = [[], []]
-    for t in range(6):
-        for row in (0, 1):  # two searches in turn
-            found[row].append(model.decode(ids[row : row + 1, t : t + 1], memory, caches[row]))
-    for row in (0, 1):
-        expected = model.decode(ids[row : row + 1], memory)
-        torch.testing.assert_close(torch.cat(found[row], dim=1), expected, rtol=0, atol=1e-10)
+def test_places_that_nobody_descends_from_are_used_again():
+    searched = Searched(tiny())
+    searched.admit(SOURCES)
+    for _ in range(50):  # all hypotheses follow the first, so that two positions of each step are lost at once
+        searched.step(torch.zeros((3, BEAM), dtype=torch.int64), torch.full((3, BEAM), 5))
+    assert searched.tree.extent == 49 + BEAM
+    searched.leave([0, 1, 2])
+    searched.admit(SOURCES)
+    searched.step(torch.zeros((3, BEAM), dtype=torch.int64), torch.full((3, BEAM), 5))
+    assert searched.tree.extent == BEAM  # what was there before is forgotten
 
 
 @torch.no_grad()
-def test_keys_of_the_source_stand_once_per_sentence_and_are_not_recomputed():
-    model = tiny()
-    memory = model.encode(SOURCES)
-    cache = model.start(memory)
-    before = [key.data_ptr() for key, _ in cache.memory]
-    model.decode(torch.full((len(SOURCES) * BEAM, 1), 2), memory, cache)
-    # (sentences, heads, length, d_k or d_v)
-    assert [tuple(key.shape) for key, _ in cache.memory] == [(3, 2, 5, 3)] * 2
-    assert [tuple(value.shape) for _, value in cache.memory] == [(3, 2, 5, 5)] * 2
-    cache.reorder(torch.arange(9).flip(0))
-    assert [key.data_ptr() for key, _ in cache.memory] == before
+def test_learned_positions_end_where_the_model_does():
+    searched = Searched(tiny(positions="learned", max_positions=5))
+    searched.admit(SOURCES)
+    for _ in range(5):
+        searched.step(torch.zeros((3, BEAM), dtype=torch.int64), torch.full((3, BEAM), 5))
+    with pytest.raises(ValueError, match=r"6 exceeds model.max_positions 5"):
+        searched.step(torch.zeros((3, BEAM), dtype=torch.int64), torch.full((3, BEAM), 5))
 
 
-def test_a_layers_cache_returns_all_positions_so_far_in_order():
-    cache = LayerCache()
-    keys, values = torch.randn(2, 3, 100, 4), torch.randn(2, 3, 100, 5)
-    for t in range(100):
-        key, value = cache.append(keys[:, :, t : t + 1], values[:, :, t : t + 1])
-        assert torch.equal(key, keys[:, :, : t + 1])
-        assert torch.equal(value, values[:, :, : t + 1])
-
-
-@pytest.mark.parametrize("length", [1, 31, 32, 33, 64, 65])
-def test_selected_rows_of_a_layers_cache_keep_their_positions_and_grow_on(length):
-    cache = LayerCache()
-    keys, values = torch.randn(4, 2, length + 40, 3), torch.randn(4, 2, length + 40, 3)
-    for t in range(length):
-        cache.append(keys[:, :, t : t + 1], values[:, :, t : t + 1])
-    rows = torch.tensor([3, 0, 0, 2, 3])
-    cache.select(rows)
-    for t in range(length, length + 40):
-        key, value = cache.append(keys[rows, :, t : t + 1], values[rows, :, t : t + 1])
-    assert torch.equal(key, keys[rows])
-    assert torch.equal(value, values[rows])
-
-
-def test_reordering_before_the_first_step_selects_sentences():
-    memory = [(torch.randn(3, 2, 4, 3), torch.randn(3, 2, 4, 5))]
-    mask = torch.rand(3, 1, 1, 4) > 0.5
-    cache = KVCache(list(memory), mask)
-    keep = torch.tensor([2, 0])
-    cache.reorder(torch.tensor([4, 5, 0, 1]), keep)
-    assert torch.equal(cache.memory[0][0], memory[0][0][keep])
-    assert torch.equal(cache.memory[0][1], memory[0][1][keep])
-    assert torch.equal(cache.mask, mask[keep])
-    key, _ = cache.layers[0].append(torch.ones(4, 2, 1, 3), torch.ones(4, 2, 1, 5))
-    assert key.shape == (4, 2, 1, 3)
+def test_a_buffer_grows_by_half_keeps_what_is_filled_and_is_nowhere_unset():
+    buffer = torch.arange(32.0).view(1, 32)
+    assert with_room(buffer, 1, 32, 32) is buffer
+    larger = with_room(buffer, 1, 33, 20)
+    assert larger.shape == (1, 48)
+    assert larger[0, :20].tolist() == list(range(20))
+    assert larger[0, 20:].eq(0).all()
+    assert with_room(buffer, 0, 2, 1, fill=-1.0).shape == (16, 32)

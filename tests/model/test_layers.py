@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -105,7 +106,7 @@ def test_sinusoids_have_the_values_of_section_3_5(d_model, position, dimension, 
 def test_sinusoids_have_the_precision_of_the_model():
     positions = Positions(Model(d_model=8, heads=1)).double()
     assert float(positions.table[1000, 0]) == math.sin(1000)
-    assert float(positions(torch.zeros(1, 1, 8).double(), 2000)[0, 0, 1]) == math.cos(2000)  # beyond the first table
+    assert float(positions.at(np.array([2000]), torch.zeros(1, 1, 8).double())[0, 0, 1]) == math.cos(2000)  # beyond
     assert torch.equal(positions.float().table, sinusoids(len(positions.table), 8))
 
 
@@ -121,11 +122,11 @@ def test_the_encoding_of_pos_plus_k_is_one_linear_function_of_that_of_pos(offset
     torch.testing.assert_close(table[:500] @ shift.T, table[offset:], rtol=0, atol=1e-6)
 
 
-def test_sinusoids_serve_any_length_and_any_start():
+def test_sinusoids_serve_any_length_and_any_position():
     positions = Positions(Model(d_model=8, heads=1))
-    x = torch.zeros(1, 1, 8)
-    assert torch.equal(positions(x, 5000)[0, 0], sinusoids(5001, 8)[5000])
-    assert torch.equal(positions(torch.zeros(2, 3, 8), 1)[1], sinusoids(4, 8)[1:])
+    at = positions.at(np.array([5000, 3]), torch.zeros(2, 4, 8))  # the four of a row all stand at one position
+    assert torch.equal(at, sinusoids(5001, 8)[[5000, 3]][:, None].expand(-1, 4, -1))
+    assert torch.equal(positions(torch.zeros(2, 3, 8))[1], sinusoids(3, 8))
 
 
 def test_learned_positions_end_at_max_positions():
@@ -135,7 +136,7 @@ def test_learned_positions_end_at_max_positions():
     assert float(positions.table.detach().std()) == pytest.approx(64**-0.5, rel=0.05)
     assert torch.equal(positions(torch.zeros(1, 500, 64))[0], positions.table)
     with pytest.raises(ValueError, match=r"501.*max_positions 500"):
-        positions(torch.zeros(1, 1, 64), 500)
+        positions.at(np.array([500]), torch.zeros(1, 1, 64))
 
 
 def test_positions_made_without_memory_are_computed_by_reset():

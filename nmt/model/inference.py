@@ -1,0 +1,142 @@
+"""Linear layers laid out for inference, in fp32, bf16 or int8, and a model's twin made of them.
+
+A search multiplies few rows, one per hypothesis, by large matrices, over and over: how these lie in memory decides.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from statistics import median
+from typing import TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.errors import UserError
+from nmt.model.transformer import Transformer
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class FewRows(nn.Module):
+    """x Wᵀ + b in fp32; (…, in) to (…, out). Few rows go up to twice as fast through a matrix (in, out)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.matrix, self.bias = weight.detach().t().contiguous(), bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.flatten(0, -2)
+        y = torch.mm(rows, self.matrix) if self.bias is None else torch.addmm(self.bias, rows, self.matrix)
+        return y.view(*x.shape[:-1], -1)
+
+
+class Logits(nn.Module):
+    """x Wᵀ on a GPU, x and W of one type, the result fp32."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.matrix = weight.detach().t()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype == torch.bfloat16:
+            return torch.mm(x.flatten(0, -2), self.matrix, out_dtype=torch.float32).view(*x.shape[:-1], -1)
+        return x @ self.matrix
+
+
+class BFloat16(nn.Module):
+    """x Wᵀ + b on a CPU's units for bf16 matrices; x and the result are fp32, rounded to bf16 on the way."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.matrix = torch.ops.mkldnn._reorder_linear_weight(weight.detach().bfloat16())
+        self.bias = None if bias is None else bias.detach().bfloat16()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.ops.mkldnn._linear_pointwise(x.bfloat16(), self.matrix, self.bias, "none", [], "")
+        return y.float()  # type: ignore[no-any-return]
+
+
+class Int8(nn.Module):
+    """x Wᵀ + b in 8-bit integers, x and the result fp32.
+
+    Every row of W and of x has its own scale, so that a row's result does not depend on the others (the "dynamic
+    quantisation" of Zafrir et al. 2019, symmetric).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        weight = weight.detach()
+        self.scales = (weight.abs().amax(1) / 127.0).clamp_min(1e-12)
+        self.zeros = torch.zeros(len(weight), dtype=torch.int64)
+        self.matrix = torch.ops.onednn.qlinear_prepack((weight / self.scales[:, None]).round_().to(torch.int8), None)
+        self.bias = None if bias is None else bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.flatten(0, -2)
+        scale = rows.abs().amax(1, keepdim=True).div_(127.0).clamp_min_(1e-12)
+        # Converting cuts fractions off; 128.5 lets that round, and is the zero point with a half.
+        quantised = (rows / scale).add_(128.5).to(torch.uint8)
+        y = torch.ops.onednn.qlinear_pointwise(
+            quantised, 1.0, 128, self.matrix, self.scales, self.zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        y.mul_(scale)
+        if self.bias is not None:
+            y += self.bias
+        return y.view(*x.shape[:-1], -1)  # type: ignore[no-any-return]
+
+
+LAYERS = {"fp32": FewRows, "bf16": BFloat16, "int8": Int8}
+
+
+def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Transformer, nn.Module]:
+    """A twin of `model` that computes in `precision`, and its softmax matrix as a layer: states to fp32 logits.
+
+    The twin shares what it does not replace. The vocabulary of the logits is filled up to a multiple of `multiple`.
+    `precision` is fp32, bf16 or int8, which only a CPU has. Raises UserError where this machine cannot compute so.
+    """
+    weight = F.pad(model.output_embedding.weight.detach(), (0, 0, 0, -len(model.output_embedding.weight) % multiple))
+    if weight.device.type != "cpu":
+        if precision == "int8":
+            raise UserError("precision int8: is for a CPU only", "bf16, which `auto` chooses on a GPU")
+        twin = copy.deepcopy(model).to(torch.bfloat16) if precision == "bf16" else model
+        return twin, Logits(weight.to(twin.output_embedding.weight.dtype))
+    layer = LAYERS[precision]
+    try:
+        twin = copy.copy(model)
+        # In fp32 the encoder, which multiplies many rows, has nothing to gain.
+        kept = ("encoder",) if precision == "fp32" else ()
+        twin._modules = {name: part if name in kept else _laid_out(part, layer) for name, part in _children(model)}
+        return twin, layer(weight, None)
+    except (AttributeError, NotImplementedError, RuntimeError) as error:
+        raise UserError(f"precision {precision}: this machine's PyTorch cannot: {str(error).splitlines()[0]}") from None
+
+
+def bf16_pays() -> bool:
+    """Whether this CPU multiplies faster in bf16 than in fp32: a probe of some milliseconds."""
+    weight, rows = torch.randn(512, 512), torch.randn(128, 512)
+    with torch.inference_mode():
+        plain, short = (layer(weight, None) for layer in (FewRows, BFloat16))
+        ratios = [_seconds(short, rows) / _seconds(plain, rows) for _ in range(9)]
+    return median(ratios[2:]) < 0.9  # the first find nothing ready
+
+
+def _seconds(layer: nn.Module, rows: Tensor) -> float:
+    start = time.perf_counter()
+    layer(rows)
+    return time.perf_counter() - start
+
+
+def _children(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    return [(name, child) for name, child in module._modules.items() if child is not None]
+
+
+def _laid_out(module: M, layer: type[nn.Module]) -> M:
+    """The module with each Linear in it replaced; nothing else is copied."""
+    if isinstance(module, nn.Linear):
+        return cast(M, layer(module.weight, module.bias))
+    twin = copy.copy(module)
+    twin._modules = {name: _laid_out(child, layer) for name, child in _children(module)}
+    return twin

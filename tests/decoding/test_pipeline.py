@@ -1,0 +1,435 @@
+"""Order, windows, slow and endless inputs, errors and ends, with engines that only seem to search."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count, islice
+from typing import Any
+
+import pytest
+
+from nmt.decoding import pipeline as pipeline_module
+from nmt.decoding.pipeline import FIRST_WINDOW, IN_FLIGHT, LARGEST_WINDOW, Feed, Hypothesis, Pipeline, Pool, Source
+from nmt.recipe import Decoding, Model
+
+WAIT = 60.0  # seconds after which a test gives up
+
+
+class Characters:
+    """A vocabulary of characters: their code points; a capital has no subword."""
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(character) for character in text]
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(map(chr, ids))
+
+    def starts_word(self, index: int) -> bool:
+        return chr(index) == " "
+
+    def count_unknown(self, ids: Iterable[int]) -> int:
+        return sum(chr(index).isupper() for index in ids)
+
+
+class Alphabet:
+    """A tokenizer of characters."""
+
+    source = target = Characters()
+
+
+class Mirror:
+    """Searches batch by batch, and finds the source reversed, and after it shorter and shorter ends of that."""
+
+    def __init__(self, tokens: int = 1000) -> None:
+        self.tokens = tokens
+        self.batches: list[list[str]] = []
+        self.closed = False
+
+    def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+        try:
+            while batch := feed.take(self.tokens, wait=True):
+                self.batches.append([Characters().decode(source.ids) for source in batch])
+                yield from ((source.number, mirrored(source, n_best)) for source in self.order(batch))
+        finally:
+            self.closed = True
+
+    def order(self, batch: list[Source]) -> list[Source]:
+        return batch
+
+
+class Shuffling(Mirror):
+    """Holds back what it can, and gives it in no order, some of it when more has been taken."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.random = random.Random(seed)
+        self.takes: list[list[Source]] = []
+
+    def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+        held: list[Source] = []
+        while batch := feed.take(self.random.randint(1, 300), wait=not held) or held:
+            if batch is not held:
+                held += batch
+            self.random.shuffle(held)
+            for _ in range(self.random.randint(0, len(held))):
+                source = held.pop()
+                yield source.number, mirrored(source, n_best)
+
+
+def mirrored(source: Source, n_best: int) -> list[Hypothesis]:
+    ids = source.ids[::-1]
+    alignment = list(range(len(ids)))[::-1]
+    return [Hypothesis(ids[n:], -1.0 - n, len(ids) < source.cap - 3, alignment[n:]) for n in range(n_best)]
+
+
+def pipeline(engine: Any, positions: int | None = None, **settings: Any) -> Pipeline:
+    tokenizer: Any = Alphabet()
+    return Pipeline(tokenizer, Decoding(**settings), engine, positions)
+
+
+def texts(engine: Any, lines: Iterable[str], **settings: Any) -> list[str]:
+    return [translation.texts[0] for translation in pipeline(engine, **settings).stream(lines)]
+
+
+def some_lines(number: int, seed: int = 1) -> list[str]:
+    draw = random.Random(seed)
+    return ["".join(draw.choices("abcdefgh", k=draw.choice([0, 1, 5, 20, 60]))) for _ in range(number)]
+
+
+def reader() -> threading.Thread | None:
+    return next((thread for thread in threading.enumerate() if thread.name == "read-ahead"), None)
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    if (thread := reader()) is not None:
+        thread.join(WAIT)
+        assert not thread.is_alive()
+
+
+# --- order and windows --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [Mirror, lambda: Mirror(tokens=1), lambda: Shuffling(1), lambda: Shuffling(2)])
+def test_results_are_in_order_whatever_the_engine_does(make: Callable[[], Mirror]) -> None:
+    lines = some_lines(3000)
+    assert texts(make(), lines) == [line[::-1] for line in lines]
+
+
+def test_long_lines_are_searched_first_and_padding_counts() -> None:
+    engine = Mirror(tokens=12)
+    texts(engine, ["aa", "bbbbb", "c", "dddd", "eeeeeeeeeeeeeee", "ff"])
+    assert engine.batches == [["eeeeeeeeeeeeeee"], ["bbbbb", "dddd"], ["aa", "ff", "c"]]
+
+
+def test_windows_are_full_whenever_the_input_is_fast_so_that_every_run_is_alike() -> None:
+    lines = [line or "x" for line in some_lines(3 * LARGEST_WINDOW)]
+    first, second = Mirror(), Mirror()
+    texts(first, lines)
+    texts(second, iter(lines))
+    assert first.batches == second.batches
+    seen = [line for batch in first.batches for line in batch]
+    start = 0
+    for size in (FIRST_WINDOW, 4 * FIRST_WINDOW, 16 * FIRST_WINDOW, LARGEST_WINDOW):
+        window = lines[start : start + size]
+        assert seen[start : start + size] == sorted(window, key=len, reverse=True)
+        start += size
+
+
+def test_without_waiting_nothing_is_given_that_does_not_fit() -> None:
+    def sources() -> Pool:
+        return Pool([Source(0, [1, 2, 3], 9), Source(1, [1], 9), Source(2, [1], 9)])
+
+    assert sources().take(3, at_least=0) == []
+    assert [source.number for source in sources().take(3, at_least=1)] == [0]
+    assert [source.number for source in sources().take(8, at_least=0)] == [0, 1]
+    pool = sources()
+    assert [source.number for source in pool.take(1000, at_least=1)] == [0, 1, 2]
+    assert not pool
+    assert pool.take(1000, at_least=1) == []
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+class Stuck(Mirror):
+    """Finds the first line only after as many as it is to take."""
+
+    def __init__(self, number: int, then: Callable[[], None]) -> None:
+        super().__init__()
+        self.number, self.then = number, then
+
+    def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+        (first, *others), taken = feed.take(10**6, wait=True), 1
+        while taken < self.number:
+            yield from ((source.number, mirrored(source, n_best)) for source in others)
+            taken += len(others)
+            others = feed.take(10**6, wait=False)
+        self.then()
+        assert feed.take(10**6, wait=False) == []
+        yield first.number, mirrored(first, n_best)
+
+
+@pytest.mark.parametrize(
+    ("length", "lines"),
+    [
+        (5, 64 + 256 + 1024 + 3 * 2048),
+        (1280 - 64, 4 + 13 + 52 + 3 * 103),  # each counts as 20
+    ],
+)
+def test_a_first_line_that_takes_long_does_not_let_the_rest_run_away(length: int, lines: int) -> None:
+    pulled, then = count(), []
+    engine = Stuck(lines, lambda: then.append(next(pulled)))
+    # the first is the longest
+    results = pipeline(engine, max_source=2000).stream("x" * (length + (next(pulled) == 0)) for _ in count())
+    assert len(next(results).texts[0]) == length + 1
+    assert then == [lines]
+    results.close()
+
+
+def test_an_endless_input_flows() -> None:
+    lines = (f"{number}" for number in count())
+    results = pipeline(Mirror()).stream(lines)
+    assert [result.texts[0] for result in islice(results, 20_000)] == [str(number)[::-1] for number in range(20_000)]
+    results.close()
+
+
+# --- slow inputs --------------------------------------------------------------------------------------------
+
+
+def test_a_slow_input_is_answered_line_by_line() -> None:
+    answered = threading.Semaphore(0)
+
+    def conversation() -> Iterator[str]:
+        for line in ["ab", "", "", "cd", "efg", ""]:
+            yield line
+            assert answered.acquire(timeout=WAIT)  # comes only when this line was answered
+
+    found = []
+    for result in pipeline(Mirror()).stream(conversation()):
+        found.append(result.texts[0])
+        answered.release()
+    assert found == ["ba", "", "", "dc", "gfe", ""]
+
+
+def test_a_search_under_way_admits_lines_as_they_come() -> None:
+    admitted = threading.Event()
+
+    class Patient(Mirror):
+        def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+            (first,) = feed.take(1000, wait=True)
+            while not (second := feed.take(1000, wait=False)):
+                admitted.set()
+            yield second[0].number, mirrored(second[0], 1)
+            yield first.number, mirrored(first, 1)
+            assert feed.take(1000, wait=True) == []
+
+    def lines() -> Iterator[str]:
+        yield "ab"
+        assert admitted.wait(WAIT)  # the first line is being searched and nothing more is there
+        yield "cd"
+
+    assert texts(Patient(), lines()) == ["ba", "dc"]
+
+
+def test_blank_lines_without_end_do_not_wait_for_others() -> None:
+    results = pipeline(Mirror()).stream("" for _ in count())
+    assert [result.texts for result in islice(results, 2 * IN_FLIGHT)] == [[""]] * (2 * IN_FLIGHT)
+    results.close()
+
+
+def test_an_impatient_window_is_searched_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that come together are searched together, however few they are."""
+    monkeypatch.setattr(pipeline_module, "PATIENCE", WAIT)
+    engine = Mirror()
+    texts(engine, ["a", "b", "ccc"])
+    assert engine.batches == [["ccc", "a", "b"]]
+
+
+# --- errors and ends ----------------------------------------------------------------------------------------
+
+
+def test_an_error_of_the_input_is_raised_after_the_lines_before_it() -> None:
+    def broken() -> Iterator[str]:
+        yield from ("ab", "cd")
+        raise OSError("the disk is gone")
+
+    results = pipeline(Mirror()).stream(broken())
+    assert [next(results).texts[0], next(results).texts[0]] == ["ba", "dc"]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(results)
+
+
+def test_an_error_of_the_tokenizer_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Characters, text: str) -> list[int]:
+        raise RuntimeError("cannot")
+
+    monkeypatch.setattr(Characters, "encode", fail)
+    with pytest.raises(RuntimeError, match="cannot"):
+        texts(Mirror(), ["ab"])
+
+
+def test_an_error_of_the_engine_is_raised_at_once_and_ends_the_thread() -> None:
+    class Broken(Mirror):
+        def order(self, batch: list[Source]) -> list[Source]:
+            raise ValueError("out of memory")
+
+    with pytest.raises(ValueError, match="out of memory"):
+        texts(Broken(), ("ab" for _ in count()))
+    assert_reader_ends()
+
+
+def test_an_engine_that_forgets_a_source_is_found_out() -> None:
+    class Forgetful(Mirror):
+        def order(self, batch: list[Source]) -> list[Source]:
+            return batch[1:]
+
+    with pytest.raises(AssertionError, match="ended its search before"):
+        texts(Forgetful(), ["ab", "cd"])
+
+
+def assert_reader_ends() -> None:
+    thread = reader()
+    if thread is not None:
+        thread.join(WAIT)
+        assert not thread.is_alive()
+
+
+def test_closing_a_stream_ends_its_thread_and_its_engine() -> None:
+    engine = Mirror()
+    results = pipeline(engine).stream("ab" for _ in count())
+    next(results)
+    assert reader() is not None
+    assert not engine.closed
+    results.close()
+    assert_reader_ends()
+    assert engine.closed
+
+
+def test_closing_does_not_wait_for_an_input_that_says_nothing() -> None:
+    more = threading.Event()
+
+    def lines() -> Iterator[str]:
+        yield "ab"
+        more.wait(WAIT)
+        yield "cd"
+
+    engine = Mirror()
+    results = pipeline(engine).stream(lines())
+    assert next(results).texts == ["ba"]
+    results.close()
+    assert engine.closed
+    assert (thread := reader()) is not None
+    assert thread.daemon  # so that the program can end too
+    more.set()
+    assert_reader_ends()
+    assert engine.batches == [["ab"]]
+
+
+def test_an_engine_that_waits_in_another_thread_is_told_of_the_end() -> None:
+    class Threaded(Mirror):
+        def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+            (source,) = feed.take(1000, wait=True)
+            rest: list[list[Source]] = []
+            thread = threading.Thread(target=lambda: rest.append(feed.take(1000, wait=True)))
+            thread.start()
+            try:
+                yield source.number, mirrored(source, n_best)
+            finally:
+                thread.join(WAIT)
+                self.closed = rest == [[]]
+
+    more = threading.Event()
+
+    def lines() -> Iterator[str]:
+        yield "ab"
+        more.wait(WAIT)
+
+    engine = Threaded()
+    results = pipeline(engine).stream(lines())
+    next(results)
+    results.close()
+    assert engine.closed
+    more.set()
+
+
+def test_no_lines_start_no_thread_before_they_are_asked_for() -> None:
+    results = pipeline(Mirror()).stream(["ab"])
+    assert reader() is None
+    assert list(pipeline(Mirror()).stream([])) == []
+    del results
+
+
+# --- what is said of a line ---------------------------------------------------------------------------------
+
+
+def test_a_translation_tells_what_became_of_its_line() -> None:
+    (found,) = pipeline(Mirror()).stream([" abCD e "], n_best=2)
+    assert found.texts == ["e DCba", " DCba"]
+    assert found.scores == [-1.0, -2.0]
+    assert found.source == Characters().encode("abCD e")
+    assert found.ids == [Characters().encode("e DCba"), Characters().encode(" DCba")]
+    assert found.alignments == [[5, 4, 3, 2, 1, 0], [4, 3, 2, 1, 0]]
+    assert (found.parts, found.capped, found.unknown, found.tokens, found.empty) == (1, False, 2, 7, False)
+
+
+def test_a_split_line_is_joined_and_its_indices_run_on() -> None:
+    (found,) = pipeline(Mirror(), max_source=4).stream(["abcd Efg hi"])
+    assert found.texts == ["dcba gfE  ih "]  # its parts "abcd", " Efg", " hi", each reversed
+    assert found.parts == 3
+    assert found.scores == [-3.0]
+    assert [found.source[index] for index in found.alignments[0]] == found.ids[0]
+    assert found.alignments == [[3, 2, 1, 0, 7, 6, 5, 4, 10, 9, 8]]
+    assert (found.unknown, found.tokens) == (1, 11 + 3)
+
+
+def test_a_hypothesis_at_its_cap_is_told_and_has_no_end_symbol() -> None:
+    (found,) = pipeline(Mirror(), max_extra=2).stream(["abcd"])
+    assert (found.capped, found.tokens) == (True, 4)
+
+
+def test_blank_lines_never_reach_the_engine() -> None:
+    engine = Mirror()
+    (found,) = pipeline(engine).stream([" \t "], n_best=2)
+    assert (found.texts, found.scores, found.ids, found.source) == (["", ""], [0.0, 0.0], [[], []], [])
+    assert (found.parts, found.capped, found.unknown, found.tokens, found.empty) == (0, False, 0, 0, False)
+    assert engine.batches == []
+
+
+def test_an_output_of_nothing_is_empty_unless_its_line_is_blank() -> None:
+    class Silent(Mirror):
+        def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+            while batch := feed.take(1000, wait=True):
+                yield from ((source.number, [Hypothesis([], -1.0, True)]) for source in batch)
+
+    assert [found.empty for found in pipeline(Silent()).stream(["a", "", "b"])] == [True, False, True]
+
+
+@pytest.mark.parametrize(("positions", "cap"), [(None, 15), (100, 15), (12, 12)])
+def test_a_cap_is_the_length_and_some_and_no_more_than_the_models_positions(positions: int | None, cap: int) -> None:
+    caps = []
+
+    class Capped(Mirror):
+        def order(self, batch: list[Source]) -> list[Source]:
+            caps.extend(source.cap for source in batch)
+            return batch
+
+    next(pipeline(Capped(), positions, max_extra=10, max_source=8).stream(["abcde"]))
+    assert caps == [cap]
+
+
+def test_an_ensemble_serves_what_each_of_its_models_does() -> None:
+    models = [Model(positions="learned", max_positions=length) for length in (30, 20)]
+    assert pipeline_module.longest_served([*models, Model()]) == 20
+    assert pipeline_module.longest_served([Model()]) is None
+
+
+def test_it_loads_no_torch() -> None:
+    import subprocess
+
+    program = "import sys, nmt.decoding.pipeline; assert not {'torch', 'numpy'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
