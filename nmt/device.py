@@ -19,16 +19,22 @@ def choose_device(name: str, threads: int | None) -> torch.device:
 
     if threads is not None:
         torch.set_num_threads(threads)
+    device = torch.device(find_device(name, torch.cuda.device_count()))
+    if device.type == "cpu":
+        _keep_memory()
+    return device
+
+
+def find_device(name: str, cuda_devices: int) -> str:
+    """cpu, cuda or cuda:N of a device called so or auto; raises UserError where there is none such."""
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = "cuda" if cuda_devices else "cpu"
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise UserError(f"--device {name}: no such device", "auto, cpu, cuda or cuda:1")
     kind, _, index = name.partition(":")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise UserError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices", "--device cpu")
-    if kind == "cpu":
-        _keep_memory()
-    return torch.device(name)
+    if kind == "cuda" and int(index or 0) >= cuda_devices:
+        raise UserError(f"--device {name}: this machine has {cuda_devices} CUDA devices", "--device cpu")
+    return name
 
 
 def _keep_memory() -> None:

@@ -67,8 +67,11 @@ def remove_directory(path: Path) -> None:
 
 
 @contextmanager
-def exclusive(lock: Path, what: str) -> Iterator[None]:
-    """Holds a lock file while the block runs; raises UserError where another process on this machine does."""
+def exclusive(lock: Path, what: str, wait: bool = False) -> Iterator[None]:
+    """Holds a lock file while the block runs.
+
+    Where another process on this machine holds it, waits for it to end or else raises UserError.
+    """
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = lock.open("w")
@@ -76,7 +79,7 @@ def exclusive(lock: Path, what: str) -> Iterator[None]:
         raise UserError(f"{what}: cannot be written: {error.strerror}") from None
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{what}: another nmt is at work there", "wait for it to end, or stop it") from None
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -236,3 +237,19 @@ def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
         pass
     with exclusive(lock, "new"):
         pass
+
+
+def test_a_lock_may_be_waited_for(tmp_path: Path) -> None:
+    lock, order = tmp_path / ".lock", []
+
+    def wait() -> None:
+        with exclusive(lock, "it", wait=True):
+            order.append("second")
+
+    second = threading.Thread(target=wait)
+    with exclusive(lock, "it"):
+        second.start()
+        second.join(0.1)
+        order.append("first")
+    second.join(10)
+    assert order == ["first", "second"]
