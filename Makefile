@@ -15,6 +15,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt ctranslate2 \
+	  || echo "nmt translate --engine ctranslate2 will not work: the package could not be installed"
 	touch $@
 
 # --- the main job, on the embedded corpus: generate, preprocess, train, average, translate, score ---------------

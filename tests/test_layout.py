@@ -132,7 +132,8 @@ def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
 def test_text_imports_no_torch() -> None:
     for library in ("torch", "safetensors"):
         assert [name for name in importers(library) if layer(name) == "text"] == []
-    assert "nmt.decoding.ctranslate2" not in importers("torch")
+    torchless = {f"nmt.decoding.{name}" for name in ("pipeline", "ctranslate2", "conversion")}
+    assert not torchless & importers("torch")
 
 
 def test_bundles_and_the_command_line_import_torch_only_where_they_use_it() -> None:
@@ -154,6 +155,8 @@ def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
         "nmt.text.tokenizer",
         "nmt.text.lines",
         "nmt.device",
+        "nmt.decoding.ctranslate2",
+        "nmt.decoding.conversion",
     ]
     modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.translation"]
     program = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'datasets'}} & set(sys.modules)))"

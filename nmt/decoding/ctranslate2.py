@@ -1,0 +1,255 @@
+"""Search by CTranslate2, a compiled engine, instead of ours; imports no torch.
+
+How its search and ours agree (`nmt.decoding.search` holds our rules). A beam of 1 is one algorithm, and gives the
+same text but for rounding. Of a wider beam:
+
+- Scores are ours: CTranslate2 gives Σ log p / |Y|^α over the same distributions, control symbols excluded, and |Y|
+  counts `</s>`; from that comes Σ log p / ((5 + |Y|) / 6)^α, which puts the hypotheses in order.
+- Caps are ours, one for each sentence. Of a step's 2 · beam candidates both keep the same `beam` others alive.
+- Which ends count differs: those among the best `beam` candidates of a step, in our search those among all 2 · beam.
+- The stop differs: CTranslate2 searches until `PATIENCE` · beam hypotheses have ended (at α = 0 until the best
+  candidate of a step has, too) and keeps as many, the best by its own score; our search goes on until none that is
+  alive can beat those that have ended.
+
+So a text differs where ours ended as one of a step's less likely candidates, or long after others; its score is
+then, but for rounding, below ours. Where the texts are equal the scores are, unless decoding.min_length is set:
+CTranslate2 gives what `</s>` has of the probability before it to the other symbols, in our search nobody gets it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nmt.bundle import Bundle
+from nmt.decoding.pipeline import Feed, Hypothesis, Source
+from nmt.device import find_device
+from nmt.errors import UserError
+from nmt.files import exclusive, read_json, replace_json, sha256, whole_directory, write_json
+from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model
+from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+
+PATIENCE = 1.5  # of 1,000 sentences of Multi30k 17 had another text with 1.0, 8 with 1.5, the same 8 with 8.0
+FOLDER, STAMP = "ctranslate2", "converted.json"
+FORMAT = 1  # of the folder; what has another is converted anew
+MULTIPLE = 8  # to which CTranslate2 pads lengths on a GPU
+GPU_BATCH_TOKENS = 16_384  # what decoding.batch_tokens auto is here: about 2 GiB for the base model and a beam of 4
+COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}  # of decoding.precision
+
+
+def load_engine(
+    bundle: Bundle,
+    decoding: Decoding,
+    *,
+    threads: int,
+    device: str = "auto",
+    folder: Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> CTranslate2Engine:
+    """An engine for a bundle, which is converted first where that is needed; `say` is told so.
+
+    `threads` are those of a CPU in all; `device` is auto, cpu, cuda or cuda:N; `folder` is where the converted model
+    stands, BUNDLE/ctranslate2 unless given. decoding.precision auto is float32 on a CPU, float16 on a GPU. Raises
+    UserError where ctranslate2 or the device is missing, the device does not compute in that precision, the bundle is
+    damaged, or the folder cannot be written.
+    """
+    _library()  # says so before any work where it is missing
+    path = convert(bundle, decoding, folder, say)
+    return CTranslate2Engine(path, bundle.tokenizer(), decoding, threads=threads, device=device)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Sources on their way through CTranslate2."""
+
+    sources: list[Source]
+    cap: int
+    """Most symbols of any of their outputs."""
+    results: list[Any]
+    """A future of each."""
+
+
+class CTranslate2Engine:
+    """An `Engine` that searches in a folder made by `convert`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Tokenizer,
+        decoding: Decoding,
+        *,
+        threads: int,
+        device: str = "auto",
+    ) -> None:
+        """See `load_engine`."""
+        ctranslate2 = _library()
+        kind, _, number = find_device(device, ctranslate2.get_cuda_device_count()).partition(":")
+        index = int(number or 0)
+        # Scores are summed in the type that is computed in, of which bfloat16 keeps 8 bits and float16 keeps 11.
+        compute_type = COMPUTE_TYPES.get(decoding.precision, "float32" if kind == "cpu" else "float16")
+        possible = ctranslate2.get_supported_compute_types(kind, index)
+        if compute_type not in possible:
+            choices = ["auto", *(name for name, needs in COMPUTE_TYPES.items() if needs in possible)]
+            raise UserError(
+                f"decoding.precision: CTranslate2 does not compute in {decoding.precision} on this {kind}",
+                f"one of: {', '.join(choices)}",
+            )
+        self._decoding = decoding
+        auto_tokens = CPU_BATCH_TOKENS if kind == "cpu" else GPU_BATCH_TOKENS
+        self._tokens = auto_tokens if decoding.batch_tokens == "auto" else decoding.batch_tokens
+        self._source_pieces = tokenizer.source.listing()
+        target_pieces = tokenizer.target.listing()
+        self._target_ids = {piece: i for i, piece in enumerate(target_pieces)}
+        self._control = [[target_pieces[i]] for i in (PAD, UNK, BOS)]
+        self._workers = threads if kind == "cpu" else 1
+        self._translator = ctranslate2.Translator(
+            str(folder),
+            device=kind,
+            device_index=index,
+            compute_type=compute_type,
+            inter_threads=self._workers,  # a batch each gets more done than threads that share one
+            intra_threads=1,
+        )
+
+    def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """See `pipeline.Engine`."""
+        under_way: deque[_Batch] = deque()
+        while True:
+            while len(under_way) < 2 * self._workers:  # so that none waits for the next
+                sources = feed.take(self._tokens, wait=not under_way)
+                if not sources:
+                    break
+                under_way.append(self._start(sources, max(source.cap for source in sources)))
+            if not under_way:
+                return
+            batch, again = under_way.popleft(), defaultdict(list)
+            for source, future in zip(batch.sources, batch.results, strict=True):
+                found = future.result()
+                if batch.cap > source.cap <= max(map(len, found.hypotheses)):
+                    again[source.cap].append(source)  # it took the longer cap of another, and may have needed it
+                else:
+                    yield source.number, self._hypotheses(found)[:n_best]
+            under_way.extend(self._start(sources, cap) for cap, sources in again.items())
+
+    def _start(self, sources: list[Source], cap: int) -> _Batch:
+        beam = self._decoding.beam
+        patience = PATIENCE if beam > 1 else 1.0
+        results = self._translator.translate_batch(
+            [[self._source_pieces[i] for i in source.ids] for source in sources],
+            asynchronous=True,
+            beam_size=beam,
+            patience=patience,
+            num_hypotheses=int(beam * patience + 0.5),  # all that end before it stops; it rounds like this
+            length_penalty=self._decoding.alpha,
+            max_input_length=0,  # none of its own
+            min_decoding_length=self._decoding.min_length,
+            max_decoding_length=cap,
+            suppress_sequences=self._control,
+            return_scores=True,
+            return_end_token=True,  # which a hypothesis cut at the cap lacks
+        )
+        return _Batch(sources, cap, results)
+
+    def _hypotheses(self, found: Any) -> list[Hypothesis]:
+        """A `ctranslate2.TranslationResult` with our scores, best first."""
+        alpha, hypotheses = self._decoding.alpha, []
+        for pieces, score in zip(found.hypotheses, found.scores, strict=True):
+            ids = [self._target_ids[piece] for piece in pieces]
+            total, length = score * len(ids) ** alpha, len(ids)
+            finished = ids[-1] == EOS
+            hypotheses.append(Hypothesis(ids[:-1] if finished else ids, total / ((5 + length) / 6) ** alpha, finished))
+        return sorted(hypotheses, key=lambda hypothesis: hypothesis.score, reverse=True)
+
+
+# --- conversion ------------------------------------------------------------------------------------------------
+
+
+def convert(
+    bundle: Bundle,
+    decoding: Decoding,
+    folder: Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """The folder with the CTranslate2 model of a bundle, BUNDLE/ctranslate2 unless given.
+
+    `ctranslate2.Translator(folder)` loads it anywhere; the SentencePiece models lie inside too. It is made, and `say`
+    told so, where there is none, or one of other weights, or one for shorter inputs and outputs than `decoding`
+    allows. Raises UserError where ctranslate2 is not installed, the bundle is damaged or the folder cannot be written.
+    """
+    path = folder or bundle.path / FOLDER
+    if _is_current(path, bundle, decoding):
+        return path
+    _library()
+    from nmt.decoding.conversion import specification  # which imports numpy
+
+    if path.parent.exists() and not os.access(path.parent, os.W_OK):
+        raise UserError(
+            f"{path}: the model is not converted yet, and nothing can be written there",
+            f"copy {bundle.path} to where you may write, and name the copy",
+        )
+    with exclusive(path.parent / f".{path.name}.lock", str(path), wait=True):
+        if _is_current(path, bundle, decoding):  # now, by the process that held the lock
+            return path
+        say(f"converting {bundle.path} for CTranslate2: {path}")
+        positions, tokenizer = _positions(bundle.recipe.model, decoding), bundle.tokenizer()
+        made_from = {"format": FORMAT, "positions": positions, **_size_and_time(bundle), "sha256": _digest(bundle)}
+        model = specification(bundle, positions)
+        with whole_directory(path, STAMP) as part:
+            model.save(str(part))
+            for name, content in tokenizer.files().items():
+                (part / name).write_bytes(content)
+            write_json(part / STAMP, made_from)
+    return path
+
+
+def _is_current(path: Path, bundle: Bundle, decoding: Decoding) -> bool:
+    """Whether a conversion of these very weights is there, for sequences as long as these settings allow."""
+    if not (path / STAMP).exists():
+        return False
+    made_from, weights = read_json(path / STAMP), _size_and_time(bundle)
+    if made_from["format"] != FORMAT or made_from["positions"] < _positions(bundle.recipe.model, decoding):
+        return False
+    if made_from.items() >= weights.items():
+        return True
+    if made_from["bytes"] != weights["bytes"] or made_from["sha256"] != _digest(bundle):
+        return False
+    with suppress(UserError):  # a copy of the bundle; where nothing can be written it is compared again next time
+        replace_json(path / STAMP, made_from | weights)
+    return True
+
+
+def _size_and_time(bundle: Bundle) -> dict[str, int]:
+    """What tells that the weights are unchanged without reading them."""
+    path = _weights(bundle)
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    return {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
+
+
+def _digest(bundle: Bundle) -> str:
+    return sha256(_weights(bundle))
+
+
+def _weights(bundle: Bundle) -> Path:
+    return bundle.path / "model.safetensors"
+
+
+def _positions(config: Model, decoding: Decoding) -> int:
+    """Rows of the tables of position encodings."""
+    longest = config.max_positions if config.positions == "learned" else decoding.max_source + decoding.max_extra
+    return -(-longest // MULTIPLE) * MULTIPLE
+
+
+def _library() -> Any:
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise UserError(f"CTranslate2 is not installed: {error}", "pip install ctranslate2") from None
+    return ctranslate2
