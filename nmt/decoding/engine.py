@@ -24,7 +24,7 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.text.tokenizer import BOS, EOS, PAD, UNK
 
-BLOCK = 64  # logits of which first the largest is looked at
+BLOCK, LANES = 64, 16  # logits of which first the largest is looked at, and how many blocks are compared at a time
 GPU_BATCH_TOKENS = 1 << 15  # at most, where memory allows: larger batches gain nothing
 REFILL = 8  # an 8th of the batch is empty before sentences are admitted
 
@@ -38,7 +38,7 @@ class SearchEngine:
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
         self.precision = _precision(decoding.precision, self.device)
-        self.models, self.logits = zip(*(for_inference(model, self.precision, BLOCK) for model in models), strict=True)
+        self.models, self.logits = zip(*(for_inference(model, self.precision, BLOCK * LANES) for model in models), strict=True)
         self.batch_tokens = batch_tokens(decoding, models)
 
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
@@ -182,7 +182,7 @@ class _Search:
         for logits, x in zip(self._engine.logits, states, strict=True):
             scores = logits(x).float()
             scores[:, :, self._engine.vocabulary :] = -math.inf
-            each.append(scores.log_softmax(-1))
+            each.append(torch.log_softmax(scores, -1, out=scores))
         log_probs = each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
         log_probs[:, :, [PAD, UNK, BOS]] = -math.inf  # never output, though they have their share of the probability
         return log_probs

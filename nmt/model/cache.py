@@ -12,7 +12,6 @@ buffer are the ones that matter. Shapes: n rows, k hypotheses of each, h heads, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ROOM = 16  # buffers grow to multiples of this
+HIDDEN = -1e9  # added to attention's scores, leaves nothing of a weight; unlike -inf it can be reckoned with
 
 
 class Tree:
@@ -36,40 +36,40 @@ class Tree:
         """(n, k): where this step's positions are written."""
         self.positions = np.empty(0, dtype=np.int64)
         """(n,): which position of its outputs each row is at."""
-        self._seen = torch.zeros((0, beam, ROOM), device=device)  # (rows, k, c): 1 at a place that is seen, else 0
+        self._bias = torch.zeros((0, beam, ROOM), device=device)  # (rows, k, c): 0 at places that are seen, else HIDDEN
 
     def admit(self, count: int) -> None:
         """Adds rows whose hypotheses are empty."""
-        self._seen = with_room(self._seen, 0, self.count + count, self.count)
-        self._seen[self.count : self.count + count] = 0.0
+        self._bias = with_room(self._bias, 0, self.count + count, self.count)
+        self._bias[self.count : self.count + count] = HIDDEN
         self.positions = np.append(self.positions, np.full(count, -1))
         self.count += count
 
     def leave(self, holes: Sequence[int], last: Sequence[int], count: int) -> None:
         """Overwrites rows `holes` by rows `last` and keeps the first `count`."""
-        move_rows((self._seen,), holes, last)
+        move_rows((self._bias,), holes, last)
         self.positions[holes] = self.positions[last]
         self.positions = self.positions[:count]
         self.count = count
 
     def extend(self, parents: Tensor) -> None:
         """Lets each hypothesis follow the one of its row that `parents` (n, k) names, in a place of its own."""
-        before = self._seen[: self.count, :, : self.extent]
-        seen = before.gather(1, parents[:, :, None].expand(-1, -1, self.extent))
-        before.copy_(seen)
+        before = self._bias[: self.count, :, : self.extent]
+        bias = before.gather(1, parents[:, :, None].expand(-1, -1, self.extent))
+        before.copy_(bias)
         # The first places that nobody sees: numbers are small, those of taken places are beyond all others.
-        taken = F.pad(seen.amax(1), (0, self.beam))  # (n, extent + k)
+        taken = F.pad(bias.amax(1) - HIDDEN, (0, self.beam))  # (n, extent + k): 0 where free
         numbers = torch.arange(taken.size(1), dtype=torch.float32, device=taken.device)
-        self.places = torch.add(numbers, taken, alpha=1e9).topk(self.beam, largest=False).indices
-        highest = torch.maximum(self.places.amax(), (taken.amax(0) * numbers).amax())
+        self.places = (numbers + taken).topk(self.beam, largest=False).indices
+        highest = torch.maximum(self.places.amax(), (taken.amax(0).clamp_max_(1.0) * numbers).amax())
         self.extent = int(highest) + 1  # a CPU-GPU sync point
-        self._seen = with_room(self._seen, 2, self.extent, self._seen.size(2))
-        self._seen[: self.count].scatter_(2, self.places[:, :, None], 1.0)
+        self._bias = with_room(self._bias, 2, self.extent, self._bias.size(2), fill=HIDDEN)
+        self._bias[: self.count].scatter_(2, self.places[:, :, None], 0.0)
         self.positions = self.positions + 1
 
     def bias(self, dtype: torch.dtype) -> Tensor:
-        """(n, 1, k, extent) to add to attention's scores: 0 at places that are seen, -inf elsewhere."""
-        return self._seen[: self.count, None, :, : self.extent].log().to(dtype)
+        """(n, 1, k, extent) to add to attention's scores: 0 at places that are seen, HIDDEN elsewhere."""
+        return self._bias[: self.count, None, :, : self.extent].to(dtype)
 
 
 class KVCache:
@@ -93,9 +93,9 @@ class KVCache:
         for layer, states in zip(self.layers, memory, strict=True):
             layer.admit(states, start)
         bias = with_room(self._memory_bias, 0, end, start)
-        self._memory_bias = bias = with_room(bias, 3, width, bias.size(3), fill=-math.inf)
+        self._memory_bias = bias = with_room(bias, 3, width, bias.size(3), fill=HIDDEN)
         words = torch.arange(bias.size(3)) < torch.tensor(lengths)[:, None]
-        bias[start:end, 0, 0] = torch.zeros(words.shape).masked_fill_(~words, -math.inf).to(bias)
+        bias[start:end, 0, 0] = torch.zeros(words.shape).masked_fill_(~words, HIDDEN).to(bias)
         self.lengths += lengths
 
     def leave(self, holes: Sequence[int], last: Sequence[int], count: int) -> None:
@@ -113,7 +113,7 @@ class KVCache:
 
     @property
     def memory_bias(self) -> Tensor:
-        """(n, 1, 1, s): 0 at the words of each row's source, -inf at padding."""
+        """(n, 1, 1, s): 0 at the words of each row's source, HIDDEN at padding."""
         return self._memory_bias[: len(self.lengths), :, :, : max(self.lengths)]
 
 
