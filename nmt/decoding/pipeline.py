@@ -195,11 +195,20 @@ def longest_served(models: Iterable[Model]) -> int | None:
 class Pool:
     """Sources that wait for an engine."""
 
-    def __init__(self, sources: Iterable[Source]) -> None:
-        self._sources = sorted(sources, key=lambda source: (len(source.ids), -source.number))
+    def __init__(self, sources: Iterable[Source] = ()) -> None:
+        self._sources: list[Source] = []  # the longest last
+        self.tokens = 0
+        """Of all of them, `</s>` counted and padding not"""
+        self.add(sources)
 
     def __len__(self) -> int:
         return len(self._sources)
+
+    def add(self, sources: Iterable[Source]) -> None:
+        """Lets more of them wait."""
+        self._sources += sources
+        self._sources.sort(key=lambda source: (len(source.ids), -source.number))
+        self.tokens = sum(len(source.ids) + 1 for source in self._sources)
 
     def take(self, tokens: int, at_least: int) -> list[Source]:
         """Removes the longest ones: as many as fit into `tokens` when padded, but `at_least` so many if there are."""
@@ -209,6 +218,7 @@ class Pool:
         first = max(0, len(self._sources) - count)
         taken = self._sources[first:][::-1]
         del self._sources[first:]
+        self.tokens -= sum(len(source.ids) + 1 for source in taken)
         return taken
 
 

@@ -3,91 +3,21 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import count, islice
 from typing import Any
 
 import pytest
+from engines import Characters, Found, Mirror, Shuffling, mirrored, pipeline
 
 from nmt.decoding import pipeline as pipeline_module
-from nmt.decoding.pipeline import FIRST_WINDOW, IN_FLIGHT, LARGEST_WINDOW, Feed, Hypothesis, Pipeline, Pool, Source
-from nmt.recipe import Decoding, Model
+from nmt.decoding.pipeline import FIRST_WINDOW, IN_FLIGHT, LARGEST_WINDOW, Feed, Hypothesis, Pool, Source
+from nmt.recipe import Model
 
 WAIT = 60.0  # seconds after which a test gives up
-
-
-class Characters:
-    """A vocabulary of characters: their code points; a capital has no subword."""
-
-    def encode(self, text: str) -> list[int]:
-        return [ord(character) for character in text]
-
-    def decode(self, ids: list[int]) -> str:
-        return "".join(map(chr, ids))
-
-    def starts_word(self, index: int) -> bool:
-        return chr(index) == " "
-
-    def count_unknown(self, ids: Iterable[int]) -> int:
-        return sum(chr(index).isupper() for index in ids)
-
-
-class Alphabet:
-    """A tokenizer of characters."""
-
-    source = target = Characters()
-
-
-class Mirror:
-    """Searches batch by batch, and finds the source reversed, and after it shorter and shorter ends of that."""
-
-    def __init__(self, tokens: int = 1000) -> None:
-        self.tokens = tokens
-        self.batches: list[list[str]] = []
-        self.closed = False
-
-    def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
-        try:
-            while batch := feed.take(self.tokens, wait=True):
-                self.batches.append([Characters().decode(source.ids) for source in batch])
-                yield from ((source.number, mirrored(source, n_best)) for source in self.order(batch))
-        finally:
-            self.closed = True
-
-    def order(self, batch: list[Source]) -> list[Source]:
-        return batch
-
-
-class Shuffling(Mirror):
-    """Holds back what it can, and gives it in no order, some of it when more has been taken."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self.random = random.Random(seed)
-        self.takes: list[list[Source]] = []
-
-    def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
-        held: list[Source] = []
-        while batch := feed.take(self.random.randint(1, 300), wait=not held) or held:
-            if batch is not held:
-                held += batch
-            self.random.shuffle(held)
-            for _ in range(self.random.randint(0, len(held))):
-                source = held.pop()
-                yield source.number, mirrored(source, n_best)
-
-
-def mirrored(source: Source, n_best: int) -> list[Hypothesis]:
-    ids = source.ids[::-1]
-    alignment = list(range(len(ids)))[::-1]
-    return [Hypothesis(ids[n:], -1.0 - n, len(ids) < source.cap - 3, alignment[n:]) for n in range(n_best)]
-
-
-def pipeline(engine: Any, positions: int | None = None, **settings: Any) -> Pipeline:
-    tokenizer: Any = Alphabet()
-    return Pipeline(tokenizer, Decoding(**settings), engine, positions)
 
 
 def texts(engine: Any, lines: Iterable[str], **settings: Any) -> list[str]:
@@ -163,7 +93,7 @@ class Stuck(Mirror):
         super().__init__()
         self.number, self.then = number, then
 
-    def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+    def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
         (first, *others), taken = feed.take(10**6, wait=True), 1
         while taken < self.number:
             yield from ((source.number, mirrored(source, n_best)) for source in others)
@@ -220,7 +150,7 @@ def test_a_search_under_way_admits_lines_as_they_come() -> None:
     admitted = threading.Event()
 
     class Patient(Mirror):
-        def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
             (first,) = feed.take(1000, wait=True)
             while not (second := feed.take(1000, wait=False)):
                 admitted.set()
@@ -332,7 +262,7 @@ def test_closing_does_not_wait_for_an_input_that_says_nothing() -> None:
 
 def test_an_engine_that_waits_in_another_thread_is_told_of_the_end() -> None:
     class Threaded(Mirror):
-        def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
             (source,) = feed.take(1000, wait=True)
             rest: list[list[Source]] = []
             thread = threading.Thread(target=lambda: rest.append(feed.take(1000, wait=True)))
@@ -402,7 +332,7 @@ def test_blank_lines_never_reach_the_engine() -> None:
 
 def test_an_output_of_nothing_is_empty_unless_its_line_is_blank() -> None:
     class Silent(Mirror):
-        def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
             while batch := feed.take(1000, wait=True):
                 yield from ((source.number, [Hypothesis([], -1.0, True)]) for source in batch)
 
@@ -429,7 +359,5 @@ def test_an_ensemble_serves_what_each_of_its_models_does() -> None:
 
 
 def test_it_loads_no_torch() -> None:
-    import subprocess
-
     program = "import sys, nmt.decoding.pipeline; assert not {'torch', 'numpy'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
