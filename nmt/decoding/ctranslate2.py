@@ -48,19 +48,20 @@ def load_engine(
     *,
     threads: int,
     device: str = "auto",
+    worker: int | None = None,
     folder: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> CTranslate2Engine:
     """An engine for a bundle, which is converted first where that is needed; `say` is told so.
 
-    `threads` are those of a CPU in all; `device` is auto, cpu, cuda or cuda:N; `folder` is where the converted model
-    stands, BUNDLE/ctranslate2 unless given. decoding.precision auto is float32 on a CPU, float16 on a GPU. Raises
-    UserError where ctranslate2 or the device is missing, the device does not compute in that precision, the bundle is
-    damaged, or the folder cannot be written.
+    `threads` are those of a CPU in all; `device` and `worker` are those of `find_device`; `folder` is where the
+    converted model stands, BUNDLE/ctranslate2 unless given. decoding.precision auto is float32 on a CPU, float16 on a
+    GPU. Raises UserError where ctranslate2 or the device is missing, the device does not compute in that precision,
+    the bundle is damaged, or the folder cannot be written.
     """
     _library()  # says so before any work where it is missing
     path = convert(bundle, decoding, folder, say)
-    return CTranslate2Engine(path, bundle.tokenizer(), decoding, threads=threads, device=device)
+    return CTranslate2Engine(path, bundle.tokenizer(), decoding, threads=threads, device=device, worker=worker)
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,11 @@ class CTranslate2Engine:
         *,
         threads: int,
         device: str = "auto",
+        worker: int | None = None,
     ) -> None:
         """See `load_engine`."""
         ctranslate2 = _library()
-        kind, _, number = find_device(device, ctranslate2.get_cuda_device_count()).partition(":")
+        kind, _, number = find_device(device, ctranslate2.get_cuda_device_count(), worker).partition(":")
         index = int(number or 0)
         # Scores are summed in the type that is computed in, of which bfloat16 keeps 8 bits and float16 keeps 11.
         compute_type = COMPUTE_TYPES.get(decoding.precision, "float32" if kind == "cpu" else "float16")

@@ -28,8 +28,9 @@ class Translator:
     def __init__(self, model: Transformer | Sequence[Transformer], tokenizer: Tokenizer, decoding: Decoding) -> None:
         """Raises UserError where decoding.max_source is beyond what a model serves."""
         models = [model] if isinstance(model, Transformer) else list(model)
-        positions = longest_served(model.config for model in models)
-        self.pipeline = Pipeline(tokenizer, decoding, make_engine(models, decoding), positions)
+        positions = longest_served((model.config for model in models), decoding)
+        self.tokenizer, self.decoding = tokenizer, decoding
+        self._pipeline = Pipeline(tokenizer, decoding, make_engine(models, decoding), positions)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Translates raw sentences; one for each, in order. Blank gives blank."""
@@ -39,7 +40,7 @@ class Translator:
 
     def stream(self, lines: Iterable[str], n_best: int = 1) -> Generator[Translation, None, None]:
         """Translates lines as they come, in bounded memory; one for each, in order."""
-        return self.pipeline.stream(lines, n_best)
+        return self._pipeline.stream(lines, n_best)
 
 
 def make_engine(models: Sequence[Transformer], decoding: Decoding, aligned: bool = False) -> Engine:

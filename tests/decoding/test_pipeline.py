@@ -14,8 +14,18 @@ import pytest
 from engines import Characters, Found, Mirror, Shuffling, mirrored, pipeline
 
 from nmt.decoding import pipeline as pipeline_module
-from nmt.decoding.pipeline import FIRST_WINDOW, IN_FLIGHT, LARGEST_WINDOW, Feed, Hypothesis, Pool, Source
-from nmt.recipe import Model
+from nmt.decoding.pipeline import (
+    FIRST_WINDOW,
+    IN_FLIGHT,
+    LARGEST_WINDOW,
+    Feed,
+    Hypothesis,
+    Pool,
+    Source,
+    longest_served,
+)
+from nmt.errors import UserError
+from nmt.recipe import Decoding, Model
 
 WAIT = 60.0  # seconds after which a test gives up
 
@@ -304,7 +314,7 @@ def test_a_translation_tells_what_became_of_its_line() -> None:
     assert found.source == Characters().encode("abCD e")
     assert found.ids == [Characters().encode("e DCba"), Characters().encode(" DCba")]
     assert found.alignments == [[5, 4, 3, 2, 1, 0], [4, 3, 2, 1, 0]]
-    assert (found.parts, found.capped, found.unknown, found.tokens, found.empty) == (1, False, 2, 7, False)
+    assert (found.parts, found.capped, found.unknown, found.empty) == (1, False, 2, False)
 
 
 def test_a_split_line_is_joined_and_its_indices_run_on() -> None:
@@ -314,19 +324,30 @@ def test_a_split_line_is_joined_and_its_indices_run_on() -> None:
     assert found.scores == [-3.0]
     assert [found.source[index] for index in found.alignments[0]] == found.ids[0]
     assert found.alignments == [[3, 2, 1, 0, 7, 6, 5, 4, 10, 9, 8]]
-    assert (found.unknown, found.tokens) == (1, 11 + 3)
+    assert found.unknown == 1
 
 
-def test_a_hypothesis_at_its_cap_is_told_and_has_no_end_symbol() -> None:
-    (found,) = pipeline(Mirror(), max_extra=2).stream(["abcd"])
-    assert (found.capped, found.tokens) == (True, 4)
+def test_a_hypothesis_at_its_cap_is_told() -> None:
+    assert [found.capped for found in pipeline(Mirror(), max_extra=2).stream(["abcd"])] == [True]
+    assert [found.capped for found in pipeline(Mirror()).stream(["abcd"])] == [False]
+
+
+def test_lines_are_counted_as_soon_as_they_are_searched() -> None:
+    """Blank ones are not; `</s>` counts where there is one, in each part."""
+    counts: list[int] = []
+    groups = pipeline(Mirror(), max_source=4).groups(["a", "", "abcdefgh", "abc"], 2, counts.append)
+    assert [translation.texts[0] for translation in next(groups)] == ["a", "", "dcba hgfe", "cba"]
+    assert counts == [8 + 2, 3 + 1, 1 + 1]
+    capped = pipeline(Mirror(), max_extra=2).groups(["abc"], 1, counts.append)
+    next(capped)
+    assert counts[3:] == [3]
 
 
 def test_blank_lines_never_reach_the_engine() -> None:
     engine = Mirror()
     (found,) = pipeline(engine).stream([" \t "], n_best=2)
     assert (found.texts, found.scores, found.ids, found.source) == (["", ""], [0.0, 0.0], [[], []], [])
-    assert (found.parts, found.capped, found.unknown, found.tokens, found.empty) == (0, False, 0, 0, False)
+    assert (found.parts, found.capped, found.unknown, found.empty) == (0, False, 0, False)
     assert engine.batches == []
 
 
@@ -354,8 +375,10 @@ def test_a_cap_is_the_length_and_some_and_no_more_than_the_models_positions(posi
 
 def test_an_ensemble_serves_what_each_of_its_models_does() -> None:
     models = [Model(positions="learned", max_positions=length) for length in (30, 20)]
-    assert pipeline_module.longest_served([*models, Model()]) == 20
-    assert pipeline_module.longest_served([Model()]) is None
+    assert longest_served([*models, Model()], Decoding(max_source=19)) == 20
+    assert longest_served([Model()], Decoding(max_source=10_000)) is None
+    with pytest.raises(UserError, match=r"max_source.*max_positions 20.*got 20"):
+        longest_served(models, Decoding(max_source=20))
 
 
 def test_it_loads_no_torch() -> None:

@@ -106,10 +106,9 @@ def lines():
 
 if __name__ == "__main__":
     with Workers(fateful, 2, longest=5) as engine:
-        stream = pipeline(engine).stream(lines())
-        print(next(stream).texts[0], flush=True)
         try:
-            next(stream)
+            for translation in pipeline(engine).stream(lines()):
+                print(translation.texts[0], flush=True)
         except KeyboardInterrupt:
             print("interrupted")
 """
