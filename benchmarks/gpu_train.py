@@ -103,7 +103,7 @@ def main() -> None:
         loop = Loop(objective, optimizer, corpus, settings, Group(Place(), timeout_minutes=10), device, console)
         hooks, position = Hooks(corpus, settings, profiler), Position()
         began = time.perf_counter()
-        loop.run(position, Progress(console, records, settings.updates), hooks)
+        loop.run(position, Progress(console, records, settings.updates, lambda more, figures=None: None), hooks)
         if profiler is not None:
             profiler.stop()
     assert hooks.first_done is not None

@@ -213,6 +213,19 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     return chosen, f"model: {chosen.path} (best dev BLEU, {chosen.scores['bleu']:.2f}){note}"
 
 
+def common_tokenizer(bundles: Sequence[Bundle]) -> Tokenizer:
+    """The tokenizer of models that are to work together; raises UserError naming two whose tokenizers differ."""
+    first, *others = bundles
+    tokenizer = first.tokenizer()
+    for other in others:
+        if other.tokenizer().files() != tokenizer.files():
+            raise UserError(
+                f"{first.path} and {other.path} have different tokenizers",
+                "an ensemble takes models that were trained on the same prepared data",
+            )
+    return tokenizer
+
+
 def average(directory: Path, last: int | None, out: Path | None = None) -> Bundle:
     """Averages the newest `last` checkpoints of a run, in fp32, into a bundle (`out`, else DIRECTORY/averaged).
 

@@ -11,9 +11,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 import click
 
@@ -21,11 +21,11 @@ from nmt import __version__
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 
 if TYPE_CHECKING:
+    from nmt.bundle import Bundle
     from nmt.console import Console
     from nmt.decoding.forced import ForcedDecoder
-    from nmt.model.transformer import Transformer
+    from nmt.decoding.pipeline import Translation
     from nmt.recipe import Decoding
-    from nmt.text.tokenizer import Tokenizer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,11 +78,12 @@ def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, qui
     from nmt.bundle import resolve
     from nmt.console import Console
     from nmt.data.prepare import directory, prepare
+    from nmt.device import cores
 
     loaded, console = recipes.load(recipe, overrides), Console(quiet)
     base = loaded.training.init_from
     tokenizer_from = resolve(Path(base))[0].path if base else None
-    if not prepare(loaded, console, threads or _cores(), tokenizer_from):
+    if not prepare(loaded, console, threads or cores(), tokenizer_from):
         console.say(f"nothing to do: {directory(loaded)} is up to date")
 
 
@@ -108,7 +109,7 @@ def train(
     """Train RECIPE, or go on with the run that the directory holds; preprocess first where that is needed."""
     from nmt import recipe as recipes
     from nmt.console import Console
-    from nmt.device import choose_device
+    from nmt.device import choose_device, cores
     from nmt.training.distributed import Place, count_workers, device_of, find_place, launch
 
     loaded = recipes.load(recipe, overrides)
@@ -127,9 +128,9 @@ def train(
         place = Place()
     from nmt.training.run import train as run
 
-    threads_each = threads or (max(1, _cores() // place.local_size) if place.size > 1 else None)
+    threads_each = threads or (max(1, cores() // place.local_size) if place.size > 1 else None)
     chosen = choose_device(device_of(device, place), threads_each)
-    run(loaded, out, Console(quiet or place.rank > 0), chosen, threads or _cores(), place)
+    run(loaded, out, Console(quiet or place.rank > 0), chosen, threads or cores(), place)
 
 
 @cli.command(short_help="Average the newest checkpoints into one bundle.")
@@ -151,54 +152,90 @@ def average(ckpts: Path, last: int | None, out: Path | None, threads: int | None
 
 
 @cli.command(short_help="Translate lines: one out for each in, in order.")
-@click.option("--model", type=Path, help="A bundle or a directory of checkpoints; $NMT_MODEL or ckpts/ unless given.")
+@click.option(
+    "--model",
+    "models",
+    type=Path,
+    multiple=True,
+    help="A bundle or a directory of checkpoints; $NMT_MODEL or ckpts/ unless given. Repeatable: an ensemble.",
+)
 @click.option("--beam", type=click.IntRange(min=1), help="Hypotheses kept alive; 1 is greedy search.")
 @click.option("--alpha", type=click.FloatRange(min=0), help="Exponent of the length penalty.")
 @click.option("--n-best", type=click.IntRange(min=1), help="Print N lines per input: line, rank, score, text.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per input, with tokens and alignment.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if a line was split, cut, unknown in part or lost.")
 @click.option("--input", "source", type=Path, help="Read from a file, plain or .gz, instead of stdin.")
 @click.option("--output", type=Path, help="Write to a file, plain or .gz, instead of stdout.")
+@click.option("--engine", type=click.Choice(["nmt", "ctranslate2"]), default="nmt", show_default=True)
+@click.option("--precision", help="auto, fp32, bf16 or int8.")
+@click.option("--batch-tokens", help="Source tokens that are searched together, or auto.")
+@click.option("--devices", type=click.IntRange(min=1), default=1, show_default=True, help="Workers, a device each.")
 @_overrides
 @_device
 @_common
 def translate(
-    model: Path | None,
+    models: tuple[Path, ...],
     beam: int | None,
     alpha: float | None,
     n_best: int | None,
+    as_json: bool,
+    strict: bool,
     source: Path | None,
     output: Path | None,
+    engine: Literal["nmt", "ctranslate2"],
+    precision: str | None,
+    batch_tokens: str | None,
+    devices: int,
     overrides: tuple[str, ...],
     device: str,
     threads: int | None,
     quiet: bool,
     debug: bool,
 ) -> None:
-    """Translate lines: one line out for each line in, in order."""
+    """Translate lines: one line out for each line in, in order.
+
+    At the end stderr says how many there were, how fast it was, and what went less than well.
+    """
     from nmt.console import Console
+    from nmt.decoding.composition import Composition
+    from nmt.decoding.output import Ledger, ranked
+    from nmt.decoding.output import as_json as json_line
 
     console = Console(quiet)
-    settings = [f"decoding.{key}={value}" for key, value in (("beam", beam), ("alpha", alpha)) if value is not None]
-    translator = _load_translator(model, [*overrides, *settings], device, threads, console)
-    split = capped = count = 0
-    with ExitStack() as files:
+    flags = {"beam": beam, "alpha": alpha, "precision": precision, "batch_tokens": batch_tokens}
+    settings = [f"decoding.{key}={value}" for key, value in flags.items() if value is not None]
+    paths = models or [Path(os.environ.get("NMT_MODEL") or "ckpts")]
+    bundles, decoding = _find_models(paths, [*overrides, *settings], console)
+    aligned = as_json and engine == "nmt"
+    with ExitStack() as held:
         lines = _open_input(source)
         if source and output and output.exists() and source.samefile(output):
             raise UserError(f"--output {output}: is the input too", "name another file")
-        results = translator.stream(lines, n_best or 1)
-        write = _open_output(output, files)
-        for count, result in enumerate(results, 1):
-            split += result.parts > 1
-            capped += result.capped
-            if n_best is None:
-                write(result.texts[0])
-            else:
-                for rank, (score, text) in enumerate(zip(result.scores, result.texts, strict=True), 1):
-                    write(f"{count}\t{rank}\t{score:.4f}\t{text}")
-    if split:
-        limit = translator.pipeline.decoding.max_source
-        console.say(f"{split:,} of {count:,} lines were longer than decoding.max_source {limit:,} subwords and split")
-    if capped:
-        console.say(f"{capped:,} of {count:,} outputs were cut at their cap, their input's length + decoding.max_extra")
+        composition = Composition(bundles, decoding, engine, device, devices, threads, aligned, console.say)
+        pipeline = held.enter_context(composition.open())
+        shown = Console(quiet or (output is None and sys.stdout.isatty()))  # where it garbles no results
+        ledger = Ledger()
+
+        def searched(tokens: int) -> None:
+            ledger.searched(tokens)
+            advance(1, ledger.speed())
+
+        def as_line(translation: Translation) -> str:
+            ledger.add(translation)
+            if not translation.parts:
+                searched(0)  # being blank
+            if as_json:
+                return json_line(ledger.lines, translation, pipeline.tokenizer, aligned)
+            return ranked(ledger.lines, translation) if n_best else translation.texts[0]
+
+        groups = held.enter_context(closing(pipeline.groups(lines, n_best or 1, searched)))
+        write = _open_output(output, held)
+        advance = held.enter_context(shown.progress("translating", _count_input(source, shown), "lines"))
+        for group in groups:
+            write("\n".join(map(as_line, group)))
+    console.say(ledger.summary())
+    if strict:
+        ledger.check()
 
 
 @cli.command(short_help="BLEU, chrF and TER, with signatures; perplexity under a model.")
@@ -265,11 +302,15 @@ def score(
         for path in (source, reference):
             if not path.is_fifo():
                 open_input(path).close()  # says that there is no such file before a model is loaded
+        from nmt.bundle import common_tokenizer
         from nmt.console import Console
         from nmt.decoding.forced import ForcedDecoder
+        from nmt.device import choose_device
 
         console = Console(quiet)
-        decoder = ForcedDecoder(*_load_models(models, overrides, device, threads, console))
+        bundles, decoding = _find_models(models, overrides, console)
+        tokenizer, chosen = common_tokenizer(bundles), choose_device(device, threads)
+        decoder = ForcedDecoder([bundle.model(chosen) for bundle in bundles], tokenizer, decoding)
         _score_by_model(decoder, source, reference, names[0], as_json, console)
         return
     for option, given in (("--source", source), ("--set", overrides)):
@@ -335,70 +376,68 @@ def parse(arguments: tuple[str, ...], threads: int | None, quiet: bool, debug: b
     raise UserError("nmt parse is not there yet: this version trains and runs translators")
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _load_translator(model: Path | None, overrides: list[str], device: str, threads: int | None, console: Any) -> Any:
+def _find_models(paths: Sequence[Path], overrides: Sequence[str], console: Console) -> tuple[list[Bundle], Decoding]:
+    """The bundles that paths stand for, which the user is told, and decoding settings, those of the first."""
     from nmt.bundle import resolve
-    from nmt.decoding.translator import Translator
-    from nmt.device import choose_device
     from nmt.recipe import override_decoding
 
-    bundle, note = resolve(model or Path(os.environ.get("NMT_MODEL") or "ckpts"))
-    decoding = override_decoding(bundle.recipe.decoding, overrides)
-    console.say(note)
-    return Translator(bundle.model(choose_device(device, threads)), bundle.tokenizer(), decoding)
-
-
-def _load_models(
-    paths: Sequence[Path], overrides: Sequence[str], device: str, threads: int | None, console: Console
-) -> tuple[list[Transformer], Tokenizer, Decoding]:
-    """Models, the tokenizer that all of them have, and decoding settings, those of the first."""
-    from nmt.bundle import resolve
-    from nmt.device import choose_device
-    from nmt.recipe import override_decoding
-
-    bundles = []
-    for path in paths:
-        bundle, note = resolve(path)
+    found = [resolve(path) for path in paths]
+    decoding = override_decoding(found[0][0].recipe.decoding, overrides)
+    for _, note in found:
         console.say(note)
-        bundles.append(bundle)
-    tokenizer = bundles[0].tokenizer()
-    for bundle in bundles[1:]:
-        if not bundle.tokenizer().equals(tokenizer):
-            raise UserError(
-                f"{bundle.path}: has another tokenizer than {bundles[0].path}", "the models of an ensemble share one"
-            )
-    decoding = override_decoding(bundles[0].recipe.decoding, overrides)
-    chosen = choose_device(device, threads)
-    return [bundle.model(chosen) for bundle in bundles], tokenizer, decoding
+    return [bundle for bundle, _ in found], decoding
 
 
 def _open_input(path: Path | None) -> Iterator[str]:
-    from nmt.text.lines import decode, open_input, read_lines
+    from nmt.text.lines import decode, read_lines
 
     if path is not None:
-        open_input(path).close()  # says that there is no such file before any output is opened
         return read_lines(path)
     if sys.stdin is None:
         raise UserError("stdin is closed", "give --input FILE, or a pipe")
     if sys.stdin.isatty():
         click.echo("reading from the terminal, a sentence per line; end with Ctrl-D", err=True)
-    return map(decode, sys.stdin.buffer)
+    descriptor = _descriptor(sys.stdin)
+    # A thread that waits for its input must not keep sys.stdin itself, which Python wants to close at its end.
+    stream = sys.stdin.buffer if descriptor is None else open(descriptor, "rb", closefd=False)  # noqa: SIM115
+    return map(decode, stream)
 
 
-def _open_output(path: Path | None, files: ExitStack) -> Callable[[str], None]:
-    from nmt.text.lines import open_output
+def _count_input(path: Path | None, console: Console) -> int | None:
+    """Lines of a file, where someone watches; None where nobody knows."""
+    from nmt.text.lines import count_lines, count_rest
 
-    if path is None and sys.stdout is None:
-        raise UserError("stdout is closed", "give --output FILE, or a pipe")
-    stream: IO[bytes] = sys.stdout.buffer if path is None else files.enter_context(open_output(path))
+    if not console.live:
+        return None
+    if path is not None:
+        return count_lines(path) if path.is_file() else None
+    descriptor = _descriptor(sys.stdin)
+    return None if descriptor is None else count_rest(descriptor)
 
-    def write(line: str) -> None:
-        stream.write(line.encode() + b"\n")
-        if path is None:
-            stream.flush()  # whoever reads the pipe sees each line when it is there
+
+def _descriptor(stream: IO[str]) -> int | None:
+    try:
+        return stream.fileno()
+    except OSError:  # it is no file of the system's
+        return None
+
+
+def _open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
+    """A function that writes one or more lines, without the end of the last."""
+    from nmt.files import whole_file
+    from nmt.text.lines import compressed
+
+    if path is None:
+        if sys.stdout is None:
+            raise UserError("stdout is closed", "give --output FILE, or a pipe")
+        stream: IO[bytes] = sys.stdout.buffer
+    else:
+        stream = held.enter_context(compressed(held.enter_context(whole_file(path)), path))
+
+    def write(lines: str) -> None:
+        stream.write(lines.encode() + b"\n")
+        if path is None or not path.is_file():
+            stream.flush()  # whoever reads a pipe sees what is there at once
 
     return write
 

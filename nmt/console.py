@@ -5,6 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
+
+
+class Advance(Protocol):
+    """Moves a progress bar on."""
+
+    def __call__(self, more: int, figures: str | None = None) -> None:
+        """By so many, with other figures beside it unless None."""
+        ...
 
 
 class Console:
@@ -37,23 +46,35 @@ class Console:
             self._say = None
 
     @contextmanager
-    def progress(self, task: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
-        """A progress bar on a terminal, nothing elsewhere; yields a function that takes how many were done."""
+    def progress(
+        self, task: str, total: int | None, unit: str, done: int = 0, remaining: bool = True
+    ) -> Iterator[Advance]:
+        """A progress bar on a terminal, nothing elsewhere, which begins at `done` of `total`.
+
+        With `remaining` it says how long the rest will take.
+        """
         if not self.live:
-            yield lambda done: None
+            yield lambda more, figures=None: None
             return
         from rich.console import Console as RichConsole
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         terminal = RichConsole(stderr=True)
-        columns = (
+        columns = [
             TextColumn(task),
-            BarColumn(),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn(unit),
-            TimeRemainingColumn(),
-        )
+            TextColumn("{task.fields[figures]}", markup=False),
+            *([TimeRemainingColumn()] if remaining else []),
+        ]
         with Progress(*columns, console=terminal, transient=True) as bar:
-            handle = bar.add_task(task, total=total)
+            handle = bar.add_task(task, total=total, completed=done, figures="")
+
+            def advance(more: int, figures: str | None = None) -> None:
+                if figures is not None:
+                    bar.update(handle, figures=figures)
+                bar.advance(handle, more)
+
             with self.owned_by(lambda text: terminal.print(text, markup=False, highlight=False)):
-                yield lambda done: bar.advance(handle, done)
+                yield advance

@@ -13,24 +13,38 @@ if TYPE_CHECKING:
     import torch
 
 
-def choose_device(name: str, threads: int | None) -> torch.device:
-    """The device called auto, cpu, cuda or cuda:N; sets PyTorch's threads. Raises UserError where there is none."""
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def choose_device(name: str, threads: int | None, worker: int | None = None) -> torch.device:
+    """The device that `find_device` says, from now on the current one; sets PyTorch's threads."""
     import torch
 
     if threads is not None:
         torch.set_num_threads(threads)
-    device = torch.device(find_device(name, torch.cuda.device_count()))
+    device = torch.device(find_device(name, torch.cuda.device_count(), worker))
     if device.type == "cpu":
         _keep_memory()
+    elif device.index is not None:
+        torch.cuda.set_device(device)
     return device
 
 
-def find_device(name: str, cuda_devices: int) -> str:
-    """cpu, cuda or cuda:N of a device called so or auto; raises UserError where there is none such."""
+def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
+    """cpu, cuda or cuda:N of a device called so or auto; of one of several workers, counted from 0, its own.
+
+    Raises UserError where there is none such.
+    """
     if name == "auto":
         name = "cuda" if cuda_devices else "cpu"
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise UserError(f"--device {name}: no such device", "auto, cpu, cuda or cuda:1")
+    if worker is not None and name.startswith("cuda"):
+        if ":" in name:
+            raise UserError(f"--device {name}: is one device, for several workers", "--device cuda, or no --devices")
+        name = f"cuda:{worker}"
     kind, _, index = name.partition(":")
     if kind == "cuda" and int(index or 0) >= cuda_devices:
         raise UserError(f"--device {name}: this machine has {cuda_devices} CUDA devices", "--device cpu")

@@ -1,4 +1,4 @@
-"""Files that exist whole or not at all."""
+"""Files and directories that exist whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from nmt.errors import UserError
+
+OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
 
 
 @contextmanager
@@ -51,6 +54,38 @@ def whole_directory(path: Path, replaceable: str) -> Iterator[Path]:
         raise _not_written(path, error) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Gives a file to write; at the end it is synced to disk and takes the place of `path`, or of what a link called
+    `path` points to. Devices, pipes and files that are open already, such as /dev/stdout, are written directly.
+
+    Raises UserError where `path` cannot be written. Where the block fails, `path` is as it was.
+    """
+    direct = OPEN_ALREADY.fullmatch(os.path.abspath(path)) or (path.exists() and not path.is_file())
+    target = Path(os.path.realpath(path))
+    part = path if direct else target.parent / f".{target.name}@{os.getpid()}.tmp"
+    try:
+        stream = part.open("ab" if direct else "wb")
+    except OSError as error:
+        raise _not_written(path, error) from None
+    try:
+        with stream:
+            yield stream
+        if not direct:
+            if target.exists():
+                shutil.copymode(target, part)
+            _sync(part)
+            part.replace(target)
+            _sync(target.parent)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # others may be of anything that the block did
+            raise _not_written(path, error) from None
+        raise
+    finally:
+        if not direct:
+            part.unlink(missing_ok=True)
 
 
 def clear_parts(folder: Path, name: str) -> None:

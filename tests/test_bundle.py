@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from safetensors.torch import save_file
 import nmt
 from nmt import bundle as bundles
 from nmt.errors import UserError
+from nmt.recipe import TokenizerSettings
+from nmt.text.tokenizer import Tokenizer
 
 
 @pytest.fixture
@@ -152,6 +155,20 @@ def test_loading_a_bundle_reads_no_pickle(ckpts: Path) -> None:
         "metrics.jsonl",
         ".lock",
     }
+
+
+def test_several_models_are_one_translator(ckpts: Path) -> None:
+    models = [ckpts / "averaged", ckpts / "step-00000800"]
+    assert nmt.load(models).translate(["a b c d", "j i h"]) == ["d c b a", "h i j"]
+
+
+def test_an_ensembles_models_have_one_tokenizer(ckpts: Path) -> None:
+    other = ckpts / "step-00000600"
+    tokenizer = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266), 1)
+    (other / "tokenizer.model").write_bytes(tokenizer.source.serialized)
+    names = f"{ckpts / 'averaged'} and {other} have different tokenizers"
+    with pytest.raises(UserError, match=re.escape(names)):
+        nmt.load([ckpts / "averaged", ckpts / "step-00000800", other])
 
 
 def test_keywords_of_load_replace_decoding_settings(reverse_run: Path) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import math
-import os
 import re
 import shutil
 import signal
@@ -104,7 +104,7 @@ def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path) -> None:
     assert b"\r" not in done.out
     alone = [nmt("translate", *arguments, stdin=line.encode() + b"\n").out.decode() for line in HOSTILE]
     assert [line + "\n" for line in lines[: len(HOSTILE)]] == alone
-    assert "1 of 17 lines were longer than decoding.max_source 32 subwords and split" in done.err
+    assert re.search(r"^17 sentences, [\d,]+ tokens/s; caps hit \d+, inputs split 1, unknown .*\n\Z", done.err, re.M)
 
 
 def test_n_best_lines_are_ranked_and_scored(nmt, reverse_run: Path) -> None:
@@ -118,6 +118,82 @@ def test_n_best_lines_are_ranked_and_scored(nmt, reverse_run: Path) -> None:
         assert scores == sorted(scores, reverse=True)
         assert len({row[3] for row in group}) == 3
     assert done.err == ""
+
+
+def test_json_lines_tell_scores_subwords_and_what_they_look_at(nmt, reverse_run: Path) -> None:
+    arguments = ("--model", reverse_run / "ckpts", "--json", "--n-best", 2, "--quiet", "--set", "max_source=4")
+    done = nmt("translate", *arguments, stdin=b"a b c d\n\nd b e b f j c g\n")
+    lines = [json.loads(line) for line in done.out.decode().splitlines()]
+    assert [line["line"] for line in lines] == [1, 2, 3]
+    assert [line["parts"] for line in lines] == [1, 0, 2]
+    assert lines[0]["source"] == ["▁a", "▁b", "▁c", "▁d"]
+    for line in lines:
+        assert len(line["hypotheses"]) == 2
+        for found in line["hypotheses"]:
+            assert set(found) == {"text", "score", "tokens", "alignment"}
+            assert len(found["alignment"]) == len(found["tokens"])
+    best = [line["hypotheses"][0] for line in lines]
+    assert [found["text"] for found in best] == ["d c b a", "", "b e b d g c j f"]  # of the last, part by part
+    for line, found in zip(lines, best, strict=True):  # a subword looks at the one that it repeats
+        assert [line["source"][index] for index in found["alignment"]] == found["tokens"]
+    assert best[0]["alignment"] == [3, 2, 1, 0]
+
+
+def test_an_ensemble_of_a_model_with_itself_finds_what_it_finds(nmt, reverse_run: Path) -> None:
+    model, text = ("--model", reverse_run / "ckpts/averaged"), (reverse_run / "test.a").read_bytes()[:500]
+    once, twice = (nmt("translate", *models, "--quiet", stdin=text).out for models in (model, model + model))
+    assert once == twice
+
+
+def test_strict_makes_an_error_of_what_went_less_than_well(nmt, reverse_run: Path) -> None:
+    arguments = ("translate", "--model", reverse_run / "ckpts", "--strict", "--quiet")
+    done = nmt(*arguments, stdin=b"a b c\n\nj i h\n")
+    assert (done.code, done.out, done.err) == (0, b"c b a\n\nh i j\n", "")
+    done = nmt(*arguments, "--set", "max_source=3", stdin="a b c\né\na b c d\n".encode())
+    assert done.code == 1
+    assert done.out.count(b"\n") == 3
+    message, hint, end = done.err.split("\n")
+    assert message.startswith("error: --strict: ")
+    assert "inputs split 1 (first in line 3), unknown characters 1 (first in line 2)" in message
+    assert (hint[:6], end) == ("hint: ", "")
+
+
+def test_several_workers_write_what_one_writes(nmt, reverse_run: Path, monkeypatch) -> None:
+    monkeypatch.chdir(reverse_run)
+    arguments = ("translate", "--input", "test.a", "--threads", 2)
+    one, two = nmt(*arguments), nmt(*arguments, "--devices", 2)
+    assert two.code == 0, two.err
+    assert one.out == two.out
+    assert "100 sentences" in two.err
+    broken = nmt(*arguments, "--devices", 2, "--device", "cuda:99")
+    assert (broken.code, broken.out) == (1, b"")
+    assert re.search(r"^error: worker [12] of 2: --device cuda:99: is one device", broken.err, re.M)
+
+
+def test_the_ctranslate2_engine_writes_the_same_and_loads_no_torch(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    shutil.copytree(reverse_run / "ckpts/averaged", tmp_path / "model")
+    program = "import sys\nfrom nmt.cli import main\ntry:\n  main()\nfinally:\n  assert 'torch' not in sys.modules\n"
+    arguments = ["translate", "--model", tmp_path / "model", "--input", reverse_run / "test.a"]
+    command = [sys.executable, "-c", program, *arguments, "--engine", "ctranslate2"]
+    found = subprocess.run(command, capture_output=True, check=True).stdout
+    assert found == nmt(*arguments).out
+    both = nmt(*arguments, "--engine", "ctranslate2", "--model", tmp_path / "model")
+    assert (both.code, "--engine ctranslate2: searches with one model" in both.err) == (1, True)
+
+
+def test_a_terminal_shows_how_far_translating_is(nmt, reverse_run: Path, tmp_path: Path, monkeypatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    (tmp_path / "in").write_text("a b c\n\nc d e\n")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--input", tmp_path / "in")
+    assert done.out == b"c b a\n\ne d c\n"
+    shown = terminal.getvalue()
+    assert re.search(r"3/3.* lines.* tokens/s", shown)
+    assert "3 sentences, " in shown[shown.rindex("3/3") :]
 
 
 def test_files_may_be_compressed_on_both_ways(nmt, reverse_run: Path, tmp_path: Path) -> None:
@@ -142,6 +218,18 @@ def test_an_output_is_only_opened_when_the_input_is_there_and_another_file(
     missing = nmt(*arguments, "--input", tmp_path / "missing")
     assert (missing.code, "missing: cannot be read" in missing.err) == (1, True)
     assert kept.read_text() == "a b c\n"
+
+
+def test_an_output_takes_its_name_when_it_is_whole(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    kept, broken = tmp_path / "kept", tmp_path / "broken.gz"
+    kept.write_text("old\n")
+    broken.write_bytes(gzip.compress(b"a b c\n" * 100)[:-4])
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--input", broken, "--output", kept)
+    assert (done.code, "broken.gz: cannot be read to its end" in done.err) == (1, True)
+    assert kept.read_text() == "old\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.gz", "kept"]
+    assert nmt("translate", "--model", reverse_run / "ckpts", "--output", kept, stdin=b"a b c\n").code == 0
+    assert kept.read_text() == "c b a\n"
 
 
 def test_one_directory_has_one_training_at_a_time(nmt, tmp_path: Path, monkeypatch) -> None:
@@ -340,6 +428,8 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
         (["parse"], 1, "error: nmt parse is not there yet"),
         (["parse", "--model", "x", "--beam", "4"], 1, "error: nmt parse is not there yet"),
         (["translate", "--beam", "0"], 2, "'--beam': 0 is not in the range x>=1"),
+        (["translate", "--engine", "marian"], 2, "'marian' is not one of 'nmt', 'ctranslate2'"),
+        (["translate", "--devices", "0"], 2, "'--devices': 0 is not in the range x>=1"),
         (["translate", "--no-such-flag"], 2, "No such option '--no-such-flag'"),
         (["no-such-command"], 2, "No such command 'no-such-command'"),
         (["score", "missing.txt"], 1, "error: missing.txt: cannot be read: No such file or directory"),
@@ -423,7 +513,7 @@ def test_models_with_other_tokenizers_are_no_ensemble(nmt, reverse_run: Path, tm
     models = ("--model", reverse_run / "ckpts", "--model", tmp_path / "other")
     done = nmt("score", *models, "--source", reverse_run / "test.a", reverse_run / "test.b")
     assert (done.code, done.out) == (1, b"")
-    assert f"other: has another tokenizer than {reverse_run / 'ckpts/averaged'}" in done.err
+    assert f"{reverse_run / 'ckpts/averaged'} and {tmp_path / 'other'} have different tokenizers" in done.err
 
 
 def test_what_a_model_did_not_see_of_long_lines_is_said(nmt, reverse_run: Path, tmp_path: Path) -> None:
@@ -455,31 +545,44 @@ def test_forced_decoding_needs_equally_many_lines(
 
 
 def test_help_and_version_load_no_torch() -> None:
-    code = "import sys; from nmt.cli import cli\nfor a in sys.argv[1:]: cli.main([a], standalone_mode=False)\n"
+    code = "import sys; from nmt.cli import cli\nfor a in sys.argv[1:]: cli.main(a.split(), standalone_mode=False)\n"
     code += "heavy = {'torch', 'numpy', 'yaml', 'sentencepiece', 'rich', 'pydantic'} & set(sys.modules)\n"
     code += "assert not heavy, heavy"
-    done = subprocess.run([sys.executable, "-c", code, "--help", "--version"], capture_output=True, check=False)
+    lines = ["--help", "--version", "translate --help"]
+    done = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     for command in (b"preprocess", b"train", b"average", b"translate", b"score", b"parse", b"version 0"):
         assert command in done.stdout
 
 
-def test_translate_streams_before_its_input_ends(reverse_run: Path) -> None:
+def test_translate_answers_each_line_before_the_next_one_comes(reverse_run: Path) -> None:
     command = [sys.executable, "-m", "nmt", "translate", "--quiet", "--beam", "1"]
     process = subprocess.Popen(command, cwd=reverse_run, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(b"a b c\n" * 40)
+    for line, answer in ((b"a b c\n", b"c b a\n"), (b"\n", b"\n"), (b"j i h\n", b"h i j\n")):
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline() == answer
+    assert process.communicate(timeout=60)[0] == b""
+    assert process.returncode == 0
+
+
+def test_translate_stops_at_once_while_it_waits_for_input(reverse_run: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "nmt", "translate", "--quiet", "--output", tmp_path / "out"]
+    process = subprocess.Popen(command, cwd=reverse_run, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.write(b"a b c\n")
     process.stdin.flush()
-    os.set_blocking(process.stdout.fileno(), False)
-    deadline, answer = time.monotonic() + 60, b""
-    while answer.count(b"\n") < 32 and time.monotonic() < deadline:
-        time.sleep(0.05)
-        answer += process.stdout.read() or b""
-    assert answer.startswith(b"c b a\n" * 32)
-    os.set_blocking(process.stdout.fileno(), True)
-    rest = process.communicate()[0]
-    assert answer + rest == b"c b a\n" * 40
+    while not list(tmp_path.iterdir()):  # it has loaded its model, and writes
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.read() == b"interrupted\n"
+    assert process.wait(60) == 130
+    process.stdin.close()
+    assert list(tmp_path.iterdir()) == []  # nothing half-written
 
 
 def test_a_full_disk_under_an_output_is_one_line(reverse_run: Path) -> None:
@@ -487,7 +590,7 @@ def test_a_full_disk_under_an_output_is_one_line(reverse_run: Path) -> None:
         pytest.skip("needs /dev/full")
     done = shell("echo a b c | nmt translate --quiet --output /dev/full", reverse_run)
     assert done.returncode == 1
-    assert done.stderr == b"error: input or output: No space left on device\n"
+    assert done.stderr.startswith(b"error: /dev/full: the disk is full\n")
 
 
 def test_an_output_is_kept_when_more_hypotheses_are_asked_for_than_the_beam_has(nmt, reverse_run, tmp_path) -> None:

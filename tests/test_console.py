@@ -30,6 +30,38 @@ def test_work_goes_on_when_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> No
     console.say("not even tried")
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_how_far_work_is_and_lines_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    console = Console()
+    with console.progress("folding", 20, "sheets", done=5) as advance:
+        advance(3)
+        advance(1, "2 a minute [s]")
+        console.say("a word")
+        advance(1)
+    shown = terminal.getvalue()
+    assert "a word" in shown
+    last = shown[shown.rindex("folding") :]
+    assert "10/20" in last
+    assert "sheets" in last
+    assert "2 a minute [s]" in last  # figures stay until there are others
+    console.say("after")
+    assert terminal.getvalue().endswith("after\n")
+
+
+def test_nobody_is_shown_a_bar_who_cannot_watch_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, quiet in ((io.StringIO(), False), (Terminal(), True)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with Console(quiet).progress("folding", None, "sheets") as advance:
+            advance(1, "fast")
+        assert stream.getvalue() == ""
+
+
 def test_a_run_outlives_the_reader_of_its_messages(tmp_path: Path) -> None:
     write_reverse_task(tmp_path)
     line = "nmt train recipe.yaml --set training.updates=30 --set data.valid=[] --set training.log_updates=1"

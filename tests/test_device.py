@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nmt import device
-from nmt.device import choose_device
+from nmt.device import choose_device, find_device
 from nmt.errors import UserError
 
 
@@ -21,6 +21,22 @@ def test_devices_that_exist_are_chosen_by_name():
 def test_other_devices_are_refused_by_name(name):
     with pytest.raises(UserError, match=f"--device {name}: "):
         choose_device(name, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "worker", "chosen"),
+    [("auto", 0, 1, "cpu"), ("auto", 2, 1, "cuda:1"), ("cuda", 2, 0, "cuda:0"), ("cpu", 2, 1, "cpu"),
+     ("auto", 2, None, "cuda"), ("cuda:1", 2, None, "cuda:1")],
+)  # fmt: skip
+def test_every_worker_has_a_gpu_of_its_own(name, there, worker, chosen):
+    assert find_device(name, there, worker) == chosen
+
+
+def test_workers_need_as_many_gpus():
+    with pytest.raises(UserError, match="--device cuda:2: this machine has 2 CUDA devices"):
+        find_device("auto", 2, 2)
+    with pytest.raises(UserError, match="--device cuda:1: is one device"):
+        find_device("cuda:1", 2, 0)
 
 
 KEPT = """

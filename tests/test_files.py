@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import UserError
-from nmt.files import clear_parts, exclusive, read_json, replace_json, sha256, whole_directory, write_json
+from nmt.files import (
+    clear_parts,
+    exclusive,
+    read_json,
+    replace_json,
+    sha256,
+    whole_directory,
+    whole_file,
+    write_json,
+)
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -253,3 +262,77 @@ def test_a_lock_may_be_waited_for(tmp_path: Path) -> None:
         order.append("first")
     second.join(10)
     assert order == ["first", "second"]
+
+
+# --- single files -------------------------------------------------------------------------------------------
+
+
+def test_a_file_appears_only_when_its_block_is_done(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    for content in (b"1", b"2"):
+        before = target.read_bytes() if target.exists() else None
+        with whole_file(target) as stream:
+            stream.write(content)
+            stream.flush()
+            assert (target.read_bytes() if target.exists() else None) == before
+        assert target.read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+def test_a_block_that_fails_leaves_the_file_that_was_there(tmp_path: Path, kind: type[BaseException]) -> None:
+    def fail(target: Path) -> None:
+        with whole_file(target) as stream:
+            stream.write(b"half")
+            raise kind
+
+    (tmp_path / "out").write_bytes(b"whole")
+    for name in ("out", "new"):
+        with pytest.raises(kind):
+            fail(tmp_path / name)
+    assert tree(tmp_path) == {"out": "whole"}
+
+
+def test_a_file_keeps_its_mode_and_the_links_to_it(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    real, link = tmp_path / "folder" / "real", tmp_path / "link"
+    real.write_bytes(b"old")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    with whole_file(link) as stream:
+        stream.write(b"new")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_pipes_and_devices_are_written_as_they_are(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    with whole_file(tmp_path / "pipe") as stream:
+        stream.write(b"through")
+    reader.join(60)
+    assert found == [b"through"]
+    assert (tmp_path / "pipe").is_fifo()
+    with whole_file(Path(os.devnull)) as stream:
+        stream.write(b"away")
+    assert not Path(os.devnull).is_file()
+
+
+def test_a_stream_that_is_open_already_is_added_to(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"before ")
+    with log.open("ab") as file, whole_file(Path(f"/dev/fd/{file.fileno()}")) as stream:
+        stream.write(b"after")
+    assert tree(tmp_path) == {"log": "before after"}
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    for target in (tmp_path, tmp_path / "missing" / "out"):
+        with pytest.raises(UserError, match=f"{target}: cannot be written: "), whole_file(target):
+            pass
+    if Path("/dev/full").exists():
+        with pytest.raises(UserError, match="/dev/full: the disk is full"), whole_file(Path("/dev/full")) as stream:
+            stream.write(b"1")

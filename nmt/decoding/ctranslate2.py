@@ -3,8 +3,8 @@
 How its search and ours agree (`nmt.decoding.search` holds our rules). A beam of 1 is one algorithm, and gives the
 same text but for rounding. Of a wider beam:
 
-- Scores are ours: CTranslate2 gives Σ log p / |Y|^α over the same distributions, control symbols excluded, and |Y|
-  counts `</s>`; from that comes Σ log p / ((5 + |Y|) / 6)^α, which puts the hypotheses in order.
+- Scores are ours: CTranslate2 gives Σ log p / |Y|^α, where |Y| counts `</s>`; from that comes
+  Σ log p / ((5 + |Y|) / 6)^α, which puts the hypotheses in order.
 - Caps are ours, one for each sentence. Of a step's 2 · beam candidates both keep the same `beam` others alive.
 - Which ends count differs: those among the best `beam` candidates of a step, in our search those among all 2 · beam.
 - The stop differs: CTranslate2 searches until `PATIENCE` · beam hypotheses have ended (at α = 0 until the best
@@ -12,8 +12,10 @@ same text but for rounding. Of a wider beam:
   alive can beat those that have ended.
 
 So a text differs where ours ended as one of a step's less likely candidates, or long after others; its score is
-then, but for rounding, below ours. Where the texts are equal the scores are, unless decoding.min_length is set:
-CTranslate2 gives what `</s>` has of the probability before it to the other symbols, in our search nobody gets it.
+then, but for rounding, below ours. Where the texts are equal the scores are, with two exceptions. What CTranslate2
+excludes gives its share of the probability to the rest, in our search nobody gets it: this concerns `</s>` before
+decoding.min_length. Control symbols are therefore not excluded but hypotheses with one are dropped; only where too few
+remain, which trained models do not bring about, the sentence is searched again without them.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from nmt.files import exclusive, read_json, replace_json, sha256, whole_director
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model
 from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 
-PATIENCE = 1.5  # of 1,000 texts of Multi30k 23 differ with 1.0, 9 with 1.5, 8 with 8.0, which takes four times as long
+PATIENCE = 1.5  # of 1,000 texts of Multi30k 22 differ with 1.0, 8 with 1.5, 7 with 8.0, which takes thrice as long
 FOLDER, STAMP = "ctranslate2", "converted.json"
 FORMAT = 1  # of the folder; what has another is converted anew
 MULTIPLE = 8  # to which CTranslate2 pads lengths on a GPU
@@ -48,19 +50,20 @@ def load_engine(
     *,
     threads: int,
     device: str = "auto",
+    worker: int | None = None,
     folder: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> CTranslate2Engine:
     """An engine for a bundle, which is converted first where that is needed; `say` is told so.
 
-    `threads` are those of a CPU in all; `device` is auto, cpu, cuda or cuda:N; `folder` is where the converted model
-    stands, BUNDLE/ctranslate2 unless given. decoding.precision auto is float32 on a CPU, float16 on a GPU. Raises
-    UserError where ctranslate2 or the device is missing, the device does not compute in that precision, the bundle is
-    damaged, or the folder cannot be written.
+    `threads` are those of a CPU in all; `device` and `worker` are those of `find_device`; `folder` is where the
+    converted model stands, BUNDLE/ctranslate2 unless given. decoding.precision auto is float32 on a CPU, float16 on a
+    GPU. Raises UserError where ctranslate2 or the device is missing, the device does not compute in that precision,
+    the bundle is damaged, or the folder cannot be written.
     """
     _library()  # says so before any work where it is missing
     path = convert(bundle, decoding, folder, say)
-    return CTranslate2Engine(path, bundle.tokenizer(), decoding, threads=threads, device=device)
+    return CTranslate2Engine(path, bundle.tokenizer(), decoding, threads=threads, device=device, worker=worker)
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class _Batch:
     sources: list[Source]
     cap: int
     """Most symbols of any of their outputs."""
+    excluding: bool
+    """Whether control symbols are excluded."""
     results: list[Any]
     """A future of each."""
 
@@ -85,10 +90,11 @@ class CTranslate2Engine:
         *,
         threads: int,
         device: str = "auto",
+        worker: int | None = None,
     ) -> None:
         """See `load_engine`."""
         ctranslate2 = _library()
-        kind, _, number = find_device(device, ctranslate2.get_cuda_device_count()).partition(":")
+        kind, _, number = find_device(device, ctranslate2.get_cuda_device_count(), worker).partition(":")
         index = int(number or 0)
         # Scores are summed in the type that is computed in, of which bfloat16 keeps 8 bits and float16 keeps 11.
         compute_type = COMPUTE_TYPES.get(decoding.precision, "float32" if kind == "cpu" else "float16")
@@ -124,19 +130,21 @@ class CTranslate2Engine:
                 sources = feed.take(self._tokens, wait=not under_way)
                 if not sources:
                     break
-                under_way.append(self._start(sources, max(source.cap for source in sources)))
+                under_way.append(self._start(sources, max(source.cap for source in sources), excluding=False))
             if not under_way:
                 return
             batch, again = under_way.popleft(), defaultdict(list)
             for source, future in zip(batch.sources, batch.results, strict=True):
                 found = future.result()
-                if batch.cap > source.cap <= max(map(len, found.hypotheses)):
-                    again[source.cap].append(source)  # it took the longer cap of another, and may have needed it
+                hypotheses = self._hypotheses(found)
+                too_few = not batch.excluding and len(hypotheses) < min(n_best, len(found.hypotheses))
+                if too_few or batch.cap > source.cap <= max(map(len, found.hypotheses)):  # took the cap of another
+                    again[source.cap, batch.excluding or too_few].append(source)
                 else:
-                    yield source.number, self._hypotheses(found)[:n_best]
-            under_way.extend(self._start(sources, cap) for cap, sources in again.items())
+                    yield source.number, hypotheses[:n_best]
+            under_way.extend(self._start(sources, *how) for how, sources in again.items())
 
-    def _start(self, sources: list[Source], cap: int) -> _Batch:
+    def _start(self, sources: list[Source], cap: int, excluding: bool) -> _Batch:
         beam = self._decoding.beam
         patience = PATIENCE if beam > 1 else 1.0
         results = self._translator.translate_batch(
@@ -149,17 +157,19 @@ class CTranslate2Engine:
             max_input_length=0,  # none of its own
             min_decoding_length=self._decoding.min_length,
             max_decoding_length=cap,
-            suppress_sequences=self._control,
+            suppress_sequences=self._control if excluding else None,
             return_scores=True,
             return_end_token=True,  # which a hypothesis cut at the cap lacks
         )
-        return _Batch(sources, cap, results)
+        return _Batch(sources, cap, excluding, results)
 
     def _hypotheses(self, found: Any) -> list[Hypothesis]:
-        """A `ctranslate2.TranslationResult` with our scores, best first."""
+        """Those of a `ctranslate2.TranslationResult` without control symbols, with our scores, best first."""
         alpha, hypotheses = self._decoding.alpha, []
         for pieces, score in zip(found.hypotheses, found.scores, strict=True):
             ids = [self._target_ids[piece] for piece in pieces]
+            if min(ids) < EOS:
+                continue
             total, length = score * len(ids) ** alpha, len(ids)
             finished = ids[-1] == EOS
             hypotheses.append(Hypothesis(ids[:-1] if finished else ids, total / ((5 + length) / 6) ** alpha, finished))

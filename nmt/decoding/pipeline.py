@@ -96,8 +96,6 @@ class Translation:
     """Whether the best output was cut off at its cap."""
     unknown: int
     """Characters of the line for which the vocabulary has no subword."""
-    tokens: int
-    """Subwords of the best output, `</s>` of each part counted."""
 
     @property
     def empty(self) -> bool:
@@ -109,18 +107,9 @@ class Pipeline:
     """A tokenizer and an engine: lines in, translations out."""
 
     def __init__(self, tokenizer: Tokenizer, decoding: Decoding, engine: Engine, positions: int | None = None) -> None:
-        """`positions` is the longest sequence that the engine's models serve, None for any length.
-
-        Raises UserError where it is not above decoding.max_source.
-        """
+        """`positions` are what `longest_served` gives for the engine's models."""
         self.tokenizer, self.decoding, self.engine = tokenizer, decoding, engine
         self._positions = positions
-        if positions is not None and decoding.max_source >= positions:
-            raise UserError(
-                f"decoding.max_source: must be below model.max_positions {positions} of this model "
-                f"(got {decoding.max_source})",
-                "longer inputs are split",
-            )
 
     def stream(self, lines: Iterable[str], n_best: int = 1) -> Generator[Translation, None, None]:
         """Translates lines as they come, in bounded memory; one for each, in order.
@@ -129,20 +118,30 @@ class Pipeline:
         """
         return (translation for group in self.groups(lines, n_best) for translation in group)
 
-    def groups(self, lines: Iterable[str], n_best: int = 1) -> Generator[list[Translation], None, None]:
-        """As `stream`, those together that can be given out at the same time."""
+    def groups(
+        self, lines: Iterable[str], n_best: int = 1, searched: Callable[[int], None] = lambda tokens: None
+    ) -> Generator[list[Translation], None, None]:
+        """As `stream`, those together that can be given out at the same time.
+
+        `searched` is told of each line that is not blank as soon as it is done, in whatever order: the subwords of
+        its best output, `</s>` counted.
+        """
         if n_best > self.decoding.beam:
             raise UserError(f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", "raise --beam")
-        return self._groups(lines, n_best)
+        return self._groups(lines, n_best, searched)
 
-    def _groups(self, lines: Iterable[str], n_best: int) -> Generator[list[Translation], None, None]:
+    def _groups(
+        self, lines: Iterable[str], n_best: int, searched: Callable[[int], None]
+    ) -> Generator[list[Translation], None, None]:
         ahead = ReadAhead(lines, self._tokenise, self._cap)
         search = None
         try:
             while not ahead.is_over():
                 search = self.engine.search(ahead, n_best)
                 for number, hypotheses in search:
-                    ahead.put(number, hypotheses)
+                    line = ahead.put(number, hypotheses)
+                    if not line.missing:
+                        searched(line.tokens())
                     if due := ahead.due():
                         yield [self._join(line, n_best) for line in due]
                 if due := ahead.due():  # blank lines, which the engine never sees and waits no longer for
@@ -183,23 +182,41 @@ class Pipeline:
             parts=len(parts),
             capped=any(not part[0].finished for part in parts),
             unknown=sum(map(self.tokenizer.source.count_unknown, line.sources)),
-            tokens=sum(len(part[0].ids) + part[0].finished for part in parts),
         )
 
 
-def longest_served(models: Iterable[Model]) -> int | None:
-    """The longest sequence, in positions, that each of the models serves; None where all serve any."""
-    return min((model.max_positions for model in models if model.positions == "learned"), default=None)
+def longest_served(models: Iterable[Model], decoding: Decoding) -> int | None:
+    """The longest sequence, in positions, that each of the models serves; None where all serve any.
+
+    Raises UserError where it is not above decoding.max_source.
+    """
+    positions = min((model.max_positions for model in models if model.positions == "learned"), default=None)
+    if positions is not None and decoding.max_source >= positions:
+        raise UserError(
+            f"decoding.max_source: must be below model.max_positions {positions} of this model "
+            f"(got {decoding.max_source})",
+            "longer inputs are split",
+        )
+    return positions
 
 
 class Pool:
     """Sources that wait for an engine."""
 
-    def __init__(self, sources: Iterable[Source]) -> None:
-        self._sources = sorted(sources, key=lambda source: (len(source.ids), -source.number))
+    def __init__(self, sources: Iterable[Source] = ()) -> None:
+        self._sources: list[Source] = []  # the longest last
+        self.tokens = 0
+        """Of all of them, `</s>` counted and padding not"""
+        self.add(sources)
 
     def __len__(self) -> int:
         return len(self._sources)
+
+    def add(self, sources: Iterable[Source]) -> None:
+        """Lets more of them wait."""
+        self._sources += sources
+        self._sources.sort(key=lambda source: (len(source.ids), -source.number))
+        self.tokens = sum(len(source.ids) + 1 for source in self._sources)
 
     def take(self, tokens: int, at_least: int) -> list[Source]:
         """Removes the longest ones: as many as fit into `tokens` when padded, but `at_least` so many if there are."""
@@ -209,6 +226,7 @@ class Pool:
         first = max(0, len(self._sources) - count)
         taken = self._sources[first:][::-1]
         del self._sources[first:]
+        self.tokens -= sum(len(source.ids) + 1 for source in taken)
         return taken
 
 
@@ -222,6 +240,10 @@ class Line:
         self.missing = len(parts)
         """Parts that have not been searched"""
         self.weight = 1 + sum(map(len, parts)) // SUBWORDS_OF_A_LINE
+
+    def tokens(self) -> int:
+        """Subwords of the best hypothesis, `</s>` of each part counted."""
+        return sum(len(part[0].ids) + part[0].finished for part in self.hypotheses)
 
     def alignment(self, rank: int) -> list[int]:
         """Alignment of the hypotheses of a rank, joined."""
@@ -281,13 +303,14 @@ class ReadAhead:
                     self._changed.wait()
             return []
 
-    def put(self, number: int, hypotheses: list[Hypothesis]) -> None:
-        """Takes what a search found for a source, best first."""
+    def put(self, number: int, hypotheses: list[Hypothesis]) -> Line:
+        """Takes what a search found for a source, best first; gives the line that the source is of."""
         with self._changed:
             line, part = self._wanted.pop(number)
             line.hypotheses[part] = hypotheses
             line.missing -= 1
             self._taken -= 1
+        return line
 
     def due(self) -> list[Line]:
         """Removes the lines that can be given out now."""

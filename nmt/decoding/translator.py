@@ -10,13 +10,16 @@ import os
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 
-from nmt.bundle import resolve
+from nmt.bundle import common_tokenizer, resolve
+from nmt.decoding.alignment import AligningEngine
 from nmt.decoding.engine import SearchEngine
-from nmt.decoding.pipeline import Pipeline, Translation, longest_served
+from nmt.decoding.pipeline import Engine, Pipeline, Translation, longest_served
 from nmt.device import choose_device
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, override_decoding
 from nmt.text.tokenizer import Tokenizer
+
+ModelPath = str | os.PathLike[str]
 
 
 class Translator:
@@ -25,8 +28,9 @@ class Translator:
     def __init__(self, model: Transformer | Sequence[Transformer], tokenizer: Tokenizer, decoding: Decoding) -> None:
         """Raises UserError where decoding.max_source is beyond what a model serves."""
         models = [model] if isinstance(model, Transformer) else list(model)
-        positions = longest_served(model.config for model in models)
-        self.pipeline = Pipeline(tokenizer, decoding, SearchEngine(models, decoding), positions)
+        positions = longest_served((model.config for model in models), decoding)
+        self.tokenizer, self.decoding = tokenizer, decoding
+        self._pipeline = Pipeline(tokenizer, decoding, make_engine(models, decoding), positions)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Translates raw sentences; one for each, in order. Blank gives blank."""
@@ -36,15 +40,24 @@ class Translator:
 
     def stream(self, lines: Iterable[str], n_best: int = 1) -> Generator[Translation, None, None]:
         """Translates lines as they come, in bounded memory; one for each, in order."""
-        return self.pipeline.stream(lines, n_best)
+        return self._pipeline.stream(lines, n_best)
 
 
-def load(path: str | os.PathLike[str], device: str = "auto", **decoding: object) -> Translator:
-    """A translator from a bundle or a run's directory, as `nmt.load("ckpts/", beam=8)`.
+def make_engine(models: Sequence[Transformer], decoding: Decoding, aligned: bool = False) -> Engine:
+    """What searches with a model, or with several as an ensemble; with `aligned` hypotheses get their alignments."""
+    engine = SearchEngine(models, decoding)
+    return AligningEngine(engine, models) if aligned else engine
 
-    Keywords replace keys of the bundle's decoding settings; `device` is auto, cpu, cuda or cuda:N. Raises UserError
-    where there is no such model, key, value or device.
+
+def load(path: ModelPath | Sequence[ModelPath], device: str = "auto", **decoding: object) -> Translator:
+    """A translator from a bundle or a run's directory, as `nmt.load("ckpts/", beam=8)`; of several, their ensemble.
+
+    Keywords replace keys of the (first) bundle's decoding settings; `device` is auto, cpu, cuda or cuda:N. Raises
+    UserError where there is no such model, key, value or device, or where models have different tokenizers.
     """
-    bundle, _ = resolve(Path(path))
-    settings = override_decoding(bundle.recipe.decoding, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])
-    return Translator(bundle.model(choose_device(device, None)), bundle.tokenizer(), settings)
+    paths = [path] if isinstance(path, str | os.PathLike) else path
+    bundles = [resolve(Path(path))[0] for path in paths]
+    tokenizer = common_tokenizer(bundles)
+    settings = override_decoding(bundles[0].recipe.decoding, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])
+    place = choose_device(device, None)
+    return Translator([bundle.model(place) for bundle in bundles], tokenizer, settings)

@@ -138,6 +138,19 @@ class Transformer(nn.Module):
             self.train(was_training)
         return AttentionWeights(encoder, decoder, cross)
 
+    def cross_attention(self, source: Tensor, target_in: Tensor, layer: int) -> Tensor:
+        """What one layer of the decoder looks at, its heads averaged: (batch, target length, source length).
+
+        As in `attention_weights`, but nothing is computed after that layer, nor are the others' distributions kept.
+        """
+        memory = self.encode(source)
+        x = self._embed(target_in, self.target_embedding, self.target_positions)
+        weights: list[Tensor] = []
+        for index, decoder_layer in enumerate(self._decoder_layers()[: layer + 1]):
+            keys, values = decoder_layer.cross.keys_values(memory.states)
+            x = decoder_layer(x, keys, values, memory.mask, record=([], weights) if index == layer else None)
+        return weights[0].mean(1)
+
     def _decoder_layers(self) -> list[DecoderLayer]:
         return list(self.decoder)  # type: ignore[arg-type]
 

@@ -8,14 +8,19 @@ against its translation. Names that end in .gz are compressed on both ways. Byte
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
+import stat
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, cast
 
 from nmt.errors import UserError
+
+BLOCK = 1 << 20  # bytes that are counted at a time
 
 
 def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
@@ -27,13 +32,14 @@ def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def open_output(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Opens a file for writing bytes, replacing what it held; raises UserError naming it where that fails."""
-    path = Path(path)
-    try:
-        return cast(IO[bytes], gzip.open(path, "wb")) if path.suffix == ".gz" else path.open("wb")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+@contextmanager
+def compressed(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """What to write so that `stream` becomes a file called `path`: gzip's input where that ends in .gz."""
+    if Path(path).suffix != ".gz":
+        yield stream
+        return
+    with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as file:  # no name or time: equal texts give equal files
+        yield cast(IO[bytes], file)
 
 
 def decode(line: bytes) -> str:
@@ -44,8 +50,12 @@ def decode(line: bytes) -> str:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The lines of a file, without their ends, in constant memory."""
-    with open_input(path) as stream:
+    """The lines of a file, which is opened at once, without their ends, in constant memory."""
+    return _lines(open_input(path), path)
+
+
+def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[str]:
+    with stream:
         try:
             yield from map(decode, stream)
         except (OSError, EOFError, zlib.error) as error:
@@ -67,14 +77,26 @@ def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]
 
 def count_lines(path: str | os.PathLike[str]) -> int:
     """Number of lines that `read_lines` would give, several times as fast."""
-    count, last = 0, b"\n"
     with open_input(path) as stream:
         try:
-            while block := stream.read(1 << 20):
-                count += block.count(b"\n")
-                last = block
+            return _count(iter(lambda: stream.read(BLOCK), b""))
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{path}: cannot be read to its end: {error}") from None
+
+
+def count_rest(descriptor: int) -> int | None:
+    """Number of lines from where an open file stands to its end; it stays there. None of a pipe or a terminal."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return None
+    starts = itertools.count(os.lseek(descriptor, 0, os.SEEK_CUR), BLOCK)
+    return _count(iter(lambda: os.pread(descriptor, BLOCK, next(starts)), b""))
+
+
+def _count(blocks: Iterator[bytes]) -> int:
+    count, last = 0, b"\n"
+    for block in blocks:
+        count += block.count(b"\n")
+        last = block
     return count + (not last.endswith(b"\n"))
 
 

@@ -143,7 +143,7 @@ class Loop:
                 stop, due = self._gradients(update, position, meter, max(requests, default=0), due)
                 rate = self._apply(update, position, meter)
                 clock.tick()
-                progress.advance(position.step)
+                progress.advance()
                 if position.step == 1 or position.step % settings.log_updates == 0:
                     self._log(position, rate, meter, progress)
                 finished = position.step >= settings.updates

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from nmt.console import Console
+from nmt.console import Advance, Console
 from nmt.errors import UserError
 
 METRICS = "metrics.jsonl"
@@ -46,15 +46,13 @@ def forget_after(path: Path, step: int) -> None:
 class Progress:
     """Takes figures as they come; every call adds a line to metrics.jsonl."""
 
-    def __init__(self, console: Console, file: IO[str], updates: int, board: Any = None) -> None:
+    def __init__(self, console: Console, file: IO[str], updates: int, advance: Advance, board: Any = None) -> None:
         self._console, self._file, self._updates, self._board = console, file, updates, board
-        self._bar: Any = None
-        self._task: Any = None
+        self._advance = advance
 
-    def advance(self, step: int) -> None:
+    def advance(self) -> None:
         """One more update is done."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=step)
+        self._advance(1)
 
     def log(self, figures: dict[str, Any], seconds_left: float) -> None:
         """Training figures since the last call."""
@@ -63,10 +61,11 @@ class Progress:
             f"loss {figures['loss']:.3f}  ppl {figures['perplexity']:.2f}  lr {figures['learning_rate']:.2e}  "
             f"{figures['tokens_per_second']:,.0f} tok/s"
         )
-        if self._bar is not None:
-            self._bar.update(self._task, completed=figures["step"], figures=text, left=clock(seconds_left))
+        text += f"  {clock(seconds_left)} left"
+        if self._console.live:
+            self._advance(0, text)
         else:
-            self._console.say(f"update {figures['step']}/{self._updates}  {text}  {clock(seconds_left)} left")
+            self._console.say(f"update {figures['step']}/{self._updates}  {text}")
 
     def checkpoint(self, figures: dict[str, Any], path: Path, is_best: bool) -> None:
         """A checkpoint and its dev scores, if it has any."""
@@ -93,28 +92,9 @@ def show_progress(console: Console, path: Path, step: int, updates: int, board: 
 
     `board` is a directory for TensorBoard; raises UserError where that is not installed.
     """
-    with path.open("a", encoding="utf-8") as file, _tensorboard(board, step) as writer:
-        shown = Progress(console, file, updates, writer)
-        if not console.live:
-            yield shown
-            return
-        from rich import progress as rich_progress
-        from rich.console import Console as RichConsole
-
-        terminal = RichConsole(stderr=True)
-        columns = (
-            rich_progress.TextColumn("update"),
-            rich_progress.MofNCompleteColumn(),
-            rich_progress.BarColumn(bar_width=20),
-            rich_progress.TextColumn("{task.fields[figures]}  {task.fields[left]} left"),
-        )
-        with rich_progress.Progress(*columns, console=terminal, transient=True) as bar:
-            shown._bar, shown._task = (
-                bar,
-                bar.add_task("", total=updates, completed=step, figures="", left="?"),
-            )
-            with console.owned_by(lambda text: terminal.print(text, markup=False, highlight=False)):
-                yield shown
+    bar = console.progress("update", updates, "", done=step, remaining=False)
+    with path.open("a", encoding="utf-8") as file, _tensorboard(board, step) as writer, bar as advance:
+        yield Progress(console, file, updates, advance, writer)
 
 
 @contextmanager

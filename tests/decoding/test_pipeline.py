@@ -3,91 +3,31 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import count, islice
 from typing import Any
 
 import pytest
+from engines import Characters, Found, Mirror, Shuffling, mirrored, pipeline
 
 from nmt.decoding import pipeline as pipeline_module
-from nmt.decoding.pipeline import FIRST_WINDOW, IN_FLIGHT, LARGEST_WINDOW, Feed, Hypothesis, Pipeline, Pool, Source
+from nmt.decoding.pipeline import (
+    FIRST_WINDOW,
+    IN_FLIGHT,
+    LARGEST_WINDOW,
+    Feed,
+    Hypothesis,
+    Pool,
+    Source,
+    longest_served,
+)
+from nmt.errors import UserError
 from nmt.recipe import Decoding, Model
 
 WAIT = 60.0  # seconds after which a test gives up
-
-
-class Characters:
-    """A vocabulary of characters: their code points; a capital has no subword."""
-
-    def encode(self, text: str) -> list[int]:
-        return [ord(character) for character in text]
-
-    def decode(self, ids: list[int]) -> str:
-        return "".join(map(chr, ids))
-
-    def starts_word(self, index: int) -> bool:
-        return chr(index) == " "
-
-    def count_unknown(self, ids: Iterable[int]) -> int:
-        return sum(chr(index).isupper() for index in ids)
-
-
-class Alphabet:
-    """A tokenizer of characters."""
-
-    source = target = Characters()
-
-
-class Mirror:
-    """Searches batch by batch, and finds the source reversed, and after it shorter and shorter ends of that."""
-
-    def __init__(self, tokens: int = 1000) -> None:
-        self.tokens = tokens
-        self.batches: list[list[str]] = []
-        self.closed = False
-
-    def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
-        try:
-            while batch := feed.take(self.tokens, wait=True):
-                self.batches.append([Characters().decode(source.ids) for source in batch])
-                yield from ((source.number, mirrored(source, n_best)) for source in self.order(batch))
-        finally:
-            self.closed = True
-
-    def order(self, batch: list[Source]) -> list[Source]:
-        return batch
-
-
-class Shuffling(Mirror):
-    """Holds back what it can, and gives it in no order, some of it when more has been taken."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self.random = random.Random(seed)
-        self.takes: list[list[Source]] = []
-
-    def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
-        held: list[Source] = []
-        while batch := feed.take(self.random.randint(1, 300), wait=not held) or held:
-            if batch is not held:
-                held += batch
-            self.random.shuffle(held)
-            for _ in range(self.random.randint(0, len(held))):
-                source = held.pop()
-                yield source.number, mirrored(source, n_best)
-
-
-def mirrored(source: Source, n_best: int) -> list[Hypothesis]:
-    ids = source.ids[::-1]
-    alignment = list(range(len(ids)))[::-1]
-    return [Hypothesis(ids[n:], -1.0 - n, len(ids) < source.cap - 3, alignment[n:]) for n in range(n_best)]
-
-
-def pipeline(engine: Any, positions: int | None = None, **settings: Any) -> Pipeline:
-    tokenizer: Any = Alphabet()
-    return Pipeline(tokenizer, Decoding(**settings), engine, positions)
 
 
 def texts(engine: Any, lines: Iterable[str], **settings: Any) -> list[str]:
@@ -163,7 +103,7 @@ class Stuck(Mirror):
         super().__init__()
         self.number, self.then = number, then
 
-    def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+    def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
         (first, *others), taken = feed.take(10**6, wait=True), 1
         while taken < self.number:
             yield from ((source.number, mirrored(source, n_best)) for source in others)
@@ -220,7 +160,7 @@ def test_a_search_under_way_admits_lines_as_they_come() -> None:
     admitted = threading.Event()
 
     class Patient(Mirror):
-        def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
             (first,) = feed.take(1000, wait=True)
             while not (second := feed.take(1000, wait=False)):
                 admitted.set()
@@ -332,7 +272,7 @@ def test_closing_does_not_wait_for_an_input_that_says_nothing() -> None:
 
 def test_an_engine_that_waits_in_another_thread_is_told_of_the_end() -> None:
     class Threaded(Mirror):
-        def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
             (source,) = feed.take(1000, wait=True)
             rest: list[list[Source]] = []
             thread = threading.Thread(target=lambda: rest.append(feed.take(1000, wait=True)))
@@ -374,7 +314,7 @@ def test_a_translation_tells_what_became_of_its_line() -> None:
     assert found.source == Characters().encode("abCD e")
     assert found.ids == [Characters().encode("e DCba"), Characters().encode(" DCba")]
     assert found.alignments == [[5, 4, 3, 2, 1, 0], [4, 3, 2, 1, 0]]
-    assert (found.parts, found.capped, found.unknown, found.tokens, found.empty) == (1, False, 2, 7, False)
+    assert (found.parts, found.capped, found.unknown, found.empty) == (1, False, 2, False)
 
 
 def test_a_split_line_is_joined_and_its_indices_run_on() -> None:
@@ -384,25 +324,36 @@ def test_a_split_line_is_joined_and_its_indices_run_on() -> None:
     assert found.scores == [-3.0]
     assert [found.source[index] for index in found.alignments[0]] == found.ids[0]
     assert found.alignments == [[3, 2, 1, 0, 7, 6, 5, 4, 10, 9, 8]]
-    assert (found.unknown, found.tokens) == (1, 11 + 3)
+    assert found.unknown == 1
 
 
-def test_a_hypothesis_at_its_cap_is_told_and_has_no_end_symbol() -> None:
-    (found,) = pipeline(Mirror(), max_extra=2).stream(["abcd"])
-    assert (found.capped, found.tokens) == (True, 4)
+def test_a_hypothesis_at_its_cap_is_told() -> None:
+    assert [found.capped for found in pipeline(Mirror(), max_extra=2).stream(["abcd"])] == [True]
+    assert [found.capped for found in pipeline(Mirror()).stream(["abcd"])] == [False]
+
+
+def test_lines_are_counted_as_soon_as_they_are_searched() -> None:
+    """Blank ones are not; `</s>` counts where there is one, in each part."""
+    counts: list[int] = []
+    groups = pipeline(Mirror(), max_source=4).groups(["a", "", "abcdefgh", "abc"], 2, counts.append)
+    assert [translation.texts[0] for translation in next(groups)] == ["a", "", "dcba hgfe", "cba"]
+    assert counts == [8 + 2, 3 + 1, 1 + 1]
+    capped = pipeline(Mirror(), max_extra=2).groups(["abc"], 1, counts.append)
+    next(capped)
+    assert counts[3:] == [3]
 
 
 def test_blank_lines_never_reach_the_engine() -> None:
     engine = Mirror()
     (found,) = pipeline(engine).stream([" \t "], n_best=2)
     assert (found.texts, found.scores, found.ids, found.source) == (["", ""], [0.0, 0.0], [[], []], [])
-    assert (found.parts, found.capped, found.unknown, found.tokens, found.empty) == (0, False, 0, 0, False)
+    assert (found.parts, found.capped, found.unknown, found.empty) == (0, False, 0, False)
     assert engine.batches == []
 
 
 def test_an_output_of_nothing_is_empty_unless_its_line_is_blank() -> None:
     class Silent(Mirror):
-        def search(self, feed: Feed, n_best: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
             while batch := feed.take(1000, wait=True):
                 yield from ((source.number, [Hypothesis([], -1.0, True)]) for source in batch)
 
@@ -424,12 +375,12 @@ def test_a_cap_is_the_length_and_some_and_no_more_than_the_models_positions(posi
 
 def test_an_ensemble_serves_what_each_of_its_models_does() -> None:
     models = [Model(positions="learned", max_positions=length) for length in (30, 20)]
-    assert pipeline_module.longest_served([*models, Model()]) == 20
-    assert pipeline_module.longest_served([Model()]) is None
+    assert longest_served([*models, Model()], Decoding(max_source=19)) == 20
+    assert longest_served([Model()], Decoding(max_source=10_000)) is None
+    with pytest.raises(UserError, match=r"max_source.*max_positions 20.*got 20"):
+        longest_served(models, Decoding(max_source=20))
 
 
 def test_it_loads_no_torch() -> None:
-    import subprocess
-
     program = "import sys, nmt.decoding.pipeline; assert not {'torch', 'numpy'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -97,7 +97,7 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(alpha, vocabulary):
 # --- a readable beam search ---------------------------------------------------------------------------------
 
 
-def readable_beam_search(table, cap, beam, alpha, n_best):
+def readable_beam_search(table, cap, beam, alpha, n_best, min_length):
     """The rules of the module's docstring for one sentence, with lists."""
     alive, finished = [((), np.float32(0.0))], []
     for length in range(1, cap + 1):
@@ -105,7 +105,7 @@ def readable_beam_search(table, cap, beam, alpha, n_best):
             ((*ids, symbol), total + log_prob)
             for ids, total in alive
             for symbol, log_prob in enumerate(table(ids))
-            if log_prob > -np.inf
+            if log_prob > -np.inf and (symbol != EOS or length > min_length)
         ]
         extensions.sort(key=lambda extension: -extension[1])
         alive = []
@@ -133,11 +133,13 @@ def test_a_narrow_beam_follows_the_rules(data):
     n_best = data.draw(st.integers(1, beam))
     alpha = data.draw(st.sampled_from([0.0, 0.3, 0.6, 1.0, 1.7]))
     caps = data.draw(st.lists(st.integers(1, 10), min_size=1, max_size=4))
+    min_length = data.draw(st.integers(0, 11))
     seed = data.draw(st.integers(0, 10**6))
     tables = [random_table(seed + i, vocabulary) for i in range(len(caps))]
-    found = search(tables, caps, beam=beam, alpha=alpha, n_best=n_best)
+    found = search(tables, caps, beam=beam, alpha=alpha, n_best=n_best, min_length=min_length)
     for table, cap, hypotheses in zip(tables, caps, found, strict=True):
-        assert_same(hypotheses, readable_beam_search(table, cap, beam, alpha, n_best))
+        assert_same(hypotheses, readable_beam_search(table, cap, beam, alpha, n_best, min_length))
+        assert all(len(h.ids) >= min_length for h in hypotheses if h.finished)
 
 
 def greedy(table, cap, alpha):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gzip
 import os
+import subprocess
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import UserError
-from nmt.text.lines import count_lines, decode, one_line, open_input, open_output, read_lines, read_parallel
+from nmt.text.lines import compressed as compressing
+from nmt.text.lines import count_lines, count_rest, decode, one_line, open_input, read_lines, read_parallel
 
 FRAGMENTS = [
     b"\n",
@@ -29,6 +33,13 @@ FRAGMENTS = [
 ]
 CONTENT = st.binary(max_size=60) | st.lists(st.sampled_from(FRAGMENTS), max_size=25).map(b"".join)
 LINE = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    with path.open("wb") as file, compressing(file, path) as stream:
+        yield stream
+
 
 compressed = pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
 
@@ -91,7 +102,7 @@ def test_counting_agrees_with_reading(folder: Path, name: str, content: bytes) -
 @given(lines=st.lists(LINE, max_size=8))
 def test_lines_written_read_back_equal(folder: Path, lines: list[str]) -> None:
     for name, end in (("y", "\n"), ("y.gz", "\n"), ("y", "\r\n")):
-        with open_output(folder / name) as stream:
+        with written(folder / name) as stream:
             stream.write("".join(line + end for line in lines).encode())
         assert list(read_lines(folder / name)) == lines
 
@@ -100,6 +111,32 @@ def test_a_file_longer_than_a_block_is_counted_and_read_whole(tmp_path: Path) ->
     path = write(tmp_path / "x", b"0123456\n" * 300_000 + b"end")
     assert count_lines(path) == 300_001
     assert sum(1 for _ in read_lines(path)) == 300_001
+
+
+@settings(deadline=None, max_examples=50)
+@given(content=CONTENT, start=st.integers(0, 60))
+def test_the_rest_of_an_open_file_is_counted_and_left_to_be_read(folder: Path, content: bytes, start: int) -> None:
+    with write(folder / "x", content).open("rb", buffering=0) as file:
+        file.seek(min(start, len(content)))
+        count = count_rest(file.fileno())
+        assert count == len(list(file))
+
+
+def test_nobody_knows_how_long_a_pipe_is() -> None:
+    reading, writing = os.pipe()
+    assert count_rest(reading) is None
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_file_is_opened_at_once_and_only_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    command = f"printf 'a\nb\n' > {tmp_path / 'pipe'}"
+    with subprocess.Popen(["sh", "-c", command]):
+        lines = read_lines(tmp_path / "pipe")
+        assert list(lines) == ["a", "b"]
+    with pytest.raises(UserError, match="missing: cannot be read"):
+        read_lines(tmp_path / "missing")
 
 
 def test_reading_streams(tmp_path: Path) -> None:
@@ -154,24 +191,23 @@ def test_what_cannot_be_opened_is_a_user_error_naming_it(tmp_path: Path, name: s
     (tmp_path / name).mkdir()
     with pytest.raises(UserError, match=f"{name}: cannot be read"):
         count_lines(tmp_path / name)
-    with pytest.raises(UserError, match=f"{name}: cannot be written"):
-        open_output(tmp_path / name)
 
 
 def test_a_file_ending_in_gz_is_compressed(tmp_path: Path) -> None:
-    with open_output(tmp_path / "x.gz") as stream:
+    with written(tmp_path / "x.gz") as stream:
         stream.write(b"a\nb\n")
     assert gzip.decompress((tmp_path / "x.gz").read_bytes()) == b"a\nb\n"
-    with open_output(tmp_path / "x.gz") as stream:
-        stream.write(b"c")
-    assert list(read_lines(tmp_path / "x.gz")) == ["c"]
+    first = (tmp_path / "x.gz").read_bytes()
+    with written(tmp_path / "y.gz") as stream:
+        stream.write(b"a\nb\n")
+    assert (tmp_path / "y.gz").read_bytes() == first  # neither name nor time is in it
 
 
 @compressed
 def test_files_are_closed_with_their_stream(tmp_path: Path, name: str) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
-        with open_output(tmp_path / name) as stream:
+        with written(tmp_path / name) as stream:
             stream.write(b"a\n")
         assert list(read_lines(tmp_path / name)) == ["a"]
         assert count_lines(tmp_path / name) == 1
@@ -185,7 +221,7 @@ def test_a_full_disk_is_not_passed_over(tmp_path: Path, name: str) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     (tmp_path / name).symlink_to("/dev/full")
-    with pytest.raises((OSError, UserError)), open_output(tmp_path / name) as stream:
+    with pytest.raises((OSError, UserError)), written(tmp_path / name) as stream:
         stream.write(b"a\n")
 
 

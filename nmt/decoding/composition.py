@@ -1,0 +1,66 @@
+"""What `nmt translate` translates with: models, an engine and its processes, put together.
+
+Imports no torch before an engine needs it, and that is in the workers where there are several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from nmt.bundle import Bundle, common_tokenizer
+from nmt.decoding.pipeline import Engine, Pipeline, longest_served
+from nmt.decoding.workers import Workers
+from nmt.device import cores
+from nmt.errors import UserError
+from nmt.recipe import Decoding
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Which models search, how, and on what."""
+
+    bundles: Sequence[Bundle]
+    """One model, or several as an ensemble."""
+    decoding: Decoding
+    engine: Literal["nmt", "ctranslate2"]
+    device: str
+    """auto, cpu, cuda or cuda:N; of several workers each has its own GPU."""
+    devices: int
+    """Workers; with one this process does the work."""
+    threads: int | None
+    """CPU threads of all workers together; what the engine thinks best unless given."""
+    aligned: bool
+    """Whether hypotheses get alignments, which CTranslate2's do not."""
+    say: Callable[[str], None]
+    """Told what takes long."""
+
+    def make(self, number: int, count: int) -> Engine:
+        """The engine of a worker, `number` of `count` from 0 on."""
+        worker = number if count > 1 else None
+        threads = max(1, (self.threads or cores()) // count)
+        if self.engine == "ctranslate2":
+            from nmt.decoding.ctranslate2 import load_engine
+
+            bundle = self.bundles[0]
+            return load_engine(bundle, self.decoding, threads=threads, device=self.device, worker=worker, say=self.say)
+        from nmt.decoding.translator import make_engine
+        from nmt.device import choose_device
+
+        device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
+        return make_engine([bundle.model(device) for bundle in self.bundles], self.decoding, self.aligned)
+
+    @contextmanager
+    def open(self) -> Iterator[Pipeline]:
+        """The pipeline, whose workers end with the block. Raises UserError where something is missing or wrong."""
+        if self.engine == "ctranslate2" and len(self.bundles) > 1:
+            raise UserError("--engine ctranslate2: searches with one model, not with an ensemble", "--engine nmt")
+        tokenizer = common_tokenizer(self.bundles)
+        positions = longest_served((bundle.recipe.model for bundle in self.bundles), self.decoding)
+        if self.devices == 1:
+            yield Pipeline(tokenizer, self.decoding, self.make(0, 1), positions)
+            return
+        with Workers(self.make, self.devices, self.decoding.max_source) as workers:
+            yield Pipeline(tokenizer, self.decoding, workers, positions)

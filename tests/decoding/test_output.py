@@ -1,0 +1,97 @@
+"""Translations as lines, and what the ledger says of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from engines import Alphabet
+
+from nmt.decoding import output
+from nmt.decoding.output import Ledger, as_json, ranked
+from nmt.decoding.pipeline import Translation
+from nmt.errors import UserError
+
+FOX = Translation(
+    texts=['fox \u2028 "', "foxes"],
+    scores=[-0.125, -2.0],
+    ids=[[1, 2], [3]],
+    alignments=[[1, 0], [1]],
+    source=[7, 8],
+    parts=1,
+    capped=False,
+    unknown=0,
+)
+BLANK = Translation([""], [0.0], [[]], [[]], [], parts=0, capped=False, unknown=0)
+
+
+class Numbers:
+    def pieces(self, ids: list[int]) -> list[str]:
+        return [f"\u2581{index}" for index in ids]
+
+
+class Numbered(Alphabet):
+    source = target = Numbers()  # type: ignore[assignment]
+
+
+TOKENIZER: Any = Numbered()
+
+
+def test_ranked_lines_tell_number_rank_score_and_text() -> None:
+    assert ranked(12, FOX) == '12\t1\t-0.1250\tfox \u2028 "\n12\t2\t-2.0000\tfoxes'
+
+
+def test_json_tells_all_in_one_line() -> None:
+    line = as_json(3, FOX, TOKENIZER, aligned=True)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "line": 3,
+        "source": ["\u25817", "\u25818"],
+        "hypotheses": [
+            {"text": 'fox \u2028 "', "score": -0.125, "tokens": ["\u25811", "\u25812"], "alignment": [1, 0]},
+            {"text": "foxes", "score": -2.0, "tokens": ["\u25813"], "alignment": [1]},
+        ],
+        "parts": 1,
+        "capped": False,
+        "unknown": 0,
+    }
+
+
+def test_json_of_an_engine_that_knows_no_alignment_has_none() -> None:
+    for translation in (FOX, BLANK):
+        assert all(
+            "alignment" not in found for found in json.loads(as_json(1, translation, TOKENIZER, False))["hypotheses"]
+        )
+    assert json.loads(as_json(1, BLANK, TOKENIZER, True))["hypotheses"] == [
+        {"text": "", "score": 0.0, "tokens": [], "alignment": []}
+    ]
+
+
+def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([10.0, 12.0])
+    monkeypatch.setattr(output.time, "monotonic", lambda: next(times))
+    ledger = Ledger()
+    split, capped, odd = replace(FOX, parts=3), replace(FOX, capped=True, parts=2), replace(FOX, unknown=5)
+    for translation in [FOX, BLANK, split, capped, odd, odd, replace(FOX, texts=[" "])]:
+        ledger.add(translation)
+        ledger.searched(1000)
+    assert ledger.summary() == (
+        "7 sentences, 3,500 tokens/s; caps hit 1, inputs split 2, unknown characters 10, empty outputs 1"
+    )
+    with pytest.raises(UserError) as error:
+        ledger.check()
+    assert error.value.message == (
+        "--strict: caps hit 1 (first in line 4), inputs split 2 (first in line 3), "
+        "unknown characters 10 (first in line 5), empty outputs 1 (first in line 7)"
+    )
+
+
+def test_a_ledger_without_problems_passes() -> None:
+    ledger = Ledger()
+    ledger.check()
+    ledger.add(FOX)
+    ledger.add(BLANK)
+    ledger.check()
+    assert ledger.summary().startswith("2 sentences, 0 tokens/s; caps hit 0, ")
