@@ -169,7 +169,7 @@ def average(ckpts: Path, last: int | None, out: Path | None, threads: int | None
 @click.option("--engine", type=click.Choice(["nmt", "ctranslate2"]), default="nmt", show_default=True)
 @click.option("--precision", help="auto, fp32, bf16 or int8.")
 @click.option("--batch-tokens", help="Source tokens that are searched together, or auto.")
-@click.option("--devices", type=click.IntRange(min=1), default=1, show_default=True, help="Workers, a device each.")
+@click.option("--devices", type=click.IntRange(min=1), help="Workers: a GPU or a share of the CPU threads each.")
 @_overrides
 @_device
 @_common
@@ -185,7 +185,7 @@ def translate(
     engine: Literal["nmt", "ctranslate2"],
     precision: str | None,
     batch_tokens: str | None,
-    devices: int,
+    devices: int | None,
     overrides: tuple[str, ...],
     device: str,
     threads: int | None,

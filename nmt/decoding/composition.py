@@ -5,6 +5,7 @@ Imports no torch before an engine needs it, and that is in the workers where the
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from typing import Literal
 
 from nmt.bundle import Bundle, common_tokenizer
 from nmt.decoding.pipeline import Engine, Pipeline, longest_served
-from nmt.decoding.workers import Workers
+from nmt.decoding.workers import MakeEngine, Workers
 from nmt.device import cores
 from nmt.errors import UserError
 from nmt.recipe import Decoding
+
+MOST_WORKERS = 16  # of a CPU unless told
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,8 @@ class Composition:
     engine: Literal["nmt", "ctranslate2"]
     device: str
     """auto, cpu, cuda or cuda:N; of several workers each has its own GPU."""
-    devices: int
-    """Workers; with one this process does the work."""
+    devices: int | None
+    """Workers; with one this process does the work. Unless given: on a CPU one for each thread, else one."""
     threads: int | None
     """CPU threads of all workers together; what the engine thinks best unless given."""
     aligned: bool
@@ -59,8 +62,38 @@ class Composition:
             raise UserError("--engine ctranslate2: searches with one model, not with an ensemble", "--engine nmt")
         tokenizer = common_tokenizer(self.bundles)
         positions = longest_served((bundle.recipe.model for bundle in self.bundles), self.decoding)
-        if self.devices == 1:
+        count = self.devices or 1
+        if self.engine == "nmt" and sys.platform == "linux" and self._on_cpu():
+            count = self.devices or min(self.threads or cores(), MOST_WORKERS)
+            if count > 1:
+                with Workers(self._shared(), count, self.decoding.max_source, fork=True) as workers:
+                    yield Pipeline(tokenizer, self.decoding, workers, positions)
+                return
+        if count == 1:
             yield Pipeline(tokenizer, self.decoding, self.make(0, 1), positions)
             return
-        with Workers(self.make, self.devices, self.decoding.max_source) as workers:
+        with Workers(self.make, count, self.decoding.max_source) as workers:
             yield Pipeline(tokenizer, self.decoding, workers, positions)
+
+    def _on_cpu(self) -> bool:
+        import torch
+
+        from nmt.device import find_device
+
+        return find_device(self.device, torch.cuda.device_count()) == "cpu"
+
+    def _shared(self) -> MakeEngine:
+        """Makes one engine that all workers share until they write to it, which they do not.
+
+        Many small operations are quicker by one thread, and each worker has its own: threads that share an operation
+        wait for one another at its end.
+        """
+        import torch
+
+        engine = self.make(0, self.threads or cores())  # with one thread: a fork would lack the others
+
+        def share(number: int, count: int) -> Engine:
+            torch.set_num_threads(max(1, (self.threads or cores()) // count))
+            return engine
+
+        return share

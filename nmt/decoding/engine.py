@@ -38,7 +38,8 @@ class SearchEngine:
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
         self.precision = _precision(decoding.precision, self.device)
-        self.models, self.logits = zip(*(for_inference(model, self.precision, BLOCK * LANES) for model in models), strict=True)
+        twins = [for_inference(model, self.precision, BLOCK * LANES) for model in models]
+        self.models, self.logits = zip(*twins, strict=True)
         self.batch_tokens = batch_tokens(decoding, models)
 
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:

@@ -21,10 +21,10 @@ from nmt.decoding.pipeline import Engine, Feed, Hypothesis, Pool, Source
 from nmt.errors import UserError
 
 LOOK = 0.05  # seconds between two looks at the feed while a worker asks in vain
-PORTION = 8192  # most padded tokens that a worker is given at once, so that what is left is shared by all
+PORTION = 1024  # most padded tokens that a worker is given at once, so that all have their share of few
 
 MakeEngine = Callable[[int, int], Engine]
-"""From a worker's number, from 0 on, and how many there are; must be importable by name, or a partial of such."""
+"""From a worker's number, from 0 on, and how many there are; importable by name unless workers are forks."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,19 @@ _Message = _Ready | _Asks | _Found | _Done | _Failed
 class Workers:
     """So many processes as one engine; a context, at whose end they end too."""
 
-    def __init__(self, make: MakeEngine, count: int, longest: int) -> None:
+    def __init__(self, make: MakeEngine, count: int, longest: int, fork: bool = False) -> None:
         """Waits until all are ready. `longest` is the most subwords of a source.
 
-        Raises UserError where a worker cannot make its engine; later, from `search`, where one fails or is killed.
+        With `fork` workers begin as copies of this process and share its memory; it must not have other threads, not
+        even those of PyTorch's operations. Raises UserError where a worker cannot make its engine; later, from
+        `search`, where one fails or is killed.
         """
         self._longest = longest
         self._over = False  # whether the search's feed has come to its end
         self._workers: list[_Worker] = []
         try:
             for number in range(count):
-                self._workers.append(_Worker(make, number, count))
+                self._workers.append(_Worker(make, number, count, self._workers if fork else None))
             for worker in self._workers:
                 worker.receive()
         except BaseException:
@@ -140,15 +142,18 @@ class Workers:
 class _Worker:
     """A worker as its parent sees it."""
 
-    def __init__(self, make: MakeEngine, number: int, count: int) -> None:
+    def __init__(self, make: MakeEngine, number: int, count: int, elder: list[_Worker] | None) -> None:
+        """Starts it; by a fork where `elder` are given, those forked before."""
         self.name = f"worker {number + 1} of {count}"
         self.asks = 0
         """Padded tokens that it wants and was not given"""
         self.busy = 0
         """Sources that it was given and has not searched"""
-        context = get_context("spawn")  # a fork would inherit the state of other threads
+        context = get_context("spawn") if elder is None else get_context("fork")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, make, number, count), daemon=True)
+        # The parent's ends, of which a fork has copies: while one is open, its worker does not see the parent end.
+        foreign = [] if elder is None else [self.connection, *(worker.connection for worker in elder)]
+        self.process = context.Process(target=_work, args=(theirs, make, number, count, foreign), daemon=True)
         resource_tracker.ensure_running()  # which would else unblock the signal
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))  # Ctrl-C is for the parent, which ends it
         try:
@@ -205,8 +210,11 @@ def _ready(workers: list[_Worker], timeout: float | None) -> list[_Worker]:
 # --- in the worker ----------------------------------------------------------------------------------------------
 
 
-def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> None:
+def _work(connection: Connection, make: MakeEngine, number: int, count: int, foreign: list[Connection]) -> None:
     """A worker's life."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for end in foreign:
+        end.close()
     parent = _Parent(connection)
     try:
         engine = make(number, count)
