@@ -1,0 +1,218 @@
+"""Translation speed on a CPU beside CTranslate2: the same weights, subwords, beam and threads.
+
+    python benchmarks/translate_speed.py --model BUNDLE --text FILE [--pairs 7] [--beam 4]     # real text
+    python benchmarks/translate_speed.py --forced small|base [--pairs 7]                       # equal work
+    python benchmarks/translate_speed.py --lengths small|base                                  # cost against length
+
+Real text: sentences of FILE by a trained bundle, converted for CTranslate2, which searches in batches of as many
+padded tokens. Equal work: 256 random sources of 16 subwords, random weights, every output forced to 30 symbols, batches
+of 32 sentences. Tokens are those of the outputs, `</s>` counted where it was searched. Start-up is not timed. Both
+sides have the same two threads: CTranslate2 within operations, as it does by default, and as two workers; ours as two
+workers that `nmt translate` forks, and within operations. One alternating series: a shared machine's speed drifts, and
+only ratios of neighbours compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+
+import ctranslate2
+import torch
+
+from nmt import recipe as recipes
+from nmt.bundle import Bundle, resolve, save_bundle
+from nmt.decoding.ctranslate2 import convert
+from nmt.decoding.engine import SearchEngine
+from nmt.decoding.pipeline import Engine, Pool, Source
+from nmt.decoding.workers import Workers
+from nmt.device import choose_device
+from nmt.model.transformer import Transformer
+from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model, TokenizerSettings
+from nmt.text.lines import read_lines
+from nmt.text.tokenizer import Tokenizer
+
+THREADS = 2
+SIZES = {
+    "small": {"layers": 3, "d_model": 256, "d_ff": 1024, "heads": 4},
+    "base": {"layers": 6, "d_model": 512, "d_ff": 2048, "heads": 8},
+}
+VOCABULARY, LENGTH, FORCED, SENTENCES, BATCH = 8000, 16, 30, 256, 32
+
+
+Contestant = Callable[[], float]
+"""Translates all sources once; target tokens/s."""
+
+
+class Pile:
+    """A feed that holds all its sources from the beginning."""
+
+    def __init__(self, sources: list[Source]) -> None:
+        self._pool = Pool(sources)
+
+    def take(self, tokens: int, wait: bool) -> list[Source]:
+        return self._pool.take(tokens, at_least=int(wait))
+
+
+def ours(engine: Engine, sources: list[Source]) -> Contestant:
+    def run() -> float:
+        start, tokens = time.perf_counter(), 0
+        for _, (best,) in engine.search(Pile(sources), 1):
+            tokens += len(best.ids) + best.finished
+        return tokens / (time.perf_counter() - start)
+
+    return run
+
+
+def theirs(folder: Path, kind: str, workers: int, pieces: list[list[str]], options: dict[str, object]) -> Contestant:
+    """CTranslate2, its threads within operations or as workers."""
+    translator = ctranslate2.Translator(
+        str(folder), compute_type=kind, inter_threads=workers, intra_threads=THREADS // workers
+    )
+
+    def run() -> float:
+        start = time.perf_counter()
+        results = translator.translate_batch(pieces, **options)
+        ends = "min_decoding_length" not in options
+        return sum(len(result.hypotheses[0]) + ends for result in results) / (time.perf_counter() - start)
+
+    return run
+
+
+def series(title: str, contestants: dict[str, Contestant], against: str, pairs: int) -> None:
+    """Lets all run in turn and prints medians, and ratios to the one that they are compared with."""
+    for run in contestants.values():
+        run()  # allocates, compiles
+    rounds = [{name: run() for name, run in contestants.items()} for _ in range(pairs)]
+    print(f"{title}; {pairs} rounds, {datetime.now():%Y-%m-%d}")
+    for name in contestants:
+        speeds, ratios = ([one[name] / (one[other] if other else 1) for one in rounds] for other in ("", against))
+        middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
+        print(
+            f"  {name:34s} {statistics.median(speeds):8,.0f} tokens/s   {middle:.2f} ({low:.2f} to {high:.2f})",
+            flush=True,
+        )
+
+
+def contest(
+    title: str, bundle: Bundle, sources: list[Source], decoding: Decoding, options: dict[str, object], pairs: int
+) -> None:
+    """Every engine over the same sources."""
+    tokenizer = bundle.tokenizer().source
+    pieces = [[*tokenizer.pieces(source.ids), "</s>"] for source in sources]
+    folder = convert(bundle, decoding)
+    options = {"beam_size": decoding.beam, "length_penalty": decoding.alpha, **options}
+    choose_device("cpu", 1)  # before the forks, which would lack the threads of operations
+    contestants: dict[str, Contestant] = {}
+    with ExitStack() as stack:
+        for precision in ("fp32", "int8", "bf16"):
+            engine = SearchEngine(
+                [bundle.model(torch.device("cpu"))], decoding.model_copy(update={"precision": precision})
+            )
+            forks = stack.enter_context(Workers(Share(engine), THREADS, decoding.max_source, fork=True))
+            contestants[f"ours {precision}, {THREADS} workers"] = ours(forks, sources)
+            if precision == "fp32":
+                within = engine
+        torch.set_num_threads(THREADS)
+        contestants[f"ours fp32, {THREADS} threads within"] = ours(within, sources)
+        for kind in ("float32", "int8"):
+            contestants[f"CTranslate2 {kind}"] = theirs(folder, kind, 1, pieces, options)
+            contestants[f"CTranslate2 {kind}, {THREADS} workers"] = theirs(folder, kind, THREADS, pieces, options)
+        series(title, contestants, "CTranslate2 float32", pairs)
+
+
+class Share:
+    """Gives every worker the engine that its fork has."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __call__(self, number: int, count: int) -> Engine:
+        torch.set_num_threads(THREADS // count)
+        return self._engine
+
+
+def real_text(path: Path, text: Path, beam: int, pairs: int) -> None:
+    """A trained model on real sentences."""
+    bundle, _ = resolve(path)
+    decoding = bundle.recipe.decoding.model_copy(update={"beam": beam})
+    lists = bundle.tokenizer().source.encode_all([line.strip() for line in read_lines(text)])
+    sources = [Source(n, ids, len(ids) + decoding.max_extra) for n, ids in enumerate(lists) if ids]
+    batches = {"max_batch_size": CPU_BATCH_TOKENS, "batch_type": "tokens"}
+    contest(f"{text.name}, {len(sources):,} sentences, beam {beam}", bundle, sources, decoding, batches, pairs)
+
+
+def random_bundle(folder: Path, size: str) -> Bundle:
+    """An untrained model with a vocabulary of random words."""
+    letters = random.Random(1)
+    words = ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=letters.randint(3, 9))) for _ in range(20_000)]
+    lines = [" ".join(letters.choices(words, k=12)) for _ in range(10_000)]
+    tokenizer = Tokenizer.train(list(zip(lines, lines, strict=True)), TokenizerSettings(vocab_size=VOCABULARY), THREADS)
+    train = [{"source": "a", "target": "b"}]
+    content = {"name": size, "data": {"source": "en", "target": "de", "train": train}, "model": SIZES[size]}
+    recipe_file = folder / "recipe.yaml"
+    recipe_file.write_text(json.dumps(content))
+    recipe = recipes.load(recipe_file)
+    torch.manual_seed(1)
+    model = Transformer(recipe.model, VOCABULARY, VOCABULARY)
+    save_bundle(folder / "bundle", model.state_dict(), recipe, tokenizer, {"run": "random", "step": 0, "data": ""})
+    return Bundle.read(folder / "bundle")
+
+
+def random_sources(count: int, length: int, cap: int) -> list[Source]:
+    pick = random.Random(2)
+    return [Source(n, [pick.randrange(4, VOCABULARY) for _ in range(length)], cap) for n in range(count)]
+
+
+def forced(size: str, pairs: int) -> None:
+    """The same work for all: every output is as long."""
+    with tempfile.TemporaryDirectory() as folder:
+        decoding = Decoding(min_length=FORCED, batch_tokens=BATCH * (LENGTH + 1))
+        options = {"min_decoding_length": FORCED, "max_decoding_length": FORCED}
+        options |= {"max_batch_size": BATCH, "batch_type": "examples"}
+        sources = random_sources(SENTENCES, LENGTH, FORCED)
+        title = f"{size.upper()}, {SENTENCES} sentences forced to {FORCED} symbols, batches of {BATCH}"
+        contest(title, random_bundle(Path(folder), size), sources, decoding, options, pairs)
+
+
+def lengths(size: str, pairs: int) -> None:
+    """Time for each token of outputs of 10 to 200 symbols, one thread; what a beam of that length takes of memory."""
+    torch.manual_seed(1)
+    choose_device("cpu", 1)
+    model = Transformer(Model(**SIZES[size]), VOCABULARY, VOCABULARY).eval()
+    contestants = {}
+    for length in (10, 25, 50, 100, 200):
+        engine = SearchEngine([model], Decoding(min_length=length, max_extra=length, batch_tokens=BATCH * (LENGTH + 1)))
+        contestants[f"{length} symbols"] = ours(engine, random_sources(2 * BATCH, LENGTH, length))
+    series(
+        f"{size.upper()}, cost against length, one thread, beam 4, batches of {BATCH}", contestants, "10 symbols", pairs
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, help="a trained bundle")
+    parser.add_argument("--text", type=Path, help="sentences for it")
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--forced", choices=SIZES)
+    parser.add_argument("--lengths", choices=SIZES)
+    parser.add_argument("--pairs", type=int, default=7)
+    arguments = parser.parse_args()
+    if arguments.model:
+        real_text(arguments.model, arguments.text, arguments.beam, arguments.pairs)
+    if arguments.forced:
+        forced(arguments.forced, arguments.pairs)
+    if arguments.lengths:
+        lengths(arguments.lengths, arguments.pairs)
+
+
+if __name__ == "__main__":
+    main()
