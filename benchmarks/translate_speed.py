@@ -163,7 +163,7 @@ def random_bundle(folder: Path, size: str) -> Bundle:
     recipe = recipes.load(recipe_file)
     torch.manual_seed(1)
     model = Transformer(recipe.model, VOCABULARY, VOCABULARY)
-    save_bundle(folder / "bundle", model.state_dict(), recipe, tokenizer, {"run": "random", "step": 0, "data": ""})
+    save_bundle(folder / "bundle", dict(model.named_parameters()), recipe, tokenizer, {"run": "random", "step": 0, "data": ""})
     return Bundle.read(folder / "bundle")
 
 
