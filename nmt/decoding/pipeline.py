@@ -22,7 +22,7 @@ from nmt.text.tokenizer import Tokenizer
 
 # Lines that are sorted together: few at first, for an early answer. A very long line counts as several.
 FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
-IN_FLIGHT = 4 * LARGEST_WINDOW  # most lines that are read and not yet given out
+IN_FLIGHT = 3 * LARGEST_WINDOW  # most lines that are read and not yet given out
 PATIENCE = 0.05  # seconds that a slow input may keep a window waiting to be filled
 
 
