@@ -165,9 +165,6 @@ def test_several_workers_write_what_one_writes(nmt, reverse_run: Path, monkeypat
     assert two.code == 0, two.err
     assert one.out == two.out
     assert "100 sentences" in two.err
-    broken = nmt(*arguments, "--devices", 2, "--device", "cuda:99")
-    assert (broken.code, broken.out) == (1, b"")
-    assert re.search(r"^error: worker [12] of 2: --device cuda:99: is one device", broken.err, re.M)
 
 
 def test_the_ctranslate2_engine_writes_the_same_and_loads_no_torch(nmt, reverse_run: Path, tmp_path: Path) -> None:

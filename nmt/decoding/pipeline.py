@@ -22,7 +22,7 @@ from nmt.text.tokenizer import Tokenizer
 
 # Lines that are sorted together: few at first, for an early answer. A very long line counts as several.
 FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
-IN_FLIGHT = 4 * LARGEST_WINDOW  # most lines that are read and not yet given out
+IN_FLIGHT = 3 * LARGEST_WINDOW  # most lines that are read and not yet given out
 PATIENCE = 0.05  # seconds that a slow input may keep a window waiting to be filled
 
 
@@ -155,13 +155,13 @@ class Pipeline:
         """Subwords of a line, cut into parts beyond decoding.max_source; none where it is blank."""
         text = line.strip().encode(errors="replace").decode()  # a lone surrogate is no text
         ids = self.tokenizer.source.encode(text)
-        limit, parts = self.decoding.max_source, []
-        while len(ids) > limit:  # at words' beginnings where there are any
-            words = (i for i in range(limit, limit // 2, -1) if self.tokenizer.source.starts_word(ids[i]))
-            cut = next(words, limit)
-            parts.append(ids[:cut])
-            ids = ids[cut:]
-        return [*parts, ids] if ids else parts
+        limit, parts, start = self.decoding.max_source, [], 0
+        while (end := start + limit) < len(ids):  # cut at words' beginnings where there are any
+            words = (i for i in range(end, start + limit // 2, -1) if self.tokenizer.source.starts_word(ids[i]))
+            cut = next(words, end)
+            parts.append(ids[start:cut])
+            start = cut
+        return [*parts, ids[start:]] if ids else []
 
     def _cap(self, length: int) -> int:
         """Most symbols of the output for an input of so many subwords."""

@@ -117,8 +117,8 @@ class Stuck(Mirror):
 @pytest.mark.parametrize(
     ("length", "lines"),
     [
-        (5, 64 + 256 + 1024 + 3 * 2048),
-        (1280 - 64, 4 + 13 + 52 + 3 * 103),  # each counts as 20
+        (5, 64 + 256 + 1024 + 2 * 2048),
+        (1280 - 64, 4 + 13 + 52 + 2 * 103),  # each counts as 20
     ],
 )
 def test_a_first_line_that_takes_long_does_not_let_the_rest_run_away(length: int, lines: int) -> None:

@@ -114,7 +114,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_worker_outlives_its_parent(tmp_path: Path, number: int) -> None:
     script = tmp_path / "parent.py"
     script.write_text(textwrap.dedent(PARENT))
