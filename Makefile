@@ -74,6 +74,9 @@ bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/ranks.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/resume.py
 	$(VENV)/bin/python benchmarks/epoch_plan.py
+	$(VENV)/bin/python benchmarks/translate_speed.py --forced small --lengths small
+	$(VENV)/bin/python benchmarks/translate_speed.py --forced base
+	$(VENV)/bin/python benchmarks/translate_stream.py --cold
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

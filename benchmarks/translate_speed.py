@@ -20,7 +20,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -72,7 +72,7 @@ def ours(engine: Engine, sources: list[Source]) -> Contestant:
     return run
 
 
-def theirs(folder: Path, kind: str, workers: int, pieces: list[list[str]], options: dict[str, object]) -> Contestant:
+def theirs(folder: Path, kind: str, workers: int, pieces: list[list[str]], options: Mapping[str, object]) -> Contestant:
     """CTranslate2, its threads within operations or as workers."""
     translator = ctranslate2.Translator(
         str(folder), compute_type=kind, inter_threads=workers, intra_threads=THREADS // workers
@@ -103,7 +103,7 @@ def series(title: str, contestants: dict[str, Contestant], against: str, pairs: 
 
 
 def contest(
-    title: str, bundle: Bundle, sources: list[Source], decoding: Decoding, options: dict[str, object], pairs: int
+    title: str, bundle: Bundle, sources: list[Source], decoding: Decoding, options: Mapping[str, object], pairs: int
 ) -> None:
     """Every engine over the same sources."""
     tokenizer = bundle.tokenizer().source
@@ -163,7 +163,9 @@ def random_bundle(folder: Path, size: str) -> Bundle:
     recipe = recipes.load(recipe_file)
     torch.manual_seed(1)
     model = Transformer(recipe.model, VOCABULARY, VOCABULARY)
-    save_bundle(folder / "bundle", dict(model.named_parameters()), recipe, tokenizer, {"run": "random", "step": 0, "data": ""})
+    save_bundle(
+        folder / "bundle", dict(model.named_parameters()), recipe, tokenizer, {"run": "random", "step": 0, "data": ""}
+    )
     return Bundle.read(folder / "bundle")
 
 
@@ -176,7 +178,7 @@ def forced(size: str, pairs: int) -> None:
     """The same work for all: every output is as long."""
     with tempfile.TemporaryDirectory() as folder:
         decoding = Decoding(min_length=FORCED, batch_tokens=BATCH * (LENGTH + 1))
-        options = {"min_decoding_length": FORCED, "max_decoding_length": FORCED}
+        options: dict[str, object] = {"min_decoding_length": FORCED, "max_decoding_length": FORCED}
         options |= {"max_batch_size": BATCH, "batch_type": "examples"}
         sources = random_sources(SENTENCES, LENGTH, FORCED)
         title = f"{size.upper()}, {SENTENCES} sentences forced to {FORCED} symbols, batches of {BATCH}"
@@ -187,7 +189,7 @@ def lengths(size: str, pairs: int) -> None:
     """Time for each token of outputs of 10 to 200 symbols, one thread; what a beam of that length takes of memory."""
     torch.manual_seed(1)
     choose_device("cpu", 1)
-    model = Transformer(Model(**SIZES[size]), VOCABULARY, VOCABULARY).eval()
+    model = Transformer(Model.model_validate(SIZES[size]), VOCABULARY, VOCABULARY).eval()
     contestants = {}
     for length in (10, 25, 50, 100, 200):
         engine = SearchEngine([model], Decoding(min_length=length, max_extra=length, batch_tokens=BATCH * (LENGTH + 1)))

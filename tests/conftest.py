@@ -33,6 +33,9 @@ class Result:
 def nmt(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Result]:
     """Runs the command line in this process: `nmt("score", "ref", "hyp", stdin=b"...")`."""
 
+    # Translating by forks is for a process of its own: this one has threads, which a fork would lack.
+    monkeypatch.setattr("nmt.decoding.composition.cores", lambda: 1)
+
     def run(*argv: object, stdin: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "argv", ["nmt", *map(str, argv)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))

@@ -160,11 +160,11 @@ def test_strict_makes_an_error_of_what_went_less_than_well(nmt, reverse_run: Pat
 
 def test_several_workers_write_what_one_writes(nmt, reverse_run: Path, monkeypatch) -> None:
     monkeypatch.chdir(reverse_run)
-    arguments = ("translate", "--input", "test.a", "--threads", 2)
-    one, two = nmt(*arguments), nmt(*arguments, "--devices", 2)
-    assert two.code == 0, two.err
-    assert one.out == two.out
-    assert "100 sentences" in two.err
+    one = nmt("translate", "--input", "test.a")
+    for options in ("--threads 2", "--devices 3 --threads 3"):  # of threads on a CPU workers are made
+        done = shell(f"nmt translate --input test.a {options}", reverse_run)
+        assert (done.returncode, done.stdout) == (0, one.out), done.stderr.decode()
+        assert b"100 sentences" in done.stderr
 
 
 def test_the_ctranslate2_engine_writes_the_same_and_loads_no_torch(nmt, reverse_run: Path, tmp_path: Path) -> None:

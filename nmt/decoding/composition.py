@@ -53,7 +53,8 @@ class Composition:
         from nmt.device import choose_device
 
         device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
-        return make_engine([bundle.model(device) for bundle in self.bundles], self.decoding, self.aligned)
+        models = [bundle.model(device) for bundle in self.bundles]
+        return make_engine(models, self.decoding, self.aligned, self.say)
 
     @contextmanager
     def open(self) -> Iterator[Pipeline]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 
 from nmt.bundle import common_tokenizer, resolve
@@ -43,9 +43,19 @@ class Translator:
         return self._pipeline.stream(lines, n_best)
 
 
-def make_engine(models: Sequence[Transformer], decoding: Decoding, aligned: bool = False) -> Engine:
-    """What searches with a model, or with several as an ensemble; with `aligned` hypotheses get their alignments."""
+def make_engine(
+    models: Sequence[Transformer],
+    decoding: Decoding,
+    aligned: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> Engine:
+    """What searches with a model, or with several as an ensemble; with `aligned` hypotheses get their alignments.
+
+    `say` is told where it does not compute in the precision that was asked for.
+    """
     engine = SearchEngine(models, decoding)
+    if decoding.precision not in ("auto", engine.precision):
+        say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision}")
     return AligningEngine(engine, models) if aligned else engine
 
 

@@ -28,7 +28,7 @@ def attention(
     query: Tensor,  # (b, h, t, d_k)
     key: Tensor,  # (b, h, s, d_k)
     value: Tensor,  # (b, h, s, d_v)
-    mask: Tensor | None = None,  # broadcastable to (b, h, t, s)
+    mask: Tensor | None = None,  # broadcastable to (b, h, t, s); in a search a bias to add, which is a float
     causal: bool = False,
     dropout: float = 0.0,
     record: list[Tensor] | None = None,
@@ -36,6 +36,8 @@ def attention(
     """softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys and excludes `mask`."""
     if record is None and kernels.apply_to(query) and (dropout > 0.0 or key.size(-2) <= kernels.SHORT):
         return kernels.attention(query, key, value, mask, causal, dropout)
+    if record is None and mask is not None and mask.is_floating_point() and kernels.on_cpu(query):
+        return kernels.attention_of_hypotheses(query, key, value, mask)
     if record is None:
         return F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (b, h, t, s)

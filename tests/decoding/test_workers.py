@@ -105,7 +105,7 @@ def lines():
     threading.Event().wait()
 
 if __name__ == "__main__":
-    with Workers(fateful, 2, longest=5) as engine:
+    with Workers(fateful, 3, longest=5, fork=FORK) as engine:
         try:
             for translation in pipeline(engine).stream(lines()):
                 print(translation.texts[0], flush=True)
@@ -114,10 +114,11 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("fork", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_no_worker_outlives_its_parent(tmp_path: Path, number: int) -> None:
+def test_no_worker_outlives_its_parent(tmp_path: Path, number: int, fork: bool) -> None:
     script = tmp_path / "parent.py"
-    script.write_text(textwrap.dedent(PARENT))
+    script.write_text(textwrap.dedent(PARENT).replace("FORK", str(fork)))
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ["PYTHONPATH"]])
     parent = subprocess.Popen(
         [sys.executable, script],

@@ -272,3 +272,15 @@ def test_attention_dropout_preserves_the_mean_and_stops_in_evaluation():
     dropped = torch.stack([part.train()(x) for _ in range(2000)])
     assert dropped.std(0).mean() > 0.01
     torch.testing.assert_close(dropped.mean(0), plain, rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize("queries", [1, 4])
+def test_attention_of_hypotheses_is_attention(queries):
+    torch.manual_seed(1)
+    query, key, value = torch.randn(3, 2, queries, 5), torch.randn(3, 2, 7, 5), torch.randn(3, 2, 7, 4)
+    for shape in ((3, 1, queries, 7), (3, 1, 1, 7)):
+        bias = torch.zeros(shape).masked_fill_(torch.rand(shape) < 0.4, -1e9)
+        with torch.inference_mode():
+            found = attention(query, key, value, bias)
+            expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, bias)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
