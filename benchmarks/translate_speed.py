@@ -5,7 +5,7 @@
     python benchmarks/translate_speed.py --lengths small|base                                  # cost against length
 
 Real text: sentences of FILE by a trained bundle, converted for CTranslate2, which searches in batches of as many
-padded tokens. Equal work: 256 random sources of 16 subwords, random weights, every output forced to 30 symbols, batches
+padded tokens. Equal work: 128 random sources of 16 subwords, random weights, every output forced to 30 symbols, batches
 of 32 sentences. Tokens are those of the outputs, `</s>` counted where it was searched. Start-up is not timed. Both
 sides have the same two threads: CTranslate2 within operations, as it does by default, and as two workers; ours as two
 workers that `nmt translate` forks, and within operations. One alternating series: a shared machine's speed drifts, and
@@ -45,7 +45,7 @@ SIZES = {
     "small": {"layers": 3, "d_model": 256, "d_ff": 1024, "heads": 4},
     "base": {"layers": 6, "d_model": 512, "d_ff": 2048, "heads": 8},
 }
-VOCABULARY, LENGTH, FORCED, SENTENCES, BATCH = 8000, 16, 30, 256, 32
+VOCABULARY, LENGTH, FORCED, SENTENCES, BATCH = 8000, 16, 30, 128, 32
 
 
 Contestant = Callable[[], float]

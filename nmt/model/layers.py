@@ -201,9 +201,13 @@ class Positions(nn.Module):
         self.learned = config.positions == "learned"
         if self.learned:
             self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
-            nn.init.normal_(self.table, std=config.d_model**-0.5)
         else:
-            self.register_buffer("table", sinusoids(1024, config.d_model), persistent=False)
+            self.register_buffer("table", torch.empty(1024, config.d_model), persistent=False)
+        if self.table.is_meta:
+            return
+        if self.learned:
+            nn.init.normal_(self.table, std=config.d_model**-0.5)
+        self.reset()
 
     def reset(self) -> None:
         """Computes the sinusoids anew, where the table was allocated without its content."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -171,6 +172,9 @@ def parameter_groups(model: Transformer) -> dict[str, int]:
 
 
 def _embedding(vocabulary: int, d_model: int) -> nn.Embedding:
+    weight = torch.empty(vocabulary, d_model)
+    if weight.is_meta:  # where drawing numbers, to no use, would import half of PyTorch, a second and more
+        return nn.Embedding.from_pretrained(weight, freeze=False)  # type: ignore[no-any-return]
     embedding = nn.Embedding(vocabulary, d_model)
     nn.init.normal_(embedding.weight, std=d_model**-0.5)
     return embedding
