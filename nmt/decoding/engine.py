@@ -80,11 +80,8 @@ class _Search:
         self._numbers: list[int] = []
         self._caps = np.empty(0, dtype=np.int64)
         ids, scores = (torch.empty((0, self._beam), dtype=kind, device=device) for kind in (torch.int64, torch.float32))
-        self._symbols, self._parents, self._alive = (
-            ids,
-            ids,
-            scores,
-        )  # (n, k): newest symbols, whom they follow, Σ log p
+        # (n, k): newest symbols, whom they follow, Σ log p
+        self._symbols, self._parents, self._alive = ids, ids, scores
         # A link is parent · vocabulary + symbol: with those of the positions before it, a hypothesis.
         self._links = ids.new_zeros((0, 16, self._beam))  # (rows, positions, k)
         self._ends, self._end_positions, self._end_scores = ids, ids, scores  # (n, k): last links of finished ones

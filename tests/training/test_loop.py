@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,18 +29,6 @@ SMALL = sets(
 
 Losses = tuple[Tensor, Tensor]
 Forward = Callable[[Objective, Batch], Losses]
-
-
-@pytest.fixture
-def train(nmt: Callable[..., Any], task: Path) -> Callable[..., Any]:
-    """Trains the reverse task in this process: `train("training.updates=5", out="ckpts")`; gives what was said."""
-
-    def run(*settings: str, out: str = "ckpts", code: int = 0) -> str:
-        done = nmt("train", "recipe.yaml", *SMALL, *sets(*settings), "--out", out, "--device", "cpu")
-        assert done.code == code, done.err
-        return str(done.err)
-
-    return run
 
 
 @pytest.fixture

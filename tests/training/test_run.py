@@ -28,18 +28,6 @@ SMALL = sets(
 )
 
 
-@pytest.fixture
-def train(nmt: Callable[..., Any], task: Path) -> Callable[..., Any]:
-    """Trains the reverse task in this process: `train("training.updates=5", out="ckpts")`; gives what was said."""
-
-    def run(*settings: str, out: str = "ckpts", code: int = 0) -> str:
-        done = nmt("train", "recipe.yaml", *SMALL, *sets(*settings), "--out", out, "--device", "cpu")
-        assert done.code == code, done.err
-        return str(done.err)
-
-    return run
-
-
 # --- killed -------------------------------------------------------------------------------------------------
 
 
