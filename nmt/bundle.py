@@ -23,6 +23,7 @@ from nmt.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+    from torch.nn import Parameter
 
     from nmt.model.transformer import Transformer
 
@@ -78,15 +79,16 @@ class Bundle:
     def model(self, device: torch.device) -> Transformer:
         """The model inside, on a device, in evaluation mode."""
         import torch
+        from torch.utils import swap_tensors
 
         from nmt.model.transformer import Transformer
 
         tokenizer = self.tokenizer()
-        with torch.device("meta"):  # no time for initial weights that are replaced at once
+        with torch.device("meta"):  # no memory and no time for initial weights, which those of the file replace
             model = Transformer(self.recipe.model, len(tokenizer.source), len(tokenizer.target))
-        model.to_empty(device=device)
-        model.reset_positions()
-        load_weights(model, read_tensors(self.path / "model.safetensors"), self.path)
+        weights = read_tensors(self.path / "model.safetensors")
+        for name, parameter in _fitting(model, weights, self.path).items():  # on a CPU the file itself, mapped
+            swap_tensors(parameter, torch.nn.Parameter(weights[name].to(device, parameter.dtype)))
         return model.eval()
 
 
@@ -94,6 +96,13 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], where: Path)
     """Copies weights into a model; raises UserError naming the first that does not fit."""
     import torch
 
+    with torch.no_grad():
+        for name, parameter in _fitting(model, weights, where).items():
+            parameter.copy_(weights[name])
+
+
+def _fitting(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> dict[str, Parameter]:
+    """The model's parameters; raises UserError naming the first that the weights do not fit."""
     parameters = dict(model.named_parameters())
     if parameters.keys() != weights.keys():
         name = sorted(parameters.keys() ^ weights.keys())[0]
@@ -101,12 +110,11 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], where: Path)
         raise UserError(
             f"{where}: {side} weight {name}", "its recipe's model section must be the one it was trained by"
         )
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            if parameter.shape != weights[name].shape:
-                shapes = f"{list(weights[name].shape)} there, {list(parameter.shape)} by the recipe"
-                raise UserError(f"{where}: weight {name} is {shapes}", "compare model and tokenizer of the two recipes")
-            parameter.copy_(weights[name])
+    for name, parameter in parameters.items():
+        if parameter.shape != weights[name].shape:
+            shapes = f"{list(weights[name].shape)} there, {list(parameter.shape)} by the recipe"
+            raise UserError(f"{where}: weight {name} is {shapes}", "compare model and tokenizer of the two recipes")
+    return parameters
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

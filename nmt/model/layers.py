@@ -201,43 +201,38 @@ class Positions(nn.Module):
         self.learned = config.positions == "learned"
         if self.learned:
             self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
+            if not self.table.is_meta:
+                nn.init.normal_(self.table, std=config.d_model**-0.5)
         else:
-            self.register_buffer("table", torch.empty(1024, config.d_model), persistent=False)
-        if self.table.is_meta:
-            return
-        if self.learned:
-            nn.init.normal_(self.table, std=config.d_model**-0.5)
-        self.reset()
-
-    def reset(self) -> None:
-        """Computes the sinusoids anew, where the table was allocated without its content."""
-        if not self.learned:
-            self.table.copy_(sinusoids(self.table.size(0), self.table.size(1), self.table.dtype))
+            self.register_buffer("table", torch.empty(0, config.d_model), persistent=False)
+            if not self.table.is_meta:  # else once it is needed
+                self._reach(1024, self.table.device)
 
     def _apply(self, *args: Any, **options: Any) -> Self:
         """Also computes the sinusoids anew, to the precision of the type that the module is converted to."""
         super()._apply(*args, **options)  # type: ignore[no-untyped-call]
-        self.reset()
+        if not self.learned:
+            self.table.copy_(sinusoids(len(self.table), self.table.size(1), self.table.dtype))
         return self
 
     def forward(self, x: Tensor) -> Tensor:
         """x (b, t, d_model) whose first position is 0."""
-        self._reach(x.size(1))
+        self._reach(x.size(1), x.device)
         return x + self.table[: x.size(1)]
 
     def at(self, positions: NDArray[np.int64], x: Tensor) -> Tensor:
         """x (b, k, d_model), all k of a row at the row's position, `positions` (b,)."""
-        self._reach(int(positions.max(initial=0)) + 1)
+        self._reach(int(positions.max(initial=0)) + 1, x.device)
         return x + self.table[torch.from_numpy(positions).to(x.device)][:, None]
 
-    def _reach(self, end: int) -> None:
+    def _reach(self, end: int, device: torch.device) -> None:
         """Makes sure that the table goes up to position `end`, excluded."""
         if end <= self.table.size(0):
             return
         if self.learned:
             raise ValueError(f"a sequence of {end} exceeds model.max_positions {self.table.size(0)}")
         longer = sinusoids(max(end, 2 * self.table.size(0)), self.table.size(1), self.table.dtype)
-        self.table = longer.to(self.table.device)
+        self.table = longer.to(device)
 
 
 def sinusoids(length: int, d_model: int, dtype: torch.dtype = torch.float32) -> Tensor:

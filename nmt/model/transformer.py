@@ -74,11 +74,6 @@ class Transformer(nn.Module):
         else:
             self.encoder_norm = self.decoder_norm = nn.Identity()
 
-    def reset_positions(self) -> None:
-        """Computes the sinusoids, which are no parameters, after the model was made without memory."""
-        self.source_positions.reset()
-        self.target_positions.reset()
-
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Logits (batch, target length, target vocabulary) of every next target symbol.
 

@@ -139,13 +139,12 @@ def test_learned_positions_end_at_max_positions():
         positions.at(np.array([500]), torch.zeros(1, 1, 64))
 
 
-def test_positions_made_without_memory_are_computed_by_reset():
+def test_positions_made_without_memory_are_computed_where_they_are_needed():
     with torch.device("meta"):
         positions = Positions(Model(d_model=8, heads=1))
-    positions = positions.to_empty(device="cpu")
-    positions.reset()
-    assert torch.equal(positions.table, sinusoids(len(positions.table), 8))
+    assert torch.equal(positions(torch.zeros(1, 3, 8))[0], sinusoids(3, 8))
     assert not positions.state_dict()  # no file holds what a formula gives
+    assert torch.equal(positions.double()(torch.zeros(1, 3, 8).double())[0], sinusoids(3, 8, torch.float64))
 
 
 # --- dropout ------------------------------------------------------------------------------------------------
