@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nmt.bundle import Bundle
     from nmt.console import Console
     from nmt.decoding.forced import ForcedDecoder
-    from nmt.decoding.pipeline import Translation
+    from nmt.decoding.translation import Translation
     from nmt.recipe import Decoding
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -196,10 +196,12 @@ def translate(
 
     At the end stderr says how many there were, how fast it was, and what went less than well.
     """
+    from nmt.bundle import common_tokenizer
     from nmt.console import Console
     from nmt.decoding.composition import Composition
     from nmt.decoding.output import Ledger, ranked
     from nmt.decoding.output import as_json as json_line
+    from nmt.decoding.translation import Translating
 
     console = Console(quiet)
     flags = {"beam": beam, "alpha": alpha, "precision": precision, "batch_tokens": batch_tokens}
@@ -212,7 +214,8 @@ def translate(
         if source and output and output.exists() and source.samefile(output):
             raise UserError(f"--output {output}: is the input too", "name another file")
         composition = Composition(bundles, decoding, engine, device, devices, threads, aligned, console.say)
-        pipeline = held.enter_context(composition.open())
+        task = Translating(common_tokenizer(bundles), decoding)
+        pipeline = held.enter_context(composition.open(task))
         shown = Console(quiet or (output is None and sys.stdout.isatty()))  # where it garbles no results
         ledger = Ledger()
 
@@ -225,7 +228,7 @@ def translate(
             if not translation.parts:
                 searched(0)  # being blank
             if as_json:
-                return json_line(ledger.lines, translation, pipeline.tokenizer, aligned)
+                return json_line(ledger.lines, translation, task.tokenizer, aligned)
             return ranked(ledger.lines, translation) if n_best else translation.texts[0]
 
         groups = held.enter_context(closing(pipeline.groups(lines, n_best or 1, searched)))

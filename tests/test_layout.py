@@ -132,7 +132,7 @@ def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
 def test_text_imports_no_torch() -> None:
     for library in ("torch", "safetensors"):
         assert [name for name in importers(library) if layer(name) == "text"] == []
-    torchless = {f"nmt.decoding.{name}" for name in ("pipeline", "ctranslate2", "conversion")}
+    torchless = {f"nmt.decoding.{name}" for name in ("feed", "pipeline", "translation", "ctranslate2", "conversion")}
     assert not torchless & importers("torch")
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batches import pad_ids
-from nmt.decoding.pipeline import Feed, Hypothesis, Source
+from nmt.decoding.feed import Feed, Hypothesis, Source
 from nmt.decoding.search import length_penalty
 from nmt.model.cache import KVCache, Tree, move_rows, with_room
 from nmt.model.inference import bf16_pays, for_inference
@@ -43,7 +43,7 @@ class SearchEngine:
         self.batch_tokens = batch_tokens(decoding, models)
 
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """See `pipeline.Engine`."""
+        """See `feed.Engine`."""
         return _Search(self, n_best).run(feed)
 
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 
-from nmt.decoding.pipeline import Translation
+from nmt.decoding.translation import Translation
 from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 
 from nmt.bundle import common_tokenizer, resolve
-from nmt.decoding.alignment import AligningEngine
 from nmt.decoding.engine import SearchEngine
-from nmt.decoding.pipeline import Engine, Pipeline, Translation, longest_served
+from nmt.decoding.pipeline import Pipeline, longest_served
+from nmt.decoding.translation import Translating, Translation
 from nmt.device import choose_device
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, override_decoding
@@ -30,7 +30,8 @@ class Translator:
         models = [model] if isinstance(model, Transformer) else list(model)
         positions = longest_served((model.config for model in models), decoding)
         self.tokenizer, self.decoding = tokenizer, decoding
-        self._pipeline = Pipeline(tokenizer, decoding, make_engine(models, decoding), positions)
+        engine = SearchEngine(models, decoding)
+        self._pipeline = Pipeline(Translating(tokenizer, decoding), decoding, engine, positions)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Translates raw sentences; one for each, in order. Blank gives blank."""
@@ -41,22 +42,6 @@ class Translator:
     def stream(self, lines: Iterable[str], n_best: int = 1) -> Generator[Translation, None, None]:
         """Translates lines as they come, in bounded memory; one for each, in order."""
         return self._pipeline.stream(lines, n_best)
-
-
-def make_engine(
-    models: Sequence[Transformer],
-    decoding: Decoding,
-    aligned: bool = False,
-    say: Callable[[str], None] = lambda line: None,
-) -> Engine:
-    """What searches with a model, or with several as an ensemble; with `aligned` hypotheses get their alignments.
-
-    `say` is told where it does not compute in the precision that was asked for.
-    """
-    engine = SearchEngine(models, decoding)
-    if decoding.precision not in ("auto", engine.precision):
-        say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision}")
-    return AligningEngine(engine, models) if aligned else engine
 
 
 def load(path: ModelPath | Sequence[ModelPath], device: str = "auto", **decoding: object) -> Translator:

@@ -9,7 +9,7 @@ import torch
 
 from nmt.decoding import engine as engine_module
 from nmt.decoding.engine import SearchEngine, best_extensions
-from nmt.decoding.pipeline import Source
+from nmt.decoding.feed import Source
 from nmt.errors import UserError
 from nmt.model.inference import for_inference
 from nmt.model.transformer import Transformer

@@ -11,7 +11,7 @@ from engines import Alphabet
 
 from nmt.decoding import output
 from nmt.decoding.output import Ledger, as_json, ranked
-from nmt.decoding.pipeline import Translation
+from nmt.decoding.translation import Translation
 from nmt.errors import UserError
 
 FOX = Translation(
