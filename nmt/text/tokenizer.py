@@ -17,8 +17,7 @@ import sentencepiece
 
 from nmt.errors import UserError
 from nmt.recipe import TokenizerSettings
-
-PAD, UNK, BOS, EOS = 0, 1, 2, 3  # ids of <pad>, <unk>, <s>, </s> in every vocabulary
+from nmt.text.symbols import BOS, EOS, PAD, UNK
 
 SHARED = ("tokenizer.model",)
 SEPARATE = ("source.model", "target.model")
