@@ -90,8 +90,10 @@ class TreeVocabulary:
         return len(self._symbols)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a prepared tree that stands on one line, without `</s>`; brackets with a label that training had not
-        are <unk>. Raises ValueError where it is no tree."""
+        """Ids of a prepared tree that stands on one line, without `</s>`, none of a blank line; brackets with a label
+        that training had not are <unk>. Raises ValueError where it is no tree."""
+        if not text:
+            return []
         ids = []
         for symbol in _walk(parse_tree(text)):
             if isinstance(symbol, Tree):
