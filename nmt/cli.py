@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nmt.console import Console
     from nmt.decoding.forced import ForcedDecoder
     from nmt.decoding.translation import Translation
-    from nmt.recipe import Decoding
+    from nmt.recipe import Decoding, TaskName
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,15 +75,14 @@ def cli() -> None:
 def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, quiet: bool, debug: bool) -> None:
     """Train the tokenizer of RECIPE on its training data and encode every split into data/NAME/."""
     from nmt import recipe as recipes
-    from nmt.bundle import resolve
+    from nmt.bundle import base
     from nmt.console import Console
     from nmt.data.prepare import directory, prepare
     from nmt.device import cores
 
     loaded, console = recipes.load(recipe, overrides), Console(quiet)
-    base = loaded.training.init_from
-    tokenizer_from = resolve(Path(base))[0].path if base else None
-    if not prepare(loaded, console, threads or cores(), tokenizer_from):
+    start = base(loaded)
+    if not prepare(loaded, console, threads or cores(), start.path if start else None):
         console.say(f"nothing to do: {directory(loaded)} is up to date")
 
 
@@ -207,7 +206,7 @@ def translate(
     flags = {"beam": beam, "alpha": alpha, "precision": precision, "batch_tokens": batch_tokens}
     settings = [f"decoding.{key}={value}" for key, value in flags.items() if value is not None]
     paths = models or [Path(os.environ.get("NMT_MODEL") or "ckpts")]
-    bundles, decoding = _find_models(paths, [*overrides, *settings], console)
+    bundles, decoding = _find_models(paths, "translate", [*overrides, *settings], console)
     aligned = as_json and engine == "nmt"
     with ExitStack() as held:
         lines = _open_input(source)
@@ -311,7 +310,7 @@ def score(
         from nmt.device import choose_device
 
         console = Console(quiet)
-        bundles, decoding = _find_models(models, overrides, console)
+        bundles, decoding = _find_models(models, "translate", overrides, console)
         tokenizer, chosen = common_tokenizer(bundles), choose_device(device, threads)
         decoder = ForcedDecoder([bundle.model(chosen) for bundle in bundles], tokenizer, decoding)
         _score_by_model(decoder, source, reference, names[0], as_json, console)
@@ -379,12 +378,19 @@ def parse(arguments: tuple[str, ...], threads: int | None, quiet: bool, debug: b
     raise UserError("nmt parse is not there yet: this version trains and runs translators")
 
 
-def _find_models(paths: Sequence[Path], overrides: Sequence[str], console: Console) -> tuple[list[Bundle], Decoding]:
-    """The bundles that paths stand for, which the user is told, and decoding settings, those of the first."""
+def _find_models(
+    paths: Sequence[Path], task: TaskName, overrides: Sequence[str], console: Console
+) -> tuple[list[Bundle], Decoding]:
+    """The bundles that paths stand for, which the user is told, and decoding settings, those of the first.
+
+    Raises UserError where one is not for the task.
+    """
     from nmt.bundle import resolve
     from nmt.recipe import override_decoding
 
     found = [resolve(path) for path in paths]
+    for bundle, _ in found:
+        bundle.check_task(task)
     decoding = override_decoding(found[0][0].recipe.decoding, overrides)
     for _, note in found:
         console.say(note)

@@ -21,6 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from nmt.errors import UserError
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+TaskName = Literal["translate", "parse"]
+"""What a model is for, by the command that runs it."""
 TREE = "tree"  # what data.target is of a parser
 # What a parser has unless its recipe says otherwise, where that differs from a translator's defaults below; section
 # 6.3 of the paper. Trees have about three symbols for each word, and limits on lengths have to let them pass.
@@ -355,8 +357,8 @@ class Recipe(Settings):
         return given | filled
 
     @property
-    def task(self) -> Literal["translate", "parse"]:
-        """What the model is for, by the name of its command."""
+    def task(self) -> TaskName:
+        """What the model is for."""
         return "parse" if self.data.has_trees else "translate"
 
     @model_validator(mode="after")
