@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from nmt import recipe as recipes
 from nmt.errors import UserError
 from nmt.recipe import Model, Recipe, TokenizerSettings, Training, json_schema, load, override_decoding
+from nmt.recipe_file import Loader
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 
@@ -580,7 +581,7 @@ def test_the_schema_file_is_generated_from_the_types() -> None:
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_recipe_of_the_project_loads_and_fits_the_schema(path: Path) -> None:
-    raw = yaml.load(path.read_text(encoding="utf-8"), Loader=recipes._Loader)
+    raw = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
     assert conforms(raw, json_schema(), json_schema())
     resolved = load(path).model_dump(mode="json")
     assert conforms(resolved, json_schema(), json_schema())
