@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "device": {"errors"},
     "recipe_file": {"errors"},
     "recipe": {"recipe_file", "errors"},
+    "streams": {"text", "files", "errors"},
     "text": BASE,
     "model": BASE,
     "data": {"text"} | BASE | SERVICES,
@@ -34,7 +35,7 @@ MAY_IMPORT = {
     "metrics": {"text", "errors"},
     "report": REPORT,
     "training": {"report"} | REPORT,
-    "cli": EVERYTHING,
+    "cli": {"streams"} | EVERYTHING,
     "__init__": EVERYTHING,  # lazily, see below
     "__main__": {"cli"},
 }
@@ -133,7 +134,10 @@ def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
 def test_text_imports_no_torch() -> None:
     for library in ("torch", "safetensors"):
         assert [name for name in importers(library) if layer(name) == "text"] == []
-    torchless = {f"nmt.decoding.{name}" for name in ("feed", "pipeline", "translation", "ctranslate2", "conversion")}
+    torchless = {
+        f"nmt.decoding.{name}"
+        for name in ("feed", "pipeline", "translation", "parsing", "output", "ctranslate2", "conversion")
+    }
     assert not torchless & importers("torch")
 
 

@@ -16,7 +16,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 Result = TypeVar("Result")
 
 
-class Task(Protocol[Result_co]):
+class Treatment(Protocol[Result_co]):
     """What a line is, and what becomes of it."""
 
     def split(self, text: str) -> list[Part]:
@@ -29,12 +29,14 @@ class Task(Protocol[Result_co]):
 
 
 class Pipeline(Generic[Result]):
-    """A task and an engine: lines in, results out."""
+    """A treatment and an engine: lines in, results out."""
 
-    def __init__(self, task: Task[Result], decoding: Decoding, engine: Engine, positions: int | None = None) -> None:
+    def __init__(
+        self, treatment: Treatment[Result], decoding: Decoding, engine: Engine, positions: int | None = None
+    ) -> None:
         """`positions` are what `longest_served` gives for the engine's models."""
         self.decoding, self.engine = decoding, engine
-        self._task, self._positions = task, positions
+        self._treatment, self._positions = treatment, positions
 
     def stream(self, lines: Iterable[str], n_best: int = 1) -> Generator[Result, None, None]:
         """Searches lines as they come, in bounded memory; a result for each, in order.
@@ -58,7 +60,7 @@ class Pipeline(Generic[Result]):
     def _groups(
         self, lines: Iterable[str], n_best: int, searched: Callable[[int], None]
     ) -> Generator[list[Result], None, None]:
-        ahead = ReadAhead(lines, self._task.split, self._cap)
+        ahead = ReadAhead(lines, self._treatment.split, self._cap)
         search = None
         try:
             while not ahead.is_over():
@@ -68,9 +70,9 @@ class Pipeline(Generic[Result]):
                     if not line.missing:
                         searched(line.tokens())
                     if due := ahead.due():
-                        yield [self._task.join(line, n_best) for line in due]
+                        yield [self._treatment.join(line, n_best) for line in due]
                 if due := ahead.due():  # blank lines, which the engine never sees and waits no longer for
-                    yield [self._task.join(line, n_best) for line in due]
+                    yield [self._treatment.join(line, n_best) for line in due]
         finally:
             ahead.close()  # first, since an engine may be waiting for it
             if search is not None:

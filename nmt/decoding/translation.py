@@ -42,13 +42,13 @@ class Translation:
 
 
 class Translating:
-    """Translation as a task of a `Pipeline`."""
+    """Translation as the treatment of lines by a `Pipeline`."""
 
     def __init__(self, tokenizer: Tokenizer, decoding: Decoding) -> None:
         self.tokenizer, self._limit = tokenizer, decoding.max_source
 
     def split(self, text: str) -> list[Part]:
-        """See `Task`; a line beyond decoding.max_source subwords is cut at words' beginnings where there are any."""
+        """See `Treatment`; a line beyond decoding.max_source subwords is cut, between words where there are any."""
         source = self.tokenizer.source
         ids = source.encode(text.strip().encode(errors="replace").decode())  # a lone surrogate is no text
         parts, start = [], 0
@@ -60,7 +60,7 @@ class Translating:
         return [*parts, Part(ids[start:])] if ids else []
 
     def join(self, line: Line, n_best: int) -> Translation:
-        """See `Task`."""
+        """See `Treatment`."""
         ranks, source = line.ranks(n_best), line.source()
         decode = self.tokenizer.target.decode
         return Translation(
