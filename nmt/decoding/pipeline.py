@@ -50,6 +50,8 @@ class Source:
     """Subwords without `</s>`, from 1 to decoding.max_source of them."""
     cap: int
     """Most symbols of an output, `</s>` counted."""
+    words: int = 0
+    """Leaves that its tree must have, fewer than `cap`; of no meaning to a search for anything else."""
 
 
 class Feed(Protocol):
