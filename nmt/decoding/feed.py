@@ -56,7 +56,7 @@ class Source:
     cap: int
     """Most symbols of an output, `</s>` counted."""
     words: int = 0
-    """Leaves that its output must have where that is a tree."""
+    """Leaves that its tree must have, fewer than `cap`; of no meaning to a search for anything else."""
 
 
 class Feed(Protocol):
