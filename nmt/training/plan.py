@@ -1,7 +1,8 @@
 """`nmt train --plan`: what a run will need, from the recipe alone; neither data nor network, and nothing is trained.
 
-Parameters and FLOPs are exact for the lengths and, of a parser, the labels assumed; memory counts what the layers keep for the backward pass
-(benchmarks/RESULTS.md has the fit); time rests on a matrix product measured on the device for a moment.
+Parameters and FLOPs are exact for the lengths and, of a parser, the labels assumed; memory counts what the layers keep
+for the backward pass (benchmarks/RESULTS.md has the fit); time rests on a matrix product measured on the device for a
+moment.
 """
 
 from __future__ import annotations
