@@ -1,6 +1,6 @@
 """`nmt preprocess`: raw text to a tokenizer, memory-mapped Arrow files of ids and a report of what was dropped.
 
-A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the SentencePiece models, `report.json` and
+A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the files of the tokenizer, `report.json` and
 `fingerprint.json`, which ties them to the content of the inputs and to the settings.
 """
 
