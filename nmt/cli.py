@@ -12,15 +12,15 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, fields
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 
 import click
 
 from nmt import __version__
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.options import SearchOptions, common_options, device_option, overrides_option, search_options
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
@@ -33,34 +33,7 @@ if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
     from nmt.recipe import Decoding, TaskName
 
-F = TypeVar("F", bound=Callable[..., Any])
 Result = TypeVar("Result", bound="Outcome")
-
-
-def _common(function: F) -> F:
-    """Options of every command."""
-    for option in (
-        click.version_option(__version__, prog_name="nmt"),
-        click.option("--debug", is_flag=True, help="Show tracebacks."),
-        click.option("--quiet", is_flag=True, help="Say nothing but errors."),
-        click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads."),
-    ):
-        function = option(function)
-    return function
-
-
-def _device(function: F) -> F:
-    return click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")(function)
-
-
-def _overrides(function: F) -> F:
-    return click.option(
-        "--set",
-        "overrides",
-        multiple=True,
-        metavar="SECTION.KEY=VALUE",
-        help="Override a recipe key; repeatable.",
-    )(function)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -77,8 +50,8 @@ def cli() -> None:
 
 @cli.command(short_help="Train the tokenizer and encode every split into data/NAME/.")
 @click.argument("recipe")
-@_overrides
-@_common
+@overrides_option
+@common_options
 def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, quiet: bool, debug: bool) -> None:
     """Train the tokenizer of RECIPE on its training data and encode every split into data/NAME/."""
     from nmt import recipe as recipes
@@ -98,9 +71,9 @@ def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, qui
 @click.option("--out", type=Path, default=Path("ckpts"), show_default=True, help="Directory of the run.")
 @click.option("--plan", is_flag=True, help="Print what the run would need, and train nothing.")
 @click.option("--devices", type=click.IntRange(min=1), help="Workers, a device each; every visible GPU unless given.")
-@_overrides
-@_device
-@_common
+@overrides_option
+@device_option
+@common_options
 def train(
     recipe: str,
     out: Path,
@@ -143,7 +116,7 @@ def train(
 @click.argument("ckpts", type=Path)
 @click.option("--last", type=click.IntRange(min=1), help="How many of the newest; the recipe's number unless given.")
 @click.option("--out", type=Path, help="The bundle to write; CKPTS/averaged unless given.")
-@_common
+@common_options
 def average(ckpts: Path, last: int | None, out: Path | None, threads: int | None, quiet: bool, debug: bool) -> None:
     """Average the newest checkpoints of the run in CKPTS into one bundle."""
     from nmt.bundle import average as average_checkpoints
@@ -157,72 +130,10 @@ def average(ckpts: Path, last: int | None, out: Path | None, threads: int | None
     )
 
 
-@dataclass(frozen=True)
-class _SearchOptions:
-    """What the options of the commands say that search lines with a model."""
-
-    models: tuple[Path, ...]
-    beam: int | None
-    alpha: float | None
-    n_best: int | None
-    as_json: bool
-    strict: bool
-    source: Path | None
-    output: Path | None
-    precision: str | None
-    batch_tokens: str | None
-    devices: int | None
-    overrides: tuple[str, ...]
-    device: str
-    threads: int | None
-    quiet: bool
-    debug: bool
-
-
-def _search_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Options of the commands that search lines with a model; the handler gets them as one `_SearchOptions`."""
-
-    @wraps(function)
-    def command(**given: Any) -> None:
-        options = _SearchOptions(**{field.name: given.pop(field.name) for field in fields(_SearchOptions)})
-        function(options, **given)
-
-    for option in (
-        _common,
-        _device,
-        _overrides,
-        click.option(
-            "--devices", type=click.IntRange(min=1), help="Workers: a GPU or a share of the CPU threads each."
-        ),
-        click.option("--batch-tokens", help="Source tokens that are searched together, or auto."),
-        click.option("--precision", help="auto, fp32, bf16 or int8."),
-        click.option("--output", type=Path, help="Write to a file, plain or .gz, instead of stdout."),
-        click.option("--input", "source", type=Path, help="Read from a file, plain or .gz, instead of stdin."),
-        click.option("--strict", is_flag=True, help="Exit with 1 if anything went less than well, as said at the end."),
-        click.option(
-            "--json", "as_json", is_flag=True, help="Print one JSON object per input, with all that is known."
-        ),
-        click.option(
-            "--n-best", type=click.IntRange(min=1), help="Print N lines per input: line, rank, score, result."
-        ),
-        click.option("--alpha", type=click.FloatRange(min=0), help="Exponent of the length penalty."),
-        click.option("--beam", type=click.IntRange(min=1), help="Hypotheses kept alive; 1 is greedy search."),
-        click.option(
-            "--model",
-            "models",
-            type=Path,
-            multiple=True,
-            help="A bundle or a directory of checkpoints; $NMT_MODEL or ckpts/ unless given. Repeatable: an ensemble.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 @cli.command(short_help="Translate lines: one out for each in, in order.")
 @click.option("--engine", type=click.Choice(["nmt", "ctranslate2"]), default="nmt", show_default=True)
-@_search_options
-def translate(options: _SearchOptions, engine: Literal["nmt", "ctranslate2"]) -> None:
+@search_options
+def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"]) -> None:
     """Translate lines: one line out for each line in, in order.
 
     At the end stderr says how many there were, how fast it was, and what went less than well.
@@ -234,7 +145,7 @@ def translate(options: _SearchOptions, engine: Literal["nmt", "ctranslate2"]) ->
     from nmt.decoding.translation import Translating
 
     console = Console(options.quiet)
-    bundles, decoding = _find_models_of(options, "translate", console)
+    bundles, decoding = _find_models(options.paths, "translate", options.settings, console)
     translating = Translating(common_tokenizer(bundles), decoding)
     aligned = options.as_json and engine == "nmt"
     composition = Composition(
@@ -249,8 +160,8 @@ def translate(options: _SearchOptions, engine: Literal["nmt", "ctranslate2"]) ->
 @cli.command(short_help="Sentences to bracketed trees: one out for each in, in order.")
 @click.option("--pretty", is_flag=True, help="Draw each tree over several lines, with an empty one after it.")
 @click.option("--unconstrained", is_flag=True, help="Let the model say what it will, and mend what is malformed.")
-@_search_options
-def parse(options: _SearchOptions, pretty: bool, unconstrained: bool) -> None:
+@search_options
+def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
     """Parse sentences, Treebank tokens with a space between: one bracketed tree for each line in, in order.
 
     The search finds nothing but trees over exactly the words of a line. With --unconstrained an output may be
@@ -266,7 +177,7 @@ def parse(options: _SearchOptions, pretty: bool, unconstrained: bool) -> None:
     if pretty and (options.as_json or options.n_best):
         raise click.UsageError("--pretty draws the best tree: no --json or --n-best goes with it")
     console = Console(options.quiet)
-    bundles, decoding = _find_models_of(options, "parse", console)
+    bundles, decoding = _find_models(options.paths, "parse", options.settings, console)
     parsing = Parsing(common_tokenizer(bundles), decoding)
     trees = None if unconstrained else parsing.trees
     composition = Composition(
@@ -278,16 +189,8 @@ def parse(options: _SearchOptions, pretty: bool, unconstrained: bool) -> None:
     _run_search(options, composition, parsing, Ledger(PARSE_PROBLEMS), as_line, console)
 
 
-def _find_models_of(options: _SearchOptions, task: TaskName, console: Console) -> tuple[list[Bundle], Decoding]:
-    names = ("beam", "alpha", "precision", "batch_tokens")
-    flags = {name: value for name in names if (value := getattr(options, name)) is not None}
-    settings = [f"decoding.{key}={value}" for key, value in flags.items()]
-    paths = options.models or [Path(os.environ.get("NMT_MODEL") or "ckpts")]
-    return _find_models(paths, task, [*options.overrides, *settings], console)
-
-
 def _run_search(
-    options: _SearchOptions,
+    options: SearchOptions,
     composition: Composition,
     treatment: Treatment[Result],
     ledger: Ledger[Result],
@@ -327,14 +230,14 @@ def _run_search(
         ledger.check()
 
 
-@cli.command(short_help="BLEU, chrF and TER, with signatures; perplexity under a model.")
+@cli.command(short_help="BLEU, chrF and TER, with signatures; F1 of trees; perplexity under a model.")
 @click.argument("reference", type=Path, metavar="REF")
 @click.argument("hypothesis", type=Path, metavar="[HYP]", required=False)
 @click.option("--reference", "more", type=Path, multiple=True, help="A further reference; repeatable.")
 @click.option(
     "--metric",
-    help="bleu, chrf, ter; separated by commas; bleu,chrf unless given. With --model perplexity, unless given, or "
-    "logprob, a line per sentence: log-probability, tab, subwords.",
+    help="bleu, chrf, ter; separated by commas; bleu,chrf unless given. Or brackets: F1 of trees. With --model "
+    "perplexity, unless given, or logprob, a line per sentence: log-probability, tab, subwords.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
@@ -345,9 +248,9 @@ def _run_search(
     help="A bundle or a directory of checkpoints by which to score REF; repeatable, an ensemble.",
 )
 @click.option("--source", type=Path, help="What REF translates, line by line; goes with --model.")
-@_overrides
-@_device
-@_common
+@overrides_option
+@device_option
+@common_options
 def score(
     reference: Path,
     hypothesis: Path | None,
@@ -364,15 +267,18 @@ def score(
 ) -> None:
     """Score HYP, or stdin, against REF: detokenised text, one sentence per line.
 
+    With --metric brackets REF holds trees, a file or a folder of .mrg files, and HYP one tree per line, an empty line
+    being a failure. The figures are EVALB's with COLLINS.prm, except that a root called ROOT, S1 or nothing does not
+    count where the other tree's is called otherwise. "Failures missed" is F1 with errors and skips in the recall.
+
     With --model and --source no HYP is read: the score is how probable the model finds REF, by forced decoding. All
     subwords and the end of each sentence count, and nothing is smoothed.
     """
-    from nmt.metrics.translation import LABELS, METRICS
-    from nmt.metrics.translation import score as score_translations
-    from nmt.streams import read_input
-    from nmt.text.lines import open_input, read_lines
+    from nmt.console import Console
+    from nmt.metrics.translation import METRICS
+    from nmt.text.lines import open_input
 
-    allowed, default = (("perplexity", "logprob"), "perplexity") if models else (METRICS, "bleu,chrf")
+    allowed, default = (("perplexity", "logprob"), "perplexity") if models else ((*METRICS, "brackets"), "bleu,chrf")
     wanted = metric or default
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     unknown = [name for name in names if name not in allowed]
@@ -393,7 +299,6 @@ def score(
             if not path.is_fifo():
                 open_input(path).close()  # says that there is no such file before a model is loaded
         from nmt.bundle import common_tokenizer
-        from nmt.console import Console
         from nmt.decoding.forced import ForcedDecoder
         from nmt.device import choose_device
 
@@ -406,14 +311,39 @@ def score(
     for option, given in (("--source", source), ("--set", overrides)):
         if given:
             raise click.UsageError(f"{option} goes with --model")
-    references = [list(read_lines(path)) for path in (reference, *more)]
-    hypotheses = list(read_input(hypothesis))
-    results = score_translations(hypotheses, references, names)
+    if "brackets" in names:
+        if len(names) > 1:
+            raise click.UsageError("--metric brackets goes alone: it reads trees")
+        if more:
+            raise click.UsageError("--metric brackets has one gold: no --reference goes with it")
+        _score_trees(reference, hypothesis, as_json, Console(quiet))
+    else:
+        _score_translations((reference, *more), hypothesis, names, as_json)
+
+
+def _score_translations(
+    references: Sequence[Path], hypothesis: Path | None, metrics: Sequence[str], as_json: bool
+) -> None:
+    from nmt.metrics.translation import LABELS, score
+    from nmt.streams import read_input
+    from nmt.text.lines import read_lines
+
+    results = score(list(read_input(hypothesis)), [list(read_lines(path)) for path in references], metrics)
     if as_json:
         click.echo(json.dumps({name: vars(result) for name, result in results.items()}))
         return
     for name, result in results.items():
         click.echo(f"{LABELS[name]} {result.score:.2f}  {result.signature}")
+
+
+def _score_trees(gold: Path, hypothesis: Path | None, as_json: bool, console: Console) -> None:
+    from nmt.metrics.brackets import as_dict, report, score_files
+    from nmt.streams import read_input
+
+    scores = score_files(gold, hypothesis or read_input(None))
+    click.echo(json.dumps({"brackets": as_dict(scores)}) if as_json else report(scores))
+    if scores.errors:
+        console.say(f"errors: {scores.errors:,} of {scores.sentences:,} trees; the first: {scores.first_error}")
 
 
 def _score_by_model(

@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "device": {"errors"},
     "recipe_file": {"errors"},
     "recipe": {"recipe_file", "errors"},
+    "options": set(),
     "streams": {"text", "files", "errors"},
     "text": BASE,
     "model": BASE,
@@ -35,7 +36,7 @@ MAY_IMPORT = {
     "metrics": {"text", "errors"},
     "report": REPORT,
     "training": {"report"} | REPORT,
-    "cli": {"streams"} | EVERYTHING,
+    "cli": {"options", "streams"} | EVERYTHING,
     "__init__": EVERYTHING,  # lazily, see below
     "__main__": {"cli"},
 }
@@ -128,7 +129,7 @@ def test_the_package_loads_its_public_names_lazily() -> None:
 
 def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
     at_once = {name for name, runs in imports_of(PACKAGE / "cli.py") if runs and name.startswith("nmt")}
-    assert {layer(name) for name in at_once} <= {"errors", "__version__"}
+    assert {layer(name) for name in at_once} <= {"errors", "options", "__version__"}
 
 
 def test_text_imports_no_torch() -> None:
@@ -163,7 +164,7 @@ def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
         "nmt.decoding.ctranslate2",
         "nmt.decoding.conversion",
     ]
-    modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.translation"]
+    modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.translation", "nmt.metrics.brackets"]
     program = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'datasets'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr

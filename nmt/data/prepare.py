@@ -1,6 +1,6 @@
 """`nmt preprocess`: raw text to a tokenizer, memory-mapped Arrow files of ids and a report of what was dropped.
 
-A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the SentencePiece models, `report.json` and
+A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the files of the tokenizer, `report.json` and
 `fingerprint.json`, which ties them to the content of the inputs and to the settings.
 """
 
@@ -293,14 +293,12 @@ def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer)
         notes = [f"{figures['mean length of sources']} subwords in, {figures['mean length of targets']} {symbols} out"]
         if len(figures["kept by set"]) > 1:
             notes.append(f"by set {' + '.join(f'{kept:,}' for kept in figures['kept by set'])}")
-        notes += [
-            f"{value:,} {name}"
-            for name, value in figures.items()
-            if name.startswith(("dropped", "pairs", "source", "trees"))
-        ]
-        yield f"  {split}: {figures['kept']:,} of {figures['read']:,} {'trees' if trees else 'pairs'}, {', '.join(notes)}"
+        told = ("dropped", "pairs", "source", "trees")
+        notes += [f"{value:,} {name}" for name, value in figures.items() if name.startswith(told)]
+        read = f"{figures['read']:,} {'trees' if trees else 'pairs'}"
+        yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
     histogram = report["train"]["sentences by length in subwords, up to"]
-    yield "  train sides by length: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
+    yield "  train sentences by length: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
     leaked = report["train"].get("pairs also in valid or test", 0)
     if leaked:
         yield f"  warning: {leaked:,} training pairs stand in valid or test word for word; scores there flatter"

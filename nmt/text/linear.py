@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from nmt.errors import UserError
-from nmt.text.mending import mend
 from nmt.text.symbols import EOS, UNK
 from nmt.text.tree import TOP, Tree, parse_tree
 
@@ -165,6 +164,8 @@ class TreeVocabulary:
     def mend(self, ids: Sequence[int]) -> list[int]:
         """The sequence with its brackets balanced and none of them empty, by the fewest additions and removals of
         brackets; control symbols are left out. It has as many leaves as before."""
+        from nmt.text.mending import mend  # which imports numpy; a translator's start need not wait for that
+
         half = len(self.labels)
         partner = {index: index + half for index in range(FIRST_LABEL, FIRST_LABEL + half)}
         return mend([index for index in ids if index > EOS], partner)

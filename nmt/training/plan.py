@@ -1,7 +1,8 @@
 """`nmt train --plan`: what a run will need, from the recipe alone; neither data nor network, and nothing is trained.
 
-Parameters and FLOPs are exact for the lengths and, of a parser, the labels assumed; memory counts what the layers keep for the backward pass
-(benchmarks/RESULTS.md has the fit); time rests on a matrix product measured on the device for a moment.
+Parameters and FLOPs are exact for the lengths and, of a parser, the labels assumed; memory counts what the layers keep
+for the backward pass (benchmarks/RESULTS.md has the fit); time rests on a matrix product measured on the device for a
+moment.
 """
 
 from __future__ import annotations
@@ -100,17 +101,18 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     peak = measured_flops(device, product_dtype(training.precision, device))
     speed = EFFICIENCY * peak * (1 if device.type == "cpu" else devices)  # workers of one CPU share it
     assumed = " (assumed)" if plan.assumed else ""
+    with_symbols = assumed if recipe.data.has_trees else ""
     subwords, symbols = plan.vocabularies
     lengths = "{:g} subwords in and {:g} out".format(*plan.lengths)
     vocabulary = f"{subwords:,} subwords" + ("" if recipe.tokenizer.shared else " a side")
     if recipe.data.has_trees:
         lengths = "{:g} subwords in and {:g} tree symbols out".format(*plan.lengths)
-        vocabulary = f"{subwords:,} subwords in, {symbols:,} tree symbols out{assumed}"
+        vocabulary = f"{subwords:,} subwords in, {symbols:,} tree symbols out{with_symbols}"
     on = f"{devices} devices, {device.type}" if devices > 1 else str(device)
     kept = training.keep_last + 1
     rows = [
         ("vocabulary", vocabulary),
-        ("parameters", f"{sum(plan.parameters.values()):,}"),
+        ("parameters", f"{sum(plan.parameters.values()):,}{with_symbols}"),
         *((f"  {name}", f"{count:,}") for name, count in plan.parameters.items()),
         ("tokens per update", f"{training.batch_tokens:,} source and {training.batch_tokens:,} target at most"),
         ("sentences per update", f"about {plan.sentences:,.0f}, at {lengths}{assumed}"),
