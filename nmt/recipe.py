@@ -1,4 +1,4 @@
-"""Recipes: what a run is made from. Types, defaults, YAML, inheritance, overrides and validation.
+"""Recipes: what a run is made from. Types, defaults and validation; `nmt.recipe_file` reads the files.
 
 Every default of the project stands here and nowhere else. Validation happens before any work starts; an error
 names the file and line, the key, the value, what is allowed and the nearest valid key. Run as a module it prints
@@ -11,16 +11,27 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from nmt.errors import UserError
+from nmt.recipe_file import Origins, dump, override, read
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+TaskName = Literal["translate", "parse"]
+"""What a model is for, by the command that runs it."""
+TREE = "tree"  # what data.target is of a parser
+# What a parser has unless its recipe says otherwise, where that differs from a translator's defaults below; section
+# 6.3 of the paper. Trees have about three symbols for each word, and limits on lengths have to let them pass.
+PARSER: dict[str, dict[str, Any]] = {
+    "data": {"max_length": 512, "max_ratio": 20.0},
+    "tokenizer": {"shared": False},
+    "model": {"tie_embeddings": "target"},
+    "decoding": {"beam": 21, "alpha": 0.3, "max_extra": 300},
+}
 CPU_DEVICE_TOKENS = 4096  # what training.device_tokens is on a CPU unless given
 CPU_BATCH_TOKENS = 2048  # what decoding.batch_tokens auto is on a CPU
 
@@ -34,7 +45,8 @@ class Settings(BaseModel):
 
 
 class Dataset(Settings):
-    """One set of sentence pairs: two text files, one file of pairs, or a data set of the Hugging Face hub."""
+    """One set of sentence pairs: two text files, one file of pairs, or a data set of the Hugging Face hub; or one of
+    trees."""
 
     source: str | None = None
     """Text file, one sentence per line, plain or .gz; goes with `target`."""
@@ -42,6 +54,9 @@ class Dataset(Settings):
     """Text file whose line N translates line N of `source`."""
     file: str | None = None
     """One file of pairs: .tsv, .jsonl (either may be .gz) or .parquet."""
+    trees: str | None = None
+    """Bracketed trees, for `data.target: tree`: a file, plain or .gz, a folder, of which all files that end in .mrg
+    are read, or a pattern such as wsj/0[2-9] of files and folders."""
     hub: str | None = None
     """Name of a data set on the hub, such as wmt/wmt14."""
     config: str | None = None
@@ -57,15 +72,15 @@ class Dataset(Settings):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        given = [key for key in ("source", "file", "hub") if getattr(self, key) is not None]
+        given = [key for key in ("source", "file", "hub", "trees") if getattr(self, key) is not None]
         if (self.source is None) != (self.target is None):
             raise ValueError("source and target go together: one text file for each side")
         if len(given) != 1:
-            raise ValueError("needs exactly one of: source and target, file, hub")
+            raise ValueError("needs exactly one of: source and target, file, hub, trees")
         if self.config is not None and self.hub is None:
             raise ValueError("config: goes with hub")
-        if self.fields is not None and self.source is not None:
-            raise ValueError("fields: goes with file or hub; text files have none")
+        if self.fields is not None and self.file is None and self.hub is None:
+            raise ValueError("fields: goes with file or hub; text files and trees have none")
         suffixes = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
         if self.file is not None and not self.file.endswith(suffixes):
             raise ValueError(f"file: must end in one of {', '.join(suffixes)}")
@@ -86,17 +101,36 @@ class Data(Settings):
     source: str
     """Language of the input, such as en."""
     target: str
-    """Language of the output, such as de."""
+    """Language of the output, such as de; or tree, and a parser is trained on `trees`."""
     train: tuple[Dataset, ...] = Field(min_length=1, strict=False)
     """Training sets, concatenated."""
     valid: tuple[Dataset, ...] = Field((), strict=False)
-    """Development sets: perplexity and BLEU at every checkpoint choose the best one."""
+    """Development sets: BLEU, or F1 of trees, at every checkpoint chooses the best one; perplexity is shown beside."""
     test: tuple[Dataset, ...] = Field((), strict=False)
     """Test sets: only encoded and searched for in the training data."""
     max_length: int = Field(256, ge=1)
-    """Training pairs with more subwords than this on a side are dropped."""
+    """Training pairs with more subwords than this on a side are dropped; 512 for trees."""
     max_ratio: float = Field(9.0, ge=1)
-    """Training pairs one side of which has this many times the subwords of the other are dropped."""
+    """Training pairs one side of which has this many times the subwords of the other are dropped; 20 for trees."""
+    functional_tags: bool = False
+    """Trees: keep the functional tags and indices of labels, such as -SBJ of NP-SBJ."""
+    traces: bool = False
+    """Trees: keep empty elements, which no text has: leaves whose tag is -NONE-."""
+
+    @model_validator(mode="after")
+    def _trees(self) -> Self:
+        for split, datasets in (("train", self.train), ("valid", self.valid), ("test", self.test)):
+            for index, dataset in enumerate(datasets):
+                if self.has_trees and dataset.trees is None:
+                    raise ValueError(f"{split}.{index}: must be trees, {{trees: NAME}}, since data.target is {TREE}")
+                if not self.has_trees and dataset.trees is not None:
+                    raise ValueError(
+                        f"{split}.{index}.trees: needs data.target: {TREE}, which makes a parser (got {self.target})"
+                    )
+        for key in ("functional_tags", "traces"):
+            if getattr(self, key) and not self.has_trees:
+                raise ValueError(f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})")
+        return self
 
     @model_validator(mode="after")
     def _weights(self) -> Self:
@@ -109,6 +143,11 @@ class Data(Settings):
                     )
         return self
 
+    @property
+    def has_trees(self) -> bool:
+        """Whether the output is trees."""
+        return self.target == TREE
+
     def path(self, name: str) -> Path:
         """A data file's path: `name` below `root` unless absolute."""
         return Path(os.path.expanduser(self.root)) / os.path.expanduser(name)
@@ -120,9 +159,10 @@ class TokenizerSettings(Settings):
     algorithm: Literal["bpe", "unigram"] = "bpe"
     """Subword algorithm."""
     vocab_size: int = Field(37000, ge=261, le=10_000_000)
-    """Entries, among them 4 control symbols and 256 bytes; for each side where vocabularies are separate."""
+    """Entries, among them 4 control symbols and 256 bytes; for each side where vocabularies are separate. Trees have
+    symbols of their own besides."""
     shared: bool = True
-    """One vocabulary for both languages, or one for each."""
+    """One vocabulary for both languages, or one for each; words and trees share nothing."""
     character_coverage: float = Field(0.9995, ge=0.98, le=1)
     """Share of the characters of the training text that get entries; the rest is spelled in bytes."""
     sample: int = Field(10_000_000, ge=101, lt=2**31)
@@ -159,7 +199,8 @@ class Model(Settings):
     max_positions: int = Field(1024, ge=1)
     """Longest sequence that learned positions serve, `</s>` and `<s>` counted; sinusoids serve any."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
-    """One matrix for source embedding, target embedding and softmax (section 3.4), for the latter two, or none."""
+    """One matrix for source embedding, target embedding and softmax (section 3.4), for the latter two, or none; of a
+    parser for the latter two."""
 
     @model_validator(mode="after")
     def _widths(self) -> Self:
@@ -232,9 +273,9 @@ class Training(Settings):
     log_updates: int = Field(50, ge=1)
     """Updates between lines of metrics.jsonl."""
     valid_beam: int | None = Field(None, ge=1)
-    """Beam for dev BLEU; that of `decoding` unless given."""
+    """Beam for dev BLEU or F1; that of `decoding` unless given."""
     patience: int | None = Field(None, ge=1)
-    """Stop after this many checkpoints in a row without a better dev BLEU."""
+    """Stop after this many checkpoints in a row without a better dev BLEU or F1."""
     init_from: str | None = None
     """Bundle whose weights and tokenizer to start from (fine-tuning)."""
     source_embeddings: str | None = None
@@ -261,13 +302,13 @@ class Decoding(Settings):
     """Beam search, section 6.1; saved in the bundle as its defaults."""
 
     beam: int = Field(4, ge=1, le=1000)
-    """Hypotheses kept alive; 1 is greedy search."""
+    """Hypotheses kept alive; 1 is greedy search. 21 for trees."""
     alpha: float = Field(0.6, ge=0)
-    """α of the length penalty ((5 + |Y|) / 6)^α."""
+    """α of the length penalty ((5 + |Y|) / 6)^α; 0.3 for trees."""
     max_extra: int = Field(50, ge=1)
-    """An output has at most this many subwords more than its own input."""
+    """An output has at most this many subwords more than its own input; 300 for trees."""
     max_source: int = Field(1024, ge=1)
-    """Longer inputs, in subwords, are split, translated in parts and joined."""
+    """Longer inputs, in subwords, are split, translated or parsed in parts and joined."""
     min_length: int = Field(0, ge=0)
     """An output has at least this many subwords, `</s>` not counted."""
     batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
@@ -305,6 +346,36 @@ class Recipe(Settings):
     training: Training = Training()
     decoding: Decoding = Decoding()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_parser(cls, given: Any) -> Any:
+        """Where the target is trees, what the recipe does not say is as PARSER has it."""
+        if not isinstance(given, dict) or not isinstance(data := given.get("data"), dict) or data.get("target") != TREE:
+            return given
+        sections = {name: given.get(name, {}) for name in PARSER}
+        filled = {name: PARSER[name] | section for name, section in sections.items() if isinstance(section, dict)}
+        return given | filled
+
+    @property
+    def task(self) -> TaskName:
+        """What the model is for."""
+        return "parse" if self.data.has_trees else "translate"
+
+    @model_validator(mode="after")
+    def _parsing(self) -> Self:
+        if not self.data.has_trees:
+            return self
+        if self.tokenizer.shared:
+            raise ValueError(f"tokenizer.shared: must be false with data.target: {TREE}; words and trees share nothing")
+        if self.training.target_embeddings is not None:
+            raise ValueError(f"training.target_embeddings: are of words, which data.target: {TREE} has none of")
+        if self.decoding.min_length:
+            raise ValueError(
+                f"decoding.min_length: must be 0 with data.target: {TREE}; a tree is as long as its words ask for "
+                f"(got {self.decoding.min_length})"
+            )
+        return self
+
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
         if self.model.tie_embeddings == "all" and not self.tokenizer.shared:
@@ -330,47 +401,10 @@ class Recipe(Settings):
 
     def to_yaml(self) -> str:
         """The resolved recipe, every key present; `load` reads it back to an equal recipe."""
-        return yaml.dump(self.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+        return dump(self.model_dump(mode="json"))
 
 
-# --- reading ---------------------------------------------------------------------------------------------------
-
-Origins = dict[tuple[str, ...], str]  # key path -> "file:line", or the --set that gave it
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML with the scalars of its version 1.2: `no` is Norwegian, not false; 1e-9 is a number, 1:30 is not."""
-
-
-_Loader.yaml_implicit_resolvers = {}
-for _tag, _pattern, _first in (
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
-    (
-        "float",
-        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)",
-        "-+.0123456789",
-    ),
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
-
-
-def _float(loader: _Loader, node: yaml.ScalarNode) -> float:
-    return float(str(loader.construct_scalar(node)).replace("_", "").replace(".inf", "inf"))
-
-
-_Loader.add_constructor("tag:yaml.org,2002:float", _float)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes what `_Loader` would not read back as a string."""
-
-
-_Dumper.yaml_implicit_resolvers = {
-    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, []), *_Loader.yaml_implicit_resolvers.get(first, [])]
-    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_Loader.yaml_implicit_resolvers}
-}
+# --- reading and validation ------------------------------------------------------------------------------------
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
@@ -378,9 +412,9 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
 
     `overrides` are `section.key=value` strings whose values are YAML. Raises UserError on anything wrong.
     """
-    tree, origins = _read(Path(path), ())
-    for override in overrides:
-        _override(tree, origins, override)
+    tree, origins = read(Path(path))
+    for setting in overrides:
+        override(tree, origins, setting)
     if isinstance(tree.get("data"), dict):
         tree["data"].setdefault("name", tree.get("name"))
     return _validate(Recipe, tree, origins, str(path))
@@ -390,102 +424,15 @@ def override_decoding(decoding: Decoding, overrides: Sequence[str]) -> Decoding:
     """Decoding settings of a bundle with `--set decoding.key=value` (or `key=value`) applied."""
     tree: dict[str, Any] = {"decoding": decoding.model_dump()}
     origins: Origins = {}
-    for override in overrides:
-        key = override.split("=")[0].strip()
+    for setting in overrides:
+        key = setting.split("=")[0].strip()
         if "." in key and not key.startswith("decoding."):
             raise UserError(
-                f"--set {override}: only keys of decoding can be set here",
+                f"--set {setting}: only keys of decoding can be set here",
                 f"one of: {', '.join(f'decoding.{name}' for name in Decoding.model_fields)}",
             )
-        _override(tree, origins, override if "." in key else f"decoding.{override}")
+        override(tree, origins, setting if "." in key else f"decoding.{setting}")
     return _validate(Decoding, tree["decoding"], origins, "--set", ("decoding",))
-
-
-def _read(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], Origins]:
-    if path.resolve() in seen:
-        raise UserError(f"{path}: extends itself by way of {', '.join(p.name for p in seen)}")
-    try:
-        text = path.read_text(encoding="utf-8")
-        loader = _Loader(text)
-        node = loader.get_single_node() or yaml.MappingNode("tag:yaml.org,2002:map", [])
-        tree = loader.construct_document(node)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such recipe", _nearby_recipes(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(tree, dict):
-        raise UserError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
-    origins = dict(_origins(node, str(path)))
-    base_name = tree.pop("extends", None)
-    if base_name is None:
-        return tree, origins
-    if not isinstance(base_name, str):
-        raise UserError(f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})")
-    base, base_origins = _read(path.parent / base_name, (*seen, path.resolve()))
-    if isinstance(base.get("data"), dict):
-        own_data = "data" in tree or "tokenizer" in tree  # then it must not overwrite what the base prepared
-        base["data"].setdefault("name", base.get("name"))
-        if own_data and isinstance(tree.setdefault("data", {}), dict):
-            tree["data"].setdefault("name", tree.get("name", base.get("name")))
-    _merge(base, tree)
-    return base, base_origins | origins
-
-
-def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """File and line of every key; refuses keys that stand twice, which YAML would take silently."""
-    if len(path) > 20:
-        raise UserError(f"{file}: nested too deeply, or an alias holds itself")
-    if isinstance(node, yaml.MappingNode):
-        seen: dict[str, int] = {}
-        for key, value in node.value:
-            line = key.start_mark.line + 1
-            if key.value in seen:
-                raise UserError(f"{file}:{line}: {'.'.join((*path, key.value))}: stands in line {seen[key.value]} too")
-            seen[key.value] = line
-            yield (*path, key.value), f"{file}:{line}"
-            yield from _origins(value, file, (*path, key.value))
-    elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield (*path, str(index)), f"{file}:{item.start_mark.line + 1}"
-            yield from _origins(item, file, (*path, str(index)))
-
-
-def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Mappings are merged key by key; lists and scalars replace what was there."""
-    for key, value in changes.items():
-        if isinstance(value, dict) and isinstance(base.get(key), dict):
-            _merge(base[key], value)
-        else:
-            base[key] = value
-
-
-def _override(tree: dict[str, Any], origins: Origins, override: str) -> None:
-    key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
-        raise UserError(f"--set {override}: must be section.key=value", "for example --set training.updates=2000")
-    try:
-        value = yaml.load(text, Loader=_Loader)  # a SafeLoader: plain values only
-    except (yaml.YAMLError, ValueError):
-        raise UserError(
-            f"--set {override}: the value is not valid YAML", "quote it, as in --set 'name=\"a: b\"'"
-        ) from None
-    for depth, part in enumerate(parts[:-1], 1):
-        if part not in tree:
-            origins[tuple(parts[:depth])] = f"--set {override}"
-        child = tree.setdefault(part, {})
-        if not isinstance(child, dict):
-            raise UserError(f"--set {override}: {part} is no section")
-        tree = child
-    tree[parts[-1]] = value
-    for replaced in [path for path in origins if path[: len(parts)] == tuple(parts)]:
-        del origins[replaced]
-    origins[tuple(parts)] = f"--set {override}"
-
-
-# --- validation ------------------------------------------------------------------------------------------------
 
 
 S = TypeVar("S", bound=Settings)
@@ -532,12 +479,6 @@ def _nearest_key(path: tuple[str, ...]) -> str:
         return f"did you mean {prefix}{near[0]}?"
     elsewhere = [f"{name}.{path[-1]}" for name, names in keys.items() if path[-1] in names]
     return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else f"allowed here: {', '.join(allowed)}"
-
-
-def _nearby_recipes(path: Path) -> str | None:
-    found = sorted(p.name for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, found, n=3, cutoff=0.5)
-    return f"in {path.parent} there is {', '.join(near or found[:5])}" if found else None
 
 
 def json_schema() -> dict[str, Any]:

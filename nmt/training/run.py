@@ -78,7 +78,7 @@ def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitS
     held.enter_context(exclusive(out / ".lock", str(out)))
     resumed = newest(out)
     # A resumed run needs its own checkpoint and nothing of the bundle that it once started from.
-    origin = (resumed or _base(recipe)) if recipe.training.init_from else None
+    origin = (resumed or bundles.base(recipe)) if recipe.training.init_from else None
     tokenizer_from = origin.path if origin else None
     if resumed is not None:
         _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
@@ -92,12 +92,6 @@ def newest(out: Path) -> Bundle | None:
     """The newest checkpoint of a run's directory, if there is any."""
     found = bundles.checkpoints(out)
     return found[-1] if found else None
-
-
-def _base(recipe: Recipe) -> Bundle | None:
-    """The bundle that a new run starts from."""
-    name = recipe.training.init_from
-    return bundles.resolve(Path(name))[0] if name else None
 
 
 class Run:
@@ -122,13 +116,14 @@ class Run:
         self.optimizer = Optimizer(self.model, recipe.model.d_model, settings)
         self.position = Position()
         self.id = uuid4().hex[:12]
-        self.best_bleu: float | None = None
+        self.task = bundles.TASKS[recipe.task]
+        self.best_score: float | None = None
         self.without_improvement = 0
         self.unscored: Path | None = None
         self.data = str(read_json(self.prepared / "fingerprint.json")["fingerprint"])
         if resumed is not None:
             self._restore(resumed)
-        elif (base := _base(recipe)) is not None:
+        elif (base := bundles.base(recipe)) is not None:
             bundles.load_weights(self.model, bundles.read_tensors(base.path / "model.safetensors"), base.path)
             console.say(f"weights: those of {base.path}")
         use_embeddings(self.model, self.tokenizer, settings, console, fresh=resumed is None)
@@ -158,7 +153,7 @@ class Run:
                     f"{stop.message} in {self.out}; to go on, run the same command again", stop.signal_number
                 ) from None
         if at.step < settings.updates:
-            done = f"no better dev BLEU for {self.without_improvement} checkpoints"
+            done = f"no better dev {self.task.label} for {self.without_improvement} checkpoints"
             more = f"--set training.patience={2 * self.without_improvement}"
         else:
             done = f"{at.step:,} of {settings.updates:,} updates in {clock(at.seconds)}"
@@ -185,7 +180,7 @@ class Run:
                 self.checkpoints.wait()
 
     def is_done(self, position: Position) -> bool:
-        """Whether all updates are done, or dev BLEU has not improved for `training.patience` checkpoints."""
+        """Whether all updates are done, or the dev score has not improved for `training.patience` checkpoints."""
         self.checkpoints.check()
         patience = self.recipe.training.patience
         out_of_patience = patience is not None and self.without_improvement >= patience
@@ -228,7 +223,7 @@ class Run:
 
             def written(step: int = position.step) -> None:
                 if not validate:  # else it is said with its scores
-                    progress.checkpoint({"step": step}, path, is_best=False)
+                    progress.checkpoint({"step": step}, path)
 
             self.checkpoints.write(path, dict(self.model.named_parameters()), training, info, written)
         if validate:
@@ -238,17 +233,17 @@ class Run:
         """Scores the model as it is, whose checkpoint is `path`, on the development set."""
         assert self.validation is not None
         dev: DevScores = self.validation(self.model)
-        is_best = self.best_bleu is None or dev.bleu > self.best_bleu
-        self.best_bleu = dev.bleu if is_best else self.best_bleu
+        is_best = self.best_score is None or dev.score > self.best_score
+        self.best_score = dev.score if is_best else self.best_score
         self.without_improvement = 0 if is_best else self.without_improvement + 1
         if self.group.leads:
-            info: dict[str, Any] = {
-                "scores": {"bleu": dev.bleu, "perplexity": dev.perplexity},
-                "signature": dev.signature,
-            }
+            scores = {self.task.metric: dev.score, "perplexity": dev.perplexity}
+            info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
             info |= {"without_improvement": self.without_improvement, "unscored": False}
-            figures = {"step": self.position.step, "valid_bleu": dev.bleu, "valid_perplexity": dev.perplexity}
-            self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, is_best))
+            figures = {"step": self.position.step, **{f"valid_{name}": score for name, score in scores.items()}}
+            said = f"dev {self.task.label} {dev.score:.2f}  dev ppl {dev.perplexity:.2f}"
+            said += "  best so far" if is_best else ""
+            self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, said))
 
     def _restore(self, checkpoint: Bundle) -> None:
         if not self.tokenizer.equals(checkpoint.tokenizer()):
@@ -273,7 +268,7 @@ class Run:
         found = bundles.checkpoints(self.out)
         scored = [bundle for bundle in found if bundle.scores]
         best = bundles.best(found)
-        self.best_bleu = best.scores["bleu"] if best else None
+        self.best_score = best.dev_score if best else None
         self.without_improvement = int(scored[-1].info.get("without_improvement", 0)) if scored else 0
         self.unscored = checkpoint.path if checkpoint.info.get("unscored") and self.recipe.data.valid else None
         before, now = checkpoint.recipe.training, self.recipe.training
