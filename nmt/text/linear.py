@@ -148,9 +148,7 @@ class TreeVocabulary:
                 outer.append((label, children))
                 label, children = symbol[1:], []
             elif not outer or symbol != f"){label}":
-                raise ValueError(
-                    f"symbol {place:,} is {symbol}, where " + (f"({label} is open" if outer else "nothing is open")
-                )
+                raise ValueError(f"symbol {place:,} is {symbol}, where {f'({label}' if outer else 'nothing'} is open")
             elif not children:
                 raise ValueError(f"symbol {place:,} is {symbol}, but nothing stands in it")
             else:
@@ -162,8 +160,8 @@ class TreeVocabulary:
         return Tree(TOP, tuple(children))
 
     def mend(self, ids: Sequence[int]) -> list[int]:
-        """The sequence with its brackets balanced and none of them empty, by the fewest additions and removals of
-        brackets; control symbols are left out. It has as many leaves as before."""
+        """The ids with all brackets balanced and none empty, by the fewest additions and removals of brackets, without
+        control symbols: as many leaves as before."""
         from nmt.text.mending import mend  # which imports numpy; a translator's start need not wait for that
 
         half = len(self.labels)
