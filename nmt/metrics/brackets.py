@@ -1,4 +1,4 @@
-"""F1 of constituents: the figures of EVALB with COLLINS.prm, and those that failures cannot flatter.
+"""F1 of constituents: the figures of EVALB with COLLINS.prm, and an F1 in which failures are missed.
 
 The rules, of either tree by itself: leaves tagged -NONE-, TOP or `, : `` '' .` are removed with their words, and so
 are constituents that this empties; labels are cut at the first - or =, and PRT is ADVP; constituents then called TOP
@@ -43,8 +43,8 @@ def _harmonic_mean(one: float, other: float) -> float:
 
 
 @dataclass(frozen=True)
-class Label:
-    """Counts of one label, or of all."""
+class Matches:
+    """Numbers of constituents of one label, or of all."""
 
     gold: int
     test: int
@@ -93,14 +93,14 @@ class Sums:
         return self.sentences - self.errors - self.skips
 
     @property
-    def total(self) -> Label:
-        return Label(self.gold.total(), self.test.total(), self.matched.total())
+    def total(self) -> Matches:
+        return Matches(self.gold.total(), self.test.total(), self.matched.total())
 
     @property
-    def labels(self) -> dict[str, Label]:
+    def labels(self) -> dict[str, Matches]:
         """By frequency in the gold, then by name; PRT is among ADVP."""
         order = sorted(self.gold | self.test, key=lambda label: (-self.gold[label], -self.test[label], label))
-        return {label: Label(self.gold[label], self.test[label], self.matched[label]) for label in order}
+        return {label: Matches(self.gold[label], self.test[label], self.matched[label]) for label in order}
 
     @property
     def precision(self) -> float:
