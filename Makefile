@@ -78,6 +78,7 @@ bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/translate_speed.py --forced base
 	$(VENV)/bin/python benchmarks/translate_stream.py --cold
 	$(VENV)/bin/python benchmarks/brackets_speed.py
+	$(VENV)/bin/python benchmarks/constraint_cost.py
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

@@ -97,9 +97,9 @@ def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam
     constraint = TreeConstraint(symbols, beam, CPU)
     rows = []  # of each the source and its hypotheses, None where there is none
     compared = set()
-    for step in range(150):
+    for step in range(100):
         if not rows or step % 8 == 0:
-            words = [pick.choice((1, 2, 5, 40)) for _ in range(pick.randint(1, 4))]
+            words = [pick.choice((1, 2, 5, 40)) for _ in range(pick.randint(1, 9))]
             new = [Source(0, [], cap=count + pick.choice((1, 2, 5, 60)), words=count) for count in words]
             constraint.admit(new)
             rows += [(source, [()] + [None] * (beam - 1)) for source in new]
