@@ -149,7 +149,15 @@ def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"]) -> 
     translating = Translating(common_tokenizer(bundles), decoding)
     aligned = options.as_json and engine == "nmt"
     composition = Composition(
-        bundles, decoding, engine, options.device, options.devices, options.threads, aligned, None, console.say
+        bundles,
+        decoding,
+        engine,
+        options.device,
+        options.devices,
+        options.threads,
+        aligned=aligned,
+        trees=None,
+        say=console.say,
     )
     as_line: Callable[[int, Translation], str] = ranked if options.n_best else best
     if options.as_json:
@@ -181,7 +189,15 @@ def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
     parsing = Parsing(common_tokenizer(bundles), decoding)
     trees = None if unconstrained else parsing.trees
     composition = Composition(
-        bundles, decoding, "nmt", options.device, options.devices, options.threads, False, trees, console.say
+        bundles,
+        decoding,
+        "nmt",
+        options.device,
+        options.devices,
+        options.threads,
+        aligned=False,
+        trees=trees,
+        say=console.say,
     )
     as_line: Callable[[int, Parse], str] = drawn if pretty else ranked if options.n_best else best
     if options.as_json:

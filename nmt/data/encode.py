@@ -32,6 +32,7 @@ class Chunk(NamedTuple):
     first: int
     """Where the first pair stands in its split, counted from 1."""
     pairs: list[Pair]
+    """Without whitespace around."""
 
 
 class Sentences(NamedTuple):
@@ -95,7 +96,6 @@ class PairEncoder:
         counts: Counter[str] = Counter()
         lines, sources, targets = [], [], []
         for line, (source, target) in enumerate(chunk.pairs, chunk.first):
-            source, target = source.strip(), target.strip()
             if not self.keep_all and not (source and target):
                 counts["dropped as empty"] += 1
             elif not self.keep_all and ("\ufffd" in source or "\ufffd" in target):

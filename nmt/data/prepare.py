@@ -60,9 +60,7 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
         evaluation = frozenset(
-            (source.strip(), target.strip())
-            for split in ("valid", "test")
-            for source, target in Pairs(splits[split], recipe.data)
+            pair for split in ("valid", "test") for dataset in splits[split] for pair in _pairs(dataset, recipe.data)
         )
         report = {}
         for split, datasets in splits.items():
@@ -183,7 +181,7 @@ class _TokenizerText:
     def __iter__(self) -> Iterator[Pair]:
         with self._console.progress("reading for the tokenizer", self._total, "pairs") as advance:
             for chunk in _chunks(self._data.train, self._data):
-                yield from ((source.strip(), target.strip()) for source, target in chunk.pairs)
+                yield from chunk.pairs
                 advance(len(chunk.pairs))
 
 
@@ -220,10 +218,16 @@ def _write_split(
 def _chunks(datasets: Sequence[Dataset], data: Data) -> Iterator[Chunk]:
     first = 1
     for index, dataset in enumerate(datasets):
-        pairs = iter(Pairs([dataset], data))
+        pairs = _pairs(dataset, data)
         while chunk := list(islice(pairs, CHUNK)):
             yield Chunk(index, first, chunk)
             first += len(chunk)
+
+
+def _pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
+    """The pairs of a data set, without space around; a tree has none, but its last word may be a no-break space."""
+    pairs = iter(Pairs([dataset], data))
+    return ((source.strip(), target.strip()) for source, target in pairs) if dataset.trees is None else pairs
 
 
 class _ArrowFile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Generic, Protocol
+from typing import Any, Generic, Protocol
 
 from nmt.decoding.parsing import Parse
 from nmt.decoding.pipeline import Result
@@ -28,8 +28,23 @@ class Outcome(Protocol):
         ...
 
     @property
+    def source(self) -> list[int]:
+        """Subwords of the line."""
+        ...
+
+    @property
     def parts(self) -> int:
         """How many pieces the line was split into; 0 where it is blank."""
+        ...
+
+    @property
+    def capped(self) -> bool:
+        """Whether the best output was cut off at its cap."""
+        ...
+
+    @property
+    def unknown(self) -> int:
+        """Characters of the line for which the vocabulary has no subword."""
         ...
 
 
@@ -54,7 +69,7 @@ def translation_json(number: int, translation: Translation, tokenizer: Tokenizer
     """All of a translation as one JSON object; `aligned` tells whether its alignments are known."""
     hypotheses = []
     for rank, text in enumerate(translation.texts):
-        hypothesis = {
+        hypothesis: dict[str, Any] = {
             "text": text,
             "score": translation.scores[rank],
             "tokens": tokenizer.target.pieces(translation.ids[rank]),
@@ -62,15 +77,7 @@ def translation_json(number: int, translation: Translation, tokenizer: Tokenizer
         if aligned:
             hypothesis["alignment"] = translation.alignments[rank]
         hypotheses.append(hypothesis)
-    line = {
-        "line": number,
-        "source": tokenizer.source.pieces(translation.source),
-        "hypotheses": hypotheses,
-        "parts": translation.parts,
-        "capped": translation.capped,
-        "unknown": translation.unknown,
-    }
-    return json.dumps(line, ensure_ascii=False)
+    return _json(number, translation, tokenizer, hypotheses)
 
 
 def parse_json(number: int, parse: Parse, tokenizer: Tokenizer) -> str:
@@ -84,14 +91,18 @@ def parse_json(number: int, parse: Parse, tokenizer: Tokenizer) -> str:
         }
         for rank, text in enumerate(parse.texts)
     ]
+    return _json(number, parse, tokenizer, hypotheses, cut=parse.cut)
+
+
+def _json(number: int, result: Outcome, tokenizer: Tokenizer, hypotheses: list[dict[str, Any]], **more: int) -> str:
     line = {
         "line": number,
-        "source": tokenizer.source.pieces(parse.source),
+        "source": tokenizer.source.pieces(result.source),
         "hypotheses": hypotheses,
-        "parts": parse.parts,
-        "capped": parse.capped,
-        "unknown": parse.unknown,
-        "cut": parse.cut,
+        "parts": result.parts,
+        "capped": result.capped,
+        "unknown": result.unknown,
+        **more,
     }
     return json.dumps(line, ensure_ascii=False)
 

@@ -120,10 +120,6 @@ class TreeVocabulary:
         """All symbols, by id."""
         return list(self._symbols)
 
-    def count_unknown(self, ids: Iterable[int]) -> int:
-        """How many are brackets whose label training has not seen."""
-        return sum(index == UNK for index in ids)
-
     def tag(self, word: str) -> str:
         """The tag of a word in a tree that is put out: punctuation's own, so that EVALB deletes it, else XX."""
         return self._tags.get(word, XX)

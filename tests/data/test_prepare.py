@@ -738,6 +738,14 @@ def test_labels_unseen_in_training_are_counted(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.usefixtures("treebank")
+def test_a_word_of_a_tree_may_be_whitespace_that_text_would_lose() -> None:
+    Path("v.mrg").write_text("(NP (NN tree) (SYM \u00a0))", encoding="utf-8")
+    prepare(tree_recipe(), QUIET, 1)
+    pair = {"source_text": "tree \u00a0", "target_text": "(TOP (NP (NN tree) (SYM \u00a0)))"}
+    assert table("valid").select(list(pair)).to_pylist() == [pair]
+
+
+@pytest.mark.usefixtures("treebank")
 def test_sets_of_trees_are_told_apart_for_their_weights() -> None:
     Path("b.mrg").write_text(TREES)
     prepare(tree_recipe(train=[{"trees": "b.mrg", "weight": 10}, {"trees": "a.mrg"}]), QUIET, 1)
