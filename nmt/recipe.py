@@ -117,6 +117,10 @@ class Data(Settings):
     traces: bool = False
     """Trees: keep empty elements, which no text has: leaves whose tag is -NONE-."""
 
+    pos_tags: bool = False
+    """Trees: let the model write the part-of-speech tag of each word, as the paper's released code does, instead of XX
+    (Vinyals et al. 2015). It learns much faster, and the trees that it gives have tags."""
+
     @model_validator(mode="after")
     def _trees(self) -> Self:
         for split, datasets in (("train", self.train), ("valid", self.valid), ("test", self.test)):
@@ -127,7 +131,7 @@ class Data(Settings):
                     raise ValueError(
                         f"{split}.{index}.trees: needs data.target: {TREE}, which makes a parser (got {self.target})"
                     )
-        for key in ("functional_tags", "traces"):
+        for key in ("functional_tags", "traces", "pos_tags"):
             if getattr(self, key) and not self.has_trees:
                 raise ValueError(f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})")
         return self

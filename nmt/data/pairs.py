@@ -191,5 +191,5 @@ def describe(dataset: Dataset, data: Data) -> dict[str, Any]:
     given = json.loads(dataset.model_dump_json(exclude_defaults=True))
     told = {key: value for key, value in given.items() if key not in ("source", "target", "file", "trees", "weight")}
     if dataset.trees is not None:
-        told |= {"functional_tags": data.functional_tags, "traces": data.traces}
+        told |= {key: getattr(data, key) for key in ("functional_tags", "traces", "pos_tags")}
     return told

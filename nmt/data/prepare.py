@@ -167,7 +167,8 @@ def _tokenizer(
         console.say(f"tokenizer: that of {tokenizer_from}")
         return Tokenizer.load(tokenizer_from)
     text = _TokenizerText(recipe.data, total, console)
-    return Tokenizer.train(text, recipe.tokenizer, threads, console.say, trees=recipe.data.has_trees)
+    data = recipe.data
+    return Tokenizer.train(text, recipe.tokenizer, threads, console.say, data.has_trees, data.pos_tags)
 
 
 class _TokenizerText:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from nmt.decoding.feed import Source
 from nmt.model.cache import move_rows, with_room
-from nmt.text.linear import FIRST_LABEL, LEAF, TreeVocabulary
+from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import EOS
 
 
@@ -93,9 +93,11 @@ class TreeConstraint:
     """
 
     def __init__(self, vocabulary: TreeVocabulary, beam: int, device: torch.device) -> None:
-        labels, self._run = len(vocabulary.labels), vocabulary.longest_run
-        self._openers, self._closers = FIRST_LABEL, FIRST_LABEL + labels
-        self._kinds = 1 + labels  # of heads: nothing is open, or which label
+        self._run = vocabulary.longest_run
+        self._leaves, self._openers, self._closers = (
+            slice(ids.start, ids.stop) for ids in (vocabulary.leaves, vocabulary.openers, vocabulary.closers)
+        )
+        self._kinds = 1 + len(vocabulary.labels)  # of heads: nothing is open, or which label
         self._beam = beam
         self._bias, self._spent = (table.to(device) for table in self._tables(len(vocabulary)))
         ids = torch.empty((0, beam), dtype=torch.int64, device=device)
@@ -113,12 +115,12 @@ class TreeConstraint:
         """
         allowed = torch.zeros((3, self._kinds, vocabulary), dtype=torch.bool)
         allowed[0, 0, EOS] = True
-        allowed[1:, :, LEAF] = True
-        allowed[2, :, self._openers : self._closers] = True
-        allowed[:, 1:, self._closers :] = torch.eye(self._kinds - 1, dtype=torch.bool)
+        allowed[1:, :, self._leaves] = True
+        allowed[2, :, self._openers] = True
+        allowed[:, 1:, self._closers] = torch.eye(self._kinds - 1, dtype=torch.bool)
         spent = torch.tensor([0, 0, -self._run]).repeat(vocabulary, 1)
-        spent[LEAF, 0] = 1
-        spent[self._openers : self._closers, 1:] = 1
+        spent[self._leaves, 0] = 1
+        spent[self._openers, 1:] = 1
         return torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf).flatten(0, 1), spent
 
     def admit(self, sources: Sequence[Source]) -> None:
@@ -151,9 +153,9 @@ class TreeConstraint:
         head = self._head.gather(1, parents)
         heads = self._heads[: len(head)].scatter_(1, self._places, head)
         outer = heads.gather(1, head // self._kinds)
-        inner = (self._places * self._kinds).add_(symbols).sub_(self._openers - 1)
-        head = torch.where(symbols < self._openers, head, inner)
-        self._head = torch.where(symbols < self._closers, head, outer)
+        inner = (self._places * self._kinds).add_(symbols).sub_(self._openers.start - 1)
+        head = torch.where(symbols < self._openers.start, head, inner)
+        self._head = torch.where(symbols < self._closers.start, head, outer)
         self._places += self._beam
 
     def leave(self, holes: Sequence[int], last: Sequence[int], count: int) -> None:

@@ -11,7 +11,7 @@ from itertools import islice
 
 from nmt.decoding.feed import Line, Part
 from nmt.recipe import Decoding
-from nmt.text.linear import LEAF, TreeVocabulary, escape
+from nmt.text.linear import TreeVocabulary, escape
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import TOP, Tree
 
@@ -109,7 +109,7 @@ class Parsing:
         try:
             return self.trees.tree(ids, words), False
         except ValueError:
-            if ids.count(LEAF) != len(words):  # which brackets would not change
+            if self.trees.count_leaves(ids) != len(words):  # which brackets would not change
                 return None, True
         return self.trees.tree(self.trees.mend(ids), words), True
 

@@ -135,16 +135,17 @@ class Tokenizer:
         threads: int,
         say: Callable[[str], None] = lambda line: None,
         trees: bool = False,
+        pos_tags: bool = False,
     ) -> Tokenizer:
-        """Learns the subwords of (source, target) pairs, or the symbols of `trees` on the target side; `pairs` is
-        read once for each vocabulary, so not an iterator. `say` is told on how much text. Raises UserError naming
-        `tokenizer.vocab_size` where the text cannot fill or fit it."""
+        """Learns the subwords of (source, target) pairs, or of `trees` on the target side the symbols, with `pos_tags`
+        among them; `pairs` is read once for each vocabulary, so not an iterator. `say` is told on how much text. Raises
+        UserError naming `tokenizer.vocab_size` where the text cannot fill or fit it."""
         if settings.shared:
             both = _train("shared", (text for pair in pairs for text in pair), settings, threads, say)
             return cls(both, both)
         source = _train("source", (source for source, _ in pairs), settings, threads, say)
         if trees:
-            return cls(source, TreeVocabulary.train(target for _, target in pairs if target))
+            return cls(source, TreeVocabulary.train((target for _, target in pairs if target), pos_tags))
         return cls(source, _train("target", (target for _, target in pairs), settings, threads, say))
 
 

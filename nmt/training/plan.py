@@ -17,7 +17,6 @@ from nmt.data.prepare import directory, mean_lengths
 from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe
-from nmt.text.linear import FIRST_LABEL
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.flops import measured_flops, training_flops, work
 from nmt.training.precision import product_dtype
@@ -26,7 +25,7 @@ from nmt.training.progress import clock
 # Subwords of a source and symbols of a target where no prepared data tells: about the means of WMT14 English-German,
 # and of the Treebank's section 23, which has 23.5 words and 18.3 constituents a sentence.
 ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0)}
-ASSUMED_LABELS = 26  # of constituents, as the Treebank and GUM have them
+ASSUMED_SYMBOLS = 57  # of trees: brackets of 26 labels, as the Treebank and GUM have them, and XX
 EFFICIENCY = 0.5  # share of the device's matrix-product speed that a training update reaches
 
 
@@ -60,7 +59,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     source, target = lengths or ASSUMED_LENGTHS[recipe.task]
     vocabulary = symbols = recipe.tokenizer.vocab_size
     if recipe.data.has_trees:
-        symbols = len(Tokenizer.load(prepared).target) if lengths else FIRST_LABEL + 2 * ASSUMED_LABELS
+        symbols = len(Tokenizer.load(prepared).target) if lengths else ASSUMED_SYMBOLS
     with torch.device("meta"):  # shapes without memory
         model = Transformer(recipe.model, vocabulary, symbols)
     groups = parameter_groups(model)

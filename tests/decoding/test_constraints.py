@@ -15,14 +15,16 @@ from nmt.decoding.engine import SearchEngine
 from nmt.decoding.feed import Pool, Source
 from nmt.decoding.search import beam_search
 from nmt.recipe import Decoding
-from nmt.text.linear import FIRST_LABEL, LEAF, TreeVocabulary
+from nmt.text.linear import LEAF, TreeVocabulary
 from nmt.text.symbols import BOS, EOS
 
 CPU = torch.device("cpu")
+FIRST_LABEL = LEAF + 1  # where XX is the only leaf
 
 
-def vocabulary(labels=3, longest_run=2):
-    content = {"labels": [f"L{n}" for n in range(labels)], "longest_run": longest_run, "punctuation": {}}
+def vocabulary(labels=3, longest_run=2, tags=()):
+    names = [f"L{n}" for n in range(labels)]
+    content = {"tags": list(tags), "labels": names, "longest_run": longest_run, "punctuation": {}}
     return TreeVocabulary(json.dumps(content).encode(), "a test's")
 
 
@@ -235,6 +237,19 @@ def test_every_output_is_a_tree_over_the_words(beam, favourite):
         assert tree.leaves() == ["word"] * source.words
         assert len(best.ids) < source.cap
         assert best.finished
+
+
+def test_leaves_may_be_tags():
+    symbols, sources = vocabulary(4, 3, tags=["NN", "VB", "."]), random_sources(12, most_words=12, extra=40)
+    assert (symbols.leaves, symbols.openers, symbols.closers) == (range(4, 7), range(7, 11), range(11, 15))
+    seen = set()
+    for favourite in (*symbols.leaves, symbols.openers.start):
+        model = random_model(40, len(symbols), favourite=favourite, liking=2.0)
+        for source, (best,) in zip(sources, search([model], sources, symbols, beam=4, alpha=0.3), strict=True):
+            tree = symbols.tree(best.ids, ["word"] * source.words)
+            assert tree.leaves() == ["word"] * source.words
+            seen.update(tag for _, tag in tree.pos())
+    assert seen == {"NN", "VB", "."}
 
 
 def test_200_words():

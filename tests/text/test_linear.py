@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import UserError
-from nmt.text.linear import FIRST_LABEL, LEAF, TreeVocabulary, escape, linearise
+from nmt.text.linear import LEAF, TreeVocabulary, escape, linearise
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 from nmt.text.tree import Tree, parse_tree, prepare_tree, read_trees
 
@@ -60,6 +60,20 @@ def test_the_linear_form_is_that_of_vinyals() -> None:
     assert VOCABULARY.encode_all(TRAINING) == [VOCABULARY.encode(line) for line in TRAINING]
 
 
+def test_leaves_may_be_tags_which_the_tree_then_has() -> None:
+    vocabulary = TreeVocabulary.train(TRAINING, pos_tags=True)
+    assert vocabulary.tags == (".", "DT", "NN", "NNP", "VBZ", ",", "IN", "UH")
+    assert vocabulary.listing()[4:14] == [*vocabulary.tags, "(NP", "(S"]
+    assert TreeVocabulary(vocabulary.serialized, "tree.json").listing() == vocabulary.listing()
+    ids = vocabulary.encode(TRAINING[1])
+    assert vocabulary.decode(ids) == "(S (NP NNP )NP , (VP VBZ )VP . )S"
+    assert vocabulary.count_leaves(ids) == 4
+    assert vocabulary.tree(ids, ["Mary", ",", "sleeps", "."]) == parse_tree(TRAINING[1])
+    assert vocabulary.tree(ids, ["a", "b", "c", "d"]).pos() == [("a", "NNP"), ("b", ","), ("c", "VBZ"), ("d", ".")]
+    assert vocabulary.tree(vocabulary.mend(ids[:-1]), ["Mary", ",", "sleeps", "."]) == parse_tree(TRAINING[1])
+    assert vocabulary.pieces(vocabulary.encode("(TOP (NP (QQ a) (NN b)))")) == ["(NP", "<unk>", "NN", ")NP"]
+
+
 def test_every_symbol_is_one_entry_and_closers_follow_openers() -> None:
     assert VOCABULARY.labels == LABELS
     assert VOCABULARY.listing() == [
@@ -69,7 +83,7 @@ def test_every_symbol_is_one_entry_and_closers_follow_openers() -> None:
     ]
     assert len(VOCABULARY) == 5 + 2 * len(LABELS)
     assert VOCABULARY.listing()[LEAF] == "XX"
-    assert VOCABULARY.listing()[FIRST_LABEL] == "(NP"
+    assert VOCABULARY.listing()[VOCABULARY.openers.start] == "(NP"
 
 
 def test_the_longest_run_of_opening_brackets_is_counted() -> None:
@@ -177,6 +191,7 @@ def test_a_vocabulary_is_its_bytes_and_they_depend_on_no_order() -> None:
     again = TreeVocabulary(VOCABULARY.serialized, "tree.json")
     assert again.serialized == VOCABULARY.serialized
     assert again.listing() == VOCABULARY.listing()
+    assert again.tags == ()
     assert (again.longest_run, again.punctuation) == (VOCABULARY.longest_run, VOCABULARY.punctuation)
     shuffled = random.Random(1).sample(TRAINING, len(TRAINING))
     assert TreeVocabulary.train(map(parse_tree, shuffled)).serialized == VOCABULARY.serialized
@@ -191,7 +206,9 @@ def test_training_wants_constituents(trees: list[str]) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"labels": []}, "labels must be a list"),
+        ({"labels": []}, "labels must not be empty"),
+        ({"tags": None}, "tags must be a list of strings"),
+        ({"tags": ["NN", "(NN"]}, "tags must differ, and hold no spaces and no brackets"),
         ({"labels": "NP"}, "labels must be a list"),
         ({"labels": ["NP", 3]}, "labels must be a list of strings"),
         ({"labels": ["NP", "NP"]}, "labels must differ"),
