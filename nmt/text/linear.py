@@ -19,7 +19,9 @@ LEAF = 4  # id of XX, which stands for any word
 FIRST_LABEL = 5  # id of the first opening bracket; the bracket that closes it is as many ids on as there are labels
 XX = "XX"  # the tag of words that are not punctuation
 
-_LABEL = re.compile(r"[^()\t-\r ]+")
+DAMAGED = "the file is damaged; take it from another copy of the model"
+LONGEST_RUN = 10**9  # at most, so that a damaged number overflows no arithmetic
+_LABEL = re.compile(r"[^()\t-\r \ud800-\udfff]+")  # nor half a surrogate pair, which JSON can spell and no file hold
 
 PUNCTUATION_TAGS = (",", ":", "``", "''", ".")  # those that EVALB deletes: a tree with others is no match for it
 PUNCTUATION = {  # as the Treebank tags them, for words that training has not seen
@@ -191,16 +193,16 @@ def _read(serialized: bytes, name: str) -> tuple[tuple[str, ...], int, dict[str,
         content = json.loads(serialized)
         labels, longest_run, punctuation = (content[key] for key in ("labels", "longest_run", "punctuation"))
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise UserError(f"{name}: is not a vocabulary of trees") from None
+        raise UserError(f"{name}: is not a vocabulary of trees", DAMAGED) from None
     problem = ""
     if not isinstance(labels, list) or not labels or not all(isinstance(label, str) for label in labels):
         problem = "labels must be a list of strings"
     elif len(set(labels)) < len(labels) or not all(map(_LABEL.fullmatch, labels)):
         problem = "labels must differ, and hold no spaces and no brackets"
-    elif type(longest_run) is not int or longest_run < 1:
-        problem = f"longest_run must be a positive integer, is {longest_run!r}"
+    elif type(longest_run) is not int or not 1 <= longest_run <= LONGEST_RUN:
+        problem = f"longest_run must be a positive integer, at most {LONGEST_RUN:,}, is {repr(longest_run)[:40]}"
     elif not isinstance(punctuation, dict) or any(tag not in (XX, *PUNCTUATION_TAGS) for tag in punctuation.values()):
         problem = f"punctuation must give words one of {' '.join(PUNCTUATION_TAGS)} {XX}"
     if problem:
-        raise UserError(f"{name}: {problem}")
+        raise UserError(f"{name}: {problem}", DAMAGED)
     return tuple(labels), longest_run, punctuation
