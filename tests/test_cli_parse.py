@@ -198,9 +198,9 @@ def test_a_bundle_that_holds_what_its_task_does_not_want_is_named(nmt, folder: P
         info = json.loads((tmp_path / "bundle.json").read_text())
         (tmp_path / "bundle.json").write_text(json.dumps(info | {"task": "translate"}))
     done = nmt(command, "--model", tmp_path, stdin=b"the dog\n")
-    what = {"parse": "a parser by its bundle.json, and lacks", "translate": "a translator by its bundle.json, and holds"}
+    what, has = ("a parser", "lacks") if command == "parse" else ("a translator", "holds")
     assert (done.code, done.out) == (1, b"")
-    assert f"error: {tmp_path}: is {what[command]} tree.json: damaged\nhint: " in done.err
+    assert f"error: {tmp_path}: is {what} by its bundle.json, and {has} tree.json: damaged\nhint: " in done.err
 
 
 def test_the_model_is_found_by_environment_and_default(nmt, folder: Path, monkeypatch) -> None:
