@@ -18,7 +18,7 @@ from nmt import recipe as recipes
 from nmt.errors import UserError
 from nmt.files import read_json, remove_directory, replace_json, whole_directory, write_json
 from nmt.recipe import Recipe, TaskName
-from nmt.text.tokenizer import Tokenizer
+from nmt.text.tokenizer import TREES, Tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -108,7 +108,14 @@ class Bundle:
         return recipes.load(self.path / "recipe.yaml")
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer inside."""
+        """The tokenizer inside; raises UserError where it is missing, damaged or not for the task."""
+        parses = self.info["task"] == "parse"
+        if (self.path / TREES[1]).exists() != parses:
+            does = "lacks" if parses else "holds"
+            raise UserError(
+                f"{self.path}: is {self.task.noun} by its bundle.json, and {does} {TREES[1]}: damaged",
+                "take it from another copy of the model",
+            )
         return Tokenizer.load(self.path)
 
     def model(self, device: torch.device) -> Transformer:

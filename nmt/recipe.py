@@ -33,7 +33,8 @@ PARSER: dict[str, dict[str, Any]] = {
     "decoding": {"beam": 21, "alpha": 0.3, "max_extra": 300},
 }
 CPU_DEVICE_TOKENS = 4096  # what training.device_tokens is on a CPU unless given
-CPU_BATCH_TOKENS = 2048  # what decoding.batch_tokens auto is on a CPU
+CPU_BATCH_TOKENS = 2048  # what decoding.batch_tokens auto is on a CPU for beams of up to CPU_BEAM
+CPU_BEAM = 4
 
 
 class Settings(BaseModel):
@@ -316,7 +317,8 @@ class Decoding(Settings):
     min_length: int = Field(0, ge=0)
     """An output has at least this many subwords, `</s>` not counted."""
     batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Padded source tokens that are searched together; auto: 2,048 on a CPU, on a GPU what its free memory holds."""
+    """Padded source tokens that are searched together; auto: 2,048 on a CPU, fewer in proportion for a beam
+    beyond 4, on a GPU what its free memory holds."""
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
     """Of matrix products; auto is bf16 on a GPU, fp32 on a CPU."""
     average_last: int = Field(5, ge=1)

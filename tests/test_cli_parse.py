@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,20 @@ def test_a_translator_does_not_parse(nmt, folder: Path, tmp_path: Path) -> None:
     done = nmt("parse", "--model", tmp_path, stdin=b"the dog\n")
     assert (done.code, done.out) == (1, b"")
     assert done.err.startswith(f"error: {tmp_path}: is a translator, and a parser is needed\nhint: nmt translate ")
+
+
+@pytest.mark.parametrize("command", ["parse", "translate"])
+def test_a_bundle_that_holds_what_its_task_does_not_want_is_named(nmt, folder: Path, tmp_path: Path, command) -> None:
+    shutil.copytree(folder / "ckpts", tmp_path, dirs_exist_ok=True)
+    if command == "parse":
+        (tmp_path / "tree.json").rename(tmp_path / "target.model")
+    else:
+        info = json.loads((tmp_path / "bundle.json").read_text())
+        (tmp_path / "bundle.json").write_text(json.dumps(info | {"task": "translate"}))
+    done = nmt(command, "--model", tmp_path, stdin=b"the dog\n")
+    what, has = ("a parser", "lacks") if command == "parse" else ("a translator", "holds")
+    assert (done.code, done.out) == (1, b"")
+    assert f"error: {tmp_path}: is {what} by its bundle.json, and {has} tree.json: damaged\nhint: " in done.err
 
 
 def test_the_model_is_found_by_environment_and_default(nmt, folder: Path, monkeypatch) -> None:

@@ -23,7 +23,7 @@ from nmt.model.cache import KVCache, Tree, move_rows, with_room
 from nmt.model.inference import bf16_pays, for_inference
 from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer
-from nmt.recipe import CPU_BATCH_TOKENS, Decoding
+from nmt.recipe import CPU_BATCH_TOKENS, CPU_BEAM, Decoding
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 
 BLOCK, LANES = 64, 16  # logits of which first the largest is looked at, and how many blocks are compared at a time
@@ -63,7 +63,7 @@ def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
         return decoding.batch_tokens
     weight = models[0].output_embedding.weight
     if weight.device.type == "cpu":
-        return CPU_BATCH_TOKENS
+        return max(1, CPU_BATCH_TOKENS * CPU_BEAM // max(CPU_BEAM, decoding.beam))
     free, _ = torch.cuda.mem_get_info(weight.device)
     # Keys and values of a token of the source and, taken as equally long, of each hypothesis.
     values = sum(2 * model.config.decoder_depth * model.config.d_model * (1 + decoding.beam) for model in models)

@@ -19,6 +19,7 @@ from typing import Protocol
 FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
 IN_FLIGHT = 3 * LARGEST_WINDOW  # most lines that are read and not yet given out
 PATIENCE = 0.05  # seconds that a slow input may keep a window waiting to be filled
+END = object()  # of an iterator
 
 
 @dataclass(frozen=True)
@@ -252,10 +253,12 @@ class ReadAhead:
     def _read(self, lines: Iterator[str]) -> None:
         try:
             while self._begin_to_wait():
-                line = next(lines, None)
+                line = next(lines, END)
                 self._end_to_wait()
-                if line is None or self._closed:
+                if line is END or self._closed:
                     break
+                if not isinstance(line, str):  # None above all, which must not pass for the end
+                    raise TypeError(f"a line must be str, not {type(line).__name__}")
                 self._add(Line(line, self._split(line)))
         except BaseException as error:
             self._error = error

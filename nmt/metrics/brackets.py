@@ -16,6 +16,7 @@ called the same are left to the rules, by which ROOT counts.
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -278,7 +279,10 @@ def _crossings(gold: Iterable[Bracket], found: Iterable[Bracket]) -> int:
 def _difference(gold: list[str], test: list[str]) -> str:
     for number, (one, other) in enumerate(zip(gold, test, strict=False), 1):
         if one != other:
-            return f"word {number}, without punctuation, is {one!r} in the gold and {other!r} in the hypothesis"
+            return (
+                f"word {number}, without punctuation, is {reprlib.repr(one)} in the gold and {reprlib.repr(other)} in "
+                "the hypothesis"
+            )
     return f"{len(gold)} words without punctuation in the gold and {len(test)} in the hypothesis"
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-ROOM = 16  # buffers grow to multiples of this
+ROOM = 16  # buffers grow to multiples of this, except by rows
 HIDDEN = -1e9  # added to attention's scores, leaves nothing of a weight; unlike -inf it can be reckoned with
 
 
@@ -40,7 +40,10 @@ class Tree:
 
     def admit(self, count: int) -> None:
         """Adds rows whose hypotheses are empty."""
-        self._bias = with_room(self._bias, 0, self.count + count, self.count)
+        if self.count + count > len(self._bias):  # who saw the last places may have left since the last step
+            seen = self._bias[: self.count, :, : self.extent].eq(0.0).flatten(0, 1).any(0).nonzero()
+            self.extent = int(seen[-1]) + 1 if len(seen) else 0
+        self._bias = with_room(self._bias, 0, self.count + count, self.count, beside=(2, self.extent))
         self._bias[self.count : self.count + count] = HIDDEN
         self.positions = np.append(self.positions, np.full(count, -1))
         self.count += count
@@ -63,7 +66,7 @@ class Tree:
         self.places = (numbers + taken).topk(self.beam, largest=False).indices
         highest = torch.maximum(self.places.amax(), (taken.amax(0).clamp_max_(1.0) * numbers).amax())
         self.extent = int(highest) + 1  # a CPU-GPU sync point
-        self._bias = with_room(self._bias, 2, self.extent, self._bias.size(2), fill=HIDDEN)
+        self._bias = with_room(self._bias, 2, self.extent, self._bias.size(2), HIDDEN, beside=(0, self.count))
         self._bias[: self.count].scatter_(2, self.places[:, :, None], 0.0)
         self.positions = self.positions + 1
 
@@ -129,12 +132,14 @@ class LayerCache:
 
     def admit(self, memory: Sequence[Tensor], start: int) -> None:
         """Adds keys and values of sources as rows from `start` on."""
+        longest, extent = max(self._cache.lengths, default=0), self._cache.tree.extent
         for index, states in enumerate(memory):
             count, _, width, _ = states.shape
-            buffer = with_room(self._memory[index], 0, start + count, start)
-            self._memory[index] = buffer = with_room(buffer, 2, width, buffer.size(2))
-            buffer[start : start + count, :, :width] = states
-            self._own[index] = with_room(self._own[index], 0, start + count, start)
+            end = start + count
+            buffer = with_room(self._memory[index], 0, end, start, beside=(2, longest))
+            self._memory[index] = buffer = with_room(buffer, 2, width, buffer.size(2), beside=(0, end))
+            buffer[start:end, :, :width] = states
+            self._own[index] = with_room(self._own[index], 0, end, start, beside=(2, extent))
 
     def leave(self, holes: Sequence[int], last: Sequence[int]) -> None:
         """Overwrites rows `holes` by rows `last`."""
@@ -152,22 +157,30 @@ class LayerCache:
         tree, found = self._cache.tree, []
         rows = torch.arange(tree.count, device=tree.places.device)[:, None]
         for index, new in enumerate(states):
-            self._own[index] = buffer = with_room(self._own[index], 2, tree.extent, self._own[index].size(2))
+            buffer = self._own[index]
+            self._own[index] = buffer = with_room(buffer, 2, tree.extent, buffer.size(2), beside=(0, tree.count))
             buffer.transpose(1, 2)[rows, tree.places] = new.transpose(1, 2)
             found.append(buffer[: tree.count, :, : tree.extent])
         keys, values = found
         return keys, values, self._cache.bias
 
 
-def with_room(buffer: Tensor, dim: int, size: int, filled: int, fill: float = 0.0) -> Tensor:
+def with_room(
+    buffer: Tensor, dim: int, size: int, filled: int, fill: float = 0.0, beside: tuple[int, int] | None = None
+) -> Tensor:
     """A buffer with at least `size` along `dim`: the same if it has that, else a larger copy of what is `filled`.
 
+    `beside` is another dimension, and how much of it is used; if that is less than half, the copy has no more. The
+    most rows that there ever were, each with the most places that one ever had, would be many times what is needed.
     What attention does not look at it multiplies by 0, which must not meet an infinity: new room is never left unset.
     """
     if size <= buffer.size(dim):
         return buffer
+    if beside is not None and 2 * beside[1] < buffer.size(beside[0]):
+        buffer = buffer.narrow(beside[0], 0, beside[1])
     shape = list(buffer.shape)
-    shape[dim] = -(-max(size, buffer.size(dim) * 3 // 2) // ROOM) * ROOM
+    multiple = ROOM if dim else 1  # a row may take gigabytes
+    shape[dim] = -(-max(size, buffer.size(dim) * 3 // 2) // multiple) * multiple
     larger = buffer.new_full(shape, fill)
     larger.narrow(dim, 0, filled).copy_(buffer.narrow(dim, 0, filled))
     return larger

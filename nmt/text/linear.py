@@ -20,7 +20,9 @@ from nmt.text.tree import TOP, Tree, parse_tree
 LEAF = 4  # id of XX, or of the first tag
 XX = "XX"  # the tag of words that are not punctuation
 
-_LABEL = re.compile(r"[^()\t-\r ]+")
+DAMAGED = "the file is damaged; take it from another copy of the model"
+LONGEST_RUN = 10**9  # at most, so that a damaged number overflows no arithmetic
+_LABEL = re.compile(r"[^()\t-\r \ud800-\udfff]+")  # nor half a surrogate pair, which JSON can spell and no file hold
 
 PUNCTUATION_TAGS = (",", ":", "``", "''", ".")  # those that EVALB deletes: a tree with others is no match for it
 PUNCTUATION = {  # as the Treebank tags them, for words that training has not seen
@@ -221,20 +223,23 @@ def _read(serialized: bytes, name: str) -> tuple[tuple[str, ...], tuple[str, ...
             content[key] for key in ("tags", "labels", "longest_run", "punctuation")
         )
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise UserError(f"{name}: is not a vocabulary of trees") from None
-    problem = _problem_of_names("tags", tags) or _problem_of_names("labels", labels)
-    if not problem and not labels:
-        problem = "labels must not be empty"
-    elif type(longest_run) is not int or longest_run < 1:
-        problem = problem or f"longest_run must be a positive integer, is {longest_run!r}"
-    elif not isinstance(punctuation, dict) or any(tag not in (XX, *PUNCTUATION_TAGS) for tag in punctuation.values()):
-        problem = problem or f"punctuation must give words one of {' '.join(PUNCTUATION_TAGS)} {XX}"
+        raise UserError(f"{name}: is not a vocabulary of trees", DAMAGED) from None
+    if not (problem := _problem_of_names("tags", tags) or _problem_of_names("labels", labels)):
+        if not labels:
+            problem = "labels must not be empty"
+        elif type(longest_run) is not int or not 1 <= longest_run <= LONGEST_RUN:
+            problem = f"longest_run must be a positive integer, at most {LONGEST_RUN:,}, is {repr(longest_run)[:40]}"
+        elif not isinstance(punctuation, dict) or not {XX, *PUNCTUATION_TAGS}.issuperset(
+            map(str, punctuation.values())
+        ):
+            problem = f"punctuation must give words one of {' '.join(PUNCTUATION_TAGS)} {XX}"
     if problem:
-        raise UserError(f"{name}: {problem}")
+        raise UserError(f"{name}: {problem}", DAMAGED)
     return tuple(tags), tuple(labels), longest_run, punctuation
 
 
 def _problem_of_names(key: str, names: object) -> str:
+    """What is wrong with them as names of tags or labels, if anything is."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return f"{key} must be a list of strings"
     if len(set(names)) < len(names) or not all(map(_LABEL.fullmatch, names)):

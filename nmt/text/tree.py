@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -224,11 +225,12 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
                     label = atom
             else:
                 if closer:
-                    reason = f"nothing stands in ({label})" if outer else "there is no bracket to close"
+                    reason = f"nothing stands in ({_shown(label)})" if outer else "there is no bracket to close"
                 elif not outer:
-                    reason = f"{atom!r} stands outside of brackets"
+                    reason = f"{reprlib.repr(atom)} stands outside of brackets"
                 else:
-                    reason = f"a word must stand alone with its tag: (TAG {children[0] if has_word else atom})"
+                    word = str(children[0]) if has_word else atom
+                    reason = f"a word must stand alone with its tag: (TAG {_shown(word)})"
                 raise MalformedTree(reason, number, _column(line, index))
         if not outer and children:
             yield from children  # type: ignore[misc]
@@ -236,6 +238,11 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
     if outer:
         line, number, index = begun
         raise MalformedTree("this bracket is never closed", number, _column(line, index))
+
+
+def _shown(text: str) -> str:
+    """A label or a word in a message: without what a terminal would obey, the middle of a long one left out."""
+    return reprlib.repr(text)[1:-1]
 
 
 def _column(line: str, index: int) -> int:

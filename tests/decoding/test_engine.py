@@ -8,7 +8,7 @@ import reference_search
 import torch
 
 from nmt.decoding import engine as engine_module
-from nmt.decoding.engine import SearchEngine, best_extensions
+from nmt.decoding.engine import SearchEngine, batch_tokens, best_extensions
 from nmt.decoding.feed import Source
 from nmt.errors import UserError
 from nmt.model.inference import for_inference
@@ -84,8 +84,8 @@ def test_the_fast_search_finds_what_the_plain_one_finds(beam, changes):
     lengths = [len(hypotheses[0].ids) for hypotheses in expected]
     assert len(set(lengths)) > 8  # worth comparing
     assert {hypotheses[0].finished for hypotheses in expected} == {True, False}
-    for batch_tokens, most in ((13, None), (100, 3), (100, None), (5000, None)):
-        found = search([model], sources, beam, most, beam=beam, alpha=0.6, batch_tokens=batch_tokens)
+    for tokens, most in ((13, None), (100, 3), (100, None), (5000, None)):
+        found = search([model], sources, beam, most, beam=beam, alpha=0.6, batch_tokens=tokens)
         assert_same(found, expected)
 
 
@@ -265,3 +265,9 @@ def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):
     monkeypatch.setattr(torch.ops.onednn, "qlinear_prepack", missing)
     with pytest.raises(UserError, match=r"precision int8: .*no kernel"):
         SearchEngine([random_model().float()], Decoding(precision="int8"))
+
+
+@pytest.mark.parametrize(("beam", "tokens"), [(1, 2048), (4, 2048), (21, 390), (1000, 8)])
+def test_a_wide_beam_has_fewer_tokens_searched_together(beam, tokens):
+    assert batch_tokens(Decoding(beam=beam), [random_model()]) == tokens
+    assert batch_tokens(Decoding(beam=beam, batch_tokens=5000), [random_model()]) == 5000

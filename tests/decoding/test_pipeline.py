@@ -72,6 +72,14 @@ def test_windows_are_full_whenever_the_input_is_fast_so_that_every_run_is_alike(
         start += size
 
 
+@pytest.mark.parametrize("wrong", [None, b"bytes", 3])
+def test_what_is_no_text_is_an_error_and_not_the_end(wrong: Any) -> None:
+    results = pipeline(Mirror()).stream(["ab", wrong, "cd"])
+    assert next(results).texts == ["ba"]
+    with pytest.raises(TypeError, match=f"a line must be str, not {type(wrong).__name__}"):
+        list(results)
+
+
 # --- memory -------------------------------------------------------------------------------------------------
 
 

@@ -178,6 +178,8 @@ def test_figures_of_nothing_are_nought() -> None:
 def test_the_first_error_is_told() -> None:
     scores = scored(GOLD, "", GOLD.replace("dog", "dig"), "(TOP (X a))")
     assert scores.first_error == "tree 2: word 5, without punctuation, is 'dog' in the gold and 'dig' in the hypothesis"
+    scores = scored("(A (NN a))", f"(A (NN {'b' * 99_999}))")
+    assert scores.first_error.endswith("is 'a' in the gold and 'bbbbbbbbbbbb...bbbbbbbbbbbbb' in the hypothesis")
     scores = scored(GOLD, GOLD, GOLD.replace(" (NN dog)", ""))
     assert scores.first_error == "tree 2: 5 words without punctuation in the gold and 4 in the hypothesis"
     assert scored(GOLD, GOLD, "").first_error == ""

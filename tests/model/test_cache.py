@@ -123,4 +123,34 @@ def test_a_buffer_grows_by_half_keeps_what_is_filled_and_is_nowhere_unset():
     assert larger.shape == (1, 48)
     assert larger[0, :20].tolist() == list(range(20))
     assert larger[0, 20:].eq(0).all()
-    assert with_room(buffer, 0, 2, 1, fill=-1.0).shape == (16, 32)
+    assert with_room(buffer, 0, 2, 1, fill=-1.0).shape == (2, 32)
+
+
+def test_a_buffer_that_grows_lets_go_of_what_is_hardly_used_beside():
+    buffer = torch.arange(6 * 32.0).view(6, 32)
+    assert with_room(buffer, 1, 32, 32, beside=(0, 1)) is buffer
+    larger = with_room(buffer, 1, 33, 32, beside=(0, 2))
+    assert larger.shape == (2, 48)
+    assert larger[:, :32].equal(buffer[:2])
+    assert with_room(buffer, 1, 33, 32, beside=(0, 3)).shape == (6, 48)
+    assert with_room(buffer, 0, 7, 6, beside=(1, 5)).shape == (9, 5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("first", ["long", "many"])
+def test_many_rows_and_long_ones_need_no_room_for_many_long_ones(first):
+    searched = Searched(tiny())
+    parents, symbols = torch.arange(BEAM), torch.full((BEAM,), 5)
+
+    def run(rows, length, steps):
+        searched.admit(torch.full((rows, length), 5))
+        for _ in range(steps):
+            searched.step(parents.expand(rows, -1), symbols.expand(rows, -1))
+        searched.leave(list(range(rows)))
+
+    both = {"long": (2, 300, 100), "many": (60, 10, 3)}
+    for name in sorted(both, key=lambda name: name != first) * 2:
+        run(*both[name])
+    layer = searched.cache.layers[0]
+    buffers = (*layer._own, *layer._memory, searched.tree._bias[:, 0, :, None])
+    assert max(buffer.size(0) * buffer.size(-2) for buffer in buffers) <= 3 * 2 * 300

@@ -214,10 +214,12 @@ def test_training_wants_constituents(trees: list[str]) -> None:
         ({"labels": ["NP", "NP"]}, "labels must differ"),
         ({"labels": ["N P"]}, "hold no spaces and no brackets"),
         ({"labels": ["NP)"]}, "hold no spaces and no brackets"),
+        ({"labels": ["\ud800"]}, "hold no spaces and no brackets"),
         ({"labels": [""]}, "hold no spaces and no brackets"),
-        ({"longest_run": 0}, "longest_run must be a positive integer, is 0"),
-        ({"longest_run": True}, "longest_run must be a positive integer, is True"),
-        ({"longest_run": "2"}, "longest_run must be a positive integer, is '2'"),
+        ({"longest_run": 0}, "longest_run must be a positive integer, at most 1,000,000,000, is 0"),
+        ({"longest_run": True}, "longest_run must be a positive integer, at most 1,000,000,000, is True"),
+        ({"longest_run": "2"}, "longest_run must be a positive integer, at most 1,000,000,000, is '2'"),
+        ({"longest_run": 2**63 - 1}, "at most 1,000,000,000, is 9223372036854775807"),
         ({"punctuation": []}, "punctuation must give words one of , : `` '' . XX"),
         ({"punctuation": {"a": "NN"}}, "punctuation must give words one of"),
         ({"punctuation": {"a": ["XX"]}}, "punctuation must give words one of"),
@@ -228,6 +230,7 @@ def test_a_vocabulary_that_was_changed_is_an_error(change: dict[str, object], re
     with pytest.raises(UserError) as error:
         TreeVocabulary(content, "x/tree.json")
     assert error.value.message.startswith("x/tree.json: ")
+    assert error.value.hint
     assert reason in error.value.message
 
 

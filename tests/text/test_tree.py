@@ -247,6 +247,20 @@ def test_errors_name_file_line_and_column(tmp_path: Path, text: str, line: int, 
         parse_tree(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("word", "'aaaaaaaaaaaa...aaaaaaaaaaaaa' stands outside"),
+        ("(S (NN a) word)", "its tag: (TAG aaaaaaaaaaaa...aaaaaaaaaaaaa)"),
+        ("(S (word))", "nothing stands in (aaaaaaaaaaaa...aaaaaaaaaaaaa)"),
+        ("(S (\x1b[31m))", r"nothing stands in (\x1b[31m)"),
+    ],
+)
+def test_errors_show_of_what_is_long_the_ends(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        parse_tree(text.replace("word", "a" * 1_000_000))
+
+
 @pytest.mark.parametrize(("text", "count"), [("", 0), (" \n", 0), ("(NN a) (NN b)", 2), ("(NN a)\n(NN b)\n(NN c)", 3)])
 def test_parsing_wants_one_tree(text: str, count: int) -> None:
     with pytest.raises(ValueError, match=f"column 1: {count} trees stand where one must"):
