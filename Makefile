@@ -17,6 +17,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt ctranslate2 \
 	  || echo "nmt translate --engine ctranslate2 will not work: the package could not be installed"
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt sacremoses \
+	  || echo "nmt score --paper will not work: the package could not be installed"
 	touch $@
 
 # --- the main job, on the embedded corpus: generate, preprocess, train, average, translate, score ---------------

@@ -433,6 +433,10 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
         (["score", "ref", "--metric", "rouge"], 2, "'rouge' is none of bleu, chrf, ter"),
         (["score", "ref", "--metric", "perplexity"], 2, "'perplexity' is none of bleu, chrf, ter"),
         (["score", "ref", "--source", "src"], 2, "--source goes with --model"),
+        (["score", "ref", "--language", "de"], 2, "--language goes with --metric paper"),
+        (["score", "ref", "--baseline", "hyp", "--metric", "brackets"], 2, "--baseline goes with --metric bleu, chrf"),
+        (["score", "ref", "--paper", "--metric", "brackets"], 2, "--metric brackets goes alone"),
+        (["score", "ref", "--paper", "--model", "m", "--source", "src"], 2, "'paper' is none of perplexity, logprob"),
         (["score", "ref", "--set", "batch_tokens=9"], 2, "--set goes with --model"),
         (["score", "ref", "--model", "m"], 2, "--model needs --source"),
         (["score", "ref", "hyp", "--model", "m", "--source", "src"], 2, "--model scores REF itself: no HYP"),
@@ -460,6 +464,51 @@ def test_scores_need_equally_many_lines(nmt, tmp_path: Path) -> None:
     done = nmt("score", tmp_path / "ref", stdin=b"a\n")
     assert done.code == 1
     assert "the hypothesis has 1 lines and reference has 2" in done.err
+
+
+def test_scores_are_compared_with_those_of_a_baseline(nmt, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ref").write_text("der Hund läuft nach Haus\n" * 9 + "die Katze schläft auf dem Sofa\n")
+    Path("hyp").write_text("der Hund läuft nach Haus\n" * 9 + "die Katze sitzt auf dem Sofa\n")
+    Path("other").write_text("der Hund rennt nach Haus\n" * 9 + "die Katze schläft auf dem Sofa\n")
+    found = json.loads(nmt("score", "ref", "hyp", "--baseline", "other", "--metric", "bleu,ter", "--json").out)
+    assert list(found) == ["bleu", "ter"]
+    for metric, worse in (("bleu", -1), ("ter", 1)):
+        alone = json.loads(nmt("score", "ref", "other", "--metric", metric, "--json").out)[metric]["score"]
+        one, other = found[metric], found[metric]["baseline"]
+        assert set(one) == {"score", "signature", "mean", "ci", "baseline", "p_value"}
+        assert other["score"] == pytest.approx(alone)
+        assert (other["score"] - one["score"]) * worse > 0
+    text = nmt("score", "ref", "--baseline", "other", "--metric", "bleu", stdin=Path("hyp").read_bytes())
+    one, other = found["bleu"], found["bleu"]["baseline"]
+    both = [f"{of['score']:.2f} ({of['mean']:.2f} ± {of['ci']:.2f})" for of in (one, other)]
+    difference = f"{one['score'] - other['score']:+.2f}, p = {one['p_value']:.3f}"
+    assert text.out.decode() == f"BLEU {both[0]}, baseline {both[1]}: {difference}  {one['signature']}\n"
+    assert "95% interval" in text.err
+    assert nmt("score", "ref", "hyp", "--baseline", "other", "--quiet").err == ""
+
+
+def test_2017_bleu_stands_beside_sacrebleus_with_its_label(nmt, tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("sacremoses")
+    monkeypatch.chdir(tmp_path)
+    line = "Der deutsch-französische Zug fährt nach Haus.\n".encode()
+    Path("test.de").write_bytes(line)
+    Path("test").write_bytes(line)
+    for wanted in (["--paper", "--metric", "bleu"], ["--metric", "paper"], ["--metric", "paper", "--paper"]):
+        first, second = nmt("score", "test.de", *wanted, stdin=line).out.decode().splitlines()
+        assert first.startswith("BLEU 100.00  nrefs:1|case:mixed|eff:no|tok:13a|")
+        assert second.startswith("BLEU-2017 100.00  nrefs:1|case:mixed|eff:no|tok:sacremoses-")
+        assert "-de-compounds|smooth:none|" in second
+        assert second.endswith("  (for comparison with 2017 figures only)")
+    found = json.loads(nmt("score", "test", "--paper", "--language", "fr", "--json", stdin=line).out)
+    assert list(found) == ["bleu", "chrf", "paper"]
+    assert found["paper"]["note"] == "for comparison with 2017 figures only"
+    assert "-fr-compounds" in found["paper"]["signature"]
+    for argv in (["test"], ["test.de", "--language", "xx"]):
+        done = nmt("score", *argv, "--paper", stdin=line)
+        assert (done.code, done.out) == (1, b"")
+        assert "error: 2017 BLEU: the language of the reference, " in done.err
+        assert "hint: say --language CODE" in done.err
 
 
 def test_perplexity_is_that_of_training_on_the_same_data(nmt, reverse_run: Path) -> None:

@@ -1,14 +1,49 @@
-"""BLEU, chrF and TER of translations, by sacreBLEU; a score never goes without its signature."""
+"""BLEU, chrF and TER of translations, by sacreBLEU, and BLEU as papers of 2017 counted it.
+
+A score never goes without its signature.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from nmt.errors import UserError
 
-METRICS = ("bleu", "chrf", "ter")
-LABELS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
+    from nmt.metrics.moses import Moses
+
+METRICS = ("bleu", "chrf", "ter", "paper")
+LABELS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "paper": "BLEU-2017"}
+NOTES = {"paper": "for comparison with 2017 figures only"}
+COMPARED = (
+    "score (mean ± half of the 95% interval over bootstrap samples of the lines); p: how often two equally good "
+    "systems would differ by more"
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A corpus score and its spread over bootstrap samples of the lines."""
+
+    score: float
+    mean: float
+    """of the samples' scores"""
+    ci: float
+    """half the width of the interval that holds 95% of them"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """sacreBLEU's paired bootstrap test: a system and a baseline, scored on the same samples of the lines."""
+
+    system: Estimate
+    baseline: Estimate
+    p_value: float
+    """how probable a larger difference would be if the two were equally good; 1 where there is none"""
 
 
 @dataclass(frozen=True)
@@ -19,28 +54,96 @@ class Score:
     """0 to 100, TER possibly more"""
     signature: str
     """sacreBLEU's"""
+    comparison: Comparison | None = None
 
 
-def score(hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str]) -> dict[str, Score]:
+def score(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str],
+    baseline: Sequence[str] | None = None,
+    moses: Moses | None = None,
+) -> dict[str, Score]:
     """Scores hypotheses against one or more references of equal length, detokenised and cased.
+
+    With a baseline, another system's output for the same lines, every score is compared with the baseline's. The metric
+    paper counts the words that `moses` makes of lines, and needs it.
 
     Raises UserError naming both counts where lengths differ, or where there is nothing to score.
     """
+    others = {} if baseline is None else {"the baseline": baseline}
     for number, reference in enumerate(references, 1):
-        if len(reference) != len(hypotheses):
-            which = f" {number}" if len(references) > 1 else ""
+        others[f"reference {number}" if len(references) > 1 else "reference"] = reference
+    for which, lines in others.items():
+        if len(lines) != len(hypotheses):
             raise UserError(
-                f"the hypothesis has {len(hypotheses):,} lines and reference{which} has {len(reference):,}",
+                f"the hypothesis has {len(hypotheses):,} lines and {which} has {len(lines):,}",
                 "line N of one must translate the same sentence as line N of the other",
             )
     if not hypotheses:
         raise UserError("nothing to score: hypothesis and reference have no lines")
-    return {name: _score(name, hypotheses, references) for name in metrics}
+    systems = [hypotheses] if baseline is None else [hypotheses, baseline]
+    return {name: _score(name, systems, references, moses) for name in metrics}
 
 
-def _score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+def as_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
+    """All figures by metric, for JSON."""
+
+    def figures(name: str, result: Score) -> dict[str, Any]:
+        found: dict[str, Any] = {"score": result.score, "signature": result.signature}
+        if name in NOTES:
+            found["note"] = NOTES[name]
+        if one := result.comparison:
+            found |= {"mean": one.system.mean, "ci": one.system.ci}
+            found |= {"baseline": vars(one.baseline), "p_value": one.p_value}
+        return found
+
+    return {name: figures(name, result) for name, result in scores.items()}
+
+
+def report(scores: Mapping[str, Score]) -> str:
+    """The figures for a screen, a line per metric; what those of a comparison mean is `COMPARED`."""
+
+    def line(name: str, result: Score) -> str:
+        figures = f"{result.score:.2f}"
+        if one := result.comparison:
+            both = [f"{of.score:.2f} ({of.mean:.2f} ± {of.ci:.2f})" for of in (one.system, one.baseline)]
+            difference = one.system.score - one.baseline.score
+            figures = f"{both[0]}, baseline {both[1]}: {difference:+.2f}, p = {one.p_value:.3f}"
+        note = f"  ({NOTES[name]})" if name in NOTES else ""
+        return f"{LABELS[name]} {figures}  {result.signature}{note}"
+
+    return "\n".join(line(name, result) for name, result in scores.items())
+
+
+def _score(
+    name: str, systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], moses: Moses | None
+) -> Score:
+    """The first system's score, compared with the second's where there is one."""
     from sacrebleu.metrics import BLEU, CHRF, TER
 
-    metric = {"bleu": BLEU, "chrf": CHRF, "ter": TER}[name]()
-    result = metric.corpus_score(list(hypotheses), [list(reference) for reference in references])
+    metric: Metric
+    if name == "paper":
+        assert moses is not None, "the metric paper counts the words of Moses"
+        systems, references = ([list(map(moses, lines)) for lines in texts] for texts in (systems, references))
+        metric = BLEU(tokenize="none", smooth_method="none", force=True, references=references)  # multi-bleu.perl
+        metric.tokenizer_signature = moses.signature
+    else:
+        metric = {"bleu": BLEU, "chrf": CHRF, "ter": TER}[name](references=references)
+    if len(systems) > 1:
+        return _compare(systems[0], systems[1], metric)
+    result = metric.corpus_score(systems[0], None)  # None: the references that the metric has
     return Score(float(result.score), str(metric.get_signature()))
+
+
+def _compare(hypotheses: Sequence[str], baseline: Sequence[str], metric: Metric) -> Score:
+    from sacrebleu.significance import PairedTest
+
+    named = [("baseline", baseline), ("system", hypotheses)]  # it takes the first for the baseline
+    test: Any = PairedTest(named, {"": metric}, None, test_type="bs")  # whose types admit figures that are not there
+    signatures, results = test()
+    ((label, signature),) = signatures.items()
+    other, one = (Estimate(float(of.score), float(of.mean), float(of.ci)) for of in results[label])
+    # sacreBLEU finds the difference of a system from itself significant
+    p_value = 1.0 if one.score == other.score else float(results[label][1].p_value)
+    return Score(one.score, str(signature), Comparison(one, other, p_value))

@@ -1,12 +1,19 @@
-"""BLEU, chrF and TER: figures computed by hand, signatures, and texts that do not belong together."""
+"""Scores of translations: figures computed by hand, signatures, comparisons, texts that do not belong together."""
 
+import gzip
 import math
+import random
+import re
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from nmt.errors import UserError
-from nmt.metrics.translation import METRICS, score
+from nmt.metrics.moses import Moses
+from nmt.metrics.translation import Comparison, Estimate, score
 
+MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 LINES = ["The cat sits on the mat .", "A man goes home in the evening .", "Where are you ?"]
 
 
@@ -70,7 +77,7 @@ def test_with_several_references_each_n_gram_may_come_from_any():
 
 
 def test_every_score_has_its_signature():
-    found = score(LINES, [LINES], METRICS)
+    found = score(LINES, [LINES], ["bleu", "chrf", "ter"])
     assert list(found) == ["bleu", "chrf", "ter"]
     for part in ("nrefs:1", "case:mixed", "tok:13a", "smooth:exp", "version:"):
         assert part in found["bleu"].signature
@@ -99,3 +106,196 @@ def test_among_several_references_the_one_that_differs_is_named():
 def test_nothing_to_score_is_a_users_error():
     with pytest.raises(UserError, match="nothing to score"):
         score([], [[]], ["bleu"])
+
+
+# --- a baseline ----------------------------------------------------------------------------------------------
+
+REFERENCE = ["Ein Hund läuft schnell über die grüne Wiese.", "Zwei Frauen sitzen auf einer Bank im Park."] * 20
+BETTER = [line.replace("grüne ", "") if number % 4 == 0 else line for number, line in enumerate(REFERENCE)]
+WORSE = [
+    line.replace("läuft", "geht").replace(" im ", " am ") if number % 3 == 0 else line
+    for number, line in enumerate(REFERENCE)
+]
+
+
+@pytest.mark.parametrize(
+    ("metric", "system", "baseline", "p_value"),
+    [
+        ("bleu", (92.4269, 92.3966, 3.8633), (88.5564, 88.4851, 5.4051), 0.0919),
+        ("chrf", (95.6710, 95.6616, 2.1778), (94.7703, 94.7527, 2.3948), 0.1998),
+        ("ter", (3.1250, 3.1325, 1.5625), (4.3750, 4.3981, 2.0312), 0.1289),
+    ],
+)
+def test_figures_of_a_comparison_are_those_of_sacrebleus_command(metric, system, baseline, p_value):
+    # sacrebleu REFERENCE -i WORSE BETTER -m bleu chrf ter --paired-bs -w 4
+    found = score(BETTER, [REFERENCE], [metric], WORSE)[metric]
+    assert found.comparison == Comparison(
+        Estimate(*(pytest.approx(figure, abs=1e-4) for figure in system)),
+        Estimate(*(pytest.approx(figure, abs=1e-4) for figure in baseline)),
+        pytest.approx(p_value, abs=1e-4),
+    )
+    assert found.score == found.comparison.system.score
+
+
+def test_a_comparison_scores_as_each_system_alone_does():
+    references = [REFERENCE, WORSE[1:] + WORSE[:1]]
+    compared = score(BETTER, references, ["bleu", "ter"], WORSE)
+    alone, other = (score(lines, references, ["bleu", "ter"]) for lines in (BETTER, WORSE))
+    for metric, one in compared.items():
+        assert one.score == pytest.approx(alone[metric].score)
+        assert one.comparison.baseline.score == pytest.approx(other[metric].score)
+        assert "nrefs:2|bs:1000|seed:" in one.signature
+        assert one.signature.replace(re.search(r"bs:.*?seed:\w+\|", one.signature)[0], "") == alone[metric].signature
+
+
+def test_a_clear_difference_is_significant_and_none_is_not():
+    joined = [line.replace(" ", "-", 2) for line in REFERENCE]
+    assert score(BETTER, [REFERENCE], ["bleu"], joined)["bleu"].comparison.p_value < 0.01
+    assert score(BETTER, [REFERENCE], ["bleu"], BETTER)["bleu"].comparison.p_value == 1.0
+
+
+def test_a_baseline_of_other_length_names_both_counts():
+    with pytest.raises(UserError, match=r"hypothesis has 3 lines and the baseline has 2"):
+        score(LINES, [LINES], ["bleu"], LINES[:2])
+
+
+# --- BLEU of 2017 --------------------------------------------------------------------------------------------
+
+GERMAN = [
+    "Die deutsch-französische Freundschaft ist 60 Jahre alt.",
+    "Er sagte: „Das geht's nicht!“ – und ging.",
+    "Eine E-Mail-Adresse (z. B. die von Dr. Müller) kostet 3.500,75 Euro.",
+    "Der 50-jährige Fahrer fuhr 1,5-mal so schnell, bzw. noch schneller...",
+    '"Weiß-blau" oder "blau-weiß" -- das ist hier die Frage.',
+    "Am 3. Oktober kamen ca. 1.200 Gäste; die U-Bahn war voll.",
+    "Müller & Söhne [gegr. 1890] bauen 3-D-Drucker <neu> für 50% Rabatt.",
+    "Wer-will-kann-kommen, sagte der Ex-Chef.",
+    "Sie fragte: 'Wo ist der Hund?'",
+    "Das T-Shirt - es war rot - passt nicht.",
+    "Ein Mann ohne Bart.",
+    "A-b-c-Schützen lernen das Abc.",
+]
+TRANSLATED = [
+    "Die deutsch-französische Freundschaft ist 60 Jahre jung.",
+    "Er sagte: „Das geht's ja nicht!“ – und dann ging er.",
+    "Eine Email-Adresse (z. B. die von Dr. Müller) kostet 3.500,75 Euro.",
+    "Der 50-jährige Mann fuhr 1,5-mal so schnell, bzw. schneller...",
+    '"Weiß-blau" oder "Blau-weiß" -- das ist hier die Frage.',
+    "Am 3. Oktober kamen ca. 1200 Gäste; die U-Bahn war zu voll.",
+    "Müller & Söhne [gegr. 1890] bauen 3-D-Drucker <neu> mit 50 % Rabatt.",
+    "Wer will, kann-kommen, sagte der Ex-Chef.",
+    "Sie fragte: „Wo ist der Hund?“",
+    "Das T-Shirt - es war rot - passt mir nicht.",
+    "Ein Mann ohne Bart.",
+    "A-b-c-Schützen lernen heute das ABC.",
+]
+SECOND = [re.sub(" (der|die|das) ", " ", line, count=1) for line in GERMAN]
+THIRD = [re.sub(" (der|die|das) ", " diese ", line, count=1).replace("nicht", "gar nicht") for line in TRANSLATED]
+THIRD = [line.replace("-", " ", 1) for line in THIRD]
+
+
+@pytest.fixture(scope="module")
+def german():
+    pytest.importorskip("sacremoses")
+    return Moses("de")
+
+
+def of_2017(hypotheses, *references, moses):
+    return score(hypotheses, references, ["paper"], moses=moses)["paper"].score
+
+
+def test_2017_bleu_is_what_moses_programs_print(german):
+    # tokenizer.perl of June 2017, compounds split by perl, multi-bleu.perl, over these sentences
+    assert of_2017(TRANSLATED, GERMAN, moses=german) == pytest.approx(74.37, abs=0.005)
+    assert of_2017(TRANSLATED, SECOND, THIRD, moses=german) == pytest.approx(84.13, abs=0.005)
+
+
+def words_by_hand(line):
+    """Moses' words of a German line, written anew, character by character; abbreviations are those of GERMAN."""
+    spaced = ""
+    for at, sign in enumerate(line):
+        before, after = line[at - 1 : at], line[at + 1 : at + 2]
+        if sign == "," and not (before.isnumeric() and after.isnumeric()):
+            spaced += " , "
+        elif sign == "." and before != "." and after == ".":
+            spaced += " ."
+        elif sign.isalnum() or sign.isspace() or sign in ".`,-":
+            spaced += sign
+        else:
+            spaced += f" {sign} "
+    words = spaced.split()
+    for at, word in enumerate(words):
+        stem, dot = word[:-1], word[-1]
+        follows = words[at + 1][0] if at + 1 < len(words) else ""
+        if dot != "." or not stem.strip("."):
+            continue
+        abbreviation = (len(stem) == 1 and stem.isupper()) or stem in ("z", "Dr", "ca", "bzw", "Bart", "s")
+        ordinal = stem.isdecimal() and int(stem) < 100 and stem[0] != "0"
+        dotted = "." in stem and any(map(str.isalpha, stem))
+        if not (abbreviation or ordinal or dotted or follows.islower()):
+            words[at] = f"{stem} ."
+    return " ".join(words).split()
+
+
+def split_by_hand(words):
+    found = []
+    for word in words:
+        start = at = 0
+        while at + 2 < len(word):  # what a match took, both letters, is not looked at again
+            if word[at + 1] == "-":
+                found += [word[start : at + 1], "##AT##-##AT##"]
+                start, at = at + 2, at + 3
+            else:
+                at += 1
+        found.append(word[start:])
+    return found
+
+
+def bleu_by_hand(hypotheses, references):
+    matched, total, length, target_length = Counter(), Counter(), 0, 0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        one, other = (split_by_hand(words_by_hand(line)) for line in (hypothesis, reference))
+        length, target_length = length + len(one), target_length + len(other)
+        for n in range(1, 5):
+            mine, theirs = (Counter(tuple(w[i : i + n]) for i in range(len(w) - n + 1)) for w in (one, other))
+            total[n] += mine.total()
+            matched[n] += sum(min(count, theirs[gram]) for gram, count in mine.items())
+    if 0 in (matched[1], matched[2], matched[3], matched[4]):
+        return 0.0
+    penalty = min(1.0, math.exp(1 - target_length / length))
+    return 100 * penalty * math.prod(matched[n] / total[n] for n in range(1, 5)) ** 0.25
+
+
+def test_2017_bleu_equals_one_computed_by_hand(german):
+    assert bleu_by_hand(TRANSLATED, GERMAN) == pytest.approx(74.37, abs=0.005)
+    shorter = [line.rsplit(" ", 2)[0] for line in TRANSLATED]
+    assert of_2017(shorter, GERMAN, moses=german) == pytest.approx(bleu_by_hand(shorter, GERMAN), abs=1e-6)
+    unlike = ["Ein Hund lebt."] * len(GERMAN)  # unsmoothed, without a common sequence of four it is 0
+    assert of_2017(unlike, GERMAN, moses=german) == bleu_by_hand(unlike, GERMAN) == 0.0
+
+
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason="Multi30k is not here")
+def test_2017_bleu_equals_one_computed_by_hand_on_real_text(german):
+    marked = re.compile("[„“\"'’–()&]|-.*-")
+    references = []
+    for name, kept in (("test_2016_flickr", re.compile("")), ("train", marked)):
+        with gzip.open(MULTI30K / f"{name}.de.gz", "rt", encoding="utf-8", newline="\n") as file:
+            references += [line.rstrip("\n") for line in file if kept.search(line)]
+    assert sum(bool(marked.search(line)) for line in references) > 500
+    hypotheses, draw = [], random.Random(1)
+    for line in references:
+        words = [word for word in line.split(" ") if draw.random() > 0.06]
+        line = " ".join(sorted(words[:2]) + words[2:])
+        hypotheses.append(line.replace("-", " ", 1) if draw.random() < 0.3 else line)
+    expected = bleu_by_hand(hypotheses, references)
+    assert 50 < expected < 90
+    assert of_2017(hypotheses, references, moses=german) == pytest.approx(expected, abs=0.01)
+    assert abs(score(hypotheses, [references], ["bleu"])["bleu"].score - expected) > 0.01  # 13a counts otherwise
+
+
+def test_2017_bleu_is_compared_with_a_baselines(german):
+    found = score(TRANSLATED, [GERMAN], ["bleu", "paper"], SECOND, german)
+    assert found["paper"].score == pytest.approx(74.37, abs=0.005)
+    assert found["paper"].comparison.baseline.score == pytest.approx(of_2017(SECOND, GERMAN, moses=german))
+    assert f"bs:1000|seed:12345|case:mixed|eff:no|tok:{german.signature}|smooth:none|" in found["paper"].signature
+    assert found["bleu"].signature == score(TRANSLATED, [GERMAN], ["bleu"], SECOND)["bleu"].signature
