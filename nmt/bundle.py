@@ -1,8 +1,8 @@
 """Bundles and checkpoints: directories that need nothing else, read without executing or unpickling anything.
 
-A bundle holds `model.safetensors`, `recipe.yaml`, the SentencePiece models and `bundle.json` (format, provenance,
-scores). A checkpoint `step-00001000/` is a bundle with the training state beside: `training.safetensors` (Adam's
-moments) and `training.json`. Metadata is read without importing torch.
+A bundle holds `model.safetensors`, `recipe.yaml`, the SentencePiece models, a parser's symbols of trees and
+`bundle.json` (format, task, provenance, scores). A checkpoint `step-00001000/` is a bundle with the training state
+beside: `training.safetensors` (Adam's moments) and `training.json`. Metadata is read without importing torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nmt import recipe as recipes
 from nmt.errors import UserError
@@ -30,6 +30,21 @@ FORMAT = 1
 AVERAGED = "averaged"
 
 
+class Task(NamedTuple):
+    """What a model is for."""
+
+    noun: str
+    """What errors call the model."""
+    metric: str
+    """Name of the dev score by which checkpoints are compared; more is better."""
+    label: str
+    """That score for people."""
+
+
+TASKS = {"translate": Task("a translator", "bleu", "BLEU"), "parse": Task("a parser", "f1", "F1")}
+"""By the command that runs such a model, as bundle.json has it."""
+
+
 @dataclass(frozen=True)
 class Bundle:
     """A bundle's metadata; recipe, tokenizer and weights are read when asked for."""
@@ -44,9 +59,27 @@ class Bundle:
         return int(self.info["step"])
 
     @property
+    def task(self) -> Task:
+        """What the model is for."""
+        return TASKS[self.info["task"]]
+
+    @property
     def scores(self) -> dict[str, float]:
-        """Dev scores, by name: bleu, perplexity; empty where there was no development set."""
+        """Dev scores, by name: bleu or f1, perplexity; empty where there was no development set."""
         return dict(self.info.get("scores", {}))
+
+    @property
+    def dev_score(self) -> float | None:
+        """The one by which checkpoints are compared."""
+        return self.scores.get(self.task.metric)
+
+    def check_task(self, command: str) -> None:
+        """Raises UserError where the model is not for a command's task, translate or parse."""
+        if self.task is not TASKS[command]:
+            raise UserError(
+                f"{self.path}: is {self.task.noun}, not {TASKS[command].noun}",
+                f"nmt {self.info['task']} --model {self.path}",
+            )
 
     @classmethod
     def read(cls, path: Path) -> Bundle:
@@ -57,6 +90,8 @@ class Bundle:
             raise UserError(f"{path}: bundle format {known!r}, this version reads {FORMAT}", "update nmt")
         kinds = {"run": str, "step": int, "data": str}
         wrong = [key for key, kind in kinds.items() if not isinstance(info.get(key), kind)]
+        if info.get("task") not in list(TASKS):
+            wrong.append("task")
         scores, steps = info.get("scores", {}), info.get("steps", [])
         if not isinstance(scores, dict) or not all(isinstance(score, int | float) for score in scores.values()):
             wrong.append("scores")
@@ -145,7 +180,7 @@ def save_bundle(
         (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
-        write_json(part / "bundle.json", {"format": FORMAT, "task": "translate", **info})
+        write_json(part / "bundle.json", {"format": FORMAT, "task": recipe.task, **info})
         if training is not None:
             tensors, values = training
             save(tensors, "training.safetensors")
@@ -172,9 +207,9 @@ def checkpoints(directory: Path) -> list[Bundle]:
 
 
 def best(bundles: Sequence[Bundle]) -> Bundle | None:
-    """The one with the best dev BLEU, the latest among equals; None where none was scored."""
-    scored = [bundle for bundle in bundles if "bleu" in bundle.scores]
-    return max(scored, key=lambda bundle: (bundle.scores["bleu"], bundle.step)) if scored else None
+    """The one with the best dev BLEU or F1, the latest among equals; None where none was scored."""
+    scored = [(score, bundle.step, bundle) for bundle in bundles if (score := bundle.dev_score) is not None]
+    return max(scored, key=lambda entry: entry[:2])[2] if scored else None
 
 
 def prune(directory: Path, keep_last: int) -> None:
@@ -190,7 +225,7 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     """The bundle that a directory stands for, and a sentence that says which and why.
 
     A bundle is itself. A run's directory gives its average when no checkpoint is newer, else the best checkpoint by
-    dev BLEU, else the newest.
+    dev BLEU or F1, else the newest.
     """
     if (path / "bundle.json").exists():
         return Bundle.read(path), f"model: {path}"
@@ -210,7 +245,7 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     chosen = best(found)
     if chosen is None:
         return found[-1], f"model: {found[-1].path} (newest checkpoint){note}"
-    return chosen, f"model: {chosen.path} (best dev BLEU, {chosen.scores['bleu']:.2f}){note}"
+    return chosen, f"model: {chosen.path} (best dev {chosen.task.label}, {chosen.dev_score:.2f}){note}"
 
 
 def common_tokenizer(bundles: Sequence[Bundle]) -> Tokenizer:

@@ -21,6 +21,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from nmt.errors import UserError
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+TREE = "tree"  # what data.target is of a parser
+# What a parser has unless its recipe says otherwise, where that differs from a translator's defaults below; section
+# 6.3 of the paper. Trees have about three symbols for each word, and limits on lengths have to let them pass.
+PARSER: dict[str, dict[str, Any]] = {
+    "data": {"max_length": 512, "max_ratio": 40.0},
+    "tokenizer": {"shared": False},
+    "model": {"tie_embeddings": "target"},
+    "decoding": {"beam": 21, "alpha": 0.3, "max_extra": 300},
+}
 CPU_DEVICE_TOKENS = 4096  # what training.device_tokens is on a CPU unless given
 CPU_BATCH_TOKENS = 2048  # what decoding.batch_tokens auto is on a CPU
 
@@ -34,7 +43,8 @@ class Settings(BaseModel):
 
 
 class Dataset(Settings):
-    """One set of sentence pairs: two text files, one file of pairs, or a data set of the Hugging Face hub."""
+    """One set of sentence pairs: two text files, one file of pairs, or a data set of the Hugging Face hub; or one of
+    trees."""
 
     source: str | None = None
     """Text file, one sentence per line, plain or .gz; goes with `target`."""
@@ -42,6 +52,9 @@ class Dataset(Settings):
     """Text file whose line N translates line N of `source`."""
     file: str | None = None
     """One file of pairs: .tsv, .jsonl (either may be .gz) or .parquet."""
+    trees: str | None = None
+    """Bracketed trees, for `data.target: tree`: a file, plain or .gz, a folder, of which all files that end in .mrg
+    are read, or a pattern such as wsj/0[2-9] of files and folders."""
     hub: str | None = None
     """Name of a data set on the hub, such as wmt/wmt14."""
     config: str | None = None
@@ -57,15 +70,15 @@ class Dataset(Settings):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        given = [key for key in ("source", "file", "hub") if getattr(self, key) is not None]
+        given = [key for key in ("source", "file", "hub", "trees") if getattr(self, key) is not None]
         if (self.source is None) != (self.target is None):
             raise ValueError("source and target go together: one text file for each side")
         if len(given) != 1:
-            raise ValueError("needs exactly one of: source and target, file, hub")
+            raise ValueError("needs exactly one of: source and target, file, hub, trees")
         if self.config is not None and self.hub is None:
             raise ValueError("config: goes with hub")
-        if self.fields is not None and self.source is not None:
-            raise ValueError("fields: goes with file or hub; text files have none")
+        if self.fields is not None and self.file is None and self.hub is None:
+            raise ValueError("fields: goes with file or hub; text files and trees have none")
         suffixes = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
         if self.file is not None and not self.file.endswith(suffixes):
             raise ValueError(f"file: must end in one of {', '.join(suffixes)}")
@@ -86,17 +99,36 @@ class Data(Settings):
     source: str
     """Language of the input, such as en."""
     target: str
-    """Language of the output, such as de."""
+    """Language of the output, such as de; or tree, and a parser is trained on `trees`."""
     train: tuple[Dataset, ...] = Field(min_length=1, strict=False)
     """Training sets, concatenated."""
     valid: tuple[Dataset, ...] = Field((), strict=False)
-    """Development sets: perplexity and BLEU at every checkpoint choose the best one."""
+    """Development sets: BLEU, or F1 of trees, at every checkpoint chooses the best one; perplexity is shown beside."""
     test: tuple[Dataset, ...] = Field((), strict=False)
     """Test sets: only encoded and searched for in the training data."""
     max_length: int = Field(256, ge=1)
-    """Training pairs with more subwords than this on a side are dropped."""
+    """Training pairs with more subwords than this on a side are dropped; 512 for trees."""
     max_ratio: float = Field(9.0, ge=1)
-    """Training pairs one side of which has this many times the subwords of the other are dropped."""
+    """Training pairs one side of which has this many times the subwords of the other are dropped; 40 for trees."""
+    functional_tags: bool = False
+    """Trees: keep the functional tags and indices of labels, such as -SBJ of NP-SBJ."""
+    traces: bool = False
+    """Trees: keep empty elements, which no text has: leaves whose tag is -NONE-."""
+
+    @model_validator(mode="after")
+    def _trees(self) -> Self:
+        for split, datasets in (("train", self.train), ("valid", self.valid), ("test", self.test)):
+            for index, dataset in enumerate(datasets):
+                if self.has_trees and dataset.trees is None:
+                    raise ValueError(f"{split}.{index}: must be trees, {{trees: NAME}}, since data.target is {TREE}")
+                if not self.has_trees and dataset.trees is not None:
+                    raise ValueError(
+                        f"{split}.{index}.trees: needs data.target: {TREE}, which makes a parser (got {self.target})"
+                    )
+        for key in ("functional_tags", "traces"):
+            if getattr(self, key) and not self.has_trees:
+                raise ValueError(f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})")
+        return self
 
     @model_validator(mode="after")
     def _weights(self) -> Self:
@@ -109,6 +141,11 @@ class Data(Settings):
                     )
         return self
 
+    @property
+    def has_trees(self) -> bool:
+        """Whether the output is trees."""
+        return self.target == TREE
+
     def path(self, name: str) -> Path:
         """A data file's path: `name` below `root` unless absolute."""
         return Path(os.path.expanduser(self.root)) / os.path.expanduser(name)
@@ -120,9 +157,10 @@ class TokenizerSettings(Settings):
     algorithm: Literal["bpe", "unigram"] = "bpe"
     """Subword algorithm."""
     vocab_size: int = Field(37000, ge=261, le=10_000_000)
-    """Entries, among them 4 control symbols and 256 bytes; for each side where vocabularies are separate."""
+    """Entries, among them 4 control symbols and 256 bytes; for each side where vocabularies are separate. Trees have
+    symbols of their own besides."""
     shared: bool = True
-    """One vocabulary for both languages, or one for each."""
+    """One vocabulary for both languages, or one for each; words and trees share nothing."""
     character_coverage: float = Field(0.9995, ge=0.98, le=1)
     """Share of the characters of the training text that get entries; the rest is spelled in bytes."""
     sample: int = Field(10_000_000, ge=101, lt=2**31)
@@ -159,7 +197,8 @@ class Model(Settings):
     max_positions: int = Field(1024, ge=1)
     """Longest sequence that learned positions serve, `</s>` and `<s>` counted; sinusoids serve any."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
-    """One matrix for source embedding, target embedding and softmax (section 3.4), for the latter two, or none."""
+    """One matrix for source embedding, target embedding and softmax (section 3.4), for the latter two, or none; of a
+    parser for the latter two."""
 
     @model_validator(mode="after")
     def _widths(self) -> Self:
@@ -232,9 +271,9 @@ class Training(Settings):
     log_updates: int = Field(50, ge=1)
     """Updates between lines of metrics.jsonl."""
     valid_beam: int | None = Field(None, ge=1)
-    """Beam for dev BLEU; that of `decoding` unless given."""
+    """Beam for dev BLEU or F1; that of `decoding` unless given."""
     patience: int | None = Field(None, ge=1)
-    """Stop after this many checkpoints in a row without a better dev BLEU."""
+    """Stop after this many checkpoints in a row without a better dev BLEU or F1."""
     init_from: str | None = None
     """Bundle whose weights and tokenizer to start from (fine-tuning)."""
     source_embeddings: str | None = None
@@ -261,13 +300,13 @@ class Decoding(Settings):
     """Beam search, section 6.1; saved in the bundle as its defaults."""
 
     beam: int = Field(4, ge=1, le=1000)
-    """Hypotheses kept alive; 1 is greedy search."""
+    """Hypotheses kept alive; 1 is greedy search. 21 for trees."""
     alpha: float = Field(0.6, ge=0)
-    """α of the length penalty ((5 + |Y|) / 6)^α."""
+    """α of the length penalty ((5 + |Y|) / 6)^α; 0.3 for trees."""
     max_extra: int = Field(50, ge=1)
-    """An output has at most this many subwords more than its own input."""
+    """An output has at most this many subwords more than its own input; 300 for trees."""
     max_source: int = Field(1024, ge=1)
-    """Longer inputs, in subwords, are split, translated in parts and joined."""
+    """Longer inputs, in subwords, are split, translated or parsed in parts and joined."""
     min_length: int = Field(0, ge=0)
     """An output has at least this many subwords, `</s>` not counted."""
     batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
@@ -304,6 +343,36 @@ class Recipe(Settings):
     model: Model = Model()
     training: Training = Training()
     decoding: Decoding = Decoding()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_parser(cls, given: Any) -> Any:
+        """Where the target is trees, what the recipe does not say is as PARSER has it."""
+        if not isinstance(given, dict) or not isinstance(data := given.get("data"), dict) or data.get("target") != TREE:
+            return given
+        sections = {name: given.get(name, {}) for name in PARSER}
+        filled = {name: PARSER[name] | section for name, section in sections.items() if isinstance(section, dict)}
+        return given | filled
+
+    @property
+    def task(self) -> Literal["translate", "parse"]:
+        """What the model is for, by the name of its command."""
+        return "parse" if self.data.has_trees else "translate"
+
+    @model_validator(mode="after")
+    def _parsing(self) -> Self:
+        if not self.data.has_trees:
+            return self
+        if self.tokenizer.shared:
+            raise ValueError(f"tokenizer.shared: must be false with data.target: {TREE}; words and trees share nothing")
+        if self.training.target_embeddings is not None:
+            raise ValueError(f"training.target_embeddings: are of words, which data.target: {TREE} has none of")
+        if self.decoding.min_length:
+            raise ValueError(
+                f"decoding.min_length: must be 0 with data.target: {TREE}; a tree is as long as its words ask for "
+                f"(got {self.decoding.min_length})"
+            )
+        return self
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

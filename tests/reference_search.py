@@ -8,7 +8,7 @@ from nmt.data.batches import pad_ids
 from nmt.decoding.search import beam_search
 from nmt.model.transformer import Memory, Transformer
 from nmt.recipe import Model
-from nmt.text.tokenizer import BOS, EOS, PAD, UNK
+from nmt.text.symbols import BOS, EOS, PAD, UNK
 
 
 def random_model(source, target, favourite=EOS, liking=6.0, seed=3, **changes):

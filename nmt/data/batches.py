@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.corpus import Corpus, Ids, Rows
-from nmt.text.tokenizer import BOS, EOS, PAD
+from nmt.text.symbols import BOS, EOS, PAD
 
 T = TypeVar("T")
 

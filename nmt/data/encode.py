@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.pairs import Pair
+from nmt.text.linear import TreeVocabulary
 from nmt.text.tokenizer import Tokenizer, Vocabulary
 
 Ids = NDArray[np.int32]
@@ -119,7 +120,7 @@ class PairEncoder:
         return EncodedChunk(chunk.dataset, len(chunk.pairs), source_ids, target_ids, numbers, None, +counts)
 
 
-def _encode_all(vocabulary: Vocabulary, texts: Sequence[str]) -> Sentences:
+def _encode_all(vocabulary: Vocabulary | TreeVocabulary, texts: Sequence[str]) -> Sentences:
     rows = vocabulary.encode_all(texts)
     lengths = np.fromiter(map(len, rows), np.int32, len(rows))
     return Sentences(np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths)

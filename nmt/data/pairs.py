@@ -1,16 +1,22 @@
-"""Sentence pairs of a recipe's data sets, read as a stream: text files, .tsv, .jsonl, .parquet, the hub."""
+"""Sentence pairs of a recipe's data sets, read as a stream: text files, .tsv, .jsonl, .parquet, the hub, trees.
+
+A tree becomes the pair of its words, with a space between, and itself, prepared and on one line.
+"""
 
 from __future__ import annotations
 
+import glob
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from nmt.errors import UserError
 from nmt.recipe import Data, Dataset
 from nmt.text.lines import count_lines, one_line, read_lines
+from nmt.text.tree import prepare_tree, read_trees, tree_files
 
 Pair = tuple[str, str]
 
@@ -27,10 +33,21 @@ class Pairs:
             yield from _read(dataset, self._data)
 
 
-def input_files(datasets: Iterable[Dataset], data: Data) -> list[Path]:
-    """Local files that the data sets consist of."""
-    names = [name for d in datasets for name in (d.source, d.target, d.file) if name is not None]
-    return [data.path(name) for name in names]
+def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> list[Path]:
+    """Local files that a data set consists of.
+
+    Of a folder or pattern of trees where nothing is left, those among `before` count that it stood for. Raises
+    UserError where a folder holds no trees.
+    """
+    if dataset.trees is None:
+        return [data.path(name) for name in (dataset.source, dataset.target, dataset.file) if name is not None]
+    path = data.path(dataset.trees)
+    if path.exists():
+        return tree_files(path)
+    pattern = str(data.model_copy(update={"root": glob.escape(data.root)}).path(dataset.trees))
+    found = {file for match in glob.glob(pattern, recursive=True) for file in tree_files(match)}
+    gone = (Path(name) for name in before if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}/*"))
+    return sorted(found or gone) or [path]
 
 
 def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
@@ -39,10 +56,11 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
     Returns the number of pairs where all are text files, whose lines it counts.
     """
     datasets = list(datasets)
-    for path in input_files(datasets, data):
-        if not path.is_file():
-            root = "" if path.is_absolute() else f" (data.root is {data.root})"
-            raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
+    for dataset in datasets:
+        for path in input_files(dataset, data):
+            if not path.is_file():
+                root = "" if path.is_absolute() else f" (data.root is {data.root})"
+                raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
     total: int | None = 0
     for dataset in datasets:
         if dataset.source is None or dataset.target is None:
@@ -63,10 +81,20 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
 def _read(dataset: Dataset, data: Data) -> Iterator[Pair]:
     if dataset.source is not None and dataset.target is not None:
         yield from zip(read_lines(data.path(dataset.source)), read_lines(data.path(dataset.target)), strict=True)
+    elif dataset.trees is not None:
+        for path in input_files(dataset, data):
+            yield from _read_trees(path, data)
     elif dataset.file is not None and dataset.file.endswith((".tsv", ".tsv.gz")):
         yield from _read_tsv(data.path(dataset.file), dataset.fields or ("1", "2"))
     else:
         yield from _read_records(dataset, data)
+
+
+def _read_trees(path: Path, data: Data) -> Iterator[Pair]:
+    """A tree of which preparation leaves nothing is a pair of blanks."""
+    for tree in read_trees(path):
+        prepared = prepare_tree(tree, data.functional_tags, data.traces)
+        yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
 
 
 def _read_tsv(path: Path, fields: tuple[str, str]) -> Iterator[Pair]:
@@ -158,7 +186,10 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def describe(dataset: Dataset) -> dict[str, Any]:
+def describe(dataset: Dataset, data: Data) -> dict[str, Any]:
     """What shapes the pairs of a data set apart from the content of its files; not how often training sees them."""
     given = json.loads(dataset.model_dump_json(exclude_defaults=True))
-    return {key: value for key, value in given.items() if key not in ("source", "target", "file", "weight")}
+    told = {key: value for key, value in given.items() if key not in ("source", "target", "file", "trees", "weight")}
+    if dataset.trees is not None:
+        told |= {"functional_tags": data.functional_tags, "traces": data.traces}
+    return told

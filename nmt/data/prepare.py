@@ -118,14 +118,15 @@ def _read_fingerprint(out: Path) -> dict[str, Any]:
 
 def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any]) -> dict[str, Any]:
     """Identity of inputs and settings; missing files have none, for `check_inputs` to report."""
+    seen = before.get("files", {})
     files: dict[str, list[Any]] = {}
     contents: dict[str, Any] = {}
     for split, datasets in _splits(recipe).items():
         contents[split] = []
         for dataset in datasets:
-            paths = input_files([dataset], recipe.data)
-            files |= {str(path): _seen(path, before.get("files", {}).get(str(path))) for path in paths}
-            contents[split].append([describe(dataset), [files[str(path)][-1] for path in paths]])
+            paths = input_files(dataset, recipe.data, seen)
+            files |= {str(path): _seen(path, seen.get(str(path))) for path in paths}
+            contents[split].append([describe(dataset, recipe.data), [files[str(path)][-1] for path in paths]])
     given = Tokenizer.load(tokenizer_from).files() if tokenizer_from else {}
     what = {
         "format": FORMAT,
@@ -157,7 +158,8 @@ def _tokenizer(
     if tokenizer_from is not None:
         console.say(f"tokenizer: that of {tokenizer_from}")
         return Tokenizer.load(tokenizer_from)
-    return Tokenizer.train(_TokenizerText(recipe.data, total, console), recipe.tokenizer, threads, console.say)
+    text = _TokenizerText(recipe.data, total, console)
+    return Tokenizer.train(text, recipe.tokenizer, threads, console.say, trees=recipe.data.has_trees)
 
 
 class _TokenizerText:

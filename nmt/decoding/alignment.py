@@ -15,7 +15,7 @@ import torch
 from nmt.data.batches import pad_ids
 from nmt.decoding.pipeline import Engine, Feed, Hypothesis, Source
 from nmt.model.transformer import Transformer
-from nmt.text.tokenizer import BOS, EOS
+from nmt.text.symbols import BOS, EOS
 
 TOKENS = 4096  # padded, of both sides, that are looked at together
 

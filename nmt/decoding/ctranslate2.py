@@ -34,7 +34,8 @@ from nmt.device import find_device
 from nmt.errors import UserError
 from nmt.files import exclusive, read_json, replace_json, sha256, whole_directory, write_json
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model
-from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from nmt.text.symbols import BOS, EOS, PAD, UNK
+from nmt.text.tokenizer import Tokenizer
 
 PATIENCE = 1.5  # of 1,000 texts of Multi30k 22 differ with 1.0, 8 with 1.5, 7 with 8.0, which takes thrice as long
 FOLDER, STAMP = "ctranslate2", "converted.json"

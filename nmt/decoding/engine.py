@@ -22,7 +22,7 @@ from nmt.model.inference import bf16_pays, for_inference
 from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
-from nmt.text.tokenizer import BOS, EOS, PAD, UNK
+from nmt.text.symbols import BOS, EOS, PAD, UNK
 
 BLOCK, LANES = 64, 16  # logits of which first the largest is looked at, and how many blocks are compared at a time
 GPU_BATCH_TOKENS = 1 << 15  # at most, where memory allows: larger batches gain nothing

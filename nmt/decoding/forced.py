@@ -19,7 +19,8 @@ from nmt.decoding.engine import batch_tokens
 from nmt.model.likelihood import log_probabilities, perplexity
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
-from nmt.text.tokenizer import BOS, EOS, Tokenizer
+from nmt.text.symbols import BOS, EOS
+from nmt.text.tokenizer import Tokenizer
 
 WINDOW = 2048  # pairs that are sorted by length and scored together
 

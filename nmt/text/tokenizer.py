@@ -1,7 +1,8 @@
 """Text to subword ids and back, by SentencePiece; every string survives the round trip.
 
 Normalisation is the identity and characters without an entry are spelled in bytes, so nothing is unknown and nothing
-is lost. Knows nothing of sentences' ends: `</s>` and `<s>` are added where batches are made.
+is lost; a parser's target has symbols of trees instead. Knows nothing of sentences' ends: `</s>` and `<s>` are added
+where batches are made.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import sentencepiece
 
 from nmt.errors import UserError
 from nmt.recipe import TokenizerSettings
-
-PAD, UNK, BOS, EOS = 0, 1, 2, 3  # ids of <pad>, <unk>, <s>, </s> in every vocabulary
+from nmt.text.linear import TreeVocabulary
+from nmt.text.symbols import BOS, EOS, PAD, UNK
 
 SHARED = ("tokenizer.model",)
 SEPARATE = ("source.model", "target.model")
+TREES = ("source.model", "tree.json")
 
 # SentencePiece writes a space as U+2581 and would turn a real U+2581 into a space; a noncharacter, which Unicode
 # reserves for such internal use, stands in for it.
@@ -87,9 +89,9 @@ class Vocabulary:
 
 
 class Tokenizer:
-    """The vocabularies of both sides; one object twice where they are shared."""
+    """The vocabularies of both sides; one object twice where they are shared. Of a parser the target's are trees'."""
 
-    def __init__(self, source: Vocabulary, target: Vocabulary) -> None:
+    def __init__(self, source: Vocabulary, target: Vocabulary | TreeVocabulary) -> None:
         self.source = source
         self.target = target
 
@@ -104,10 +106,16 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
-        """Reads `tokenizer.model`, or `source.model` and `target.model`, from a directory."""
-        names = SHARED if (directory / SHARED[0]).exists() else SEPARATE
+        """Reads `tokenizer.model`, or `source.model` with `target.model` or `tree.json`, from a directory."""
+
+        def read(name: str) -> tuple[bytes, str]:
+            return (directory / name).read_bytes(), str(directory / name)
+
         try:
-            vocabularies = [Vocabulary((directory / n).read_bytes(), str(directory / n)) for n in names]
+            if (directory / TREES[1]).exists():
+                return cls(Vocabulary(*read(TREES[0])), TreeVocabulary(*read(TREES[1])))
+            names = SHARED if (directory / SHARED[0]).exists() else SEPARATE
+            vocabularies = [Vocabulary(*read(name)) for name in names]
         except OSError as error:
             raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from None
         return cls(vocabularies[0], vocabularies[-1])
@@ -116,7 +124,8 @@ class Tokenizer:
         """What `load` reads: file name to content."""
         if self.shared:
             return {SHARED[0]: self.source.serialized}
-        return {SEPARATE[0]: self.source.serialized, SEPARATE[1]: self.target.serialized}
+        names = TREES if isinstance(self.target, TreeVocabulary) else SEPARATE
+        return {names[0]: self.source.serialized, names[1]: self.target.serialized}
 
     @classmethod
     def train(
@@ -125,14 +134,17 @@ class Tokenizer:
         settings: TokenizerSettings,
         threads: int,
         say: Callable[[str], None] = lambda line: None,
+        trees: bool = False,
     ) -> Tokenizer:
-        """Learns the subwords of (source, target) pairs; `pairs` is read once for each vocabulary, so not an
-        iterator. `say` is told on how much text. Raises UserError naming `tokenizer.vocab_size` where the text cannot
-        fill or fit it."""
+        """Learns the subwords of (source, target) pairs, or the symbols of `trees` on the target side; `pairs` is
+        read once for each vocabulary, so not an iterator. `say` is told on how much text. Raises UserError naming
+        `tokenizer.vocab_size` where the text cannot fill or fit it."""
         if settings.shared:
             both = _train("shared", (text for pair in pairs for text in pair), settings, threads, say)
             return cls(both, both)
         source = _train("source", (source for source, _ in pairs), settings, threads, say)
+        if trees:
+            return cls(source, TreeVocabulary.train(target for _, target in pairs if target))
         return cls(source, _train("target", (target for _, target in pairs), settings, threads, say))
 
 

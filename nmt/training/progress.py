@@ -67,14 +67,10 @@ class Progress:
         else:
             self._console.say(f"update {figures['step']}/{self._updates}  {text}")
 
-    def checkpoint(self, figures: dict[str, Any], path: Path, is_best: bool) -> None:
-        """A checkpoint and its dev scores, if it has any."""
+    def checkpoint(self, figures: dict[str, Any], path: Path, scores: str = "") -> None:
+        """A checkpoint, and what to say of its dev scores if it has any."""
         self._record(figures)
-        scores = ""
-        if "valid_bleu" in figures:
-            mark = "  best so far" if is_best else ""
-            scores = f"  dev BLEU {figures['valid_bleu']:.2f}  dev ppl {figures['valid_perplexity']:.2f}{mark}"
-        self._console.say(f"update {figures['step']}/{self._updates}  saved {path}{scores}")
+        self._console.say(f"update {figures['step']}/{self._updates}  saved {path}" + (f"  {scores}" if scores else ""))
 
     def _record(self, figures: dict[str, Any]) -> None:
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in figures.items()}

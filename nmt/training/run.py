@@ -96,8 +96,11 @@ def newest(out: Path) -> Bundle | None:
 
 def _base(recipe: Recipe) -> Bundle | None:
     """The bundle that a new run starts from."""
-    name = recipe.training.init_from
-    return bundles.resolve(Path(name))[0] if name else None
+    if recipe.training.init_from is None:
+        return None
+    base, _ = bundles.resolve(Path(recipe.training.init_from))
+    base.check_task(recipe.task)
+    return base
 
 
 class Run:
@@ -122,7 +125,8 @@ class Run:
         self.optimizer = Optimizer(self.model, recipe.model.d_model, settings)
         self.position = Position()
         self.id = uuid4().hex[:12]
-        self.best_bleu: float | None = None
+        self.task = bundles.TASKS[recipe.task]
+        self.best_score: float | None = None
         self.without_improvement = 0
         self.unscored: Path | None = None
         self.data = str(read_json(self.prepared / "fingerprint.json")["fingerprint"])
@@ -158,7 +162,7 @@ class Run:
                     f"{stop.message} in {self.out}; to go on, run the same command again", stop.signal_number
                 ) from None
         if at.step < settings.updates:
-            done = f"no better dev BLEU for {self.without_improvement} checkpoints"
+            done = f"no better dev {self.task.label} for {self.without_improvement} checkpoints"
             more = f"--set training.patience={2 * self.without_improvement}"
         else:
             done = f"{at.step:,} of {settings.updates:,} updates in {clock(at.seconds)}"
@@ -185,7 +189,7 @@ class Run:
                 self.checkpoints.wait()
 
     def is_done(self, position: Position) -> bool:
-        """Whether all updates are done, or dev BLEU has not improved for `training.patience` checkpoints."""
+        """Whether all updates are done, or the dev score has not improved for `training.patience` checkpoints."""
         self.checkpoints.check()
         patience = self.recipe.training.patience
         out_of_patience = patience is not None and self.without_improvement >= patience
@@ -228,7 +232,7 @@ class Run:
 
             def written(step: int = position.step) -> None:
                 if not validate:  # else it is said with its scores
-                    progress.checkpoint({"step": step}, path, is_best=False)
+                    progress.checkpoint({"step": step}, path)
 
             self.checkpoints.write(path, dict(self.model.named_parameters()), training, info, written)
         if validate:
@@ -238,17 +242,20 @@ class Run:
         """Scores the model as it is, whose checkpoint is `path`, on the development set."""
         assert self.validation is not None
         dev: DevScores = self.validation(self.model)
-        is_best = self.best_bleu is None or dev.bleu > self.best_bleu
-        self.best_bleu = dev.bleu if is_best else self.best_bleu
+        is_best = dev.score is not None and (self.best_score is None or dev.score > self.best_score)
+        self.best_score = dev.score if is_best else self.best_score
         self.without_improvement = 0 if is_best else self.without_improvement + 1
         if self.group.leads:
-            info: dict[str, Any] = {
-                "scores": {"bleu": dev.bleu, "perplexity": dev.perplexity},
-                "signature": dev.signature,
-            }
+            scores = {"perplexity": dev.perplexity}
+            if dev.score is not None:
+                scores[self.task.metric] = dev.score
+            info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
             info |= {"without_improvement": self.without_improvement, "unscored": False}
-            figures = {"step": self.position.step, "valid_bleu": dev.bleu, "valid_perplexity": dev.perplexity}
-            self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, is_best))
+            figures = {"step": self.position.step, **{f"valid_{name}": score for name, score in scores.items()}}
+            said = "" if dev.score is None else f"dev {self.task.label} {dev.score:.2f}  "
+            said += f"dev ppl {dev.perplexity:.2f}"
+            said += "  best so far" if is_best else ""
+            self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, said))
 
     def _restore(self, checkpoint: Bundle) -> None:
         if not self.tokenizer.equals(checkpoint.tokenizer()):
@@ -273,7 +280,7 @@ class Run:
         found = bundles.checkpoints(self.out)
         scored = [bundle for bundle in found if bundle.scores]
         best = bundles.best(found)
-        self.best_bleu = best.scores["bleu"] if best else None
+        self.best_score = best.dev_score if best else None
         self.without_improvement = int(scored[-1].info.get("without_improvement", 0)) if scored else 0
         self.unscored = checkpoint.path if checkpoint.info.get("unscored") and self.recipe.data.valid else None
         before, now = checkpoint.recipe.training, self.recipe.training

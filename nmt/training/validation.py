@@ -15,6 +15,7 @@ from nmt.metrics.translation import score
 from nmt.model import likelihood
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Training
+from nmt.text.linear import TreeVocabulary
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.distributed import Group
 
@@ -27,8 +28,8 @@ class DevScores:
 
     perplexity: float
     """Per target subword, `</s>` counted, from the unsmoothed negative log-likelihood."""
-    bleu: float
-    """sacreBLEU of the raw text, searched by the recipe's own decoding settings."""
+    score: float | None
+    """sacreBLEU of the raw text, searched by the recipe's own decoding settings; None of trees."""
     signature: str
 
 
@@ -48,6 +49,8 @@ class Validation:
         model.eval()
         try:
             with torch.compiler.set_stance("force_eager"):  # search has shapes of its own, a graph each
+                if isinstance(self._tokenizer.target, TreeVocabulary):
+                    return DevScores(perplexity(model, self._corpus, self._group), None, "")
                 hypotheses = self._translate(model)
                 bleu = score(hypotheses, [self._references], ["bleu"])["bleu"]
                 return DevScores(perplexity(model, self._corpus, self._group), bleu.score, bleu.signature)

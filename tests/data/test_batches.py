@@ -22,7 +22,7 @@ from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, prepare
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, Recipe
-from nmt.text.tokenizer import BOS, EOS, PAD
+from nmt.text.symbols import BOS, EOS, PAD
 from nmt.training.loss import Objective
 
 MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"

@@ -15,7 +15,7 @@ from nmt.decoding.alignment import AligningEngine, align
 from nmt.decoding.pipeline import Feed
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.text.tokenizer import BOS, EOS
+from nmt.text.symbols import BOS, EOS
 
 VOCABULARY = 128  # of ASCII
 

@@ -25,7 +25,8 @@ from nmt.errors import UserError
 from nmt.model import layers
 from nmt.model.transformer import Memory
 from nmt.recipe import Decoding, Recipe, TokenizerSettings
-from nmt.text.tokenizer import BOS, EOS, Tokenizer
+from nmt.text.symbols import BOS, EOS
+from nmt.text.tokenizer import Tokenizer
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 

@@ -14,7 +14,7 @@ from nmt.errors import UserError
 from nmt.model.inference import for_inference
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
-from nmt.text.tokenizer import BOS, EOS, PAD, UNK
+from nmt.text.symbols import BOS, EOS, PAD, UNK
 
 VOCABULARY = 203  # not a multiple of the blocks in which logits are compared
 

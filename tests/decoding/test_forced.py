@@ -12,7 +12,8 @@ from nmt.decoding.forced import ForcedDecoder, PairScore, Totals
 from nmt.decoding.search import length_penalty
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
-from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from nmt.text.symbols import BOS, EOS, PAD, UNK
+from nmt.text.tokenizer import Tokenizer
 
 WORDS = ["tree", "house", "dog", "cat", "river", "garden", "sees", "likes", "the", "."]
 

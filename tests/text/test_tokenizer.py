@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from nmt.errors import UserError
 from nmt.recipe import TokenizerSettings
-from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, Vocabulary, draw
+from nmt.text.symbols import BOS, EOS, PAD, UNK
+from nmt.text.tokenizer import Tokenizer, Vocabulary, draw
 
 ENGLISH = "the quick dog cat sees likes tree big small red green house man woman walks jumps under over vexed"
 GERMAN = "der die Hund Katze sieht mag Baum groß klein rot grün Haus Mann Frau geht läuft unter über"

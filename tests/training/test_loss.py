@@ -8,7 +8,7 @@ from nmt.data.batches import Batch, pad_ids
 from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.text.tokenizer import BOS, EOS
+from nmt.text.symbols import BOS, EOS
 from nmt.training.loss import Objective, smoothed_cross_entropy
 
 TOKENS, WIDTH, VOCABULARY = 23, 6, 11

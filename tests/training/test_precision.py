@@ -13,7 +13,7 @@ from nmt.data.batches import Batch, make_batch, pad_ids
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.text.tokenizer import BOS, EOS
+from nmt.text.symbols import BOS, EOS
 from nmt.training.loss import Objective
 from nmt.training.precision import autocast_dtype, compile_layers, product_dtype, set_precision
 
