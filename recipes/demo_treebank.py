@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 MAX_WORDS, MAX_DEPTH = 35, 16
 
@@ -74,8 +73,9 @@ JJ/of: proud afraid fond, JJ/sure: sure glad, JJ/ready: ready eager, JJ/hard: ha
 JJR/more: older smaller happier richer, RB/very: very rather quite, RB/how: quickly quietly badly
 RB/often: often never always, RB/when: soon now again, NN/when: yesterday today tomorrow
 CC/or: and or, CC/but: and but, MD/can: can will must should, UH/oh: oh well yes no, UH/answer: yes no thanks
-IN/because: because although if when while, IN/on: on under behind, IN/along: up over across, RP/off: off on
-IN/before: before after, IN/that: that, PRP/NN: he she it, PRP/NNS: they we you, PRP/object: him them me us her
+IN/because: because although if when while, IN/on: on under behind, IN/along: up over across, RP/off: off on, RP/up: up
+IN/before: before after, IN/that: that, PRP/NN: he she it, PRP/NNS: they we you
+PRP/object: him them me us her, PRP/I: I we they
 """
 GROUPS = {"being": "person animal", "any": "person animal text thing food tool", "holdable": "text thing food"}
 
@@ -89,10 +89,11 @@ TOP: S/main *30 | S/front *9 | S/quoted *6 | SINV *3 | S/joined *7 | S/command *
 TOP: FRAG *2 | INTJ
 S/main: clause (. .)
 S/front: front (, ,) clause (. .) | (INTJ UH/oh ) (, ,) clause (. .)
-S/quoted: (`` ``) S-TPC-1/finite (, ,) ('' '') NP-SBJ/person VP/quoting (. .)
-SINV: (`` ``) S-TPC-1/finite (, ,) ('' '') VP/quoting NP-SBJ/person (. .)
+S/quoted: (`` ``) (S-TPC-1 clause ) (, ,) ('' '') NP-SBJ/person VP/quoting (. .)
+SINV: (`` ``) (S-TPC-1 clause ) (, ,) ('' '') VP/quoting NP-SBJ/person (. .)
 VP/quoting: VBD/say (S (-NONE- *T*-1) )
-S/joined: S/finite (, ,) CC/but S/finite (. .) | S/short (CC and) S/short (. .) *2 | S/finite (: ;) S/finite (. .)
+S/joined: S/short (CC and) S/short (. .) *2 | (S clause ) (, ,) CC/but (S clause ) (. .)
+S/joined: (S clause ) (: ;) (S clause ) (. .)
 S/command: (NP-SBJ (-NONE- *) ) VP/VB (. !) | (INTJ (UH please) ) (NP-SBJ (-NONE- *) ) VP/VB (. .)
 SQ/asked: (VBZ does) NP-SBJ/NN VP/VB (. ?) | (VBP do) NP-SBJ/NNS VP/VB (. ?) | (VBD did) NP-SBJ/# VP/VB (. ?)
 SQ/asked: MD/can NP-SBJ/# VP/VB (. ?) | (VBZ has) NP-SBJ/NN VP/VBN (. ?) | (VBZ is) NP-SBJ/NN ADJP-PRD/any (. ?)
@@ -105,15 +106,13 @@ SQ/gap: (VBD did) NP-SBJ/# (VP gap/VB ) | (VBZ does) NP-SBJ/NN (VP gap/VB ) | MD
 FRAG: NP/any (. .) | (RB not) ADVP-TMP/when (. .) | (RB not) PP-LOC/in (. !)
 INTJ: UH/answer (. !) | UH/answer (. .)
 
-S/finite: clause
 S/short: NP-SBJ/who/# VP/past
 VP/past: light/VBD
-clause: NP-SBJ/# VP/# *12 | NP-SBJ/# (ADVP-TMP RB/often ) VP/# | NP-SBJ/who/# PRN/aside VP/#
+clause: NP-SBJ/# VP/# *15 | NP-SBJ/# (ADVP-TMP RB/often ) VP/# | NP-SBJ/who/# PRN/aside VP/#
 clause: S-NOM-SBJ/ing (VP (VBZ is) (ADJP-PRD JJ/hard ) )
 clause: (NP-SBJ (NP (PRP it) ) (S (-NONE- *EXP*-1) ) ) (VP (VBZ is) (ADJP-PRD JJ/hard ) S-1/to )
-clause: (NP-SBJ (EX there) ) (VP (VBD was) NP-PRD/full/NN )
-PRN/aside: (, ,) (S NP-SBJ/pronoun (VP VBP/say (SBAR (-NONE- 0) (S (-NONE- *T*-1) ) ) ) ) (, ,)
-NP/pronoun: (PRP I) | (PRP we) | (PRP they)
+clause: (NP-SBJ (EX there) ) (VP (VBD was) (NP-PRD full/NN ) )
+PRN/aside: (, ,) (S (NP-SBJ PRP/I ) (VP VBP/say (SBAR (-NONE- 0) (S (-NONE- *T*-1) ) ) ) ) (, ,)
 front: PP-LOC/in *2 | PP-TMP/when *2 | ADVP-TMP/when | NP-TMP/when | SBAR-ADV/because *3
 
 VP/NN: verb/VBZ *3 | (VBZ has) VP/VBN | (VBZ is) VP/VBG | (VBZ does) (RB not) VP/VB | both/NN *6
@@ -123,16 +122,16 @@ VP/NNS: (VBP are) predicate/NNS | (VBD were) (RB not) predicate/NNS | (VBD were)
 both/#: verb/VBD *3 | MD/can VP/VB | (VBD did) (RB not) VP/VB | VP/past (CC and) VP/past
 VP/third: light/VBZ
 VP/@: verb/@
-verb/@: light/@ *9 | light/@ tail *4 | heavy/@ *6
+verb/@: light/@ *9 | light/@ tail *3 | heavy/@ *4
 light/@: @/intransitive | @/intransitive PP-LOC/in | @/intransitive ADVP-MNR/how | @/move PP-DIR/to | @/state NP/any
 light/@: @/act NP/any *2 | @/act NP/any PP-MNR/tool *2 | @/act NP/any PP-LOC/in *2 | @/act NP/any ADVP-MNR/how
-light/@: @/act NP/with *2 | @/act (NP NP/text PP/topic ) | @/act (NP NP/thing PP-LOC/on ) | @/state NP/local *2
-light/@: @/lay NP/holdable PP-PUT/on *2 | @/lay (NP NP/thing (CC and) NP/the/text ) PP-PUT/on | @/state NP/of
+light/@: @/act NP/with *2 | @/act (NP NP/text PP/topic ) | @/act (NP NP/thing PP-LOC/on ) | @/state (NP local/# ) *2
+light/@: @/lay NP/holdable PP-PUT/on *2 | @/lay (NP NP/thing (CC and) NP/the/text ) PP-PUT/on
 light/@: @/give NP/holdable PP-DTV/to | @/give NP/whom NP/holdable | @/tell NP/whom PP-CLR/about *2
-light/@: @/charge NP/person PP-CLR/crime | @/talk PP-CLR/about | @/seem ADJP-PRD/plain
-light/@: @/turn PRT/off NP/device *2 | @/turn NP/device PRT/off | @/turn (PP-DIR (IN off) NP/way ) *2
-light/@: @/look PRT/up NP/entry *2 | @/look NP/entry PRT/up | @/look (PP-DIR IN/along NP/way ) *2
-light/@: @/lift PRT/up NP/holdable | @/lift (NP PRP/object ) PRT/up
+light/@: @/charge NP/person PP-CLR/crime | @/talk PP-CLR/about | @/seem (ADJP-PRD adjective )
+light/@: @/turn (PRT RP/off ) NP/device *2 | @/turn NP/device (PRT RP/off ) | @/turn (PP-DIR (IN off) NP/way ) *2
+light/@: @/look (PRT RP/up ) NP/entry *2 | @/look NP/entry (PRT RP/up ) | @/look (PP-DIR IN/along NP/way ) *2
+light/@: @/lift (PRT RP/up ) NP/holdable | @/lift (NP PRP/object ) (PRT RP/up ) | @/state (NP NP/aspect PP/of )
 heavy/@: @/act NP/full *3 | @/state NP/full *2 | @/give NP/whom NP/full | @/talk (PP-CLR (IN about) NP/full )
 heavy/@: @/say SBAR/that *4 | @/state SBAR/known *2 | @/wonder SBAR/asked *2 | @/want S/to | @/want S/whoto *2
 heavy/@: @/ask NP-1/whom S/to *2 | @/try S/to | @/let S/bare | @/enjoy S/ing | @/perceive S/bare
@@ -144,21 +143,20 @@ gap/@: @/act (NP (-NONE- *T*-1) ) *3 | @/state (NP (-NONE- *T*-1) ) *2 | @/act (
 gap/@: @/lay (NP (-NONE- *T*-1) ) PP-PUT/on | @/give (NP (-NONE- *T*-1) ) PP-DTV/to
 gap/@: @/say (SBAR (-NONE- 0) (S NP-SBJ/# (VP gap/VBD ) ) )
 
-SBAR/that: IN/that S/finite *3 | (-NONE- 0) S/finite *2 | IN/that (S S/short CC/or S/short )
-SBAR/known: IN/that S/finite | (-NONE- 0) (S NP-SBJ/who/# VP/# ) *2
-SBAR/asked: (IN whether) S/finite | WHNP-1/what S/gap | (WHADVP (WRB why) ) S/finite
+SBAR/that: IN/that (S clause ) *3 | (-NONE- 0) (S clause ) *2 | IN/that (S S/short CC/or S/short )
+SBAR/known: IN/that (S clause ) | (-NONE- 0) (S NP-SBJ/who/# VP/# ) *2
+SBAR/asked: (IN whether) (S clause ) | WHNP-1/what S/gap | (WHADVP (WRB why) ) (S clause )
 SBAR/because: IN/because S/short *3 | IN/before S/short
 SBAR/who/#: (WHNP-1 (WP who) ) (S (NP-SBJ (-NONE- *T*-1) ) VP/# )
 SBAR/that/#: (WHNP-1 (WDT that) ) (S (NP-SBJ (-NONE- *T*-1) ) VP/# ) | (WHNP-1 (WDT that) ) S/gap
 SBAR/that/#: (WHNP-1 (-NONE- 0) ) S/gap
 S/gap: NP-SBJ/# (VP gap/VBD ) *2 | NP-SBJ/# (VP MD/can (VP gap/VB ) )
-S/to: (NP-SBJ (-NONE- *) ) VP/to
-S/whoto: NP-SBJ/whom VP/to
-VP/to: (TO to) VP/VB
+S/to: (NP-SBJ (-NONE- *) ) (VP (TO to) VP/VB )
+S/whoto: NP-SBJ/whom (VP (TO to) VP/VB )
 S/bare: NP-SBJ/whom VP/VB
 S/ing: (NP-SBJ (-NONE- *) ) VP/VBG
 
-NP/#: PRP/# *6 | np/#/person *6 | np/#/animal *3 | np/#/thing | full/# *4 | local/#
+NP/#: PRP/# *6 | np/#/person *6 | np/#/animal *3 | np/#/thing | full/# *2 | local/#
 NP/NN: NNP/name *3 | NNP/name (, ,) NP/person (, ,)
 NP/%: np/#/%
 NP/#/%: np/#/%
@@ -167,22 +165,18 @@ np/NNS/%: NNS/% *3 | JJ/any NNS/% *2 | CD/some NNS/% *2 | QP NNS/% | DT/NNS NNS/
 NP/owner: DT/NN NN/person (POS 's) | NNP/name (POS 's)
 QP: (JJR more) (IN than) CD/some | (RB about) CD/some | (IN at) (JJS least) CD/some
 NP/the/%: DT/# #/%
-NP/who/#: who/#
-who/#: np/#/person *2 | np/#/animal | PRP/#
+NP/who/#: np/#/person *2 | np/#/animal | PRP/#
 NP/whom: DT/# #/being *2 | PRP$/own #/being | PRP/object | NNP/name
 NP/full: full/#
-NP/full/#: full/#
 full/#: NP/#/person PP/trait | NP/#/text PP/topic | NP/#/thing PP-LOC/on | NP/#/aspect PP/of | NP/#/route PP/to
 full/#: NP/#/person SBAR/who/# *2 | NP/#/any SBAR/that/# *3 | NP/#/any VP/passive | NP/#/person VP/VBG
 full/#: kept/# | (NP kept/# ) SBAR/who/# | NP/#/keeper (PP (IN of) (NP NP/#/animal SBAR/that/# ) )
-full/#: NP/#/any (PRN (-LRB- -LRB-) NP/any (-RRB- -RRB-) ) | NP/#/claim (SBAR IN/that S/finite )
+full/#: NP/#/any (PRN (-LRB- -LRB-) NP/any (-RRB- -RRB-) ) | NP/#/claim (SBAR IN/that (S clause ) )
 full/NNS: NP/any CC/or NP/the/any *4 | NP/any (, ,) NP/the/any (CC and) NP/the/any *2 | NP/with (CC and) NP/the/being *2
 full/NNS: (NP NP/aspect (PP (IN of) NP/thing ) ) (CC and) NP/the/aspect *2
 full/NNS: NP/any (CONJP (RB as) (RB well) (IN as) ) NP/the/any
 full/NNS: (CONJP (RB not) (RB only) ) NP/any (CONJP (CC but) (RB also) ) NP/the/any
 NP/with: NP/person PP/trait
-NP/of: NP/#/aspect PP/of | NP/#/route PP/to
-NP/local: local/#
 local/#: NP/#/being PP-LOC/in *2 | NP/#/person (PP (IN with) NP/tool )
 kept/#: NP/#/keeper (PP (IN of) NP/animal )
 
@@ -200,15 +194,14 @@ PP/when: (IN on) (NP NNP/day ) *2 | (IN at) (NP (NN night) ) | IN/before NP/even
 NP/when: NN/when *3 | (JJ last) NN/period | (DT every) NN/period
 ADVP/when: RB/when *2 | (NP CD/some NNS/period ) (RB ago)
 ADVP/how: RB/how *2 | RB/very RB/how
-PRT/off: RP/off
-PRT/up: (RP up)
 ADJP/any: adjective *4 | JJ/sure SBAR/that | JJ/ready S/to
-ADJP/plain: adjective
 adjective: JJ/mood *3 | RB/very JJ/mood | JJ/of (PP (IN of) NP/any ) | JJ/mood CC/but JJ/mood
 adjective: JJR/more (PP (IN than) NP/any )
 """
 
 VERB_TAGS = ("VB", "VBZ", "VBP", "VBD", "VBN", "VBG")
+# Ways to write each symbol: symbols and literal pieces of bracketing, as often as they are to be drawn.
+Rules = dict[str, list[tuple[str, ...]]]
 
 
 def rows(table: str) -> Iterator[tuple[str, list[str]]]:
@@ -251,28 +244,21 @@ def read_lexicon() -> dict[str, list[str]]:
     return lexicon
 
 
-class Expansion(NamedTuple):
-    """One way to write a symbol, as symbols and literal pieces of bracketing, and how often it is drawn."""
-
-    items: tuple[str, ...]
-    weight: int
-
-
-def read_grammar(lexicon: Iterable[str]) -> dict[str, list[Expansion]]:
-    """Expansions by symbol, with all values put in for the variables."""
+def read_grammar(lexicon: Iterable[str]) -> Rules:
+    """The grammar with all values put in for its variables."""
     classes = sorted({key.partition("/")[2] for key in lexicon if key.startswith("NNS/")})
     variables = {"#": ("NN", "NNS"), "@": VERB_TAGS, "%": classes}
-    grammar: dict[str, list[Expansion]] = {}
+    rules: Rules = {}
     for line in filter(None, GRAMMAR.splitlines()):
-        symbol, _, expansions = line.partition(": ")
-        for text in expansions.split(" | "):
+        symbol, _, alternatives = line.partition(": ")
+        for text in alternatives.split(" | "):
             body, _, weight = text.rpartition(" *") if text[-1].isdigit() else (text, "", "1")
             free = [name for name in variables if name in symbol + body]
             for values in itertools.product(*(variables[name] for name in free)):
                 table = str.maketrans(dict(zip(free, values, strict=True)))
-                expansion = Expansion(tuple(body.translate(table).split()), int(weight))
-                grammar.setdefault(symbol.translate(table), []).append(expansion)
-    return grammar
+                items = tuple(body.translate(table).split())
+                rules.setdefault(symbol.translate(table), []).extend([items] * int(weight))
+    return rules
 
 
 @cache
@@ -285,16 +271,14 @@ def is_symbol(item: str) -> bool:
     return "(" not in item and ")" not in item
 
 
-def shortest(grammar: dict[str, list[Expansion]]) -> dict[str, list[Expansion]]:
-    """Of each symbol only the expansions that come to words in the fewest steps."""
-    found: dict[str, list[Expansion]] = {}
-    while len(found) < len(grammar):
+def shortest(rules: Rules) -> Rules:
+    """Of each symbol only what comes to words in the fewest steps."""
+    found: Rules = {}
+    while len(found) < len(rules):
         done = found.keys() | LEXICON.keys()
-        pending = {symbol: expansions for symbol, expansions in grammar.items() if symbol not in found}
-        for symbol, expansions in pending.items():
-            ended = [each for each in expansions if done.issuperset(map(rule_name, filter(is_symbol, each.items)))]
-            if ended:
-                found[symbol] = ended
+        for symbol in rules.keys() - done:
+            ended = [items for items in rules[symbol] if done.issuperset(map(rule_name, filter(is_symbol, items)))]
+            found |= {symbol: ended} if ended else {}
     return found
 
 
@@ -310,10 +294,9 @@ def expand(symbol: str, choose: random.Random, depth: int = 0) -> str:
     label = symbol.partition("/")[0]
     if symbol in LEXICON:
         return f"({label} {choose.choice(LEXICON[symbol])})"
-    expansions = (RULES if depth < MAX_DEPTH else SHORTEST)[rule_name(symbol)]
-    (drawn,) = choose.choices(expansions, [expansion.weight for expansion in expansions])
-    parts = [expand(item, choose, depth + 1) if is_symbol(item) else item for item in drawn.items]
-    text = " ".join(parts).replace(" )", ")")
+    items = choose.choice((RULES if depth < MAX_DEPTH else SHORTEST)[rule_name(symbol)])
+    text = " ".join(expand(item, choose, depth + 1) if is_symbol(item) else item for item in items)
+    text = text.replace(" )", ")")
     return text if label[0].islower() else f"({label} {text})"
 
 
