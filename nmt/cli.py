@@ -238,14 +238,14 @@ def translate(
         ledger.check()
 
 
-@cli.command(short_help="BLEU, chrF and TER, with signatures; perplexity under a model.")
+@cli.command(short_help="BLEU, chrF and TER, with signatures; F1 of trees; perplexity under a model.")
 @click.argument("reference", type=Path, metavar="REF")
 @click.argument("hypothesis", type=Path, metavar="[HYP]", required=False)
 @click.option("--reference", "more", type=Path, multiple=True, help="A further reference; repeatable.")
 @click.option(
     "--metric",
-    help="bleu, chrf, ter; separated by commas; bleu,chrf unless given. With --model perplexity, unless given, or "
-    "logprob, a line per sentence: log-probability, tab, subwords.",
+    help="bleu, chrf, ter; separated by commas; bleu,chrf unless given. Or brackets: F1 of trees. With --model "
+    "perplexity, unless given, or logprob, a line per sentence: log-probability, tab, subwords.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
@@ -275,14 +275,18 @@ def score(
 ) -> None:
     """Score HYP, or stdin, against REF: detokenised text, one sentence per line.
 
+    With --metric brackets REF holds trees, a file or a folder of .mrg files, and HYP one tree per line, an empty line
+    being a failure. The figures are EVALB's with COLLINS.prm, except that a root called ROOT, S1 or nothing does not
+    count where the other tree's is called otherwise. "Failures missed" is F1 with errors and skips in the recall.
+
     With --model and --source no HYP is read: the score is how probable the model finds REF, by forced decoding. All
     subwords and the end of each sentence count, and nothing is smoothed.
     """
-    from nmt.metrics.translation import LABELS, METRICS
-    from nmt.metrics.translation import score as score_translations
-    from nmt.text.lines import open_input, read_lines
+    from nmt.console import Console
+    from nmt.metrics.translation import METRICS
+    from nmt.text.lines import open_input
 
-    allowed, default = (("perplexity", "logprob"), "perplexity") if models else (METRICS, "bleu,chrf")
+    allowed, default = (("perplexity", "logprob"), "perplexity") if models else ((*METRICS, "brackets"), "bleu,chrf")
     wanted = metric or default
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     unknown = [name for name in names if name not in allowed]
@@ -303,7 +307,6 @@ def score(
             if not path.is_fifo():
                 open_input(path).close()  # says that there is no such file before a model is loaded
         from nmt.bundle import common_tokenizer
-        from nmt.console import Console
         from nmt.decoding.forced import ForcedDecoder
         from nmt.device import choose_device
 
@@ -316,14 +319,37 @@ def score(
     for option, given in (("--source", source), ("--set", overrides)):
         if given:
             raise click.UsageError(f"{option} goes with --model")
-    references = [list(read_lines(path)) for path in (reference, *more)]
-    hypotheses = list(_open_input(hypothesis))
-    results = score_translations(hypotheses, references, names)
+    if "brackets" in names:
+        if len(names) > 1:
+            raise click.UsageError("--metric brackets goes alone: it reads trees")
+        if more:
+            raise click.UsageError("--metric brackets has one gold: no --reference goes with it")
+        _score_trees(reference, hypothesis, as_json, Console(quiet))
+    else:
+        _score_translations((reference, *more), hypothesis, names, as_json)
+
+
+def _score_translations(
+    references: Sequence[Path], hypothesis: Path | None, metrics: Sequence[str], as_json: bool
+) -> None:
+    from nmt.metrics.translation import LABELS, score
+    from nmt.text.lines import read_lines
+
+    results = score(list(_open_input(hypothesis)), [list(read_lines(path)) for path in references], metrics)
     if as_json:
         click.echo(json.dumps({name: vars(result) for name, result in results.items()}))
         return
     for name, result in results.items():
         click.echo(f"{LABELS[name]} {result.score:.2f}  {result.signature}")
+
+
+def _score_trees(gold: Path, hypothesis: Path | None, as_json: bool, console: Console) -> None:
+    from nmt.metrics.brackets import as_dict, report, score_files
+
+    scores = score_files(gold, hypothesis or _open_input(None))
+    click.echo(json.dumps({"brackets": as_dict(scores)}) if as_json else report(scores))
+    if scores.errors:
+        console.say(f"errors: {scores.errors:,} of {scores.sentences:,} trees; the first: {scores.first_error}")
 
 
 def _score_by_model(

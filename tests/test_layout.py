@@ -158,7 +158,7 @@ def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
         "nmt.decoding.ctranslate2",
         "nmt.decoding.conversion",
     ]
-    modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.translation"]
+    modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.translation", "nmt.metrics.brackets"]
     program = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'datasets'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr

@@ -1,0 +1,505 @@
+"""Bracket F1: each rule of EVALB by hand, and a naive scorer over strings on files perturbed at random."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from nmt.errors import UserError
+from nmt.metrics.brackets import BracketScores, as_dict, report, score_brackets, score_files
+from nmt.text.tree import parse_tree, prepare_tree, read_tree_lines
+
+GOLD = "(TOP (S (NP (DT The) (NN cat)) (VP (VBZ sees) (NP (DT a) (NN dog))) (. .)))"
+
+
+def scored(gold: str, *hypotheses: str) -> BracketScores:
+    """Scores of hypotheses against the same gold tree each."""
+    return score_brackets([parse_tree(gold)] * len(hypotheses), read_tree_lines(hypotheses))
+
+
+def counts(scores: BracketScores) -> tuple[int, int, int]:
+    """Brackets that match, in the hypothesis, in the gold."""
+    return scores.total.matched, scores.total.test, scores.total.gold
+
+
+# --- the rules one by one ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gold", "hypothesis", "expected"),
+    [
+        pytest.param(GOLD, GOLD, (4, 4, 4), id="top-and-tags-do-not-count"),
+        pytest.param("(ROOT (NP (NN a)))", "(ROOT (NP (NN a)))", (2, 2, 2), id="root-counts"),
+        pytest.param("(S1 (NP (NN a)))", "(TOP (NP (NN a)))", (1, 1, 2), id="s1-counts"),
+        pytest.param("(S (TOP (NP (NN a))))", "(S (TOP-X (NP (NN a))))", (2, 2, 2), id="top-never-counts"),
+        pytest.param("(NP (NN a) (NN b))", "(NP (XX a) (XX b))", (1, 1, 1), id="tags-of-words-may-differ"),
+        pytest.param("(NP (NN a))", "(VP (NN a))", (0, 1, 1), id="labels-matter"),
+        pytest.param("(NP (NN a))", "(np (NN a))", (0, 1, 1), id="labels-have-case"),
+        pytest.param("(NP-SBJ-1 (NN a))", "(NP=2 (NN a))", (1, 1, 1), id="labels-are-cut"),
+        pytest.param("(NP|X (NN a))", "(NP (NN a))", (0, 1, 1), id="labels-are-cut-nowhere-else"),
+        pytest.param("(ADVP (RB a))", "(PRT (RP a))", (1, 1, 1), id="advp-is-prt"),
+        pytest.param("(PRT-X (RB a))", "(ADVP-Y (RP a))", (1, 1, 1), id="advp-is-prt-after-the-cut"),
+        pytest.param("(NP (NP (NP (NN a))))", "(NP (NP (NN a)))", (2, 2, 3), id="each-matches-once"),
+        pytest.param("(NP (NN a))", "(NP (NP (NP (NN a))))", (1, 3, 1), id="each-matches-once-either-way"),
+        pytest.param("(NP (VP (NN a)))", "(VP (NP (NN a)))", (2, 2, 2), id="order-in-chains-does-not-matter"),
+        pytest.param("(S (NP (NN a)) (, ,))", "(S (NP (NN a) (, ,)))", (2, 2, 2), id="punctuation-is-not-there"),
+        pytest.param("(S (NN a) (. .))", "(S (NN a) (. !) (: --) (`` ``) ('' ''))", (1, 1, 1), id="words-neither"),
+        pytest.param("(S (NN a) (PRN (, ,)))", "(S (NN a))", (1, 1, 1), id="nor-what-it-empties"),
+        pytest.param("(S (NN a) (NP (NP (-NONE- *)) (: ;)))", "(S (NN a))", (1, 1, 1), id="emptied-all-the-way"),
+        pytest.param("(S (NN a) (-LRB- -LRB-))", "(S (NN a) (NP (-LRB- -LRB-)))", (1, 2, 1), id="brackets-are-words"),
+        pytest.param("(S (NN a) ($ $) (# #))", "(S (NP (NN a) ($ $) (# #)))", (1, 2, 1), id="other-symbols-too"),
+        pytest.param("(S (: (NN a)) (. (NN b)))", "(S (NN a) (NN b))", (1, 1, 1), id="constituents-called-so"),
+        pytest.param("(NN a)", "(NP (NN a))", (0, 1, 0), id="a-bare-word"),
+        pytest.param("(S (NN a) (TOP b))", "(S (NN a))", (1, 1, 1), id="a-word-tagged-top"),
+    ],
+)
+def test_rule(gold: str, hypothesis: str, expected: tuple[int, int, int]) -> None:
+    scores = scored(gold, hypothesis)
+    assert (scores.sentences, scores.valid) == (1, 1)
+    assert counts(scores) == expected
+
+
+@pytest.mark.parametrize(
+    ("gold", "hypothesis"),
+    [
+        pytest.param("(S (NN a) (NN b))", "(S (NN a))", id="shorter"),
+        pytest.param("(S (NN a))", "(S (NN a) (NN b))", id="longer"),
+        pytest.param("(S (NN a) (NN b))", "(S (NN a) (NN c))", id="another-word"),
+        pytest.param("(S (NN a) (NN b))", "(S (NN b) (NN a))", id="another-order"),
+        pytest.param("(S (NN a))", "(S (NN A))", id="case"),
+        pytest.param("(S (NN a) (. .))", "(S (XX a) (XX .))", id="xx-on-punctuation"),
+        pytest.param("(S (NN a) (. !))", "(S (NN a) (! !))", id="a-tag-of-no-punctuation"),
+        pytest.param("(S (NN a) (-NONE-1 b))", "(S (NN a))", id="tags-are-not-cut"),
+        pytest.param("(S (. .))", "(S (NN .))", id="gold-without-words"),
+    ],
+)
+def test_other_words_are_an_error_and_leave_the_sums(gold: str, hypothesis: str) -> None:
+    scores = score_brackets(map(parse_tree, (gold, GOLD)), map(parse_tree, (hypothesis, GOLD)))
+    assert (scores.sentences, scores.errors, scores.skips, scores.valid) == (2, 1, 0, 1)
+    assert counts(scores) == (4, 4, 4)
+    assert scores.f1 == scores.exact == 100
+    assert scores.missed == ("NN" in gold)
+
+
+@pytest.mark.parametrize(("hypothesis", "empty"), [("", 1), ("(())", 1), ("(S (. .))", 0), ("(S (-NONE- *))", 0)])
+def test_no_words_to_score_are_a_skip(hypothesis: str, empty: int) -> None:
+    scores = scored(GOLD, hypothesis, GOLD)
+    assert (scores.sentences, scores.errors, scores.skips, scores.empty, scores.valid) == (2, 0, 1, empty, 1)
+    assert (scores.f1, scores.missed) == (100, 4)
+
+
+def test_punctuation_alone_is_a_skip_of_which_nothing_is_missed() -> None:
+    scores = score_brackets(map(parse_tree, ("(TOP (NP (. .)))", GOLD)), map(parse_tree, ("(TOP (X (. .)))", GOLD)))
+    assert (scores.skips, scores.errors, scores.empty, scores.f1_all) == (1, 0, 0, 100)
+
+
+def test_figures_are_divided_after_they_are_summed() -> None:
+    gold = ["(TOP (S (NP (NN a)) (VP (VB b))))", "(TOP (NP (NN a)))", GOLD, GOLD]
+    tests = ["(TOP (S (NP (NN a)) (NP (VB b)) ))", "(TOP (S (NP (NP (NN a)))))", "", "(TOP (S (NN The)))"]
+    scores = score_brackets(map(parse_tree, gold), read_tree_lines(tests))
+    assert counts(scores) == (3, 6, 4)
+    assert scores.precision == pytest.approx(50)
+    assert scores.recall == pytest.approx(75)
+    assert scores.f1 == pytest.approx(60)
+    assert scores.missed == 8
+    assert scores.recall_all == pytest.approx(25)
+    assert scores.f1_all == pytest.approx(100 / 3)
+    assert (scores.errors, scores.skips, scores.empty, scores.exact) == (1, 1, 1, 0)
+
+
+@pytest.mark.parametrize("failure", ["", "(TOP (S (NN The)))"])
+def test_a_failure_raises_f1_and_lowers_the_one_that_counts_it(failure: str) -> None:
+    tried, failed = scored(GOLD, GOLD, GOLD.replace("VP", "XP")), scored(GOLD, GOLD, failure)
+    assert failed.f1 == 100 > tried.f1 == tried.f1_all == 87.5
+    assert failed.f1_all == pytest.approx(200 / 3)
+
+
+def test_crossings_are_those_of_the_hypothesis() -> None:
+    gold = "(S (A (X a) (X b)) (B (X c) (X d)))"
+    tests = {
+        gold: 0,
+        "(S (X a) (C (X b) (X c)) (X d))": 1,  # with two of the gold, once
+        "(S (X a) (C (C (X b) (X c) (X d))))": 2,
+        "(S (X a) (C (C (C (X b) (X c) (, ,)) (X d))))": 3,
+        "(S (C (A (X a) (X b)) (X c)) (X d))": 1,
+        "(Q (X a) (X b) (X c) (X d))": 0,
+    }
+    scores = scored(gold, *tests)
+    assert scores.crossings == sum(tests.values())
+    assert scores.average_crossing == pytest.approx(7 / 6)
+    assert scores.no_crossing == pytest.approx(100 * 2 / 6)
+    assert scores.two_or_less_crossing == pytest.approx(100 * 5 / 6)
+    assert scores.exact == pytest.approx(100 / 6)
+
+
+def test_short_sentences_have_forty_words_with_punctuation_and_without_traces() -> None:
+    def sentence(words: int, rest: str) -> str:
+        return f"(TOP (S {'(NN a) ' * words}{rest}))"
+
+    forty = [sentence(40, "(-NONE- *) (-NONE- *)"), sentence(38, "(, ,) (. .)"), sentence(39, "(TOP x)")]
+    longer = [sentence(41, ""), sentence(40, "(. .)")]
+    gold = [*forty, *longer, forty[0], longer[0], forty[1], longer[1]]
+    tests = [*forty, *longer, "", "", "(TOP (NN b))", "(TOP (NN b))"]
+    scores = score_brackets(map(parse_tree, gold), read_tree_lines(tests))
+    assert (scores.sentences, scores.valid, scores.errors, scores.skips, scores.missed) == (9, 5, 2, 2, 4)
+    short = scores.short
+    assert (short.sentences, short.valid, short.errors, short.skips, short.missed) == (5, 3, 1, 1, 2)
+    assert (scores.total.gold, short.total.gold) == (5, 3)
+
+
+def test_labels_are_counted_one_by_one() -> None:
+    gold = "(TOP (S (NP-SBJ (NN a)) (PRT (RP b)) (VP (VB c))))"
+    labels = scored(gold, "(TOP (S (NP (NN a)) (ADVP (RP b)) (NP (VB c)) ))", "").labels
+    assert list(labels) == ["NP", "ADVP", "S", "VP"]
+    assert {label: (one.matched, one.test, one.gold) for label, one in labels.items()} == {
+        "NP": (1, 2, 1),
+        "ADVP": (1, 1, 1),
+        "S": (1, 1, 1),
+        "VP": (0, 0, 1),
+    }
+    assert labels["NP"].f1 == pytest.approx(200 / 3)
+    assert (labels["VP"].precision, labels["VP"].recall, labels["VP"].f1) == (0, 0, 0)
+
+
+def test_figures_of_nothing_are_nought() -> None:
+    scores = scored(GOLD, "", "")
+    figures = as_dict(scores)
+    assert (figures["sentences"], figures["empty"], figures["labels"]) == (2, 2, {})
+    names = ["f1", "f1_all", "precision", "recall", "recall_all", "exact", "average_crossing", "no_crossing"]
+    assert [figures[name] for name in names] == [0] * 8
+
+
+def test_the_first_error_is_told() -> None:
+    scores = scored(GOLD, "", GOLD.replace("dog", "dig"), "(TOP (X a))")
+    assert scores.first_error == "tree 2: word 5, without punctuation, is 'dog' in the gold and 'dig' in the hypothesis"
+    scores = scored(GOLD, GOLD, GOLD.replace(" (NN dog)", ""))
+    assert scores.first_error == "tree 2: 5 words without punctuation in the gold and 4 in the hypothesis"
+    assert scored(GOLD, GOLD, "").first_error == ""
+
+
+def test_trees_may_be_deep() -> None:
+    deep = "(X " * 5000 + "(NN a)" + ")" * 5000
+    assert counts(scored(deep, deep)) == (5000, 5000, 5000)
+
+
+@pytest.mark.parametrize(("gold", "tests", "message"), [(3, 1, "3 trees and the hypothesis 1"), (0, 2, "0 .* 2")])
+def test_unequal_numbers_name_both(gold: int, tests: int, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        score_brackets([parse_tree(GOLD)] * gold, [None] * tests)
+    assert error.value.hint
+    with pytest.raises(UserError, match="nothing to score"):
+        score_brackets([], [])
+
+
+def test_trees_are_read_side_by_side() -> None:
+    taken = {"gold": 0, "test": 0}
+
+    def side(name: str, tree: str):
+        for _ in range(50):
+            taken[name] += 1
+            assert abs(taken["gold"] - taken["test"]) <= 1
+            yield parse_tree(tree)
+
+    assert score_brackets(side("gold", GOLD), side("test", GOLD)).exact == 100
+
+
+# --- files and the command -----------------------------------------------------------------------------------------
+
+PRETTY = """
+( (S
+    (NP-SBJ (DT The) (NN cat) )
+    (VP (VBZ sees)
+      (NP (DT a) (NN dog) ))
+    (. .) ))
+( (NP (NN rain) ))
+"""
+HYPOTHESES = f"{GOLD}\n(TOP (NP (NN rain)))\n"
+
+
+@pytest.mark.parametrize("root", ["", "ROOT", "S1", "TOP"])
+def test_roots_of_the_gold_are_taken_for_those_of_the_hypothesis(tmp_path: Path, root: str) -> None:
+    gold = tmp_path / "gold"
+    gold.write_text(PRETTY.replace("( (", f"({root} ("))
+    scores = score_files(gold, [*HYPOTHESES.splitlines()[:1], ""])
+    assert (scores.f1, scores.total.gold, scores.missed) == (100, 4, 1)
+    scores = score_files(gold, [line.replace("(TOP", "(ROOT") for line in HYPOTHESES.splitlines()])
+    both = root == "ROOT"  # then it counts, as EVALB has it
+    assert (scores.f1, scores.total.gold) == (100, 7 if both else 5)
+
+
+def test_roots_that_are_constituents_count(tmp_path: Path) -> None:
+    (tmp_path / "gold").write_text("(S (NP (NN a))) (ROOT (S (NP (NN a))))")
+    assert counts(score_files(tmp_path / "gold", ["(TOP (NP (NN a)))", "(S (NP (NN a)))"])) == (3, 3, 4)
+
+
+def test_gold_may_be_a_treebank_folder_and_hypotheses_come_through_a_pipe(nmt, tmp_path: Path) -> None:
+    (tmp_path / "00").mkdir()
+    (tmp_path / "00" / "one.mrg").write_text(PRETTY)
+    (tmp_path / "00" / "two.mrg").write_text("(ROOT (S (VP (VB Go)) (. !)))")
+    (tmp_path / "00" / "README").write_text("(((")
+    done = nmt("score", "--metric", "brackets", tmp_path, stdin=f"{HYPOTHESES}(TOP (FRAG (VB Go) (. !)))\n".encode())
+    assert done.code == 0, done.err
+    assert done.out.decode().startswith("F1 76.92  precision 83.33  recall 71.43  failures missed 76.92\n")
+    assert done.err == ""
+
+
+def test_json_holds_figures_of_all_of_short_ones_and_of_labels(nmt, tmp_path: Path) -> None:
+    gold, hypotheses = tmp_path / "gold.gz", tmp_path / "hyp.gz"
+    gold.write_bytes(gzip.compress(f"{GOLD}\n(TOP (S {'(NN a) ' * 41}))\n{GOLD}\n{GOLD}".encode()))
+    tests = [GOLD.replace("NP", "QP", 1), "(TOP (S (NP (NN a)) " + "(NN a) " * 40 + "))", "", "(TOP (X a))"]
+    hypotheses.write_bytes(gzip.compress("\n".join(tests).encode()))
+    done = nmt("score", gold, hypotheses, "--metric", "brackets", "--json")
+    assert done.code == 0, done.err
+    assert "errors: 1 of 4 trees; the first: tree 4: word 1, without punctuation, is 'The'" in done.err
+    found = json.loads(done.out)["brackets"]
+    assert (found["sentences"], found["errors"], found["skips"], found["empty"]) == (4, 1, 1, 1)
+    assert found["precision"] == pytest.approx(400 / 6)
+    assert found["recall"] == pytest.approx(80)
+    assert found["f1"] == pytest.approx(2 * 80 * 400 / 6 / (80 + 400 / 6))
+    assert found["recall_all"] == pytest.approx(400 / 13)
+    assert found["exact"] == found["average_crossing"] == 0
+    assert found["no_crossing"] == found["two_or_less_crossing"] == 100
+    assert (found["short"]["sentences"], found["short"]["f1"], found["short"]["errors"]) == (3, 75, 1)
+    assert found["labels"]["S"] == {"gold": 2, "test": 2, "matched": 2, "f1": 100, "precision": 100, "recall": 100}
+    assert set(found["labels"]) == {"S", "NP", "VP", "QP"}
+
+
+def test_the_report_has_every_figure_and_label() -> None:
+    text = report(scored(GOLD, GOLD, GOLD.replace("VP", "XP"), ""))
+    assert re.search(r"^sentences +3 +3$", text, re.M)
+    assert re.search(r"^skips: no tree +1 +1$", text, re.M)
+    assert re.search(r"^exact match +50\.00 +50\.00$", text, re.M)
+    assert re.search(r"^F1, failures missed +70\.00 +70\.00$", text, re.M)
+    assert re.search(r"^VP +2 +1 +1 +100\.00 +50\.00 +66\.67$", text, re.M)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("options", "hypotheses", "code", "message"),
+    [
+        ([], "", 1, "error: the gold has 1 trees and the hypothesis 0"),
+        ([], f"{GOLD}\n\n", 1, "error: the gold has 1 trees and the hypothesis 2"),
+        (["--metric", "brackets,bleu"], GOLD, 2, "--metric brackets goes alone"),
+        (["--reference", "gold"], GOLD, 2, "--metric brackets has one gold"),
+        (["--source", "gold"], GOLD, 2, "--source goes with --model"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    nmt, tmp_path: Path, monkeypatch, options, hypotheses, code, message
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("gold").write_text(GOLD)
+    done = nmt("score", "gold", "--metric", "brackets", *options, stdin=hypotheses.encode())
+    assert (done.code, done.out) == (code, b"")
+    assert message in done.err
+    assert "Traceback" not in done.err
+
+
+# --- a second opinion: the rules again, over strings ----------------------------------------------------------------
+
+Figures = dict[str, str]
+
+
+def naive_tree(line: str) -> tuple[list[str], list[tuple[str, int, int]], int]:
+    """Words and brackets that are scored, by rewriting the line, and its length."""
+    leaf = r"\(([^()\s]+)\s+([^()\s]+)\s*\)"
+    length = sum(tag != "-NONE-" for tag, _ in re.findall(leaf, line))
+    line = re.sub(r"\((TOP|-NONE-|,|:|``|''|\.)\s+[^()\s]+\s*\)", "", line)
+    words = [word for _, word in re.findall(leaf, line)]
+    line = re.sub(leaf, "*", line)  # a star is a word
+    while (emptied := re.sub(r"\([^()\s*]*\s*\)", "", line)) != line:
+        line = emptied
+    brackets = []
+    for opening, character in enumerate(line):
+        if character == "(":
+            closing, depth = opening, 0
+            while depth or closing == opening:
+                depth += {"(": 1, ")": -1}.get(line[closing], 0)
+                closing += 1
+            label = re.split("[-=]", re.match(r"[^()\s*]*", line[opening + 1 :])[0])[0]
+            if label not in ["TOP", ",", ":", "``", "''", "."]:
+                start = line[:opening].count("*")
+                brackets.append((label, start, start + line[opening:closing].count("*")))
+    return words, brackets, length
+
+
+def naive_figures(gold: list[str], tests: list[str], longest: float) -> Figures:
+    """What EVALB prints, of sentences with at most so many words, and F1 with failures missed."""
+    sentences = errors = skips = matches = in_gold = in_test = missed = exact = none = few = crossings = 0
+    for one, other in zip(gold, tests, strict=True):
+        words, brackets, length = naive_tree(one)
+        test_words, test_brackets, _ = naive_tree(other)
+        if length > longest:
+            continue
+        sentences += 1
+        if test_words == []:
+            skips += 1
+            missed += len(brackets)
+        elif test_words != words:
+            errors += 1
+            missed += len(brackets)
+        else:
+            left, match = list(test_brackets), 0
+            for label, start, end in brackets:
+                for alike in {"ADVP": ["ADVP", "PRT"], "PRT": ["ADVP", "PRT"]}.get(label, [label]):
+                    if (alike, start, end) in left:
+                        left.remove((alike, start, end))
+                        match += 1
+                        break
+            crossing = 0
+            for _, *span in test_brackets:
+                mine = set(range(*span))
+                theirs = [set(range(start, end)) for _, start, end in brackets]
+                crossing += any(mine & other and mine - other and other - mine for other in theirs)
+            matches, in_gold, in_test = matches + match, in_gold + len(brackets), in_test + len(test_brackets)
+            exact += len(brackets) == len(test_brackets) == match
+            crossings, none, few = crossings + crossing, none + (crossing == 0), few + (crossing <= 2)
+    valid = sentences - errors - skips
+    precision = 100 * matches / in_test if in_test else 0
+    recall = 100 * matches / in_gold if in_gold else 0
+    whole = 100 * matches / (in_gold + missed) if in_gold + missed else 0
+    figures = {
+        "precision": precision,
+        "recall": recall,
+        "f1": 2 * precision * recall / (precision + recall) if matches else 0,
+        "f1_all": 2 * precision * whole / (precision + whole) if matches else 0,
+        "exact": 100 * exact / valid if valid else 0,
+        "average_crossing": crossings / valid if valid else 0,
+        "no_crossing": 100 * none / valid if valid else 0,
+        "two_or_less_crossing": 100 * few / valid if valid else 0,
+    }
+    whole_numbers = {"sentences": sentences, "errors": errors, "skips": skips}
+    return {name: f"{value:.2f}" for name, value in (figures | whole_numbers).items()}
+
+
+# --- random trees, as nested lists: [label, child, ...], a leaf being [tag, word] -------------------------------------
+
+Nested = list
+LABELS = ["S", "NP", "VP", "ADVP", "PRT", "NP-SBJ", "S=2", "ADVP-TMP", "PRT-X", "NP|S", "TOP", "-X", ":", "."]
+TAGS = ["NN", "VB", "DT", ",", ":", ".", "``", "''", "-NONE-", "-LRB-", "TOP", "$", "PRT"]
+CHANGES = ["relabel", "drop", "move", "move", "adopt", "adopt", "flatten", "chain", "tag", "mark", "length"]
+WORDS = ["rain", "Rain", "falls", "-LRB-", ",", "*T*-1", "a=b", "über"]
+
+
+def random_leaf(draw: random.Random) -> Nested:
+    return [draw.choice(TAGS[:3] if draw.random() < 0.7 else TAGS), draw.choice(WORDS)]
+
+
+def random_tree(draw: random.Random, budget: int) -> Nested:
+    if budget <= 1 or draw.random() < 0.1:
+        return random_leaf(draw) if draw.random() < 0.8 else [draw.choice(LABELS), random_leaf(draw)]
+    parts = draw.randint(1, min(4, budget))
+    return [draw.choice(LABELS), *(random_tree(draw, budget // parts) for _ in range(parts))]
+
+
+def is_leaf(tree: Nested) -> bool:
+    return isinstance(tree[1], str)
+
+
+def nodes(tree: Nested) -> list[Nested]:
+    return [tree] if is_leaf(tree) else [tree, *(below for child in tree[1:] for below in nodes(child))]
+
+
+def copied(tree: Nested) -> Nested:
+    return [copied(part) if isinstance(part, list) else part for part in tree]
+
+
+def perturb(draw: random.Random, root: Nested) -> None:
+    """Changes a tree in place, in one way."""
+    everything = nodes(root)
+    inner = [node for node in everything if not is_leaf(node)]
+    leaves = [node for node in everything if is_leaf(node)]
+    node = draw.choice(inner)
+    index = draw.randrange(1, len(node))
+    child = node[index]
+    match draw.choice(CHANGES):
+        case "relabel":
+            node[0] = draw.choice(LABELS)
+        case "drop" if not is_leaf(child):
+            node[index : index + 1] = child[1:]
+        case "move" if len(node) > 2:  # most often other words follow, an error
+            del node[index]
+            target = draw.choice([one for one in nodes(root) if not is_leaf(one)])
+            target.insert(draw.randrange(1, len(target) + 1), child)
+        case "adopt" if neighbours := [
+            (left, right)
+            for one in inner
+            for left, right in pairwise(one[1:])
+            if not is_leaf(left) and not is_leaf(right) and len(right) > 2
+        ]:  # a boundary moves, which crosses
+            left, right = draw.choice(neighbours)
+            left.append(right.pop(1))
+        case "flatten":
+            node[1:] = [one for one in nodes(node) if is_leaf(one)]
+        case "chain":
+            for _ in range(draw.randint(1, 3)):
+                node[index] = [draw.choice(LABELS), node[index]]
+        case "tag":
+            draw.choice(leaves)[0] = draw.choice(TAGS)
+        case "mark":
+            node.insert(index, draw.choice([[",", ","], [".", "!"], ["-NONE-", "*"], ["NP", ["-NONE-", "0"]]]))
+        case "length" if draw.random() < 0.3:
+            if len(node) > 2 and draw.random() < 0.5:
+                del node[index]
+            else:
+                node.insert(index, random_leaf(draw))
+
+
+def as_line(tree: Nested) -> str:
+    return "(" + " ".join(part if isinstance(part, str) else as_line(part) for part in tree) + ")"
+
+
+def random_files(seed: int) -> tuple[list[str], list[str]]:
+    draw = random.Random(seed)
+    gold, tests = [], []
+    for _ in range(draw.randint(1, 12)):
+        root = [draw.choice(["TOP", "TOP", "ROOT", "S1"]), random_tree(draw, draw.choice([1, 5, 12, 90]))]
+        other = copied(root)
+        for _ in range(draw.choice([0, 1, 2, 5])):
+            perturb(draw, other)
+        gold.append(as_line(root))
+        tests.append(draw.choice(["", "(())"]) if draw.random() < 0.05 else as_line(other))
+    return gold, tests
+
+
+def assert_both_scorers_agree(seed: int) -> BracketScores:
+    gold, tests = random_files(seed)
+    scores = score_brackets(map(parse_tree, gold), read_tree_lines(tests))
+    for longest, sums in ((float("inf"), scores), (40, scores.short)):
+        expected = naive_figures(gold, tests, longest)
+        assert {name: f"{getattr(sums, name):.2f}" for name in expected} == expected, (seed, longest)
+    return scores
+
+
+def test_two_scorers_print_the_same_of_random_files() -> None:
+    found = [assert_both_scorers_agree(seed) for seed in range(100)]
+    for name in ("errors", "skips", "crossings", "missed", "exact_matches"):
+        assert sum(getattr(scores, name) for scores in found) > 20, name  # the files are not all alike
+    assert sum(scores.valid for scores in found) > sum(scores.sentences for scores in found) / 2
+    assert sum(scores.sentences - scores.short.sentences for scores in found) > 20
+    assert len({f"{scores.f1:.2f}" for scores in found}) > 50
+
+
+def test_a_raw_gold_gives_the_figures_of_a_prepared_one(tmp_path: Path) -> None:
+    raw, prepared = tmp_path / "raw", tmp_path / "prepared"
+    for seed in range(30):
+        gold, tests = random_files(seed)
+        tests = [re.sub(r"^\((ROOT|S1)\b", "(TOP", line) for line in tests]
+        ready = [prepare_tree(parse_tree(line)) for line in gold]
+        kept = [index for index, tree in enumerate(ready) if tree]
+        for path, lines in ((raw, gold), (prepared, ready)):
+            path.write_text("\n".join(str(lines[index]) for index in kept))
+        tests = [tests[index] for index in kept]
+        assert as_dict(score_files(raw, tests)) == as_dict(score_files(prepared, tests)), seed
+
+
+@pytest.mark.slow
+def test_two_scorers_print_the_same_of_two_thousand_random_files() -> None:
+    for seed in range(100, 2100):
+        assert_both_scorers_agree(seed)
