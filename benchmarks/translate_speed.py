@@ -32,7 +32,7 @@ from nmt import recipe as recipes
 from nmt.bundle import Bundle, resolve, save_bundle
 from nmt.decoding.ctranslate2 import convert
 from nmt.decoding.engine import SearchEngine
-from nmt.decoding.pipeline import Engine, Pool, Source
+from nmt.decoding.feed import Engine, Pool, Source
 from nmt.decoding.workers import Workers
 from nmt.device import choose_device
 from nmt.model.transformer import Transformer

@@ -2,7 +2,7 @@
 
     import nmt
     model = nmt.load("ckpts/")
-    model.translate(["I like trees."])
+    model.translate(["I like trees."])  # a parser: model.parse(["I like trees ."])
 
 Names are imported when first used, so that the command line answers before torch is loaded.
 """
@@ -15,19 +15,23 @@ __version__ = "0.1.0"
 _HOMES = {
     "load": "nmt.decoding.translator",
     "Translator": "nmt.decoding.translator",
+    "Parser": "nmt.decoding.parser",
     "Transformer": "nmt.model.transformer",
+    "Tree": "nmt.text.tree",
     "Model": "nmt.recipe",
     "Recipe": "nmt.recipe",
     "UserError": "nmt.errors",
 }
 
-__all__ = ["Model", "Recipe", "Transformer", "Translator", "UserError", "__version__", "load"]
+__all__ = ["Model", "Parser", "Recipe", "Transformer", "Translator", "Tree", "UserError", "__version__", "load"]
 
 if TYPE_CHECKING:
+    from nmt.decoding.parser import Parser
     from nmt.decoding.translator import Translator, load
     from nmt.errors import UserError
     from nmt.model.transformer import Transformer
     from nmt.recipe import Model, Recipe
+    from nmt.text.tree import Tree
 
 
 def __getattr__(name: str) -> Any:

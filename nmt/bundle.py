@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nmt import recipe as recipes
 from nmt.errors import UserError
 from nmt.files import read_json, remove_directory, replace_json, whole_directory, write_json
-from nmt.recipe import Recipe
+from nmt.recipe import Recipe, TaskName
 from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -73,12 +73,12 @@ class Bundle:
         """The one by which checkpoints are compared."""
         return self.scores.get(self.task.metric)
 
-    def check_task(self, command: str) -> None:
-        """Raises UserError where the model is not for a command's task, translate or parse."""
-        if self.task is not TASKS[command]:
+    def check_task(self, task: TaskName) -> None:
+        """Raises UserError, which says what the model is for, unless it is for this task."""
+        if self.info["task"] != task:
             raise UserError(
-                f"{self.path}: is {self.task.noun}, not {TASKS[command].noun}",
-                f"nmt {self.info['task']} --model {self.path}",
+                f"{self.path}: is {self.task.noun}, and {TASKS[task].noun} is needed",
+                f"nmt {self.info['task']} --model {self.path} runs it",
             )
 
     @classmethod
@@ -190,6 +190,15 @@ def save_bundle(
 def add_info(path: Path, info: Mapping[str, Any]) -> None:
     """Adds to what a bundle's bundle.json says."""
     replace_json(path / "bundle.json", read_json(path / "bundle.json") | dict(info))
+
+
+def base(recipe: Recipe) -> Bundle | None:
+    """The bundle that training.init_from names, if it names one; raises UserError where that is for another task."""
+    if recipe.training.init_from is None:
+        return None
+    found, _ = resolve(Path(recipe.training.init_from))
+    found.check_task(recipe.task)
+    return found
 
 
 # --- directories of checkpoints --------------------------------------------------------------------------------

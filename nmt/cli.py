@@ -10,50 +10,30 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 
 import click
 
 from nmt import __version__
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.options import SearchOptions, common_options, device_option, overrides_option, search_options
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
     from nmt.console import Console
+    from nmt.decoding.composition import Composition
     from nmt.decoding.forced import ForcedDecoder
-    from nmt.decoding.pipeline import Translation
-    from nmt.recipe import Decoding
+    from nmt.decoding.output import Ledger, Outcome
+    from nmt.decoding.parsing import Parse
+    from nmt.decoding.pipeline import Treatment
+    from nmt.decoding.translation import Translation
+    from nmt.recipe import Decoding, TaskName
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _common(function: F) -> F:
-    """Options of every command."""
-    for option in (
-        click.version_option(__version__, prog_name="nmt"),
-        click.option("--debug", is_flag=True, help="Show tracebacks."),
-        click.option("--quiet", is_flag=True, help="Say nothing but errors."),
-        click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads."),
-    ):
-        function = option(function)
-    return function
-
-
-def _device(function: F) -> F:
-    return click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")(function)
-
-
-def _overrides(function: F) -> F:
-    return click.option(
-        "--set",
-        "overrides",
-        multiple=True,
-        metavar="SECTION.KEY=VALUE",
-        help="Override a recipe key; repeatable.",
-    )(function)
+Result = TypeVar("Result", bound="Outcome")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,20 +50,19 @@ def cli() -> None:
 
 @cli.command(short_help="Train the tokenizer and encode every split into data/NAME/.")
 @click.argument("recipe")
-@_overrides
-@_common
+@overrides_option
+@common_options
 def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, quiet: bool, debug: bool) -> None:
     """Train the tokenizer of RECIPE on its training data and encode every split into data/NAME/."""
     from nmt import recipe as recipes
-    from nmt.bundle import resolve
+    from nmt.bundle import base
     from nmt.console import Console
     from nmt.data.prepare import directory, prepare
     from nmt.device import cores
 
     loaded, console = recipes.load(recipe, overrides), Console(quiet)
-    base = loaded.training.init_from
-    tokenizer_from = resolve(Path(base))[0].path if base else None
-    if not prepare(loaded, console, threads or cores(), tokenizer_from):
+    start = base(loaded)
+    if not prepare(loaded, console, threads or cores(), start.path if start else None):
         console.say(f"nothing to do: {directory(loaded)} is up to date")
 
 
@@ -92,9 +71,9 @@ def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, qui
 @click.option("--out", type=Path, default=Path("ckpts"), show_default=True, help="Directory of the run.")
 @click.option("--plan", is_flag=True, help="Print what the run would need, and train nothing.")
 @click.option("--devices", type=click.IntRange(min=1), help="Workers, a device each; every visible GPU unless given.")
-@_overrides
-@_device
-@_common
+@overrides_option
+@device_option
+@common_options
 def train(
     recipe: str,
     out: Path,
@@ -137,7 +116,7 @@ def train(
 @click.argument("ckpts", type=Path)
 @click.option("--last", type=click.IntRange(min=1), help="How many of the newest; the recipe's number unless given.")
 @click.option("--out", type=Path, help="The bundle to write; CKPTS/averaged unless given.")
-@_common
+@common_options
 def average(ckpts: Path, last: int | None, out: Path | None, threads: int | None, quiet: bool, debug: bool) -> None:
     """Average the newest checkpoints of the run in CKPTS into one bundle."""
     from nmt.bundle import average as average_checkpoints
@@ -152,89 +131,102 @@ def average(ckpts: Path, last: int | None, out: Path | None, threads: int | None
 
 
 @cli.command(short_help="Translate lines: one out for each in, in order.")
-@click.option(
-    "--model",
-    "models",
-    type=Path,
-    multiple=True,
-    help="A bundle or a directory of checkpoints; $NMT_MODEL or ckpts/ unless given. Repeatable: an ensemble.",
-)
-@click.option("--beam", type=click.IntRange(min=1), help="Hypotheses kept alive; 1 is greedy search.")
-@click.option("--alpha", type=click.FloatRange(min=0), help="Exponent of the length penalty.")
-@click.option("--n-best", type=click.IntRange(min=1), help="Print N lines per input: line, rank, score, text.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per input, with tokens and alignment.")
-@click.option("--strict", is_flag=True, help="Exit with 1 if a line was split, cut, unknown in part or lost.")
-@click.option("--input", "source", type=Path, help="Read from a file, plain or .gz, instead of stdin.")
-@click.option("--output", type=Path, help="Write to a file, plain or .gz, instead of stdout.")
 @click.option("--engine", type=click.Choice(["nmt", "ctranslate2"]), default="nmt", show_default=True)
-@click.option("--precision", help="auto, fp32, bf16 or int8.")
-@click.option("--batch-tokens", help="Source tokens that are searched together, or auto.")
-@click.option("--devices", type=click.IntRange(min=1), help="Workers: a GPU or a share of the CPU threads each.")
-@_overrides
-@_device
-@_common
-def translate(
-    models: tuple[Path, ...],
-    beam: int | None,
-    alpha: float | None,
-    n_best: int | None,
-    as_json: bool,
-    strict: bool,
-    source: Path | None,
-    output: Path | None,
-    engine: Literal["nmt", "ctranslate2"],
-    precision: str | None,
-    batch_tokens: str | None,
-    devices: int | None,
-    overrides: tuple[str, ...],
-    device: str,
-    threads: int | None,
-    quiet: bool,
-    debug: bool,
-) -> None:
+@search_options
+def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"]) -> None:
     """Translate lines: one line out for each line in, in order.
 
     At the end stderr says how many there were, how fast it was, and what went less than well.
     """
+    from nmt.bundle import common_tokenizer
     from nmt.console import Console
     from nmt.decoding.composition import Composition
-    from nmt.decoding.output import Ledger, ranked
-    from nmt.decoding.output import as_json as json_line
+    from nmt.decoding.output import TRANSLATION_PROBLEMS, Ledger, best, ranked, translation_json
+    from nmt.decoding.translation import Translating
 
-    console = Console(quiet)
-    flags = {"beam": beam, "alpha": alpha, "precision": precision, "batch_tokens": batch_tokens}
-    settings = [f"decoding.{key}={value}" for key, value in flags.items() if value is not None]
-    paths = models or [Path(os.environ.get("NMT_MODEL") or "ckpts")]
-    bundles, decoding = _find_models(paths, [*overrides, *settings], console)
-    aligned = as_json and engine == "nmt"
+    console = Console(options.quiet)
+    bundles, decoding = _find_models(options.paths, "translate", options.settings, console)
+    translating = Translating(common_tokenizer(bundles), decoding)
+    aligned = options.as_json and engine == "nmt"
+    composition = Composition(
+        bundles, decoding, engine, options.device, options.devices, options.threads, aligned, None, console.say
+    )
+    as_line: Callable[[int, Translation], str] = ranked if options.n_best else best
+    if options.as_json:
+        as_line = partial(translation_json, tokenizer=translating.tokenizer, aligned=aligned)
+    _run_search(options, composition, translating, Ledger(TRANSLATION_PROBLEMS), as_line, console)
+
+
+@cli.command(short_help="Sentences to bracketed trees: one out for each in, in order.")
+@click.option("--pretty", is_flag=True, help="Draw each tree over several lines, with an empty one after it.")
+@click.option("--unconstrained", is_flag=True, help="Let the model say what it will, and mend what is malformed.")
+@search_options
+def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
+    """Parse sentences, Treebank tokens with a space between: one bracketed tree for each line in, in order.
+
+    The search finds nothing but trees over exactly the words of a line. With --unconstrained an output may be
+    malformed; brackets are added or removed to mend it, and where its leaves are not as many as the words the line
+    stays empty. At the end stderr says how many there were, how fast it was, and what went less than well.
+    """
+    from nmt.bundle import common_tokenizer
+    from nmt.console import Console
+    from nmt.decoding.composition import Composition
+    from nmt.decoding.output import PARSE_PROBLEMS, Ledger, best, drawn, parse_json, ranked
+    from nmt.decoding.parsing import Parsing
+
+    if pretty and (options.as_json or options.n_best):
+        raise click.UsageError("--pretty draws the best tree: no --json or --n-best goes with it")
+    console = Console(options.quiet)
+    bundles, decoding = _find_models(options.paths, "parse", options.settings, console)
+    parsing = Parsing(common_tokenizer(bundles), decoding)
+    trees = None if unconstrained else parsing.trees
+    composition = Composition(
+        bundles, decoding, "nmt", options.device, options.devices, options.threads, False, trees, console.say
+    )
+    as_line: Callable[[int, Parse], str] = drawn if pretty else ranked if options.n_best else best
+    if options.as_json:
+        as_line = partial(parse_json, tokenizer=parsing.tokenizer)
+    _run_search(options, composition, parsing, Ledger(PARSE_PROBLEMS), as_line, console)
+
+
+def _run_search(
+    options: SearchOptions,
+    composition: Composition,
+    treatment: Treatment[Result],
+    ledger: Ledger[Result],
+    as_line: Callable[[int, Result], str],
+    console: Console,
+) -> None:
+    """Has lines searched and writes what becomes of them, as lines that `as_line` makes of their number and result."""
+    from nmt.console import Console
+    from nmt.streams import count_input, open_output, read_input
+
     with ExitStack() as held:
-        lines = _open_input(source)
-        if source and output and output.exists() and source.samefile(output):
-            raise UserError(f"--output {output}: is the input too", "name another file")
-        composition = Composition(bundles, decoding, engine, device, devices, threads, aligned, console.say)
-        pipeline = held.enter_context(composition.open())
-        shown = Console(quiet or (output is None and sys.stdout.isatty()))  # where it garbles no results
-        ledger = Ledger()
+        lines = read_input(options.source)
+        if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
+            raise UserError(f"--output {options.output}: is the input too", "name another file")
+        pipeline = held.enter_context(composition.open(treatment))
+        # Where it garbles no results
+        shown = Console(options.quiet or (options.output is None and sys.stdout.isatty()))
 
         def searched(tokens: int) -> None:
             ledger.searched(tokens)
             advance(1, ledger.speed())
 
-        def as_line(translation: Translation) -> str:
-            ledger.add(translation)
-            if not translation.parts:
+        def line_of(result: Result) -> str:
+            ledger.add(result)
+            if not result.parts:
                 searched(0)  # being blank
-            if as_json:
-                return json_line(ledger.lines, translation, pipeline.tokenizer, aligned)
-            return ranked(ledger.lines, translation) if n_best else translation.texts[0]
+            return as_line(ledger.lines, result)
 
-        groups = held.enter_context(closing(pipeline.groups(lines, n_best or 1, searched)))
-        write = _open_output(output, held)
-        advance = held.enter_context(shown.progress("translating", _count_input(source, shown), "lines"))
+        groups = held.enter_context(closing(pipeline.groups(lines, options.n_best or 1, searched)))
+        write = open_output(options.output, held)
+        total = count_input(options.source) if shown.live else None
+        advance = held.enter_context(shown.progress("searching", total, "lines"))
         for group in groups:
-            write("\n".join(map(as_line, group)))
+            write("\n".join(map(line_of, group)))
     console.say(ledger.summary())
-    if strict:
+    if options.strict:
         ledger.check()
 
 
@@ -256,9 +248,9 @@ def translate(
     help="A bundle or a directory of checkpoints by which to score REF; repeatable, an ensemble.",
 )
 @click.option("--source", type=Path, help="What REF translates, line by line; goes with --model.")
-@_overrides
-@_device
-@_common
+@overrides_option
+@device_option
+@common_options
 def score(
     reference: Path,
     hypothesis: Path | None,
@@ -311,7 +303,7 @@ def score(
         from nmt.device import choose_device
 
         console = Console(quiet)
-        bundles, decoding = _find_models(models, overrides, console)
+        bundles, decoding = _find_models(models, "translate", overrides, console)
         tokenizer, chosen = common_tokenizer(bundles), choose_device(device, threads)
         decoder = ForcedDecoder([bundle.model(chosen) for bundle in bundles], tokenizer, decoding)
         _score_by_model(decoder, source, reference, names[0], as_json, console)
@@ -333,9 +325,10 @@ def _score_translations(
     references: Sequence[Path], hypothesis: Path | None, metrics: Sequence[str], as_json: bool
 ) -> None:
     from nmt.metrics.translation import LABELS, score
+    from nmt.streams import read_input
     from nmt.text.lines import read_lines
 
-    results = score(list(_open_input(hypothesis)), [list(read_lines(path)) for path in references], metrics)
+    results = score(list(read_input(hypothesis)), [list(read_lines(path)) for path in references], metrics)
     if as_json:
         click.echo(json.dumps({name: vars(result) for name, result in results.items()}))
         return
@@ -345,8 +338,9 @@ def _score_translations(
 
 def _score_trees(gold: Path, hypothesis: Path | None, as_json: bool, console: Console) -> None:
     from nmt.metrics.brackets import as_dict, report, score_files
+    from nmt.streams import read_input
 
-    scores = score_files(gold, hypothesis or _open_input(None))
+    scores = score_files(gold, hypothesis or read_input(None))
     click.echo(json.dumps({"brackets": as_dict(scores)}) if as_json else report(scores))
     if scores.errors:
         console.say(f"errors: {scores.errors:,} of {scores.sentences:,} trees; the first: {scores.first_error}")
@@ -356,13 +350,14 @@ def _score_by_model(
     decoder: ForcedDecoder, source: Path, reference: Path, metric: str, as_json: bool, console: Console
 ) -> None:
     from nmt.decoding.forced import Totals
+    from nmt.streams import open_output
     from nmt.text.lines import read_parallel
 
     totals = Totals()
     pairs = totals.counted(decoder.stream(read_parallel(source, reference)))
     if metric == "logprob":
         with ExitStack() as files:
-            write = _open_output(None, files)
+            write = open_output(None, files)
             for pair in pairs:
                 write(f"{pair.log_probability:.4f}\t{pair.subwords}")
     else:
@@ -392,80 +387,23 @@ def _score_by_model(
         )
 
 
-@cli.command(
-    short_help="Sentences to bracketed trees (not there yet).", context_settings={"ignore_unknown_options": True}
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@_common
-def parse(arguments: tuple[str, ...], threads: int | None, quiet: bool, debug: bool) -> None:
-    """Parse sentences into bracketed trees (not there yet)."""
-    raise UserError("nmt parse is not there yet: this version trains and runs translators")
+def _find_models(
+    paths: Sequence[Path], task: TaskName, overrides: Sequence[str], console: Console
+) -> tuple[list[Bundle], Decoding]:
+    """The bundles that paths stand for, which the user is told, and decoding settings, those of the first.
 
-
-def _find_models(paths: Sequence[Path], overrides: Sequence[str], console: Console) -> tuple[list[Bundle], Decoding]:
-    """The bundles that paths stand for, which the user is told, and decoding settings, those of the first."""
+    Raises UserError where one is for another task.
+    """
     from nmt.bundle import resolve
     from nmt.recipe import override_decoding
 
     found = [resolve(path) for path in paths]
+    for bundle, _ in found:
+        bundle.check_task(task)
     decoding = override_decoding(found[0][0].recipe.decoding, overrides)
     for _, note in found:
         console.say(note)
     return [bundle for bundle, _ in found], decoding
-
-
-def _open_input(path: Path | None) -> Iterator[str]:
-    from nmt.text.lines import decode, read_lines
-
-    if path is not None:
-        return read_lines(path)
-    if sys.stdin is None:
-        raise UserError("stdin is closed", "give --input FILE, or a pipe")
-    if sys.stdin.isatty():
-        click.echo("reading from the terminal, a sentence per line; end with Ctrl-D", err=True)
-    descriptor = _descriptor(sys.stdin)
-    # A thread that waits for its input must not keep sys.stdin itself, which Python wants to close at its end.
-    stream = sys.stdin.buffer if descriptor is None else open(descriptor, "rb", closefd=False)  # noqa: SIM115
-    return map(decode, stream)
-
-
-def _count_input(path: Path | None, console: Console) -> int | None:
-    """Lines of a file, where someone watches; None where nobody knows."""
-    from nmt.text.lines import count_lines, count_rest
-
-    if not console.live:
-        return None
-    if path is not None:
-        return count_lines(path) if path.is_file() else None
-    descriptor = _descriptor(sys.stdin)
-    return None if descriptor is None else count_rest(descriptor)
-
-
-def _descriptor(stream: IO[str]) -> int | None:
-    try:
-        return stream.fileno()
-    except OSError:  # it is no file of the system's
-        return None
-
-
-def _open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
-    """A function that writes one or more lines, without the end of the last."""
-    from nmt.files import whole_file
-    from nmt.text.lines import compressed
-
-    if path is None:
-        if sys.stdout is None:
-            raise UserError("stdout is closed", "give --output FILE, or a pipe")
-        stream: IO[bytes] = sys.stdout.buffer
-    else:
-        stream = held.enter_context(compressed(held.enter_context(whole_file(path)), path))
-
-    def write(lines: str) -> None:
-        stream.write(lines.encode() + b"\n")
-        if path is None or not path.is_file():
-            stream.flush()  # whoever reads a pipe sees what is there at once
-
-    return write
 
 
 def main() -> NoReturn:

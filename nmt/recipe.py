@@ -1,4 +1,4 @@
-"""Recipes: what a run is made from. Types, defaults, YAML, inheritance, overrides and validation.
+"""Recipes: what a run is made from. Types, defaults and validation; `nmt.recipe_file` reads the files.
 
 Every default of the project stands here and nowhere else. Validation happens before any work starts; an error
 names the file and line, the key, the value, what is allowed and the nearest valid key. Run as a module it prints
@@ -11,21 +11,23 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from nmt.errors import UserError
+from nmt.recipe_file import Origins, dump, override, read
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+TaskName = Literal["translate", "parse"]
+"""What a model is for, by the command that runs it."""
 TREE = "tree"  # what data.target is of a parser
 # What a parser has unless its recipe says otherwise, where that differs from a translator's defaults below; section
 # 6.3 of the paper. Trees have about three symbols for each word, and limits on lengths have to let them pass.
 PARSER: dict[str, dict[str, Any]] = {
-    "data": {"max_length": 512, "max_ratio": 40.0},
+    "data": {"max_length": 512, "max_ratio": 20.0},
     "tokenizer": {"shared": False},
     "model": {"tie_embeddings": "target"},
     "decoding": {"beam": 21, "alpha": 0.3, "max_extra": 300},
@@ -109,7 +111,7 @@ class Data(Settings):
     max_length: int = Field(256, ge=1)
     """Training pairs with more subwords than this on a side are dropped; 512 for trees."""
     max_ratio: float = Field(9.0, ge=1)
-    """Training pairs one side of which has this many times the subwords of the other are dropped; 40 for trees."""
+    """Training pairs one side of which has this many times the subwords of the other are dropped; 20 for trees."""
     functional_tags: bool = False
     """Trees: keep the functional tags and indices of labels, such as -SBJ of NP-SBJ."""
     traces: bool = False
@@ -355,8 +357,8 @@ class Recipe(Settings):
         return given | filled
 
     @property
-    def task(self) -> Literal["translate", "parse"]:
-        """What the model is for, by the name of its command."""
+    def task(self) -> TaskName:
+        """What the model is for."""
         return "parse" if self.data.has_trees else "translate"
 
     @model_validator(mode="after")
@@ -399,47 +401,10 @@ class Recipe(Settings):
 
     def to_yaml(self) -> str:
         """The resolved recipe, every key present; `load` reads it back to an equal recipe."""
-        return yaml.dump(self.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+        return dump(self.model_dump(mode="json"))
 
 
-# --- reading ---------------------------------------------------------------------------------------------------
-
-Origins = dict[tuple[str, ...], str]  # key path -> "file:line", or the --set that gave it
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML with the scalars of its version 1.2: `no` is Norwegian, not false; 1e-9 is a number, 1:30 is not."""
-
-
-_Loader.yaml_implicit_resolvers = {}
-for _tag, _pattern, _first in (
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
-    (
-        "float",
-        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)",
-        "-+.0123456789",
-    ),
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
-
-
-def _float(loader: _Loader, node: yaml.ScalarNode) -> float:
-    return float(str(loader.construct_scalar(node)).replace("_", "").replace(".inf", "inf"))
-
-
-_Loader.add_constructor("tag:yaml.org,2002:float", _float)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes what `_Loader` would not read back as a string."""
-
-
-_Dumper.yaml_implicit_resolvers = {
-    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, []), *_Loader.yaml_implicit_resolvers.get(first, [])]
-    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_Loader.yaml_implicit_resolvers}
-}
+# --- reading and validation ------------------------------------------------------------------------------------
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
@@ -447,9 +412,9 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
 
     `overrides` are `section.key=value` strings whose values are YAML. Raises UserError on anything wrong.
     """
-    tree, origins = _read(Path(path), ())
-    for override in overrides:
-        _override(tree, origins, override)
+    tree, origins = read(Path(path))
+    for setting in overrides:
+        override(tree, origins, setting)
     if isinstance(tree.get("data"), dict):
         tree["data"].setdefault("name", tree.get("name"))
     return _validate(Recipe, tree, origins, str(path))
@@ -459,102 +424,15 @@ def override_decoding(decoding: Decoding, overrides: Sequence[str]) -> Decoding:
     """Decoding settings of a bundle with `--set decoding.key=value` (or `key=value`) applied."""
     tree: dict[str, Any] = {"decoding": decoding.model_dump()}
     origins: Origins = {}
-    for override in overrides:
-        key = override.split("=")[0].strip()
+    for setting in overrides:
+        key = setting.split("=")[0].strip()
         if "." in key and not key.startswith("decoding."):
             raise UserError(
-                f"--set {override}: only keys of decoding can be set here",
+                f"--set {setting}: only keys of decoding can be set here",
                 f"one of: {', '.join(f'decoding.{name}' for name in Decoding.model_fields)}",
             )
-        _override(tree, origins, override if "." in key else f"decoding.{override}")
+        override(tree, origins, setting if "." in key else f"decoding.{setting}")
     return _validate(Decoding, tree["decoding"], origins, "--set", ("decoding",))
-
-
-def _read(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], Origins]:
-    if path.resolve() in seen:
-        raise UserError(f"{path}: extends itself by way of {', '.join(p.name for p in seen)}")
-    try:
-        text = path.read_text(encoding="utf-8")
-        loader = _Loader(text)
-        node = loader.get_single_node() or yaml.MappingNode("tag:yaml.org,2002:map", [])
-        tree = loader.construct_document(node)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such recipe", _nearby_recipes(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(tree, dict):
-        raise UserError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
-    origins = dict(_origins(node, str(path)))
-    base_name = tree.pop("extends", None)
-    if base_name is None:
-        return tree, origins
-    if not isinstance(base_name, str):
-        raise UserError(f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})")
-    base, base_origins = _read(path.parent / base_name, (*seen, path.resolve()))
-    if isinstance(base.get("data"), dict):
-        own_data = "data" in tree or "tokenizer" in tree  # then it must not overwrite what the base prepared
-        base["data"].setdefault("name", base.get("name"))
-        if own_data and isinstance(tree.setdefault("data", {}), dict):
-            tree["data"].setdefault("name", tree.get("name", base.get("name")))
-    _merge(base, tree)
-    return base, base_origins | origins
-
-
-def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """File and line of every key; refuses keys that stand twice, which YAML would take silently."""
-    if len(path) > 20:
-        raise UserError(f"{file}: nested too deeply, or an alias holds itself")
-    if isinstance(node, yaml.MappingNode):
-        seen: dict[str, int] = {}
-        for key, value in node.value:
-            line = key.start_mark.line + 1
-            if key.value in seen:
-                raise UserError(f"{file}:{line}: {'.'.join((*path, key.value))}: stands in line {seen[key.value]} too")
-            seen[key.value] = line
-            yield (*path, key.value), f"{file}:{line}"
-            yield from _origins(value, file, (*path, key.value))
-    elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield (*path, str(index)), f"{file}:{item.start_mark.line + 1}"
-            yield from _origins(item, file, (*path, str(index)))
-
-
-def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Mappings are merged key by key; lists and scalars replace what was there."""
-    for key, value in changes.items():
-        if isinstance(value, dict) and isinstance(base.get(key), dict):
-            _merge(base[key], value)
-        else:
-            base[key] = value
-
-
-def _override(tree: dict[str, Any], origins: Origins, override: str) -> None:
-    key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
-        raise UserError(f"--set {override}: must be section.key=value", "for example --set training.updates=2000")
-    try:
-        value = yaml.load(text, Loader=_Loader)  # a SafeLoader: plain values only
-    except (yaml.YAMLError, ValueError):
-        raise UserError(
-            f"--set {override}: the value is not valid YAML", "quote it, as in --set 'name=\"a: b\"'"
-        ) from None
-    for depth, part in enumerate(parts[:-1], 1):
-        if part not in tree:
-            origins[tuple(parts[:depth])] = f"--set {override}"
-        child = tree.setdefault(part, {})
-        if not isinstance(child, dict):
-            raise UserError(f"--set {override}: {part} is no section")
-        tree = child
-    tree[parts[-1]] = value
-    for replaced in [path for path in origins if path[: len(parts)] == tuple(parts)]:
-        del origins[replaced]
-    origins[tuple(parts)] = f"--set {override}"
-
-
-# --- validation ------------------------------------------------------------------------------------------------
 
 
 S = TypeVar("S", bound=Settings)
@@ -601,12 +479,6 @@ def _nearest_key(path: tuple[str, ...]) -> str:
         return f"did you mean {prefix}{near[0]}?"
     elsewhere = [f"{name}.{path[-1]}" for name, names in keys.items() if path[-1] in names]
     return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else f"allowed here: {', '.join(allowed)}"
-
-
-def _nearby_recipes(path: Path) -> str | None:
-    found = sorted(p.name for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, found, n=3, cutoff=0.5)
-    return f"in {path.parent} there is {', '.join(near or found[:5])}" if found else None
 
 
 def json_schema() -> dict[str, Any]:

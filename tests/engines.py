@@ -9,7 +9,9 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
-from nmt.decoding.pipeline import Feed, Hypothesis, Pipeline, Source
+from nmt.decoding.feed import Feed, Hypothesis, Source
+from nmt.decoding.pipeline import Pipeline
+from nmt.decoding.translation import Translating, Translation
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 
@@ -38,10 +40,11 @@ class Alphabet:
     source = target = Characters()
 
 
-def pipeline(engine: Any, positions: int | None = None, **settings: Any) -> Pipeline:
+def pipeline(engine: Any, positions: int | None = None, **settings: Any) -> Pipeline[Translation]:
     """A pipeline of characters."""
     tokenizer: Any = Alphabet()
-    return Pipeline(tokenizer, Decoding(**settings), engine, positions)
+    decoding = Decoding(**settings)
+    return Pipeline(Translating(tokenizer, decoding), decoding, engine, positions)
 
 
 def mirrored(source: Source, n_best: int) -> list[Hypothesis]:

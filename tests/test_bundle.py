@@ -177,7 +177,17 @@ def test_keywords_of_load_replace_decoding_settings(reverse_run: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("step", "x"), ("step", None), ("run", 3), ("scores", "x"), ("scores", {"bleu": None}), ("steps", 3)],
+    [
+        ("step", "x"),
+        ("step", None),
+        ("run", 3),
+        ("scores", "x"),
+        ("scores", {"bleu": None}),
+        ("steps", 3),
+        ("task", None),
+        ("task", "sing"),
+        ("task", ["parse"]),
+    ],
 )
 def test_wrong_kinds_in_bundle_json_are_named(ckpts: Path, key: str, value: object) -> None:
     edit(ckpts / "averaged", **{key: value})
@@ -189,3 +199,58 @@ def test_an_average_does_not_take_the_place_of_a_checkpoint(ckpts: Path) -> None
     with pytest.raises(UserError, match="is a checkpoint, whose training state would be lost"):
         bundles.average(ckpts, last=2, out=ckpts / "step-00000400")
     assert (ckpts / "step-00000400/training.safetensors").exists()
+
+
+# --- what a model is for ------------------------------------------------------------------------------------
+
+
+def test_parsers_are_compared_by_f1(ckpts: Path) -> None:
+    shutil.rmtree(ckpts / "averaged")
+    for step, f1 in ((200, 61.5), (400, 70.25), (600, 70.25), (800, 69.0)):
+        edit(ckpts / f"step-{step:08d}", task="parse", scores={"f1": f1, "perplexity": 2.0})
+    bundle, note = bundles.resolve(ckpts)
+    assert bundle.step == 600
+    assert note == f"model: {bundle.path} (best dev F1, 70.25)"
+    bundles.prune(ckpts, keep_last=1)
+    assert [bundle.step for bundle in bundles.checkpoints(ckpts)] == [600, 800]
+
+
+def test_a_model_for_another_task_says_what_it_is_for(ckpts: Path) -> None:
+    edit(ckpts / "step-00000800", task="parse")
+    translator, parser = (bundles.Bundle.read(ckpts / name) for name in ("averaged", "step-00000800"))
+    translator.check_task("translate")
+    parser.check_task("parse")
+    with pytest.raises(UserError, match="averaged: is a translator, and a parser is needed") as caught:
+        translator.check_task("parse")
+    assert caught.value.hint == f"nmt translate --model {translator.path} runs it"
+    with pytest.raises(UserError, match="step-00000800: is a parser, and a translator is needed"):
+        parser.check_task("translate")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["translate"],
+        ["translate", "--engine", "ctranslate2"],
+        ["score", "recipe.yaml", "--source", "recipe.yaml"],
+    ],
+    ids=" ".join,
+)
+def test_a_parser_does_not_translate(nmt, ckpts: Path, reverse_run: Path, monkeypatch, command: list[str]) -> None:
+    monkeypatch.chdir(reverse_run)
+    edit(ckpts / "averaged", task="parse")
+    done = nmt(*command, "--model", ckpts)
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.splitlines()[-2:] == [
+        f"error: {ckpts / 'averaged'}: is a parser, and a translator is needed",
+        f"hint: nmt parse --model {ckpts / 'averaged'} runs it",
+    ]
+
+
+def test_training_starts_from_a_bundle_of_its_own_task(nmt, ckpts: Path, reverse_run: Path, monkeypatch) -> None:
+    monkeypatch.chdir(reverse_run)
+    edit(ckpts / "averaged", task="parse")
+    for command in ("preprocess", "train"):
+        out = ("--out", ckpts.parent / "new") if command == "train" else ()
+        done = nmt(command, "recipe.yaml", "--set", f"training.init_from={ckpts / 'averaged'}", *out)
+        assert (done.code, "averaged: is a parser, and a translator is needed" in done.err) == (1, True)

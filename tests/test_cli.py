@@ -422,8 +422,8 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [
-        (["parse"], 1, "error: nmt parse is not there yet"),
-        (["parse", "--model", "x", "--beam", "4"], 1, "error: nmt parse is not there yet"),
+        (["parse"], 1, "error: ckpts: no such model"),
+        (["parse", "--pretty", "--json"], 2, "--pretty draws the best tree: no --json or --n-best goes with it"),
         (["translate", "--beam", "0"], 2, "'--beam': 0 is not in the range x>=1"),
         (["translate", "--engine", "marian"], 2, "'marian' is not one of 'nmt', 'ctranslate2'"),
         (["translate", "--devices", "0"], 2, "'--devices': 0 is not in the range x>=1"),

@@ -24,7 +24,10 @@ MAY_IMPORT = {
     "console": set(),
     "files": {"errors"},
     "device": {"errors"},
-    "recipe": {"errors"},
+    "recipe_file": {"errors"},
+    "recipe": {"recipe_file", "errors"},
+    "options": set(),
+    "streams": {"text", "files", "errors"},
     "text": BASE,
     "model": BASE,
     "data": {"text"} | BASE | SERVICES,
@@ -33,7 +36,7 @@ MAY_IMPORT = {
     "metrics": {"text", "errors"},
     "report": REPORT,
     "training": {"report"} | REPORT,
-    "cli": EVERYTHING,
+    "cli": {"options", "streams"} | EVERYTHING,
     "__init__": EVERYTHING,  # lazily, see below
     "__main__": {"cli"},
 }
@@ -126,13 +129,16 @@ def test_the_package_loads_its_public_names_lazily() -> None:
 
 def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
     at_once = {name for name, runs in imports_of(PACKAGE / "cli.py") if runs and name.startswith("nmt")}
-    assert {layer(name) for name in at_once} <= {"errors", "__version__"}
+    assert {layer(name) for name in at_once} <= {"errors", "options", "__version__"}
 
 
 def test_text_imports_no_torch() -> None:
     for library in ("torch", "safetensors"):
         assert [name for name in importers(library) if layer(name) == "text"] == []
-    torchless = {f"nmt.decoding.{name}" for name in ("pipeline", "ctranslate2", "conversion")}
+    torchless = {
+        f"nmt.decoding.{name}"
+        for name in ("feed", "pipeline", "translation", "parsing", "output", "ctranslate2", "conversion")
+    }
     assert not torchless & importers("torch")
 
 

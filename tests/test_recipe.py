@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 from nmt import recipe as recipes
 from nmt.errors import UserError
 from nmt.recipe import Model, Recipe, TokenizerSettings, Training, json_schema, load, override_decoding
+from nmt.recipe_file import Loader
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 
@@ -275,6 +277,96 @@ def test_a_missing_recipe_hints_at_those_there(write: Write, tmp_path: Path) -> 
     error = refusal(tmp_path / "multi3k.yaml")
     assert "multi3k.yaml: no such recipe" in error.message
     assert "multi30k.yaml" in (error.hint or "")
+
+
+# --- parsers ------------------------------------------------------------------------------------------------
+
+PARSER = """\
+name: tiny
+data:
+  source: en
+  target: tree
+  train: [{trees: a.mrg}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        ("data", {"max_length": 512, "max_ratio": 20.0, "functional_tags": False, "traces": False}),
+        ("tokenizer", {"shared": False, "vocab_size": 37_000}),
+        ("model", {"tie_embeddings": "target", "d_model": 512}),
+        ("decoding", {"beam": 21, "alpha": 0.3, "max_extra": 300, "max_source": 1024}),
+    ],
+)
+def test_trees_as_target_are_all_that_a_parser_changes(write: Write, section: str, values: dict[str, Any]) -> None:
+    recipe = load(write(PARSER))
+    assert recipe.task == "parse"
+    assert {key: getattr(getattr(recipe, section), key) for key in values} == values
+
+
+def test_a_translator_keeps_its_defaults(write: Write) -> None:
+    recipe = load(write(BASE))
+    assert recipe.task == "translate"
+    assert (recipe.tokenizer.shared, recipe.decoding.beam, recipe.data.max_length) == (True, 4, 256)
+
+
+def test_what_a_parsers_recipe_says_is_kept(write: Write) -> None:
+    path = write(PARSER + "  max_ratio: 4.0\nmodel: {tie_embeddings: none}\ndecoding: {beam: 2}\n")
+    recipe = load(path, ["decoding.alpha=0.5"])
+    assert (recipe.data.max_ratio, recipe.data.max_length) == (4.0, 512)
+    assert recipe.model.tie_embeddings == "none"
+    assert (recipe.decoding.beam, recipe.decoding.alpha, recipe.decoding.max_extra) == (2, 0.5, 300)
+
+
+def test_a_resolved_parser_loads_back_to_an_equal_one(write: Write) -> None:
+    recipe = load(write(PARSER + "  functional_tags: true\ndecoding: {beam: 3}\n"))
+    assert load(write(recipe.to_yaml(), "again.yaml")) == recipe
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["tokenizer.shared=true"], "tokenizer.shared: must be false with data.target: tree"),
+        (["model.tie_embeddings=all"], "model.tie_embeddings: all needs one vocabulary"),
+        (["training.target_embeddings=x"], "training.target_embeddings: are of words, which"),
+        (["decoding.min_length=3"], "decoding.min_length: must be 0 with data.target: tree"),
+        (["data.target=de"], "data.train.0.trees: needs data.target: tree, which makes a parser (got de)"),
+        (["data.valid=[{file: a.tsv}]"], "data.valid.0: must be trees, {trees: NAME}, since data.target is tree"),
+        (
+            ["data.target=de", "data.train=[{file: a.tsv}]", "data.traces=true"],
+            "data.traces: is for trees, and needs data.target: tree (got de)",
+        ),
+        (["data.train=[{trees: a, fields: [a, b]}]"], "data.train.0.fields: goes with file or hub"),
+        (["data.train=[{trees: a, file: b.tsv}]"], "data.train.0: needs exactly one of"),
+        (["data.valid=[{trees: a, weight: 2}]"], "data.valid.0.weight: is for training sets"),
+    ],
+)
+def test_combinations_that_make_no_parser_are_refused(write: Write, settings: list[str], message: str) -> None:
+    refused = refusal(write(PARSER), settings).message
+    assert message in refused
+    assert refused.startswith(("--set data.", f"--set {settings[-1]}", str(write(PARSER))))
+
+
+def test_a_parser_that_extends_a_translator_is_told_what_does_not_fit(write: Write) -> None:
+    base = write(BASE + "tokenizer: {shared: true}\n", "base.yaml")
+    path = write("extends: base.yaml\ndata: {target: tree, train: [{trees: a.mrg}]}\n")
+    assert refusal(path).message.startswith(f"{base}:6: tokenizer.shared: must be false")
+    assert load(path, ["tokenizer.shared=false"]).model.tie_embeddings == "target"
+
+
+def test_the_papers_parsers_are_as_the_paper_says() -> None:
+    wsj, semi = load(RECIPES / "wsj.yaml"), load(RECIPES / "wsj_semi.yaml")
+    for recipe, vocabulary in ((wsj, 16_000), (semi, 32_000)):
+        assert recipe.tokenizer.vocab_size == vocabulary
+        assert (recipe.model.layers, recipe.model.d_model) == (4, 1024)
+        assert (recipe.decoding.beam, recipe.decoding.alpha, recipe.decoding.max_extra) == (21, 0.3, 300)
+        assert recipe.model.attention_dropout > 0
+        assert [dataset.trees for dataset in (*recipe.data.valid, *recipe.data.test)] == ["22", "23"]
+    sections = [name for n in range(25) if any(fnmatch(name := f"{n:02}", str(d.trees)) for d in wsj.data.train)]
+    assert sections == [f"{n:02}" for n in range(2, 22)]
+    assert [dataset.weight for dataset in semi.data.train] == [10, 10, 10, 1]
+    assert semi.data.name == "wsj_semi"
 
 
 # --- YAML ---------------------------------------------------------------------------------------------------
@@ -580,7 +672,7 @@ def test_the_schema_file_is_generated_from_the_types() -> None:
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_recipe_of_the_project_loads_and_fits_the_schema(path: Path) -> None:
-    raw = yaml.load(path.read_text(encoding="utf-8"), Loader=recipes._Loader)
+    raw = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
     assert conforms(raw, json_schema(), json_schema())
     resolved = load(path).model_dump(mode="json")
     assert conforms(resolved, json_schema(), json_schema())

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from nmt.data.pairs import Pair
 from nmt.text.linear import TreeVocabulary
+from nmt.text.symbols import UNK
 from nmt.text.tokenizer import Tokenizer, Vocabulary
 
 Ids = NDArray[np.int32]
@@ -44,6 +45,10 @@ class Sentences(NamedTuple):
     def only(self, kept: NDArray[np.bool_]) -> Sentences:
         """Those for which `kept` (sentences,) is true."""
         return Sentences(self.ids[np.repeat(kept, self.lengths)], self.lengths[kept])
+
+    def with_symbol(self, index: int) -> int:
+        """How many of them hold an id."""
+        return len(np.unique(np.repeat(np.arange(len(self.lengths)), self.lengths)[self.ids == index]))
 
 
 @dataclass(frozen=True)
@@ -105,10 +110,12 @@ class PairEncoder:
             counts["pairs also in valid or test" if both else "source sentences also in valid or test"] += 1
         source_ids = _encode_all(self.tokenizer.source, sources)
         target_ids = _encode_all(self.tokenizer.target, targets)
+        if isinstance(self.tokenizer.target, TreeVocabulary):
+            counts["trees with a label unseen in training"] = target_ids.with_symbol(UNK)
         numbers = np.array(lines, dtype=np.int64)
         if self.keep_all:
             texts = list(zip(sources, targets, strict=True))
-            return EncodedChunk(chunk.dataset, len(chunk.pairs), source_ids, target_ids, numbers, texts, counts)
+            return EncodedChunk(chunk.dataset, len(chunk.pairs), source_ids, target_ids, numbers, texts, +counts)
         shorter = np.minimum(source_ids.lengths, target_ids.lengths)
         longer = np.maximum(source_ids.lengths, target_ids.lengths)
         fits = longer <= self.max_length

@@ -1,6 +1,6 @@
 """`nmt preprocess`: raw text to a tokenizer, memory-mapped Arrow files of ids and a report of what was dropped.
 
-A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the SentencePiece models, `report.json` and
+A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the files of the tokenizer, `report.json` and
 `fingerprint.json`, which ties them to the content of the inputs and to the settings.
 """
 
@@ -24,6 +24,7 @@ from nmt.data.pairs import Pair, Pairs, check_inputs, describe, input_files
 from nmt.errors import UserError
 from nmt.files import exclusive, read_json, replace_json, sha256, whole_directory, write_json
 from nmt.recipe import Data, Dataset, Recipe
+from nmt.text.linear import TreeVocabulary
 from nmt.text.tokenizer import Tokenizer
 
 FORMAT = 2
@@ -87,6 +88,15 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
 def fingerprint(recipe: Recipe, tokenizer_from: Path | None = None) -> str:
     """Identity of the inputs as they are now and of the settings; prepared data and bundles made of it carry it."""
     return str(_identify(recipe, tokenizer_from, _read_fingerprint(directory(recipe)))["fingerprint"])
+
+
+def mean_lengths(prepared: Path) -> tuple[float, float] | None:
+    """Subwords of training's sources, and subwords or symbols of its targets; None where nothing is prepared."""
+    path = prepared / "report.json"
+    report = read_json(path) if path.exists() else {}
+    train = report.get("train", {}) if isinstance(report, dict) else {}
+    source, target = (train.get(f"mean length of {side}") for side in ("sources", "targets"))
+    return (source, target) if source and target else None
 
 
 def set_sizes(prepared: Path) -> list[int]:
@@ -183,7 +193,8 @@ def _write_split(
     """Writes a split of `sets` data sets; returns its part of the report."""
     counts: Counter[str] = Counter()
     lengths: Counter[int] = Counter()
-    read = subwords = 0
+    read = 0
+    subwords = np.zeros(2)
     kept = [0] * sets
     with _ArrowFile(path) as file:
         for chunk in chunks:
@@ -192,14 +203,16 @@ def _write_split(
             lengths += chunk.length_classes()
             read += chunk.read
             kept[chunk.dataset] += len(chunk.lines)
-            subwords += len(chunk.source.ids) + len(chunk.target.ids)
+            subwords += len(chunk.source.ids), len(chunk.target.ids)
             advance(chunk.read)
+    source, target = (subwords / max(1, sum(kept))).round(2).tolist()
     return {
         "read": read,
         "kept": sum(kept),
         "kept by set": kept,
         **dict(sorted(counts.items())),
-        "mean length in subwords": round(subwords / max(1, 2 * sum(kept)), 2),
+        "mean length of sources": source,
+        "mean length of targets": target,
         "sentences by length in subwords, up to": {str(k): v for k, v in sorted(lengths.items())},
     }
 
@@ -268,22 +281,24 @@ def _list_array(sentences: Sentences) -> Any:
 
 def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer) -> Iterator[str]:
     """The hygiene report as lines for the screen."""
-    pieces = f"{len(tokenizer.source):,}"
+    trees = isinstance(tokenizer.target, TreeVocabulary)
+    pieces = f"{len(tokenizer.source):,} pieces"
     if not tokenizer.shared:
-        pieces += f" and {len(tokenizer.target):,}"
-    yield f"prepared {out}: {pieces} pieces"
+        pieces += f" and {len(tokenizer.target):,} {'tree symbols' if trees else 'pieces'}"
+    yield f"prepared {out}: {pieces}"
     for split, figures in report.items():
         if not figures["read"]:
             continue
-        notes = [f"{figures['mean length in subwords']} subwords a side"]
+        symbols = "tree symbols" if trees else "subwords"
+        notes = [f"{figures['mean length of sources']} subwords in, {figures['mean length of targets']} {symbols} out"]
         if len(figures["kept by set"]) > 1:
             notes.append(f"by set {' + '.join(f'{kept:,}' for kept in figures['kept by set'])}")
-        notes += [
-            f"{value:,} {name}" for name, value in figures.items() if name.startswith(("dropped", "pairs", "source"))
-        ]
-        yield f"  {split}: {figures['kept']:,} of {figures['read']:,} pairs, {', '.join(notes)}"
+        told = ("dropped", "pairs", "source", "trees")
+        notes += [f"{value:,} {name}" for name, value in figures.items() if name.startswith(told)]
+        read = f"{figures['read']:,} {'trees' if trees else 'pairs'}"
+        yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
     histogram = report["train"]["sentences by length in subwords, up to"]
-    yield "  train sentences by subwords: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
+    yield "  train sentences by length: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
     leaked = report["train"].get("pairs also in valid or test", 0)
     if leaked:
         yield f"  warning: {leaked:,} training pairs stand in valid or test word for word; scores there flatter"

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from nmt.data.batches import pad_ids
-from nmt.decoding.pipeline import Engine, Feed, Hypothesis, Source
+from nmt.decoding.feed import Engine, Feed, Hypothesis, Source
 from nmt.model.transformer import Transformer
 from nmt.text.symbols import BOS, EOS
 
@@ -29,7 +29,7 @@ class AligningEngine:
         self._engine, self._models = engine, models
 
     def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
-        """See `pipeline.Engine`."""
+        """See `feed.Engine`."""
         held = _Held(feed)
         while not held.over:  # the engine's search ends, too, before it would wait while something is held
             with closing(self._engine.search(held, n_best)) as found:
@@ -64,7 +64,7 @@ class _Held:
         """Whether the feed has ended the search"""
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
-        """See `pipeline.Feed`."""
+        """See `feed.Feed`."""
         if wait and self._found:
             return []
         taken = self._feed.take(tokens, wait)

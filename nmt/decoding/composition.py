@@ -1,4 +1,4 @@
-"""What `nmt translate` translates with: models, an engine and its processes, put together.
+"""What `nmt translate` and `nmt parse` search with: models, an engine and its processes, put together.
 
 Imports no torch before an engine needs it, and that is in the workers where there are several.
 """
@@ -9,14 +9,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from nmt.bundle import Bundle, common_tokenizer
-from nmt.decoding.pipeline import Engine, Pipeline, longest_served
+from nmt.bundle import Bundle
+from nmt.decoding.feed import Engine
+from nmt.decoding.pipeline import Pipeline, Result, Treatment, longest_served
 from nmt.decoding.workers import MakeEngine, Workers
 from nmt.device import cores
 from nmt.errors import UserError
 from nmt.recipe import Decoding
+from nmt.text.linear import TreeVocabulary
 
 MOST_WORKERS = 16  # of a CPU unless told
 
@@ -37,6 +40,8 @@ class Composition:
     """CPU threads of all workers together; what the engine thinks best unless given."""
     aligned: bool
     """Whether hypotheses get alignments, which CTranslate2's do not."""
+    trees: TreeVocabulary | None
+    """The symbols of trees, where every output has to be one."""
     say: Callable[[str], None]
     """Told what takes long."""
 
@@ -49,32 +54,40 @@ class Composition:
 
             bundle = self.bundles[0]
             return load_engine(bundle, self.decoding, threads=threads, device=self.device, worker=worker, say=self.say)
-        from nmt.decoding.translator import make_engine
+        from nmt.decoding.alignment import AligningEngine
+        from nmt.decoding.constraints import TreeConstraint
+        from nmt.decoding.engine import SearchEngine
         from nmt.device import choose_device
 
         device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
         models = [bundle.model(device) for bundle in self.bundles]
-        return make_engine(models, self.decoding, self.aligned, self.say)
+        constraint = None if self.trees is None else partial(TreeConstraint, self.trees)
+        engine = SearchEngine(models, self.decoding, constraint)
+        if self.decoding.precision not in ("auto", engine.precision):
+            self.say(f"precision {self.decoding.precision}: not faster on this machine, so {engine.precision}")
+        return AligningEngine(engine, models) if self.aligned else engine
 
     @contextmanager
-    def open(self) -> Iterator[Pipeline]:
-        """The pipeline, whose workers end with the block. Raises UserError where something is missing or wrong."""
+    def open(self, treatment: Treatment[Result]) -> Iterator[Pipeline[Result]]:
+        """The pipeline of a treatment, whose workers end with the block.
+
+        Raises UserError where something is missing or wrong.
+        """
         if self.engine == "ctranslate2" and len(self.bundles) > 1:
             raise UserError("--engine ctranslate2: searches with one model, not with an ensemble", "--engine nmt")
-        tokenizer = common_tokenizer(self.bundles)
         positions = longest_served((bundle.recipe.model for bundle in self.bundles), self.decoding)
         count = self.devices or 1
         if self.engine == "nmt" and sys.platform == "linux" and self._on_cpu():
             count = self.devices or min(self.threads or cores(), MOST_WORKERS)
             if count > 1:
                 with Workers(self._shared(), count, self.decoding.max_source, fork=True) as workers:
-                    yield Pipeline(tokenizer, self.decoding, workers, positions)
+                    yield Pipeline(treatment, self.decoding, workers, positions)
                 return
         if count == 1:
-            yield Pipeline(tokenizer, self.decoding, self.make(0, 1), positions)
+            yield Pipeline(treatment, self.decoding, self.make(0, 1), positions)
             return
         with Workers(self.make, count, self.decoding.max_source) as workers:
-            yield Pipeline(tokenizer, self.decoding, workers, positions)
+            yield Pipeline(treatment, self.decoding, workers, positions)
 
     def _on_cpu(self) -> bool:
         import torch

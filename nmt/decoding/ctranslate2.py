@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.bundle import Bundle
-from nmt.decoding.pipeline import Feed, Hypothesis, Source
+from nmt.decoding.feed import Feed, Hypothesis, Source
 from nmt.device import find_device
 from nmt.errors import UserError
 from nmt.files import exclusive, read_json, replace_json, sha256, whole_directory, write_json
@@ -124,7 +124,7 @@ class CTranslate2Engine:
         )
 
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """See `pipeline.Engine`."""
+        """See `feed.Engine`."""
         under_way: deque[_Batch] = deque()
         while True:
             while len(under_way) < 2 * self._workers:  # so that none waits for the next

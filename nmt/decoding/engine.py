@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nmt.data.batches import pad_ids
-from nmt.decoding.pipeline import Feed, Hypothesis, Source
+from nmt.decoding.constraints import MakeConstraint, MinLength
+from nmt.decoding.feed import Feed, Hypothesis, Source
 from nmt.decoding.search import length_penalty
 from nmt.model.cache import KVCache, Tree, move_rows, with_room
 from nmt.model.inference import bf16_pays, for_inference
@@ -25,6 +27,7 @@ from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 
 BLOCK, LANES = 64, 16  # logits of which first the largest is looked at, and how many blocks are compared at a time
+AT_ONCE = 512  # symbols; so small a vocabulary, as a parser has, is quicker compared whole
 GPU_BATCH_TOKENS = 1 << 15  # at most, where memory allows: larger batches gain nothing
 REFILL = 8  # an 8th of the batch is empty before sentences are admitted
 
@@ -32,18 +35,25 @@ REFILL = 8  # an 8th of the batch is empty before sentences are admitted
 class SearchEngine:
     """Beam search by one model, or by an ensemble of several, which averages their probabilities."""
 
-    def __init__(self, models: Sequence[Transformer], decoding: Decoding) -> None:
-        """Raises UserError where this machine cannot compute in `decoding.precision`."""
+    def __init__(
+        self, models: Sequence[Transformer], decoding: Decoding, constraint: MakeConstraint | None = None
+    ) -> None:
+        """With a `constraint`, which takes the place of `decoding.min_length`, all outputs are as it wants them.
+
+        Raises UserError where this machine cannot compute in `decoding.precision`.
+        """
         self.decoding = decoding
+        self.constraint = constraint or partial(MinLength, decoding.min_length)
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
         self.precision = _precision(decoding.precision, self.device)
-        twins = [for_inference(model, self.precision, BLOCK * LANES) for model in models]
+        multiple = BLOCK * LANES if self.vocabulary > AT_ONCE else LANES
+        twins = [for_inference(model, self.precision, multiple) for model in models]
         self.models, self.logits = zip(*twins, strict=True)
         self.batch_tokens = batch_tokens(decoding, models)
 
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """See `pipeline.Engine`."""
+        """See `feed.Engine`."""
         return _Search(self, n_best).run(feed)
 
 
@@ -77,6 +87,7 @@ class _Search:
         self._beam, self._alpha = decoding.beam, decoding.alpha
         self._tree = Tree(self._beam, device)
         self._caches = [KVCache(self._tree) for _ in engine.models]
+        self._constraint = engine.constraint(self._beam, device)
         self._numbers: list[int] = []
         self._caps = np.empty(0, dtype=np.int64)
         ids, scores = (torch.empty((0, self._beam), dtype=kind, device=device) for kind in (torch.int64, torch.float32))
@@ -114,6 +125,7 @@ class _Search:
         self._tree.admit(count)
         for model, cache in zip(self._engine.models, self._caches, strict=True):
             model.admit(ids, [len(source.ids) + 1 for source in sources], cache)
+        self._constraint.admit(sources)
         start = len(self._numbers)
         self._numbers += [source.number for source in sources]
         self._caps = np.append(self._caps, [source.cap for source in sources])
@@ -147,6 +159,7 @@ class _Search:
 
         self._alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
         self._parents, self._symbols = parents.gather(1, order), symbols.gather(1, order)
+        self._constraint.advance(self._parents, self._symbols)
         self._links = with_room(self._links, 1, int(positions.max()) + 1, self._links.size(1))
         rows = torch.arange(len(positions), device=device)
         self._links[rows, lengths[:, 0] - 1] = links.gather(1, order)
@@ -165,17 +178,16 @@ class _Search:
         ]
         found = []
         rows = max(1, chunk_logits(self._alive.device) // (self._beam * self._engine.vocabulary))
-        early = torch.from_numpy(self._tree.positions < self._engine.decoding.min_length).to(self._alive.device)
         for start in range(0, len(self._alive), rows):
             part = slice(start, start + rows)
             log_probs = self._log_probs([each[part] for each in states])
-            log_probs[early[part], :, EOS] = -math.inf
+            self._constraint.restrict(log_probs, part)
             found.append(best_extensions(log_probs, self._alive[part], 2 * self._beam if self._beam > 1 else 1))
         totals, parents, symbols = (torch.cat(parts) for parts in zip(*found, strict=True))
         return totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1)  # where nothing is left to choose
 
     def _log_probs(self, states: list[Tensor]) -> Tensor:
-        """(rows, k, vocabulary filled up to whole blocks) from each model's (rows, k, d_model)."""
+        """(rows, k, vocabulary filled up) from each model's (rows, k, d_model)."""
         each = []
         for logits, x in zip(self._engine.logits, states, strict=True):
             scores = logits(x).float()
@@ -196,6 +208,7 @@ class _Search:
         for cache in self._caches:
             cache.leave(holes, last, count)
         self._tree.leave(holes, last, count)
+        self._constraint.leave(holes, last, count)
         for hole, row in zip(holes, last, strict=True):
             self._numbers[hole], self._caps[hole] = self._numbers[row], self._caps[row]
         del self._numbers[count:]
@@ -243,10 +256,13 @@ class _Search:
 def best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """The `count` largest of alive (n, k) + log_probs (n, k, vocabulary), largest first: value, k, symbol, (n, count).
 
-    The vocabulary is made of whole blocks. The largest are in the blocks with the largest maxima, and blocks of a
-    stride are as quick to compare as memory is to read: all at once would take many times longer.
+    A vocabulary beyond AT_ONCE is made of whole blocks. The largest are in the blocks with the largest maxima, and
+    blocks of a stride are as quick to compare as memory is to read: all at once would take many times longer.
     """
     n, k, vocabulary = log_probs.shape
+    if vocabulary <= AT_ONCE:
+        best, chosen = (log_probs + alive[:, :, None]).flatten(1).topk(count)
+        return best, chosen // vocabulary, chosen % vocabulary
     blocks = vocabulary // BLOCK
     maxima = (log_probs.view(n, k, BLOCK, blocks).amax(2) + alive[:, :, None]).flatten(1)
     block = maxima.topk(min(count, k * blocks)).indices  # (n, c)

@@ -1,23 +1,56 @@
-"""Translations as lines, and the ledger of what became of the inputs."""
+"""Results as lines, and the ledger of what became of the inputs; imports no torch."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Generic, Protocol
 
-from nmt.decoding.pipeline import Translation
+from nmt.decoding.parsing import Parse
+from nmt.decoding.pipeline import Result
+from nmt.decoding.translation import Translation
 from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 
 
-def ranked(number: int, translation: Translation) -> str:
+class Outcome(Protocol):
+    """What became of one line, be it a translation or a parse."""
+
+    @property
+    def texts(self) -> list[str]:
+        """Of each hypothesis, best first."""
+        ...
+
+    @property
+    def scores(self) -> list[float]:
+        """Of each hypothesis."""
+        ...
+
+    @property
+    def parts(self) -> int:
+        """How many pieces the line was split into; 0 where it is blank."""
+        ...
+
+
+def best(number: int, result: Outcome) -> str:
+    """The line of the best hypothesis."""
+    return result.texts[0]
+
+
+def ranked(number: int, result: Outcome) -> str:
     """A line for each hypothesis of input line `number`: number, rank, score, text."""
-    hypotheses = enumerate(zip(translation.scores, translation.texts, strict=True), 1)
+    hypotheses = enumerate(zip(result.scores, result.texts, strict=True), 1)
     return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, (score, text) in hypotheses)
 
 
-def as_json(number: int, translation: Translation, tokenizer: Tokenizer, aligned: bool) -> str:
+def drawn(number: int, parse: Parse) -> str:
+    """The best tree drawn over several lines, of which the last is empty; only that one where there is none."""
+    tree = parse.trees[0]
+    return "" if tree is None else f"{tree.pretty()}\n"
+
+
+def translation_json(number: int, translation: Translation, tokenizer: Tokenizer, aligned: bool) -> str:
     """All of a translation as one JSON object; `aligned` tells whether its alignments are known."""
     hypotheses = []
     for rank, text in enumerate(translation.texts):
@@ -40,38 +73,72 @@ def as_json(number: int, translation: Translation, tokenizer: Tokenizer, aligned
     return json.dumps(line, ensure_ascii=False)
 
 
-PROBLEMS: dict[str, Callable[[Translation], int]] = {
+def parse_json(number: int, parse: Parse, tokenizer: Tokenizer) -> str:
+    """All of a parse as one JSON object; a tree is null where there is none."""
+    hypotheses = [
+        {
+            "tree": text or None,
+            "score": parse.scores[rank],
+            "malformed": parse.malformed[rank],
+            "tokens": tokenizer.target.pieces(parse.ids[rank]),
+        }
+        for rank, text in enumerate(parse.texts)
+    ]
+    line = {
+        "line": number,
+        "source": tokenizer.source.pieces(parse.source),
+        "hypotheses": hypotheses,
+        "parts": parse.parts,
+        "capped": parse.capped,
+        "unknown": parse.unknown,
+        "cut": parse.cut,
+    }
+    return json.dumps(line, ensure_ascii=False)
+
+
+TRANSLATION_PROBLEMS: dict[str, Callable[[Translation], int]] = {
     "caps hit": lambda translation: translation.capped,
     "inputs split": lambda translation: translation.parts > 1,
     "unknown characters": lambda translation: translation.unknown,
     "empty outputs": lambda translation: translation.empty,
 }
+PARSE_PROBLEMS: dict[str, Callable[[Parse], int]] = {
+    "caps hit": lambda parse: parse.capped,
+    "inputs split": lambda parse: parse.parts > 1,
+    "words cut": lambda parse: parse.cut,
+    "unknown characters": lambda parse: parse.unknown,
+    "malformed": lambda parse: parse.malformed[0],
+    "mended": lambda parse: parse.mended,
+    "failed": lambda parse: parse.failed,
+}
 
 
-class Ledger:
-    """Counts what was translated, how fast, and what went less than well."""
+class Ledger(Generic[Result]):
+    """Counts what was searched, how fast, and what went less than well."""
 
-    def __init__(self) -> None:
+    def __init__(self, problems: Mapping[str, Callable[[Result], int]]) -> None:
+        """`problems` are all that can be, by what they are called: how often one is in a result."""
         self.lines = 0
+        self._problems = problems
         self._tokens = 0
         self._began = time.monotonic()
-        self._counts = dict.fromkeys(PROBLEMS, 0)
+        self._counts = dict.fromkeys(problems, 0)
         self._first: dict[str, int] = {}  # line in which a problem first was
 
-    def add(self, translation: Translation) -> None:
+    def add(self, result: Result) -> None:
         """Counts the next line."""
         self.lines += 1
-        for problem, occurs in PROBLEMS.items():
-            if count := occurs(translation):
+        for problem, occurs in self._problems.items():
+            if count := occurs(result):
                 self._counts[problem] += count
                 self._first.setdefault(problem, self.lines)
 
     def searched(self, tokens: int) -> None:
-        """Counts the target subwords of a line that is done, `</s>` among them, before its turn comes."""
+        """Counts the target symbols of a line that is done, `</s>` among them, before its turn comes."""
         self._tokens += tokens
 
     def speed(self) -> str:
-        """Target subwords over the time since the beginning."""
+        """Target symbols over the time since the beginning."""
         return f"{self._tokens / max(time.monotonic() - self._began, 1e-9):,.0f} tokens/s"
 
     def summary(self) -> str:

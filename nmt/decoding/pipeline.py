@@ -1,129 +1,56 @@
-"""The way of a line through translation, whatever searches: tokenise ahead, search, detokenise, in order.
+"""The way of a line through a search, whatever searches and whatever it becomes: split ahead, search, join, in order.
 
-A thread reads and tokenises lines into windows; an engine takes sources from a window, long ones first, and gives
-hypotheses back in whatever order they are done; translations leave in the order of their lines. Knows no model and
-imports no torch.
+Knows no model and imports no torch.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import accumulate, count
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterable
+from typing import Generic, Protocol, TypeVar
 
+from nmt.decoding.feed import Engine, Line, Part, ReadAhead
 from nmt.errors import UserError
 from nmt.recipe import Decoding, Model
-from nmt.text.lines import one_line
-from nmt.text.tokenizer import Tokenizer
 
-# Lines that are sorted together: few at first, for an early answer. A very long line counts as several.
-FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
-IN_FLIGHT = 3 * LARGEST_WINDOW  # most lines that are read and not yet given out
-PATIENCE = 0.05  # seconds that a slow input may keep a window waiting to be filled
+Result_co = TypeVar("Result_co", covariant=True)
+Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Hypothesis:
-    """One output of a search."""
+class Treatment(Protocol[Result_co]):
+    """What a line is, and what becomes of it."""
 
-    ids: list[int]
-    """Symbols without `<s>` and `</s>`."""
-    score: float
-    """Length-normalised log-probability, in nats; the order of hypotheses."""
-    finished: bool
-    """Whether it ended by itself, rather than at the cap."""
-    alignment: list[int] = field(default_factory=list)
-    """For each symbol the index of the source subword that it attends to most; empty unless asked for."""
+    def split(self, text: str) -> list[Part]:
+        """The parts of a line that are searched, none of a blank one; another thread asks than for `join`."""
+        ...
 
-
-@dataclass(frozen=True)
-class Source:
-    """One input of a search: a line, or a part of one that is too long."""
-
-    number: int
-    """The engine hands it back with the result."""
-    ids: list[int]
-    """Subwords without `</s>`, from 1 to decoding.max_source of them."""
-    cap: int
-    """Most symbols of an output, `</s>` counted."""
-
-
-class Feed(Protocol):
-    """Where an engine gets its sources; any thread may ask."""
-
-    def take(self, tokens: int, wait: bool) -> list[Source]:
-        """Removes sources whose padded size, count × (longest + 1), is at most `tokens`; long ones first.
-
-        With `wait` blocks until there is one and gives at least one; [] is the end of this search. Without, [] says
-        that none that fits is there now.
-        """
+    def join(self, line: Line, n_best: int) -> Result_co:
+        """What was found for all parts of a line as one result; for a line without parts `n_best` empty ones."""
         ...
 
 
-class Engine(Protocol):
-    """What searches."""
+class Pipeline(Generic[Result]):
+    """A treatment and an engine: lines in, results out."""
 
-    def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """(number, hypotheses best first) of each source of the feed, in whatever order they are done.
-
-        Waits for the feed only when all that it took is done; is closed where no more is wanted. One search follows
-        another on the same engine.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class Translation:
-    """What became of one line."""
-
-    texts: list[str]
-    """Best first; one unless more were asked for."""
-    scores: list[float]
-    """Length-normalised log-probability of each, in nats; of a line split into parts their sum."""
-    ids: list[list[int]]
-    """Subwords of each, those of parts joined."""
-    alignments: list[list[int]]
-    """For each subword of each the index in `source` that it attends to most; empty unless asked for."""
-    source: list[int]
-    """Subwords of the line."""
-    parts: int
-    """How many pieces the line was split into; 0 where it is blank, more than one beyond decoding.max_source."""
-    capped: bool
-    """Whether the best output was cut off at its cap."""
-    unknown: int
-    """Characters of the line for which the vocabulary has no subword."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether a line that is not blank became nothing."""
-        return self.parts > 0 and not self.texts[0].strip()
-
-
-class Pipeline:
-    """A tokenizer and an engine: lines in, translations out."""
-
-    def __init__(self, tokenizer: Tokenizer, decoding: Decoding, engine: Engine, positions: int | None = None) -> None:
+    def __init__(
+        self, treatment: Treatment[Result], decoding: Decoding, engine: Engine, positions: int | None = None
+    ) -> None:
         """`positions` are what `longest_served` gives for the engine's models."""
-        self.tokenizer, self.decoding, self.engine = tokenizer, decoding, engine
-        self._positions = positions
+        self.decoding, self.engine = decoding, engine
+        self._treatment, self._positions = treatment, positions
 
-    def stream(self, lines: Iterable[str], n_best: int = 1) -> Generator[Translation, None, None]:
-        """Translates lines as they come, in bounded memory; one for each, in order.
+    def stream(self, lines: Iterable[str], n_best: int = 1) -> Generator[Result, None, None]:
+        """Searches lines as they come, in bounded memory; a result for each, in order.
 
-        Raises what reading the lines raised once those before are translated, and at once what the engine raises.
+        Raises what reading the lines raised once those before are done, and at once what the engine raises.
         """
-        return (translation for group in self.groups(lines, n_best) for translation in group)
+        return (result for group in self.groups(lines, n_best) for result in group)
 
     def groups(
         self, lines: Iterable[str], n_best: int = 1, searched: Callable[[int], None] = lambda tokens: None
-    ) -> Generator[list[Translation], None, None]:
+    ) -> Generator[list[Result], None, None]:
         """As `stream`, those together that can be given out at the same time.
 
-        `searched` is told of each line that is not blank as soon as it is done, in whatever order: the subwords of
+        `searched` is told of each line that is not blank as soon as it is done, in whatever order: the symbols of
         its best output, `</s>` counted.
         """
         if n_best > self.decoding.beam:
@@ -132,8 +59,8 @@ class Pipeline:
 
     def _groups(
         self, lines: Iterable[str], n_best: int, searched: Callable[[int], None]
-    ) -> Generator[list[Translation], None, None]:
-        ahead = ReadAhead(lines, self._tokenise, self._cap)
+    ) -> Generator[list[Result], None, None]:
+        ahead = ReadAhead(lines, self._treatment.split, self._cap)
         search = None
         try:
             while not ahead.is_over():
@@ -143,46 +70,18 @@ class Pipeline:
                     if not line.missing:
                         searched(line.tokens())
                     if due := ahead.due():
-                        yield [self._join(line, n_best) for line in due]
+                        yield [self._treatment.join(line, n_best) for line in due]
                 if due := ahead.due():  # blank lines, which the engine never sees and waits no longer for
-                    yield [self._join(line, n_best) for line in due]
+                    yield [self._treatment.join(line, n_best) for line in due]
         finally:
             ahead.close()  # first, since an engine may be waiting for it
             if search is not None:
                 search.close()
 
-    def _tokenise(self, line: str) -> list[list[int]]:
-        """Subwords of a line, cut into parts beyond decoding.max_source; none where it is blank."""
-        text = line.strip().encode(errors="replace").decode()  # a lone surrogate is no text
-        ids = self.tokenizer.source.encode(text)
-        limit, parts, start = self.decoding.max_source, [], 0
-        while (end := start + limit) < len(ids):  # cut at words' beginnings where there are any
-            words = (i for i in range(end, start + limit // 2, -1) if self.tokenizer.source.starts_word(ids[i]))
-            cut = next(words, end)
-            parts.append(ids[start:cut])
-            start = cut
-        return [*parts, ids[start:]] if ids else []
-
     def _cap(self, length: int) -> int:
         """Most symbols of the output for an input of so many subwords."""
         cap = length + self.decoding.max_extra
         return cap if self._positions is None else min(cap, self._positions)
-
-    def _join(self, line: Line, n_best: int) -> Translation:
-        """One translation from those of a line's parts; blank lines have none."""
-        parts = line.hypotheses
-        ranks = range(min(map(len, parts), default=n_best))
-        decode = self.tokenizer.target.decode
-        return Translation(
-            texts=[" ".join(one_line(decode(part[rank].ids)) for part in parts) for rank in ranks],
-            scores=[sum((part[rank].score for part in parts), 0.0) for rank in ranks],
-            ids=[[symbol for part in parts for symbol in part[rank].ids] for rank in ranks],
-            alignments=[line.alignment(rank) for rank in ranks],
-            source=[symbol for ids in line.sources for symbol in ids],
-            parts=len(parts),
-            capped=any(not part[0].finished for part in parts),
-            unknown=sum(map(self.tokenizer.source.count_unknown, line.sources)),
-        )
 
 
 def longest_served(models: Iterable[Model], decoding: Decoding) -> int | None:
@@ -198,201 +97,3 @@ def longest_served(models: Iterable[Model], decoding: Decoding) -> int | None:
             "longer inputs are split",
         )
     return positions
-
-
-class Pool:
-    """Sources that wait for an engine."""
-
-    def __init__(self, sources: Iterable[Source] = ()) -> None:
-        self._sources: list[Source] = []  # the longest last
-        self.tokens = 0
-        """Of all of them, `</s>` counted and padding not"""
-        self.add(sources)
-
-    def __len__(self) -> int:
-        return len(self._sources)
-
-    def add(self, sources: Iterable[Source]) -> None:
-        """Lets more of them wait."""
-        self._sources += sources
-        self._sources.sort(key=lambda source: (len(source.ids), -source.number))
-        self.tokens = sum(len(source.ids) + 1 for source in self._sources)
-
-    def take(self, tokens: int, at_least: int) -> list[Source]:
-        """Removes the longest ones: as many as fit into `tokens` when padded, but `at_least` so many if there are."""
-        if not self._sources:
-            return []
-        count = max(tokens // (len(self._sources[-1].ids) + 1), at_least)
-        first = max(0, len(self._sources) - count)
-        taken = self._sources[first:][::-1]
-        del self._sources[first:]
-        self.tokens -= sum(len(source.ids) + 1 for source in taken)
-        return taken
-
-
-class Line:
-    """A line on its way."""
-
-    def __init__(self, parts: list[list[int]]) -> None:
-        self.sources = parts
-        self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
-        """Of each part, best first; empty until it has been searched"""
-        self.missing = len(parts)
-        """Parts that have not been searched"""
-        self.weight = 1 + sum(map(len, parts)) // SUBWORDS_OF_A_LINE
-
-    def tokens(self) -> int:
-        """Subwords of the best hypothesis, `</s>` of each part counted."""
-        return sum(len(part[0].ids) + part[0].finished for part in self.hypotheses)
-
-    def alignment(self, rank: int) -> list[int]:
-        """Alignment of the hypotheses of a rank, joined."""
-        starts = [0, *accumulate(map(len, self.sources))][: len(self.sources)]
-        parts = zip(starts, self.hypotheses, strict=True)
-        return [start + index for start, hypotheses in parts for index in hypotheses[rank].alignment]
-
-
-class ReadAhead:
-    """The feed of a stream of lines: a thread reads and tokenises them ahead of the engine, into windows.
-
-    A window is handed out when it is full, so that a fast input is searched alike in every run. An input that has
-    kept its window waiting for PATIENCE has what is there handed out at once, until a window fills up again.
-    """
-
-    def __init__(
-        self, lines: Iterable[str], tokenise: Callable[[str], list[list[int]]], cap: Callable[[int], int]
-    ) -> None:
-        """`tokenise` gives the parts of a line, none of a blank one; `cap` the most symbols of an output by length."""
-        self._tokenise, self._cap = tokenise, cap
-        self._lines: deque[Line] = deque()  # in flight, in order
-        self._load = 0  # their weight
-        self._wanted: dict[int, tuple[Line, int]] = {}  # by source: its line, and which part of it
-        self._numbers = count()
-        self._windows: deque[Pool] = deque()
-        self._size = FIRST_WINDOW  # of the window that is being filled
-        self._filled = 0
-        self._filling: list[Source] = []
-        self._patience = PATIENCE
-        self._asked: float | None = None  # when the thread began to wait for the input
-        self._taken = 0  # sources that the engine has and did not give back
-        self._ended = self._closed = False
-        self._error: BaseException | None = None
-        self._changed = threading.Condition()
-        threading.Thread(target=self._read, args=(iter(lines),), name="read-ahead", daemon=True).start()
-
-    def take(self, tokens: int, wait: bool) -> list[Source]:
-        """See `Feed`."""
-        with self._changed:
-            while not self._closed:
-                if wait and self._is_due():
-                    return []
-                if self._filling and self._patience_left() <= 0.0:
-                    self._patience = 0.0
-                    self._hand_out()
-                if self._windows:
-                    taken = self._windows[0].take(tokens, at_least=int(wait))
-                    self._taken += len(taken)
-                    if not self._windows[0]:
-                        self._windows.popleft()
-                    return taken
-                if self._filling:
-                    self._changed.wait(self._patience_left())
-                elif not wait or self._ended:
-                    return []
-                else:
-                    self._changed.wait()
-            return []
-
-    def put(self, number: int, hypotheses: list[Hypothesis]) -> Line:
-        """Takes what a search found for a source, best first; gives the line that the source is of."""
-        with self._changed:
-            line, part = self._wanted.pop(number)
-            line.hypotheses[part] = hypotheses
-            line.missing -= 1
-            self._taken -= 1
-        return line
-
-    def due(self) -> list[Line]:
-        """Removes the lines that can be given out now."""
-        found = []
-        with self._changed:
-            while self._is_due():
-                found.append(self._lines.popleft())
-                self._load -= found[-1].weight
-            self._changed.notify_all()
-        return found
-
-    def is_over(self) -> bool:
-        """Whether all lines were given out, between two searches; raises what reading them raised."""
-        with self._changed:
-            assert self._taken == 0, "the engine ended its search before all that it took was done"
-            over = self._ended and not self._lines
-        if over and self._error is not None:
-            raise self._error
-        return over
-
-    def close(self) -> None:
-        """Ends the thread, or, where it waits for the input, has it end when that comes."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._ended or self._asked is not None)
-
-    def _is_due(self) -> bool:
-        return bool(self._lines) and self._lines[0].missing == 0
-
-    def _patience_left(self) -> float:
-        """Seconds for which a window that holds something may still be waited for."""
-        waiting = 0.0 if self._asked is None else time.monotonic() - self._asked
-        return self._patience - waiting
-
-    def _hand_out(self) -> None:
-        if self._filling:
-            self._windows.append(Pool(self._filling))
-        self._filling, self._filled = [], 0
-        self._changed.notify_all()
-
-    # --- the thread
-
-    def _read(self, lines: Iterator[str]) -> None:
-        try:
-            while self._begin_to_wait():
-                line = next(lines, None)
-                self._end_to_wait()
-                if line is None or self._closed:
-                    break
-                self._add(Line(self._tokenise(line)))
-        except BaseException as error:
-            self._error = error
-        with self._changed:
-            self._ended = True
-            self._hand_out()
-
-    def _begin_to_wait(self) -> bool:
-        """Waits for room; whether another line is wanted."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._filled or self._load + self._size <= IN_FLIGHT)
-            self._asked = time.monotonic()
-            return not self._closed
-
-    def _end_to_wait(self) -> None:
-        with self._changed:
-            if self._filling:
-                self._patience = self._patience_left()
-            self._asked = None
-
-    def _add(self, line: Line) -> None:
-        with self._changed:
-            if line.missing == 0 or not self._filling:
-                self._changed.notify_all()
-            for part, ids in enumerate(line.sources):
-                number = next(self._numbers)
-                self._wanted[number] = (line, part)
-                self._filling.append(Source(number, ids, self._cap(len(ids))))
-            self._lines.append(line)
-            self._load += line.weight
-            self._filled += line.weight
-            if self._filled >= self._size:
-                self._size = min(4 * self._size, LARGEST_WINDOW)
-                self._patience = PATIENCE
-                self._hand_out()

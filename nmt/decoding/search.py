@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from nmt.decoding.pipeline import Hypothesis
+from nmt.decoding.feed import Hypothesis
 
 
 class Step(Protocol):

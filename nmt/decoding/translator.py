@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from nmt.bundle import common_tokenizer, resolve
-from nmt.decoding.alignment import AligningEngine
 from nmt.decoding.engine import SearchEngine
-from nmt.decoding.pipeline import Engine, Pipeline, Translation, longest_served
+from nmt.decoding.parser import Parser
+from nmt.decoding.pipeline import Pipeline, longest_served
+from nmt.decoding.translation import Translating, Translation
 from nmt.device import choose_device
+from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, override_decoding
+from nmt.text.linear import TreeVocabulary
 from nmt.text.tokenizer import Tokenizer
 
 ModelPath = str | os.PathLike[str]
@@ -30,7 +34,8 @@ class Translator:
         models = [model] if isinstance(model, Transformer) else list(model)
         positions = longest_served((model.config for model in models), decoding)
         self.tokenizer, self.decoding = tokenizer, decoding
-        self._pipeline = Pipeline(tokenizer, decoding, make_engine(models, decoding), positions)
+        engine = SearchEngine(models, decoding)
+        self._pipeline = Pipeline(Translating(tokenizer, decoding), decoding, engine, positions)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Translates raw sentences; one for each, in order. Blank gives blank."""
@@ -42,32 +47,22 @@ class Translator:
         """Translates lines as they come, in bounded memory; one for each, in order."""
         return self._pipeline.stream(lines, n_best)
 
-
-def make_engine(
-    models: Sequence[Transformer],
-    decoding: Decoding,
-    aligned: bool = False,
-    say: Callable[[str], None] = lambda line: None,
-) -> Engine:
-    """What searches with a model, or with several as an ensemble; with `aligned` hypotheses get their alignments.
-
-    `say` is told where it does not compute in the precision that was asked for.
-    """
-    engine = SearchEngine(models, decoding)
-    if decoding.precision not in ("auto", engine.precision):
-        say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision}")
-    return AligningEngine(engine, models) if aligned else engine
+    def parse(self, lines: Sequence[str]) -> NoReturn:
+        """Raises UserError, as a parser's `translate` does."""
+        raise UserError("this model is a translator, not a parser", "model.translate([...])")
 
 
-def load(path: ModelPath | Sequence[ModelPath], device: str = "auto", **decoding: object) -> Translator:
-    """A translator from a bundle or a run's directory, as `nmt.load("ckpts/", beam=8)`; of several, their ensemble.
+def load(path: ModelPath | Sequence[ModelPath], device: str = "auto", **decoding: object) -> Translator | Parser:
+    """The model of a bundle or a run's directory, as `nmt.load("ckpts/", beam=8)`; of several, their ensemble.
 
-    Keywords replace keys of the (first) bundle's decoding settings; `device` is auto, cpu, cuda or cuda:N. Raises
-    UserError where there is no such model, key, value or device, or where models have different tokenizers.
+    What it was trained for, it does. Keywords replace keys of the (first) bundle's decoding settings; `device` is
+    auto, cpu, cuda or cuda:N. Raises UserError where there is no such model, key, value or device, or where models
+    have different tokenizers.
     """
     paths = [path] if isinstance(path, str | os.PathLike) else path
     bundles = [resolve(Path(path))[0] for path in paths]
     tokenizer = common_tokenizer(bundles)
     settings = override_decoding(bundles[0].recipe.decoding, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])
     place = choose_device(device, None)
-    return Translator([bundle.model(place) for bundle in bundles], tokenizer, settings)
+    kind = Parser if isinstance(tokenizer.target, TreeVocabulary) else Translator
+    return kind([bundle.model(place) for bundle in bundles], tokenizer, settings)

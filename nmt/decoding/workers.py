@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Self
 
-from nmt.decoding.pipeline import Engine, Feed, Hypothesis, Pool, Source
+from nmt.decoding.feed import Engine, Feed, Hypothesis, Pool, Source
 from nmt.errors import UserError
 
 LOOK = 0.05  # seconds between two looks at the feed while a worker asks in vain

@@ -10,9 +10,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-import numpy as np
 
 from nmt.errors import UserError
 from nmt.text.symbols import EOS, UNK
@@ -21,6 +18,8 @@ from nmt.text.tree import TOP, Tree, parse_tree
 LEAF = 4  # id of XX, which stands for any word
 FIRST_LABEL = 5  # id of the first opening bracket; the bracket that closes it is as many ids on as there are labels
 XX = "XX"  # the tag of words that are not punctuation
+
+_LABEL = re.compile(r"[^()\t-\r ]+")
 
 PUNCTUATION_TAGS = (",", ":", "``", "''", ".")  # those that EVALB deletes: a tree with others is no match for it
 PUNCTUATION = {  # as the Treebank tags them, for words that training has not seen
@@ -33,56 +32,67 @@ PUNCTUATION = {  # as the Treebank tags them, for words that training has not se
 
 
 def escape(word: str) -> str:
-    """The word as a Treebank spells it: its brackets would else be those of the tree."""
+    """The word as a Treebank spells it: its brackets would be taken for those of the tree."""
     return word.replace("(", "-LRB-").replace(")", "-RRB-")
+
+
+def linearise(tree: Tree) -> list[str]:
+    """The symbols of a prepared tree: those of the children of its root."""
+    symbols: list[str] = []
+    stack: list[Tree | str] = list(reversed(tree.children))
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            symbols.append(node)
+        elif node.is_preterminal:
+            symbols.append(XX)
+        else:
+            symbols.append(f"({node.label}")
+            stack.append(f"){node.label}")
+            stack.extend(reversed(node.children))
+    return symbols
 
 
 class TreeVocabulary:
     """The symbols of linear trees: <pad> <unk> <s> </s>, XX, an opening bracket for each label, then the closing ones.
 
-    `labels` are the constituents' labels, the most frequent first; `longest_run` is the most opening brackets in a
-    row that training had; `punctuation` gives words the tags that EVALB deletes, or XX where training had another.
+    `labels` are those of the constituents, the most frequent first; `longest_run` is the most opening brackets in a
+    row that training had; `punctuation` gives words the tags that EVALB deletes, or XX to words of `PUNCTUATION` that
+    were mostly something else in training.
     """
 
     def __init__(self, serialized: bytes, name: str) -> None:
         """`name` is what errors call it. Raises UserError where the bytes are no tree vocabulary of ours."""
         self.serialized = serialized
-        content = _checked(serialized, name)
-        self.labels: tuple[str, ...] = tuple(content["labels"])
-        self.longest_run: int = content["longest_run"]
-        self.punctuation: dict[str, str] = content["punctuation"]
-        self._openers = {label: FIRST_LABEL + n for n, label in enumerate(self.labels)}
+        self.labels, self.longest_run, self.punctuation = _read(serialized, name)
         brackets = (*(f"({label}" for label in self.labels), *(f"){label}" for label in self.labels))
         self._symbols = ["<pad>", "<unk>", "<s>", "</s>", XX, *brackets]
-        self._tags: dict[str, str] = PUNCTUATION | self.punctuation
+        self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
+        self._tags = PUNCTUATION | self.punctuation
 
     @classmethod
     def train(cls, trees: Iterable[str | Tree]) -> TreeVocabulary:
-        """The vocabulary of prepared trees. Raises UserError where they hold no constituent below TOP."""
+        """The vocabulary of prepared trees. Raises UserError where none has a constituent below TOP."""
         labels: Counter[str] = Counter()
-        tags: dict[str, Counter[str]] = {}
+        tags: Counter[tuple[str, str]] = Counter()
         longest_run = 0
         for tree in trees:
             tree = parse_tree(tree) if isinstance(tree, str) else tree
+            tags.update(tree.pos())
             run = 0
-            for symbol in _walk(tree):
-                run = run + 1 if isinstance(symbol, Tree) else 0
+            for symbol in linearise(tree):
+                if symbol[0] != "(":
+                    run = 0
+                    continue
+                labels[symbol[1:]] += 1
+                run += 1
                 longest_run = max(longest_run, run)
-                if isinstance(symbol, Tree):
-                    labels[symbol.label] += 1
-            for word, tag in tree.pos():
-                tags.setdefault(word, Counter())[tag] += 1
         if not labels:
-            raise UserError("data.train: holds no constituents to train a parser on")
-        majority = {word: counts.most_common(1)[0][0] for word, counts in tags.items()}
+            raise UserError("data.train: holds no tree with a constituent to train a parser on")
         content = {
-            "labels": [label for label, _ in sorted(labels.items(), key=lambda item: (-item[1], item[0]))],
+            "labels": sorted(labels, key=lambda label: (-labels[label], label)),
             "longest_run": longest_run,
-            "punctuation": {
-                word: tag if tag in PUNCTUATION_TAGS else XX
-                for word, tag in sorted(majority.items())
-                if tag in PUNCTUATION_TAGS or word in PUNCTUATION
-            },
+            "punctuation": _punctuation(tags),
         }
         return cls(json.dumps(content, ensure_ascii=False, indent=1).encode(), "the trained tree vocabulary")
 
@@ -90,39 +100,28 @@ class TreeVocabulary:
         return len(self._symbols)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a prepared tree that stands on one line, without `</s>`, none of a blank line; brackets with a label
-        that training had not are <unk>. Raises ValueError where it is no tree."""
-        if not text:
-            return []
-        ids = []
-        for symbol in _walk(parse_tree(text)):
-            if isinstance(symbol, Tree):
-                ids.append(self._openers.get(symbol.label, UNK))
-            elif symbol is None:
-                ids.append(LEAF)
-            else:
-                opener = self._openers.get(symbol, UNK)
-                ids.append(opener if opener == UNK else opener + len(self.labels))
-        return ids
+        """Ids of a prepared tree, without `</s>`, and none of a blank text; brackets whose label training has not seen
+        are <unk>. Raises ValueError where the text is no tree."""
+        return [self._ids.get(symbol, UNK) for symbol in linearise(parse_tree(text))] if text else []
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of many trees."""
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The linear form, its symbols separated by spaces; control symbols among them give nothing."""
-        return " ".join(self.pieces([i for i in ids if i > EOS]))
+        """The symbols with spaces between them; control symbols among them give nothing."""
+        return " ".join(self.pieces([index for index in ids if index > EOS]))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The symbols of ids."""
-        return [self._symbols[i] for i in ids]
+        """The symbols."""
+        return [self._symbols[index] for index in ids]
 
     def listing(self) -> list[str]:
         """All symbols, by id."""
         return list(self._symbols)
 
     def count_unknown(self, ids: Iterable[int]) -> int:
-        """How many symbols are brackets with a label that training had not."""
+        """How many are brackets whose label training has not seen."""
         return sum(index == UNK for index in ids)
 
     def tag(self, word: str) -> str:
@@ -130,134 +129,80 @@ class TreeVocabulary:
         return self._tags.get(word, XX)
 
     def tree(self, ids: Sequence[int], words: Sequence[str]) -> Tree:
-        """The tree over these words whose linear form is `ids`, without `</s>`, with the root TOP.
+        """The tree over the words whose ids these are, without `</s>`: under TOP, each word escaped, with its tag if
+        it is punctuation, else XX.
 
-        Raises ValueError saying what is wrong where there is none: brackets that do not balance, an empty
-        constituent, another number of leaves than there are words.
+        Raises ValueError saying what is wrong where there is none: as many leaves as words, brackets that match, no
+        empty constituent.
         """
-        stack: list[tuple[int, list[Tree | str]]] = [(0, [])]  # the closing bracket awaited, the children so far
-        closers = FIRST_LABEL + len(self.labels)
-        used = 0
-        for place, index in enumerate(ids, 1):
-            if not LEAF <= index < len(self):
-                raise ValueError(f"symbol {place}: id {index} is no part of a tree")
-            if index == LEAF:
-                if used < len(words):
-                    word = escape(words[used])
-                    stack[-1][1].append(Tree(self.tag(word), (word,)))
-                used += 1
-            elif index < closers:
-                stack.append((index + len(self.labels), []))
+        if (leaves := sum(index == LEAF for index in ids)) != len(words) or not words:
+            raise ValueError(f"{leaves:,} leaves for {len(words):,} words")
+        rest = map(escape, words)
+        outer: list[tuple[str, list[Tree | str]]] = []  # label and children of what is around this constituent:
+        label, children = TOP, list[Tree | str]()
+        for place, symbol in enumerate(self.pieces(ids), 1):
+            if symbol == XX:
+                word = next(rest)
+                children.append(Tree(self.tag(word), (word,)))
+            elif symbol[0] == "(":
+                outer.append((label, children))
+                label, children = symbol[1:], []
+            elif not outer or symbol != f"){label}":
+                raise ValueError(
+                    f"symbol {place:,} is {symbol}, where " + (f"({label} is open" if outer else "nothing is open")
+                )
+            elif not children:
+                raise ValueError(f"symbol {place:,} is {symbol}, but nothing stands in it")
             else:
-                awaited, children = stack[-1]
-                if index != awaited:
-                    expected = f"{self._symbols[awaited]} is awaited" if len(stack) > 1 else "no bracket is open"
-                    raise ValueError(f"symbol {place}: {self._symbols[index]} where {expected}")
-                if not children and used <= len(words):
-                    raise ValueError(f"symbol {place}: {self._symbols[index]} closes an empty constituent")
-                stack.pop()
-                stack[-1][1].append(Tree(self._symbols[index][1:], tuple(children)))
-        if len(stack) > 1:
-            raise ValueError(f"{self._symbols[stack[-1][0]]} is missing at the end")
-        if used != len(words) or not used:
-            raise ValueError(f"{used:,} leaves for {len(words):,} words")
-        return Tree(TOP, tuple(stack[0][1]))
+                closed = Tree(label, tuple(children))
+                label, children = outer.pop()
+                children.append(closed)
+        if outer:
+            raise ValueError(f"({label} is not closed")
+        return Tree(TOP, tuple(children))
 
     def mend(self, ids: Sequence[int]) -> list[int]:
-        """The sequence with its brackets balanced and none of them empty, at the cost of as few additions and
-        removals of brackets as there can be; symbols that are neither brackets nor leaves are left out.
+        """The sequence with its brackets balanced and none of them empty, by the fewest additions and removals of
+        brackets; control symbols are left out. It has as many leaves as before."""
+        from nmt.text.mending import mend  # which imports numpy; a translator's start need not wait for that
 
-        Of brackets without a partner those around a word get one, as early or as late as the constituents around
-        them allow (Vinyals et al. added brackets at the ends of the sequence); the others are removed.
-        """
         half = len(self.labels)
-        ids = [index for index in ids if LEAF <= index < len(self)]
-        partnered = _partnered(np.array(ids), half)
-        # What is open: the opening bracket, what stands in it so far, whether its closing bracket is there.
-        stack: list[tuple[int, list[int], bool]] = [(0, [], True)]
-
-        def close() -> None:
-            opener, inside, _ = stack.pop()
-            if inside:
-                stack[-1][1].extend((opener, *inside, opener + half))
-
-        for place, index in enumerate(ids):
-            if index == LEAF:
-                stack[-1][1].append(index)
-            elif index < FIRST_LABEL + half:
-                stack.append((index, [], partnered[place]))
-            else:
-                while not stack[-1][2]:
-                    close()
-                if partnered[place]:
-                    close()
-                elif inside := stack[-1][1]:
-                    inside[:] = [index - half, *inside, index]
-        while len(stack) > 1:
-            close()
-        return stack[0][1]
+        partner = {index: index + half for index in range(FIRST_LABEL, FIRST_LABEL + half)}
+        return mend([index for index in ids if index > EOS], partner)
 
 
-def _walk(tree: Tree) -> Iterable[Tree | str | None]:
-    """The linear form: a constituent where it opens, its label where it closes, None for a leaf."""
-    stack: list[tuple[Tree | str, bool]] = [(child, True) for child in reversed(tree.children)]
-    while stack:
-        node, opens = stack.pop()
-        if isinstance(node, str):
-            yield None if opens else node
-        elif node.is_preterminal:
-            yield None
-        else:
-            yield node
-            stack.append((node.label, False))
-            stack.extend((child, True) for child in reversed(node.children))
+def _punctuation(tags: Counter[tuple[str, str]]) -> dict[str, str]:
+    """Words to tags, from how often a word had a tag: its most frequent one of those that EVALB deletes, where they
+    are most of its tags; XX where they are not, but would be taken for that."""
+    votes: dict[str, Counter[str]] = {}
+    for (word, tag), count in sorted(tags.items()):
+        votes.setdefault(word, Counter())[tag if tag in PUNCTUATION_TAGS else XX] += count
+    table = {}
+    for word, counts in votes.items():
+        others = counts.pop(XX, 0)
+        if counts.total() > others:
+            table[word] = counts.most_common(1)[0][0]
+        elif word in PUNCTUATION:
+            table[word] = XX
+    return table
 
 
-def _partnered(ids: np.ndarray[Any, np.dtype[np.int64]], half: int) -> list[bool]:
-    """Which brackets have a partner in the largest set of pairs that nest and have a leaf within."""
-    n = len(ids)
-    words = np.concatenate(([0], np.cumsum(ids == LEAF)))
-    # most[i, j] is the number of pairs in ids[i:j]; a row needs only those below it.
-    most = np.zeros((n + 2, n + 2), dtype=np.int32)
-    for i in range(n - 1, -1, -1):
-        most[i] = most[i + 1]
-        for k in _closers(ids, words, i, n, half):
-            np.maximum(most[i, k + 1 :], most[i + 1, k] + 1 + most[k + 1, k + 1 :], out=most[i, k + 1 :])
-    partnered = [False] * n
-    parts = [(0, n)]
-    while parts:
-        i, j = parts.pop()
-        while i < j and most[i, j] == most[i + 1, j]:
-            i += 1
-        for k in _closers(ids, words, i, j, half) if i < j else ():
-            if most[i, j] == most[i + 1, k] + 1 + most[k + 1, j]:
-                partnered[i] = partnered[k] = True
-                parts += [(i + 1, k), (k + 1, j)]
-                break
-    return partnered
-
-
-def _closers(ids: Any, words: Any, i: int, j: int, half: int) -> list[int]:
-    """Where in ids[i:j] the bracket at i can be closed."""
-    if not FIRST_LABEL <= ids[i] < FIRST_LABEL + half:
-        return []
-    return [int(k) for k in np.flatnonzero(ids[i:j] == ids[i] + half) + i if words[k] > words[i]]
-
-
-def _checked(serialized: bytes, name: str) -> dict[str, Any]:
+def _read(serialized: bytes, name: str) -> tuple[tuple[str, ...], int, dict[str, str]]:
+    """Labels, longest run and punctuation; raises UserError where they are not such as `train` writes."""
     try:
         content = json.loads(serialized)
         labels, longest_run, punctuation = (content[key] for key in ("labels", "longest_run", "punctuation"))
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise UserError(f"{name}: is not a vocabulary of trees") from None
-    if not (isinstance(labels, list) and labels and all(isinstance(label, str) for label in labels)):
-        raise UserError(f"{name}: labels must be a list of strings")
-    if bad := [label for label in labels if not re.fullmatch(r"[^()\x09-\x0d ]*", label)] or [
-        label for label, count in Counter(labels).items() if count > 1
-    ]:
-        raise UserError(f"{name}: labels: {bad[0]!r} holds a space or bracket, or stands there twice")
-    if type(longest_run) is not int or longest_run < 1:
-        raise UserError(f"{name}: longest_run must be a positive integer, is {longest_run!r}")
-    if not isinstance(punctuation, dict) or not set(map(str, punctuation.values())) <= {XX, *PUNCTUATION_TAGS}:
-        raise UserError(f"{name}: punctuation must give words one of {' '.join(PUNCTUATION_TAGS)} {XX}")
-    return dict(content)
+    problem = ""
+    if not isinstance(labels, list) or not labels or not all(isinstance(label, str) for label in labels):
+        problem = "labels must be a list of strings"
+    elif len(set(labels)) < len(labels) or not all(map(_LABEL.fullmatch, labels)):
+        problem = "labels must differ, and hold no spaces and no brackets"
+    elif type(longest_run) is not int or longest_run < 1:
+        problem = f"longest_run must be a positive integer, is {longest_run!r}"
+    elif not isinstance(punctuation, dict) or any(tag not in (XX, *PUNCTUATION_TAGS) for tag in punctuation.values()):
+        problem = f"punctuation must give words one of {' '.join(PUNCTUATION_TAGS)} {XX}"
+    if problem:
+        raise UserError(f"{name}: {problem}")
+    return tuple(labels), longest_run, punctuation

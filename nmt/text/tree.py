@@ -1,7 +1,7 @@
 """Constituency trees: read from and written as Penn-style brackets, prepared for training, drawn for a terminal.
 
-Words and labels end at ASCII whitespace and brackets, and nowhere else. Nothing here recurses: input may be as deep
-as it is long. Knows nothing of vocabularies or scores.
+Words and labels end at ASCII whitespace and at brackets, and nowhere else. Nothing here recurses: a tree may be as
+deep as its file is long. Knows nothing of vocabularies or scores.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby, islice
 from pathlib import Path
 
 from nmt.errors import UserError
@@ -17,16 +18,15 @@ from nmt.text.lines import read_lines
 
 TOP = "TOP"
 ROOTS = frozenset((TOP, "ROOT", "S1", ""))  # what treebanks and parsers call the root, or leave unnamed
-EMPTY = "-NONE-"  # the tag of traces and other words that nobody says
-FAILURES = ("", "()", "(())")  # how parsers write that they found no tree
+EMPTY = "-NONE-"  # the tag of traces, which nobody says
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tree:
     """A constituent over other constituents, or a preterminal: a tag over the one word that it is the tag of.
 
-    A label may be empty (an unnamed bracket). Labels and words hold no whitespace and no brackets, else `str` would
-    read back as another tree; nothing here checks that.
+    What is read from text keeps to this, and what is built must: words stand in preterminals only, only a constituent
+    may have an empty label (an unnamed bracket), and labels and words hold no ASCII whitespace and no brackets.
     """
 
     label: str
@@ -43,21 +43,18 @@ class Tree:
 
     def pos(self) -> list[tuple[str, str]]:
         """(word, tag) of every preterminal."""
-        return [
-            (node.children[0], node.label)
-            for node in self._preorder()
-            if isinstance(node, Tree) and len(node.children) == 1 and isinstance(node.children[0], str)
-        ]
+        trees = (node for node in self._preorder() if isinstance(node, Tree))
+        return [(str(node.children[0]), node.label) for node in trees if node.is_preterminal]
 
     def spans(self) -> list[tuple[str, int, int]]:
-        """(label, start, end) of every constituent over words start to end - 1, a parent before its children and
-        the root first; preterminals are none."""
+        """(label, start, end) of every constituent over words start to end - 1, the root first and each before those
+        within it; preterminals are none."""
         spans: list[tuple[str, int, int]] = []
         stack: list[Tree | str | int] = [self]
         words = 0
         while stack:
             node = stack.pop()
-            if isinstance(node, int):  # the constituent at this place of the list has ended
+            if isinstance(node, int):  # the constituent at this place of `spans` ends here
                 spans[node] = (*spans[node][:2], words)
             elif isinstance(node, str) or node.is_preterminal:
                 words += 1
@@ -68,52 +65,51 @@ class Tree:
         return spans
 
     def pretty(self) -> str:
-        """A drawing for a terminal: a constituent per line below its parent; one of words alone stands on one line."""
+        """A drawing for a terminal: each constituent on a line below its parent, words that stand side by side on one
+        line, beside the label where there is nothing else. Tags are left out."""
         lines: list[str] = []
-        stack: list[tuple[Tree | str, str, str]] = [(self, "", "")]
+        stack: list[tuple[str, str, Tree | str]] = [("", "", self)]  # what stands before it, what before those below
         while stack:
-            node, lead, below = stack.pop()
-            if isinstance(node, str) or all(isinstance(c, str) or c.is_preterminal for c in node.children):
-                lines.append(f"{lead}{_flat(node)}")
+            lead, below, node = stack.pop()
+            if isinstance(node, str):
+                lines.append(lead + node)
                 continue
-            lines.append(f"{lead}{node.label}")
-            last = len(node.children) - 1
-            stack.extend(
-                (child, below + ("└─ " if n == last else "├─ "), below + ("   " if n == last else "│  "))
-                for n, child in reversed(list(enumerate(node.children)))
-            )
+            parts: list[Tree | str] = []
+            for is_word, run in groupby(node.children, _is_word):
+                group = list(run)
+                parts += [" ".join(map(_word, group))] if is_word else group
+            if len(parts) == 1 and isinstance(parts[0], str):
+                lines.append(f"{lead}{node.label}  {parts[0]}")
+                continue
+            lines.append(lead + node.label)
+            stack.append((f"{below}└─ ", f"{below}   ", parts[-1]))
+            stack.extend((f"{below}├─ ", f"{below}│  ", part) for part in parts[-2::-1])
         return "\n".join(lines)
 
     def __str__(self) -> str:
         """One line, which `parse_tree` reads back as this very tree."""
         parts: list[str] = []
-        stack: list[Tree | str | None] = [self]
+        stack: list[Tree | str] = [self]
         while stack:
             node = stack.pop()
-            if node is None:
-                parts.append(")")
-            elif isinstance(node, str):
-                parts.append(f" {node}")
-            elif len(node.children) == 1 and isinstance(node.children[0], str):
+            if isinstance(node, str):
+                parts.append(node)
+            elif node.is_preterminal:
                 parts.append(f" ({node.label} {node.children[0]})")
             else:
                 parts.append(f" ({node.label}")
-                stack.append(None)
+                stack.append(")")
                 stack.extend(reversed(node.children))
-        return "".join(parts)[1:]
+        return "".join(parts).removeprefix(" ")
 
     def __repr__(self) -> str:
         return f"parse_tree({str(self)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return self._flat() == other._flat() if isinstance(other, Tree) else NotImplemented
+        return str(self) == str(other) if isinstance(other, Tree) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(tuple(self._flat()))
-
-    def _flat(self) -> list[str | tuple[str, int]]:
-        """A list that no other tree has."""
-        return [node if isinstance(node, str) else (node.label, len(node.children)) for node in self._preorder()]
+        return hash(str(self))
 
     def _preorder(self) -> Iterator[Tree | str]:
         stack: list[Tree | str] = [self]
@@ -124,54 +120,54 @@ class Tree:
                 stack.extend(reversed(node.children))
 
 
-def _flat(node: Tree | str) -> str:
-    if isinstance(node, str):
-        return node
-    return " ".join((node.label, *(_flat(child) for child in node.children)))
+def _is_word(node: Tree | str) -> bool:
+    return isinstance(node, str) or node.is_preterminal
+
+
+def _word(node: Tree | str) -> str:
+    return node if isinstance(node, str) else str(node.children[0])
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
 
-_ATOM = r"[^()\x09-\x0d ]+"
-_SPACE = r"[\x09-\x0d ]"
+_SPACE = r"[\t-\r ]"
+_ATOM = r"[^()\t-\r ]+"
 _TOKEN = re.compile(rf"\(({_ATOM}){_SPACE}+({_ATOM}){_SPACE}*\)|(\()({_ATOM})?|(\))|({_ATOM})")
-_COMMENT = re.compile(rf"{_SPACE}*(?:[%#;]|\*x\*)")  # between trees; *x* are the headers of Switchboard
+_COMMENT = re.compile(rf"{_SPACE}*(?:[%#;]|\*x\*)")  # *x* begins the lines of Switchboard's headers
+_FAILURE = re.compile(rf"{_SPACE}*(?:\({_SPACE}*(?:\({_SPACE}*\){_SPACE}*)?\){_SPACE}*)?")
 
 
 class MalformedTree(ValueError):
     """Brackets that are no tree; `line` and `column` count from 1."""
 
     def __init__(self, reason: str, line: int, column: int) -> None:
-        super().__init__(f"line {line:,}, column {column:,}: {reason}" if line > 1 else f"column {column:,}: {reason}")
+        super().__init__(f"line {line:,}, column {column:,}: {reason}")
         self.reason, self.line, self.column = reason, line, column
 
 
 def parse_tree(text: str) -> Tree:
-    """The one tree that stands in a text of one line or many; raises MalformedTree, a ValueError, where it does not."""
-    trees = _parse(text.split("\n"))
-    tree = next(trees, None)
-    if tree is None:
-        raise MalformedTree("there is no tree", 1, 1)
-    if next(trees, None) is not None:
-        raise MalformedTree("more than one tree", 1, 1)
-    return tree
+    """The one tree that stands in the text, on a line or more; raises MalformedTree, a ValueError, where none does."""
+    trees = list(_parse(text.split("\n")))
+    if len(trees) != 1:
+        raise MalformedTree(f"{len(trees):,} trees stand where one must", 1, 1)
+    return trees[0]
 
 
 def tree_files(path: str | os.PathLike[str]) -> list[Path]:
-    """The files that `read_trees` reads: the path itself, or all below a folder that end in .mrg, sorted."""
+    """The files that `read_trees` reads: the path, or those below the folder that end in .mrg, sorted."""
     path = Path(path)
     if not path.is_dir():
         return [path]
     if files := sorted(file for file in path.rglob("*.mrg") if file.is_file()):
         return files
-    raise UserError(f"{path}: no file below this folder ends in .mrg", "name a file, or a folder of a Treebank")
+    raise UserError(f"{path}: no file below this folder ends in .mrg", "name a file of trees, or a treebank's folder")
 
 
 def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
-    """The trees of a file, or of all .mrg files below a folder, however they are broken over lines; .gz is read too.
+    """The trees of a file, or of the .mrg files below a folder, however they stand on lines; .gz is read too.
 
-    Lines between trees that are blank or begin with %, #, ; or *x* are passed over. Raises UserError naming file,
-    line and column.
+    Between trees a line may be blank or a comment that begins with %, #, ; or *x*. Raises UserError naming file, line
+    and column.
     """
     for file in tree_files(path):
         try:
@@ -181,110 +177,104 @@ def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
 
 
 def read_tree_lines(source: str | os.PathLike[str] | Iterable[str], name: str = "<stdin>") -> Iterator[Tree | None]:
-    """The trees of a file, or of lines that errors call `name`, one on each line; None where the line is empty, `()`
-    or `(())`, as parsers write that they failed. Raises UserError naming file, line and column."""
+    """The trees of a file, or of lines that errors call `name`, one on each; None for a line that is blank, `()` or
+    `(())`, which is how parsers say that they found none. Raises UserError naming file, line and column."""
     if isinstance(source, str | os.PathLike):
         name, source = str(source), read_lines(source)
     for number, line in enumerate(_unmarked(source), 1):
-        if "".join(line.split()) in FAILURES:
-            yield None
-            continue
         try:
-            yield parse_tree(line)
+            yield None if _FAILURE.fullmatch(line) else parse_tree(line)
         except MalformedTree as error:
-            raise UserError(f"{name}:{number}:{error.column}: {error.reason}", "one tree on each line") from None
+            raise UserError(f"{name}:{number}:{error.column}: {error.reason}", "a line holds one tree") from None
 
 
 def _unmarked(lines: Iterable[str]) -> Iterator[str]:
-    """The lines without a byte order mark at the very beginning."""
+    """The lines without a byte order mark before them."""
     for number, line in enumerate(lines):
         yield line if number else line.removeprefix("\ufeff")
 
 
 def _parse(lines: Iterable[str]) -> Iterator[Tree]:
-    """Trees as they close; raises MalformedTree."""
-    stack: list[tuple[str, list[Tree | str]]] = []  # the open constituents around the innermost, which is:
+    """The trees, each at the end of the line where it closes; raises MalformedTree."""
+    outer: list[tuple[str, list[Tree | str]]] = []  # label and children of what is around the innermost bracket:
     label, children = "", list[Tree | str]()
-    depth, begun, has_word = 0, (1, 1), False
-    number, line = 0, ""
-
-    def malformed(index: int, reason: str) -> MalformedTree:
-        starts = [match.start() for match in _TOKEN.finditer(line)]
-        return MalformedTree(reason, number, starts[index] + 1)
-
+    begun = "", 0, 0
+    has_word = False  # the innermost bracket is a preterminal, so that it can only close
     for number, line in enumerate(lines, 1):
-        if not depth and _COMMENT.match(line):
+        if not outer and _COMMENT.match(line):
             continue
         for index, (tag, word, opener, name, closer, atom) in enumerate(_TOKEN.findall(line)):
-            if tag:
-                if has_word:
-                    raise malformed(index, f"the word {children[0]!r} has a bracket beside it")
-                if depth:
-                    children.append(Tree(tag, (word,)))
-                else:
-                    yield Tree(tag, (word,))
-            elif opener:
-                if has_word:
-                    raise malformed(index, f"the word {children[0]!r} has a bracket beside it")
-                if depth:
-                    stack.append((label, children))
-                else:
-                    begun = number, index
+            if tag and not has_word:
+                children.append(Tree(tag, (word,)))
+            elif opener and not has_word:
+                if not outer:
+                    begun = line, number, index
+                outer.append((label, children))
                 label, children = name, []
-                depth += 1
-            elif closer:
-                if not children:
-                    what = "there is no bracket to close" if not depth else f"nothing stands in ({label})"
-                    raise malformed(index, what)
-                tree = Tree(label, tuple(children))
+            elif closer and outer and children:
+                closed = Tree(label, tuple(children))
+                label, children = outer.pop()
+                children.append(closed)
                 has_word = False
-                depth -= 1
-                if depth:
-                    label, children = stack.pop()
-                    children.append(tree)
+            elif atom and outer and not children:
+                if label:
+                    children.append(atom)
+                    has_word = True
                 else:
-                    label, children = "", []
-                    yield tree
-            elif not depth:
-                raise malformed(index, f"{atom!r} stands outside of brackets")
-            elif children:
-                raise malformed(index, f"the word {atom!r} needs brackets of its own: (TAG {atom})")
-            elif label:
-                children, has_word = [atom], True
+                    label = atom
             else:
-                label = atom
-    if depth:
-        raise MalformedTree("this bracket is never closed", *begun)
+                if closer:
+                    reason = f"nothing stands in ({label})" if outer else "there is no bracket to close"
+                elif not outer:
+                    reason = f"{atom!r} stands outside of brackets"
+                else:
+                    reason = f"a word must stand alone with its tag: (TAG {children[0] if has_word else atom})"
+                raise MalformedTree(reason, number, _column(line, index))
+        if not outer and children:
+            yield from children  # type: ignore[misc]
+            children = []
+    if outer:
+        line, number, index = begun
+        raise MalformedTree("this bracket is never closed", number, _column(line, index))
+
+
+def _column(line: str, index: int) -> int:
+    """Where a token of the line begins, from 1."""
+    return next(islice(_TOKEN.finditer(line), index, None)).start() + 1
 
 
 # --- preparation ------------------------------------------------------------------------------------------------
 
+_BASIC = re.compile("[^-=]+|.*")  # a label up to its first - or =, all of it where it begins with one
+
 
 def prepare_tree(tree: Tree, functions: bool = False, traces: bool = False) -> Tree | None:
-    """The tree with one root TOP, without functional tags (NP-SBJ, NP=2 → NP; -LRB- stays) and without -NONE- and
-    the constituents it empties; None where no word is left. `functions` and `traces` keep what they name."""
-    stack: list[tuple[str, Iterator[Tree | str], list[Tree | str]]] = []
+    """The tree as parsers are trained on it, None where no word is left of it: under one root TOP, unnamed brackets
+    undone, without functional tags (NP-SBJ, NP=2 → NP; -LRB- stays) and without -NONE- and what that empties.
+
+    `functions` and `traces` keep what they name.
+    """
     top: list[Tree | str] = []
-    stack.append((TOP, iter((tree,)), top))
-    while True:
+    # Label of an open constituent, what of its children is to come, and where those go that are done: `top` is where
+    # the children of a root go, whatever stands above it.
+    stack: list[tuple[str, Iterator[Tree | str], list[Tree | str]]] = [(TOP, iter((tree,)), top)]
+    while stack:
         label, rest, done = stack[-1]
         child = next(rest, None)
         if child is None:
             stack.pop()
-            if not stack:
-                return Tree(TOP, tuple(top)) if top else None
-            if done is not top and done:
+            if done and stack and done is not stack[-1][2]:
                 stack[-1][2].append(Tree(label, tuple(done)))
-        elif isinstance(child, str):
-            done.append(child)
-        elif child.label == EMPTY and child.is_preterminal and not traces:
             continue
-        elif done is top and child.label in ROOTS and not child.is_preterminal:
-            stack.append((TOP, iter(child.children), top))  # whatever stands above the root, its children are TOP's
+        if isinstance(child, str):
+            done.append(child)
+            continue
+        name = child.label if functions else _BASIC.findall(child.label)[0]
+        if child.is_preterminal:
+            if traces or child.label != EMPTY:
+                done.append(Tree(name, child.children))
+        elif not name or (done is top and name in ROOTS):
+            stack.append((label, iter(child.children), done))
         else:
-            stack.append((child.label if functions else _bare(child.label), iter(child.children), []))
-
-
-def _bare(label: str) -> str:
-    """The label without functional tags and indices: up to its first - or =, if anything stands before that."""
-    return re.split("[-=]", label, maxsplit=1)[0] or label
+            stack.append((name, iter(child.children), []))
+    return Tree(TOP, tuple(top)) if top else None

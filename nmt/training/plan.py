@@ -1,7 +1,8 @@
 """`nmt train --plan`: what a run will need, from the recipe alone; neither data nor network, and nothing is trained.
 
-Parameters and FLOPs are exact for the lengths assumed; memory counts what the layers keep for the backward pass
-(benchmarks/RESULTS.md has the fit); time rests on a matrix product measured on the device for a moment.
+Parameters and FLOPs are exact for the lengths and, of a parser, the labels assumed; memory counts what the layers keep
+for the backward pass (benchmarks/RESULTS.md has the fit); time rests on a matrix product measured on the device for a
+moment.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from nmt.data.prepare import directory
-from nmt.files import read_json
+from nmt.data.prepare import directory, mean_lengths
 from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe
+from nmt.text.linear import FIRST_LABEL
+from nmt.text.tokenizer import Tokenizer
 from nmt.training.flops import measured_flops, training_flops, work
 from nmt.training.precision import product_dtype
 from nmt.training.progress import clock
 
-ASSUMED_LENGTH = 28  # subwords a side where no prepared data tells: about the mean of WMT14 English-German
+# Subwords of a source and symbols of a target where no prepared data tells: about the means of WMT14 English-German,
+# and of the Treebank's section 23, which has 23.5 words and 18.3 constituents a sentence.
+ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0)}
+ASSUMED_LABELS = 26  # of constituents, as the Treebank and GUM have them
 EFFICIENCY = 0.5  # share of the device's matrix-product speed that a training update reaches
 
 
@@ -33,50 +38,59 @@ class Plan:
     """By part of the model."""
     micro_batches: int
     """Per update and device, at most about this many."""
+    sentences: float
+    """Per update, which the longer side of the pairs fills first."""
     flops_per_update: float
     """Forward and backward pass, multiplications and additions counted apart."""
     memory_bytes: float
     """Of a device: weights, gradients, Adam's moments, activations of a micro-batch and a chunk of logits."""
     checkpoint_bytes: float
-    length: float
-    """Subwords a side that FLOPs assume."""
+    vocabularies: tuple[int, int]
+    """Entries of source and target."""
+    lengths: tuple[float, float]
+    """Subwords of a source, and subwords or symbols of a target, that FLOPs and memory rest on."""
     assumed: bool
-    """Whether that length is assumed rather than taken from prepared data."""
+    """Whether those lengths, and a parser's symbols, are assumed rather than taken from prepared data."""
 
 
 def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     """Computes what training the recipe on so many devices will need."""
-    vocabulary = recipe.tokenizer.vocab_size
+    prepared = directory(recipe)
+    lengths = mean_lengths(prepared)
+    source, target = lengths or ASSUMED_LENGTHS[recipe.task]
+    vocabulary = symbols = recipe.tokenizer.vocab_size
+    if recipe.data.has_trees:
+        symbols = len(Tokenizer.load(prepared).target) if lengths else FIRST_LABEL + 2 * ASSUMED_LABELS
     with torch.device("meta"):  # shapes without memory
-        model = Transformer(recipe.model, vocabulary, vocabulary)
+        model = Transformer(recipe.model, vocabulary, symbols)
     groups = parameter_groups(model)
     size = sum(groups.values())
-    report = directory(recipe) / "report.json"
-    known = read_json(report)["train"]["mean length in subwords"] if report.exists() else None
-    length = float(known or ASSUMED_LENGTH)
+    longer = max(source, target) + 1
     tokens = recipe.training.batch_tokens
     share = math.ceil(tokens / devices)
     at_most = CPU_DEVICE_TOKENS if device.type == "cpu" else share
     micro = min(recipe.training.device_tokens or at_most, share)
-    activations = 4.0 * micro * kept_per_token(recipe.model)
-    pair = np.array([length])
+    activations = 4.0 * micro * kept_per_token(recipe.model, (source + 1) / longer, (target + 1) / longer)
+    pair = work(np.array([source]), np.array([target]))
     return Plan(
         parameters=groups,
         micro_batches=math.ceil(share / micro),
-        flops_per_update=training_flops(recipe.model, vocabulary, work(pair, pair)) * tokens / (length + 1),
+        sentences=tokens / longer,
+        flops_per_update=training_flops(recipe.model, symbols, pair) * tokens / longer,
         memory_bytes=16.0 * size + activations + 4.0 * chunk_logits(device),
         checkpoint_bytes=12.0 * size,
-        length=length,
-        assumed=known is None,
+        vocabularies=(vocabulary, symbols),
+        lengths=(source, target),
+        assumed=lengths is None,
     )
 
 
-def kept_per_token(model: Model) -> float:
-    """Numbers that a pair of a source and a target token leave for the backward pass (benchmarks/memory.py)."""
+def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> float:
+    """Numbers that so many source and target tokens leave for the backward pass (benchmarks/memory.py)."""
     return (
-        model.layers * (11 * model.d_model + model.d_ff)
-        + model.decoder_depth * (16 * model.d_model + model.d_ff)
-        + 14 * model.d_model
+        source * model.layers * (11 * model.d_model + model.d_ff)
+        + target * model.decoder_depth * (16 * model.d_model + model.d_ff)
+        + (source + target) * 7 * model.d_model
     )
 
 
@@ -86,14 +100,22 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     total = plan.flops_per_update * training.updates
     peak = measured_flops(device, product_dtype(training.precision, device))
     speed = EFFICIENCY * peak * (1 if device.type == "cpu" else devices)  # workers of one CPU share it
-    length = f"{plan.length:g} subwords a side" + (" (assumed)" if plan.assumed else "")
+    assumed = " (assumed)" if plan.assumed else ""
+    with_symbols = assumed if recipe.data.has_trees else ""
+    subwords, symbols = plan.vocabularies
+    lengths = "{:g} subwords in and {:g} out".format(*plan.lengths)
+    vocabulary = f"{subwords:,} subwords" + ("" if recipe.tokenizer.shared else " a side")
+    if recipe.data.has_trees:
+        lengths = "{:g} subwords in and {:g} tree symbols out".format(*plan.lengths)
+        vocabulary = f"{subwords:,} subwords in, {symbols:,} tree symbols out{with_symbols}"
     on = f"{devices} devices, {device.type}" if devices > 1 else str(device)
     kept = training.keep_last + 1
     rows = [
-        ("parameters", f"{sum(plan.parameters.values()):,}"),
+        ("vocabulary", vocabulary),
+        ("parameters", f"{sum(plan.parameters.values()):,}{with_symbols}"),
         *((f"  {name}", f"{count:,}") for name, count in plan.parameters.items()),
         ("tokens per update", f"{training.batch_tokens:,} source and {training.batch_tokens:,} target at most"),
-        ("sentences per update", f"about {training.batch_tokens / (plan.length + 1):,.0f}, at {length}"),
+        ("sentences per update", f"about {plan.sentences:,.0f}, at {lengths}{assumed}"),
         ("micro-batches", f"about {plan.micro_batches} per update" + (" on each device" if devices > 1 else "")),
         ("memory", f"about {_bytes(plan.memory_bytes)} a device, beside PyTorch itself"),
         ("disk", f"{_bytes(plan.checkpoint_bytes)} a checkpoint, {_bytes(kept * plan.checkpoint_bytes)} for {kept}"),

@@ -78,7 +78,7 @@ def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitS
     held.enter_context(exclusive(out / ".lock", str(out)))
     resumed = newest(out)
     # A resumed run needs its own checkpoint and nothing of the bundle that it once started from.
-    origin = (resumed or _base(recipe)) if recipe.training.init_from else None
+    origin = (resumed or bundles.base(recipe)) if recipe.training.init_from else None
     tokenizer_from = origin.path if origin else None
     if resumed is not None:
         _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
@@ -92,15 +92,6 @@ def newest(out: Path) -> Bundle | None:
     """The newest checkpoint of a run's directory, if there is any."""
     found = bundles.checkpoints(out)
     return found[-1] if found else None
-
-
-def _base(recipe: Recipe) -> Bundle | None:
-    """The bundle that a new run starts from."""
-    if recipe.training.init_from is None:
-        return None
-    base, _ = bundles.resolve(Path(recipe.training.init_from))
-    base.check_task(recipe.task)
-    return base
 
 
 class Run:
@@ -132,7 +123,7 @@ class Run:
         self.data = str(read_json(self.prepared / "fingerprint.json")["fingerprint"])
         if resumed is not None:
             self._restore(resumed)
-        elif (base := _base(recipe)) is not None:
+        elif (base := bundles.base(recipe)) is not None:
             bundles.load_weights(self.model, bundles.read_tensors(base.path / "model.safetensors"), base.path)
             console.say(f"weights: those of {base.path}")
         use_embeddings(self.model, self.tokenizer, settings, console, fresh=resumed is None)

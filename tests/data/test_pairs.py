@@ -338,20 +338,109 @@ print(list(Pairs([dataset], Data(name="x", source="en", target="de", train=(data
     assert (done.stdout, done.stderr) == ("[('one', 'eins')]\n", "")
 
 
+# --- trees --------------------------------------------------------------------------------------------------
+
+
+def tree_data(root: Path, **settings: Any) -> Data:
+    train = (Dataset(trees="unused.mrg"),)
+    return Data(name="x", root=str(root), source="en", target="tree", train=train, **settings)
+
+
+def read_trees(root: Path, name: str, **settings: Any) -> list[tuple[str, str]]:
+    return list(Pairs([Dataset(trees=name)], tree_data(root, **settings)))
+
+
+BROKEN_OVER_LINES = """\
+( (S (NP-SBJ-1 (-LRB- -LRB-) (NN tree) (-RRB- -RRB-))
+     (VP (VBZ grows) (NP (-NONE- *T*-1)))) )   (ROOT (NP (NNS trees)))
+"""
+
+
+def test_a_tree_is_the_pair_of_its_words_and_itself_on_one_line(tmp_path: Path) -> None:
+    for name, content in (("a.mrg", BROKEN_OVER_LINES.encode()), ("a.gz", gzip.compress(BROKEN_OVER_LINES.encode()))):
+        (tmp_path / name).write_bytes(content)
+        assert read_trees(tmp_path, name) == [
+            (
+                "-LRB- tree -RRB- grows",
+                "(TOP (S (NP (-LRB- -LRB-) (NN tree) (-RRB- -RRB-)) (VP (VBZ grows))))",
+            ),
+            ("trees", "(TOP (NP (NNS trees)))"),
+        ]
+
+
+def test_functional_tags_and_traces_may_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(BROKEN_OVER_LINES)
+    assert "(NP-SBJ-1 " in read_trees(tmp_path, "a", functional_tags=True)[0][1]
+    source, target = read_trees(tmp_path, "a", traces=True)[0]
+    assert source.endswith("grows *T*-1")
+    assert "(NP (-NONE- *T*-1))" in target
+
+
+def test_a_tree_of_traces_alone_is_a_pair_of_blanks(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("(S (NP (-NONE- *))) (NP (NN one))")
+    assert read_trees(tmp_path, "a") == [("", ""), ("one", "(TOP (NP (NN one)))")]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("0[2-4]", ["two", "three"]),
+        ("0[2-4]/*.mrg", ["three"]),
+        ("0[2-4]/*", ["two", "no", "three"]),
+        ("**/*.mrg", ["one", "two", "three", "four"]),
+        ("02", ["two"]),
+        (".", ["one", "two", "three", "four"]),
+        ("[04]*", ["one", "two", "three"]),  # a folder of this name is not meant
+        ("[09]*", ["four"]),  # and of this it is, being there
+    ],
+)
+def test_folders_and_patterns_give_their_files_in_order(tmp_path: Path, name: str, words: list[str]) -> None:
+    root = tmp_path / "root[1]"
+    files = {"01/a.mrg": "one", "02/b/c.mrg": "two", "02/b.txt": "no", "03/d.mrg": "three", "[09]*/e.mrg": "four"}
+    for file, word in files.items():
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text(f"(NP (NN {word}))")
+    assert [source for source, _ in read_trees(root, name)] == words
+
+
+def test_files_of_trees_that_are_gone_are_those_of_before(tmp_path: Path) -> None:
+    before = [str(tmp_path / name) for name in ("02/a.mrg", "02/b/c.mrg", "03/a.mrg", "22/a.mrg", "x.mrg")]
+    data = tree_data(tmp_path)
+    for name, count in (("02", 2), ("0[2-9]", 3), ("x.mrg", 1), ("none", 0)):
+        found = input_files(Dataset(trees=name), data, before)
+        assert len(set(map(str, found)) & set(before)) == count
+    assert input_files(Dataset(trees="none"), data, before) == [tmp_path / "none"]
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("none.mrg", "none.mrg: no such file"),
+        ("0[2-9]", r"0\[2-9\]: no such file"),
+        ("empty", "empty: no file below this folder ends in .mrg"),
+    ],
+)
+def test_missing_trees_are_named(tmp_path: Path, name: str, error: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=error):
+        check_inputs([Dataset(trees=name)], tree_data(tmp_path))
+
+
 # --- identity -----------------------------------------------------------------------------------------------
 
 
 def test_local_files_are_listed_and_the_hub_has_none(tmp_path: Path) -> None:
     datasets = [Dataset(source="a", target="/abs/b"), Dataset(file="c.tsv"), Dataset(hub="d")]
-    assert input_files(datasets, data_below(tmp_path)) == [tmp_path / "a", Path("/abs/b"), tmp_path / "c.tsv"]
+    files = [path for dataset in datasets for path in input_files(dataset, data_below(tmp_path))]
+    assert files == [tmp_path / "a", Path("/abs/b"), tmp_path / "c.tsv"]
 
 
-def test_a_description_tells_settings_apart_but_not_file_names() -> None:
-    assert (
-        describe(Dataset(file="a.tsv")) == describe(Dataset(file="b.tsv")) == describe(Dataset(file="c.tsv", weight=2))
-    )
+def test_a_description_tells_settings_apart_but_not_file_names(tmp_path: Path) -> None:
+    data = data_below(tmp_path)
+    alike = (Dataset(file="a.tsv"), Dataset(file="b.tsv"), Dataset(file="c.tsv", weight=2))
+    assert [describe(dataset, data) for dataset in alike] == 3 * [describe(alike[0], data)]
     descriptions = [
-        describe(dataset)
+        describe(dataset, data)
         for dataset in (
             Dataset(file="a.tsv"),
             Dataset(file="a.tsv", fields=("2", "1")),
@@ -361,4 +450,10 @@ def test_a_description_tells_settings_apart_but_not_file_names() -> None:
             Dataset(hub="x", split="test"),
         )
     ]
+    trees = Dataset(trees="a.mrg")
+    descriptions += [
+        describe(trees, tree_data(tmp_path, **settings))
+        for settings in ({}, {"functional_tags": True}, {"traces": True})
+    ]
     assert len({json.dumps(description, sort_keys=True) for description in descriptions}) == len(descriptions)
+    assert describe(trees, tree_data(tmp_path)) == describe(Dataset(trees="b.mrg", weight=2), tree_data(tmp_path))

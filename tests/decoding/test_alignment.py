@@ -12,7 +12,7 @@ from engines import Found, Shuffling, pipeline
 
 from nmt.decoding import alignment
 from nmt.decoding.alignment import AligningEngine, align
-from nmt.decoding.pipeline import Feed
+from nmt.decoding.feed import Feed
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.symbols import BOS, EOS

@@ -19,7 +19,9 @@ from nmt.bundle import Bundle, save_bundle
 from nmt.decoding import conversion
 from nmt.decoding import ctranslate2 as engine_module
 from nmt.decoding.ctranslate2 import PATIENCE, convert, load_engine
-from nmt.decoding.pipeline import Pipeline, Pool, Source
+from nmt.decoding.feed import Pool, Source
+from nmt.decoding.pipeline import Pipeline
+from nmt.decoding.translation import Translating
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.model import layers
@@ -144,7 +146,7 @@ def translations(bundle, decoding, lines):
     """Of lines: by CTranslate2, and by PyTorch."""
     tokenizer, engine = bundle.tokenizer(), load_engine(bundle, decoding, threads=2, device="cpu")
     ours = Translator(bundle.model(torch.device("cpu")), tokenizer, decoding).stream(lines)
-    return list(Pipeline(tokenizer, decoding, engine).stream(lines)), list(ours)
+    return list(Pipeline(Translating(tokenizer, decoding), decoding, engine).stream(lines)), list(ours)
 
 
 def settings(bundle, changes):
@@ -469,9 +471,11 @@ from pathlib import Path
 from nmt.bundle import resolve
 from nmt.decoding.ctranslate2 import load_engine
 from nmt.decoding.pipeline import Pipeline
+from nmt.decoding.translation import Translating
 bundle, _ = resolve(Path(sys.argv[1]))
 engine = load_engine(bundle, bundle.recipe.decoding, threads=1, device="cpu", say=print)
-print(next(Pipeline(bundle.tokenizer(), bundle.recipe.decoding, engine).stream(["the dog"])).parts)
+task = Translating(bundle.tokenizer(), bundle.recipe.decoding)
+print(next(Pipeline(task, bundle.recipe.decoding, engine).stream(["the dog"])).parts)
 print(*sorted({"torch", "datasets"} & {name.split(".")[0] for name in sys.modules}))
 """
 

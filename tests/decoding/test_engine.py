@@ -9,14 +9,14 @@ import torch
 
 from nmt.decoding import engine as engine_module
 from nmt.decoding.engine import SearchEngine, best_extensions
-from nmt.decoding.pipeline import Source
+from nmt.decoding.feed import Source
 from nmt.errors import UserError
 from nmt.model.inference import for_inference
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 
-VOCABULARY = 203  # not a multiple of the blocks in which logits are compared
+VOCABULARY = 203  # not a multiple of what vocabularies are filled up to
 
 
 def random_model(**changes):
@@ -87,6 +87,13 @@ def test_the_fast_search_finds_what_the_plain_one_finds(beam, changes):
     for batch_tokens, most in ((13, None), (100, 3), (100, None), (5000, None)):
         found = search([model], sources, beam, most, beam=beam, alpha=0.6, batch_tokens=batch_tokens)
         assert_same(found, expected)
+
+
+def test_a_vocabulary_that_is_compared_by_blocks(monkeypatch):
+    monkeypatch.setattr(engine_module, "AT_ONCE", VOCABULARY - 1)
+    model, sources = random_model(liking=1.0), random_sources(20)
+    expected = plain([model], sources, beam=4, alpha=0.6, n_best=4)
+    assert_same(search([model], sources, 4, beam=4, alpha=0.6, batch_tokens=100), expected)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
@@ -199,7 +206,7 @@ def test_an_abandoned_search_leaves_nothing_behind():
 
 
 @pytest.mark.parametrize(("k", "count"), [(1, 1), (4, 8), (9, 18)])
-@pytest.mark.parametrize("vocabulary", [64, 128, 64 * 31])
+@pytest.mark.parametrize("vocabulary", [64, 112, 1024, 64 * 31])
 def test_best_extensions_are_those_of_a_whole_sort(k, count, vocabulary):
     torch.manual_seed(k)
     log_probs = torch.randn(5, k, vocabulary).log_softmax(-1)

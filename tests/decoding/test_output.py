@@ -1,4 +1,4 @@
-"""Translations as lines, and what the ledger says of them."""
+"""Translations and parses as lines, and what the ledger says of them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,20 @@ import pytest
 from engines import Alphabet
 
 from nmt.decoding import output
-from nmt.decoding.output import Ledger, as_json, ranked
-from nmt.decoding.pipeline import Translation
+from nmt.decoding.output import (
+    PARSE_PROBLEMS,
+    TRANSLATION_PROBLEMS,
+    Ledger,
+    best,
+    drawn,
+    parse_json,
+    ranked,
+    translation_json,
+)
+from nmt.decoding.parsing import Parse
+from nmt.decoding.translation import Translation
 from nmt.errors import UserError
+from nmt.text.tree import parse_tree
 
 FOX = Translation(
     texts=['fox \u2028 "', "foxes"],
@@ -25,6 +36,19 @@ FOX = Translation(
     unknown=0,
 )
 BLANK = Translation([""], [0.0], [[]], [[]], [], parts=0, capped=False, unknown=0)
+TREE = parse_tree("(TOP (S (NP (XX cats)) (VP (XX sleep)) (. .)))")
+CATS = Parse(
+    trees=[TREE, None],
+    scores=[-0.25, -1.0],
+    malformed=[True, True],
+    ids=[[5, 4], [4]],
+    source=[7, 8, 9],
+    parts=1,
+    capped=False,
+    unknown=0,
+    cut=0,
+)
+NOTHING = Parse([None], [0.0], [False], [[]], [], parts=0, capped=False, unknown=0, cut=0)
 
 
 class Numbers:
@@ -43,8 +67,37 @@ def test_ranked_lines_tell_number_rank_score_and_text() -> None:
     assert ranked(12, FOX) == '12\t1\t-0.1250\tfox \u2028 "\n12\t2\t-2.0000\tfoxes'
 
 
+def test_the_best_is_a_line_and_that_of_a_blank_line_or_a_failure_is_empty() -> None:
+    assert best(12, FOX) == 'fox \u2028 "'
+    assert best(12, CATS) == str(TREE)
+    assert best(1, NOTHING) == best(1, BLANK) == ""
+    assert ranked(3, CATS) == f"3\t1\t-0.2500\t{TREE}\n3\t2\t-1.0000\t"
+
+
+def test_a_drawing_ends_with_an_empty_line() -> None:
+    assert drawn(1, CATS) == f"{TREE.pretty()}\n"
+    assert drawn(1, NOTHING) == ""
+
+
+def test_json_tells_all_of_a_parse_in_one_line() -> None:
+    line = parse_json(3, CATS, TOKENIZER)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "line": 3,
+        "source": ["\u25817", "\u25818", "\u25819"],
+        "hypotheses": [
+            {"tree": str(TREE), "score": -0.25, "malformed": True, "tokens": ["\u25815", "\u25814"]},
+            {"tree": None, "score": -1.0, "malformed": True, "tokens": ["\u25814"]},
+        ],
+        "parts": 1,
+        "capped": False,
+        "unknown": 0,
+        "cut": 0,
+    }
+
+
 def test_json_tells_all_in_one_line() -> None:
-    line = as_json(3, FOX, TOKENIZER, aligned=True)
+    line = translation_json(3, FOX, TOKENIZER, aligned=True)
     assert "\n" not in line
     assert json.loads(line) == {
         "line": 3,
@@ -61,10 +114,9 @@ def test_json_tells_all_in_one_line() -> None:
 
 def test_json_of_an_engine_that_knows_no_alignment_has_none() -> None:
     for translation in (FOX, BLANK):
-        assert all(
-            "alignment" not in found for found in json.loads(as_json(1, translation, TOKENIZER, False))["hypotheses"]
-        )
-    assert json.loads(as_json(1, BLANK, TOKENIZER, True))["hypotheses"] == [
+        found = json.loads(translation_json(1, translation, TOKENIZER, aligned=False))
+        assert all("alignment" not in hypothesis for hypothesis in found["hypotheses"])
+    assert json.loads(translation_json(1, BLANK, TOKENIZER, True))["hypotheses"] == [
         {"text": "", "score": 0.0, "tokens": [], "alignment": []}
     ]
 
@@ -72,7 +124,7 @@ def test_json_of_an_engine_that_knows_no_alignment_has_none() -> None:
 def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([10.0, 12.0])
     monkeypatch.setattr(output.time, "monotonic", lambda: next(times))
-    ledger = Ledger()
+    ledger = Ledger(TRANSLATION_PROBLEMS)
     split, capped, odd = replace(FOX, parts=3), replace(FOX, capped=True, parts=2), replace(FOX, unknown=5)
     for translation in [FOX, BLANK, split, capped, odd, odd, replace(FOX, texts=[" "])]:
         ledger.add(translation)
@@ -89,9 +141,22 @@ def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: p
 
 
 def test_a_ledger_without_problems_passes() -> None:
-    ledger = Ledger()
+    ledger = Ledger(TRANSLATION_PROBLEMS)
     ledger.check()
     ledger.add(FOX)
     ledger.add(BLANK)
     ledger.check()
     assert ledger.summary().startswith("2 sentences, 0 tokens/s; caps hit 0, ")
+
+
+def test_the_ledger_of_a_parser_tells_the_mended_from_the_failed() -> None:
+    ledger = Ledger(PARSE_PROBLEMS)
+    failed, fine = replace(CATS, trees=[None], malformed=[True]), replace(CATS, malformed=[False, True])
+    for parse in [CATS, NOTHING, fine, failed, replace(fine, cut=2, parts=3, capped=True, unknown=4)]:
+        ledger.add(parse)
+    assert ledger.summary() == (
+        "5 sentences, 0 tokens/s; caps hit 1, inputs split 1, words cut 2, unknown characters 4, "
+        "malformed 2, mended 1, failed 1"
+    )
+    with pytest.raises(UserError, match=r"malformed 2 \(first in line 1\), .*failed 1 \(first in line 4\)"):
+        ledger.check()

@@ -13,17 +13,9 @@ from typing import Any
 import pytest
 from engines import Characters, Found, Mirror, Shuffling, mirrored, pipeline
 
-from nmt.decoding import pipeline as pipeline_module
-from nmt.decoding.pipeline import (
-    FIRST_WINDOW,
-    IN_FLIGHT,
-    LARGEST_WINDOW,
-    Feed,
-    Hypothesis,
-    Pool,
-    Source,
-    longest_served,
-)
+from nmt.decoding import feed as feed_module
+from nmt.decoding.feed import FIRST_WINDOW, IN_FLIGHT, LARGEST_WINDOW, Feed, Hypothesis, Source
+from nmt.decoding.pipeline import longest_served
 from nmt.errors import UserError
 from nmt.recipe import Decoding, Model
 
@@ -78,19 +70,6 @@ def test_windows_are_full_whenever_the_input_is_fast_so_that_every_run_is_alike(
         window = lines[start : start + size]
         assert seen[start : start + size] == sorted(window, key=len, reverse=True)
         start += size
-
-
-def test_without_waiting_nothing_is_given_that_does_not_fit() -> None:
-    def sources() -> Pool:
-        return Pool([Source(0, [1, 2, 3], 9), Source(1, [1], 9), Source(2, [1], 9)])
-
-    assert sources().take(3, at_least=0) == []
-    assert [source.number for source in sources().take(3, at_least=1)] == [0]
-    assert [source.number for source in sources().take(8, at_least=0)] == [0, 1]
-    pool = sources()
-    assert [source.number for source in pool.take(1000, at_least=1)] == [0, 1, 2]
-    assert not pool
-    assert pool.take(1000, at_least=1) == []
 
 
 # --- memory -------------------------------------------------------------------------------------------------
@@ -184,7 +163,7 @@ def test_blank_lines_without_end_do_not_wait_for_others() -> None:
 
 def test_an_impatient_window_is_searched_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines that come together are searched together, however few they are."""
-    monkeypatch.setattr(pipeline_module, "PATIENCE", WAIT)
+    monkeypatch.setattr(feed_module, "PATIENCE", WAIT)
     engine = Mirror()
     texts(engine, ["a", "b", "ccc"])
     assert engine.batches == [["ccc", "a", "b"]]
@@ -382,5 +361,7 @@ def test_an_ensemble_serves_what_each_of_its_models_does() -> None:
 
 
 def test_it_loads_no_torch() -> None:
-    program = "import sys, nmt.decoding.pipeline; assert not {'torch', 'numpy'} & set(sys.modules)"
+    program = (
+        "import sys, nmt.decoding.pipeline, nmt.decoding.translation; assert not {'torch', 'numpy'} & set(sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.decoding.pipeline import Hypothesis
+from nmt.decoding.feed import Hypothesis
 from nmt.decoding.search import beam_search, length_penalty
 
 BOS, EOS = 0, 1

@@ -8,7 +8,7 @@ import pytest
 import reference_search
 
 from nmt.decoding.engine import SearchEngine
-from nmt.decoding.pipeline import IN_FLIGHT
+from nmt.decoding.feed import IN_FLIGHT
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.recipe import Decoding, TokenizerSettings

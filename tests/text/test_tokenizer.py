@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from nmt.errors import UserError
 from nmt.recipe import TokenizerSettings
+from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 from nmt.text.tokenizer import Tokenizer, Vocabulary, draw
 
@@ -246,3 +247,34 @@ def test_a_model_with_other_control_symbols_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match=r"other: .*control symbols"):
         Vocabulary(model.getvalue(), "other")
+
+
+# --- parsers ------------------------------------------------------------------------------------------------
+
+
+def test_a_parsers_tokenizer_has_words_in_and_trees_out(tmp_path: Path) -> None:
+    trees = [f"(TOP (S (NP (DT the) (NN {word})) (VP (VBZ sees)) (. .)))" for word in ENGLISH.split()]
+    pairs = [(f"the {word} sees .", tree) for word, tree in zip(ENGLISH.split(), trees, strict=True)]
+    said: list[str] = []
+    values = TokenizerSettings(vocab_size=300, shared=False)
+    tokenizer = Tokenizer.train([*pairs, ("", "")], values, 1, said.append, trees=True)
+    assert len(tokenizer.source) == 300
+    assert isinstance(tokenizer.target, TreeVocabulary)
+    assert tokenizer.target.labels == ("NP", "S", "VP")
+    assert not tokenizer.shared
+    assert len(said) == 2
+    for name, content in tokenizer.files().items():
+        (tmp_path / name).write_bytes(content)
+    assert {path.name for path in tmp_path.iterdir()} == {"source.model", "tree.json"}
+    again = Tokenizer.load(tmp_path)
+    assert again.equals(tokenizer)
+    assert again.files() == tokenizer.files()
+
+
+def test_a_parsers_tokenizer_that_is_not_whole_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tree.json").write_text("{}")
+    with pytest.raises(UserError, match=r"source\.model: cannot be read: No such file"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "source.model").write_bytes(train(300).source.serialized)
+    with pytest.raises(UserError, match=r"tree\.json: "):
+        Tokenizer.load(tmp_path)

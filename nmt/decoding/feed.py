@@ -1,0 +1,293 @@
+"""What an engine is fed and what it gives back: lines ahead of it in windows, results in the order of lines.
+
+A thread reads lines, as fast as they come, and splits them into the parts that are searched; an engine takes sources
+from a window, long ones first, and gives hypotheses back in whatever order they are done. Knows no model, no text and
+imports no torch.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+# Lines that are sorted together: few at first, for an early answer. A very long line counts as several.
+FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
+IN_FLIGHT = 3 * LARGEST_WINDOW  # most lines that are read and not yet given out
+PATIENCE = 0.05  # seconds that a slow input may keep a window waiting to be filled
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output of a search."""
+
+    ids: list[int]
+    """Symbols without `<s>` and `</s>`."""
+    score: float
+    """Length-normalised log-probability, in nats; the order of hypotheses."""
+    finished: bool
+    """Whether it ended by itself, rather than at the cap."""
+    alignment: list[int] = field(default_factory=list)
+    """For each symbol the index of the source subword that it attends to most; empty unless asked for."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A line, or a piece of one that is too long for one search."""
+
+    ids: list[int]
+    """Subwords without `</s>`, from 1 to decoding.max_source of them."""
+    words: int = 0
+    """Leaves that a tree over it has."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input of a search."""
+
+    number: int
+    """The engine hands it back with the result."""
+    ids: list[int]
+    """As those of its `Part`."""
+    cap: int
+    """Most symbols of an output, `</s>` counted."""
+    words: int = 0
+    """Leaves that its tree must have, fewer than `cap`; of no meaning to a search for anything else."""
+
+
+class Feed(Protocol):
+    """Where an engine gets its sources; any thread may ask."""
+
+    def take(self, tokens: int, wait: bool) -> list[Source]:
+        """Removes sources whose padded size, count × (longest + 1), is at most `tokens`; long ones first.
+
+        With `wait` blocks until there is one and gives at least one; [] is the end of this search. Without, [] says
+        that none that fits is there now.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """What searches."""
+
+    def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """(number, hypotheses best first) of each source of the feed, in whatever order they are done.
+
+        Waits for the feed only when all that it took is done; is closed where no more is wanted. One search follows
+        another on the same engine.
+        """
+        ...
+
+
+class Pool:
+    """Sources that wait for an engine."""
+
+    def __init__(self, sources: Iterable[Source] = ()) -> None:
+        self._sources: list[Source] = []  # the longest last
+        self.tokens = 0
+        """Of all of them, `</s>` counted and padding not"""
+        self.add(sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def add(self, sources: Iterable[Source]) -> None:
+        """Lets more of them wait."""
+        self._sources += sources
+        self._sources.sort(key=lambda source: (len(source.ids), -source.number))
+        self.tokens = sum(len(source.ids) + 1 for source in self._sources)
+
+    def take(self, tokens: int, at_least: int) -> list[Source]:
+        """Removes the longest ones: as many as fit into `tokens` when padded, but `at_least` so many if there are."""
+        if not self._sources:
+            return []
+        count = max(tokens // (len(self._sources[-1].ids) + 1), at_least)
+        first = max(0, len(self._sources) - count)
+        taken = self._sources[first:][::-1]
+        del self._sources[first:]
+        self.tokens -= sum(len(source.ids) + 1 for source in taken)
+        return taken
+
+
+class Line:
+    """A line on its way."""
+
+    def __init__(self, text: str, parts: list[Part]) -> None:
+        self.text, self.parts = text, parts
+        self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
+        """Of each part, best first; empty until it has been searched"""
+        self.missing = len(parts)
+        """Parts that have not been searched"""
+        self.weight = 1 + sum(len(part.ids) for part in parts) // SUBWORDS_OF_A_LINE
+
+    def tokens(self) -> int:
+        """Subwords of the best hypothesis, `</s>` of each part counted."""
+        return sum(len(part[0].ids) + part[0].finished for part in self.hypotheses)
+
+    def source(self) -> list[int]:
+        """Its subwords."""
+        return [symbol for part in self.parts for symbol in part.ids]
+
+    def ids(self, rank: int) -> list[int]:
+        """Symbols of the hypotheses of a rank, joined."""
+        return [symbol for part in self.hypotheses for symbol in part[rank].ids]
+
+    def score(self, rank: int) -> float:
+        """Of the hypotheses of a rank, their sum."""
+        return sum((part[rank].score for part in self.hypotheses), 0.0)
+
+    def capped(self) -> bool:
+        """Whether a best hypothesis was cut off at its cap."""
+        return any(not part[0].finished for part in self.hypotheses)
+
+    def ranks(self, n_best: int) -> range:
+        """Ranks that all parts have; of a line without parts as many as are wanted."""
+        return range(min(map(len, self.hypotheses), default=n_best))
+
+
+class ReadAhead:
+    """The feed of a stream of lines: a thread reads and splits them ahead of the engine, into windows.
+
+    A window is handed out when it is full, so that a fast input is searched alike in every run. An input that has
+    kept its window waiting for PATIENCE has what is there handed out at once, until a window fills up again.
+    """
+
+    def __init__(self, lines: Iterable[str], split: Callable[[str], list[Part]], cap: Callable[[int], int]) -> None:
+        """`split` gives the parts of a line, none of a blank one; `cap` the most symbols of an output by length."""
+        self._split, self._cap = split, cap
+        self._lines: deque[Line] = deque()  # in flight, in order
+        self._load = 0  # their weight
+        self._wanted: dict[int, tuple[Line, int]] = {}  # by source: its line, and which part of it
+        self._numbers = count()
+        self._windows: deque[Pool] = deque()
+        self._size = FIRST_WINDOW  # of the window that is being filled
+        self._filled = 0
+        self._filling: list[Source] = []
+        self._patience = PATIENCE
+        self._asked: float | None = None  # when the thread began to wait for the input
+        self._taken = 0  # sources that the engine has and did not give back
+        self._ended = self._closed = False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        threading.Thread(target=self._read, args=(iter(lines),), name="read-ahead", daemon=True).start()
+
+    def take(self, tokens: int, wait: bool) -> list[Source]:
+        """See `Feed`."""
+        with self._changed:
+            while not self._closed:
+                if wait and self._is_due():
+                    return []
+                if self._filling and self._patience_left() <= 0.0:
+                    self._patience = 0.0
+                    self._hand_out()
+                if self._windows:
+                    taken = self._windows[0].take(tokens, at_least=int(wait))
+                    self._taken += len(taken)
+                    if not self._windows[0]:
+                        self._windows.popleft()
+                    return taken
+                if self._filling:
+                    self._changed.wait(self._patience_left())
+                elif not wait or self._ended:
+                    return []
+                else:
+                    self._changed.wait()
+            return []
+
+    def put(self, number: int, hypotheses: list[Hypothesis]) -> Line:
+        """Takes what a search found for a source, best first; gives the line that the source is of."""
+        with self._changed:
+            line, part = self._wanted.pop(number)
+            line.hypotheses[part] = hypotheses
+            line.missing -= 1
+            self._taken -= 1
+        return line
+
+    def due(self) -> list[Line]:
+        """Removes the lines that can be given out now."""
+        found = []
+        with self._changed:
+            while self._is_due():
+                found.append(self._lines.popleft())
+                self._load -= found[-1].weight
+            self._changed.notify_all()
+        return found
+
+    def is_over(self) -> bool:
+        """Whether all lines were given out, between two searches; raises what reading them raised."""
+        with self._changed:
+            assert self._taken == 0, "the engine ended its search before all that it took was done"
+            over = self._ended and not self._lines
+        if over and self._error is not None:
+            raise self._error
+        return over
+
+    def close(self) -> None:
+        """Ends the thread, or, where it waits for the input, has it end when that comes."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._ended or self._asked is not None)
+
+    def _is_due(self) -> bool:
+        return bool(self._lines) and self._lines[0].missing == 0
+
+    def _patience_left(self) -> float:
+        """Seconds for which a window that holds something may still be waited for."""
+        waiting = 0.0 if self._asked is None else time.monotonic() - self._asked
+        return self._patience - waiting
+
+    def _hand_out(self) -> None:
+        if self._filling:
+            self._windows.append(Pool(self._filling))
+        self._filling, self._filled = [], 0
+        self._changed.notify_all()
+
+    # --- the thread
+
+    def _read(self, lines: Iterator[str]) -> None:
+        try:
+            while self._begin_to_wait():
+                line = next(lines, None)
+                self._end_to_wait()
+                if line is None or self._closed:
+                    break
+                self._add(Line(line, self._split(line)))
+        except BaseException as error:
+            self._error = error
+        with self._changed:
+            self._ended = True
+            self._hand_out()
+
+    def _begin_to_wait(self) -> bool:
+        """Waits for room; whether another line is wanted."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._filled or self._load + self._size <= IN_FLIGHT)
+            self._asked = time.monotonic()
+            return not self._closed
+
+    def _end_to_wait(self) -> None:
+        with self._changed:
+            if self._filling:
+                self._patience = self._patience_left()
+            self._asked = None
+
+    def _add(self, line: Line) -> None:
+        with self._changed:
+            if line.missing == 0 or not self._filling:
+                self._changed.notify_all()
+            for index, part in enumerate(line.parts):
+                number = next(self._numbers)
+                self._wanted[number] = (line, index)
+                self._filling.append(Source(number, part.ids, self._cap(len(part.ids)), part.words))
+            self._lines.append(line)
+            self._load += line.weight
+            self._filled += line.weight
+            if self._filled >= self._size:
+                self._size = min(4 * self._size, LARGEST_WINDOW)
+                self._patience = PATIENCE
+                self._hand_out()

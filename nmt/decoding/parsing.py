@@ -1,0 +1,128 @@
+"""Lines that become trees: their words as subwords, and what is known of each tree in the end.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from nmt.decoding.feed import Line, Part
+from nmt.recipe import Decoding
+from nmt.text.linear import LEAF, TreeVocabulary, escape
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.tree import TOP, Tree
+
+
+@dataclass(frozen=True)
+class Parse:
+    """What became of one line."""
+
+    trees: list[Tree | None]
+    """Best first, one unless more were asked for; None where a malformed output could not be mended, and of a blank
+    line."""
+    scores: list[float]
+    """Length-normalised log-probability of each, in nats; of a line split into parts their sum."""
+    malformed: list[bool]
+    """Whether the model's own output was no tree over the words, which takes a search without constraint."""
+    ids: list[list[int]]
+    """Symbols of each, unmended, those of parts joined."""
+    source: list[int]
+    """Subwords of the line."""
+    parts: int
+    """How many pieces the line was split into; 0 where it is blank, more than one beyond decoding.max_source."""
+    capped: bool
+    """Whether the best output was cut off at its cap."""
+    unknown: int
+    """Characters of the line for which the vocabulary has no subword."""
+    cut: int
+    """Words that alone are beyond decoding.max_source, and of which the model saw the beginning."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The trees, each on a line; nothing where there is none."""
+        return ["" if tree is None else str(tree) for tree in self.trees]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a line that is not blank has no tree."""
+        return self.parts > 0 and self.trees[0] is None
+
+    @property
+    def mended(self) -> bool:
+        """Whether the best output was malformed, and is a tree now."""
+        return self.malformed[0] and self.trees[0] is not None
+
+
+class Parsing:
+    """Parsing as the treatment of lines by a `Pipeline`."""
+
+    def __init__(self, tokenizer: Tokenizer, decoding: Decoding) -> None:
+        assert isinstance(tokenizer.target, TreeVocabulary), "the tokenizer of a parser knows the symbols of trees"
+        self.tokenizer, self.trees, self._limit = tokenizer, tokenizer.target, decoding.max_source
+
+    def split(self, text: str) -> list[Part]:
+        """See `Treatment`; a line beyond decoding.max_source subwords is split between words."""
+        parts: list[Part] = []
+        ids: list[int] = []
+        count = 0
+        for word in self._encode(words_of(text)):
+            if count and len(ids) + len(word) > self._limit:
+                parts.append(Part(ids, count))
+                ids, count = [], 0
+            ids += word[: self._limit]
+            count += 1
+        return [*parts, Part(ids, count)] if count else []
+
+    def join(self, line: Line, n_best: int) -> Parse:
+        """See `Treatment`; the trees of parts have one root."""
+        ranks, source, words = line.ranks(n_best), line.source(), _words_of_parts(line)
+        found = [self._tree([part[rank].ids for part in line.hypotheses], words) for rank in ranks]
+        return Parse(
+            trees=[tree for tree, _ in found],
+            scores=[line.score(rank) for rank in ranks],
+            malformed=[malformed for _, malformed in found],
+            ids=[line.ids(rank) for rank in ranks],
+            source=source,
+            parts=len(line.parts),
+            capped=line.capped(),
+            unknown=self.tokenizer.source.count_unknown(source),
+            cut=sum(map(self._is_cut, line.parts, words)),
+        )
+
+    def _encode(self, words: Sequence[str]) -> list[list[int]]:
+        """Subwords of each word as the model has learned it; no subword reaches from one word into the next."""
+        return self.tokenizer.source.encode_all([escape(word) for word in words])
+
+    def _tree(self, found: Sequence[list[int]], words: Sequence[list[str]]) -> tuple[Tree | None, bool]:
+        """The tree of a line from the symbols and words of its parts, and whether those were malformed."""
+        parts = list(map(self._mended, found, words))
+        trees = [tree for tree, _ in parts if tree is not None]
+        whole = bool(parts) and len(trees) == len(parts)
+        malformed = any(malformed for _, malformed in parts)
+        return Tree(TOP, tuple(child for tree in trees for child in tree.children)) if whole else None, malformed
+
+    def _mended(self, ids: list[int], words: list[str]) -> tuple[Tree | None, bool]:
+        """The tree over these words that the symbols are, mended if need be, and whether need was."""
+        try:
+            return self.trees.tree(ids, words), False
+        except ValueError:
+            if ids.count(LEAF) != len(words):  # which brackets would not change
+                return None, True
+        return self.trees.tree(self.trees.mend(ids), words), True
+
+    def _is_cut(self, part: Part, words: list[str]) -> bool:
+        """Whether the one word of a part has more subwords than the part."""
+        return len(words) == 1 and len(part.ids) == self._limit < len(self._encode(words)[0])
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a line, between which ASCII whitespace stands; of what is no text, lone surrogates, '?' is left."""
+    return [word.decode() for word in text.encode(errors="replace").split()]  # str.split would part at U+3000, too
+
+
+def _words_of_parts(line: Line) -> list[list[str]]:
+    words = iter(words_of(line.text))
+    return [list(islice(words, part.words)) for part in line.parts]

@@ -1,0 +1,81 @@
+"""Lines that become translations: how they are tokenised and split, and what is known of each in the end.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+from nmt.decoding.feed import Line, Part
+from nmt.recipe import Decoding
+from nmt.text.lines import one_line
+from nmt.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What became of one line."""
+
+    texts: list[str]
+    """Best first; one unless more were asked for."""
+    scores: list[float]
+    """Length-normalised log-probability of each, in nats; of a line split into parts their sum."""
+    ids: list[list[int]]
+    """Subwords of each, those of parts joined."""
+    alignments: list[list[int]]
+    """For each subword of each the index in `source` that it attends to most; empty unless asked for."""
+    source: list[int]
+    """Subwords of the line."""
+    parts: int
+    """How many pieces the line was split into; 0 where it is blank, more than one beyond decoding.max_source."""
+    capped: bool
+    """Whether the best output was cut off at its cap."""
+    unknown: int
+    """Characters of the line for which the vocabulary has no subword."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether a line that is not blank became nothing."""
+        return self.parts > 0 and not self.texts[0].strip()
+
+
+class Translating:
+    """Translation as the treatment of lines by a `Pipeline`."""
+
+    def __init__(self, tokenizer: Tokenizer, decoding: Decoding) -> None:
+        self.tokenizer, self._limit = tokenizer, decoding.max_source
+
+    def split(self, text: str) -> list[Part]:
+        """See `Treatment`; a line beyond decoding.max_source subwords is cut, between words where there are any."""
+        source = self.tokenizer.source
+        ids = source.encode(text.strip().encode(errors="replace").decode())  # a lone surrogate is no text
+        parts, start = [], 0
+        while (end := start + self._limit) < len(ids):
+            words = (i for i in range(end, start + self._limit // 2, -1) if source.starts_word(ids[i]))
+            cut = next(words, end)
+            parts.append(Part(ids[start:cut]))
+            start = cut
+        return [*parts, Part(ids[start:])] if ids else []
+
+    def join(self, line: Line, n_best: int) -> Translation:
+        """See `Treatment`."""
+        ranks, source = line.ranks(n_best), line.source()
+        decode = self.tokenizer.target.decode
+        return Translation(
+            texts=[" ".join(one_line(decode(part[rank].ids)) for part in line.hypotheses) for rank in ranks],
+            scores=[line.score(rank) for rank in ranks],
+            ids=[line.ids(rank) for rank in ranks],
+            alignments=[_alignment(line, rank) for rank in ranks],
+            source=source,
+            parts=len(line.parts),
+            capped=line.capped(),
+            unknown=self.tokenizer.source.count_unknown(source),
+        )
+
+
+def _alignment(line: Line, rank: int) -> list[int]:
+    """Alignment of the hypotheses of a rank, joined."""
+    starts = accumulate((len(part.ids) for part in line.parts), initial=0)
+    return [start + i for start, part in zip(starts, line.hypotheses, strict=False) for i in part[rank].alignment]

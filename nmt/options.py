@@ -1,0 +1,117 @@
+"""Options that commands share, and what those that search say together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from nmt import __version__
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def common_options(function: F) -> F:
+    """Options of every command."""
+    for option in (
+        click.version_option(__version__, prog_name="nmt"),
+        click.option("--debug", is_flag=True, help="Show tracebacks."),
+        click.option("--quiet", is_flag=True, help="Say nothing but errors."),
+        click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads."),
+    ):
+        function = option(function)
+    return function
+
+
+def device_option(function: F) -> F:
+    """Where to compute."""
+    return click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")(function)
+
+
+def overrides_option(function: F) -> F:
+    """Keys of a recipe."""
+    return click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="SECTION.KEY=VALUE",
+        help="Override a recipe key; repeatable.",
+    )(function)
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What the options of the commands say that search lines with a model."""
+
+    models: tuple[Path, ...]
+    beam: int | None
+    alpha: float | None
+    n_best: int | None
+    as_json: bool
+    strict: bool
+    source: Path | None
+    output: Path | None
+    precision: str | None
+    batch_tokens: str | None
+    devices: int | None
+    overrides: tuple[str, ...]
+    device: str
+    threads: int | None
+    quiet: bool
+    debug: bool
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where the models are."""
+        return self.models or (Path(os.environ.get("NMT_MODEL") or "ckpts"),)
+
+    @property
+    def settings(self) -> list[str]:
+        """What overrides the decoding settings of a bundle, flags last."""
+        flags = {"beam": self.beam, "alpha": self.alpha, "precision": self.precision, "batch_tokens": self.batch_tokens}
+        return [*self.overrides, *(f"decoding.{key}={value}" for key, value in flags.items() if value is not None)]
+
+
+def search_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Options of the commands that search lines with a model; the handler gets them as one `SearchOptions`."""
+
+    @wraps(function)
+    def command(**given: Any) -> None:
+        options = SearchOptions(**{field.name: given.pop(field.name) for field in fields(SearchOptions)})
+        function(options, **given)
+
+    for option in (
+        common_options,
+        device_option,
+        overrides_option,
+        click.option(
+            "--devices", type=click.IntRange(min=1), help="Workers: a GPU or a share of the CPU threads each."
+        ),
+        click.option("--batch-tokens", help="Source tokens that are searched together, or auto."),
+        click.option("--precision", help="auto, fp32, bf16 or int8."),
+        click.option("--output", type=Path, help="Write to a file, plain or .gz, instead of stdout."),
+        click.option("--input", "source", type=Path, help="Read from a file, plain or .gz, instead of stdin."),
+        click.option("--strict", is_flag=True, help="Exit with 1 if anything went less than well, as said at the end."),
+        click.option(
+            "--json", "as_json", is_flag=True, help="Print one JSON object per input, with all that is known."
+        ),
+        click.option(
+            "--n-best", type=click.IntRange(min=1), help="Print N lines per input: line, rank, score, result."
+        ),
+        click.option("--alpha", type=click.FloatRange(min=0), help="Exponent of the length penalty."),
+        click.option("--beam", type=click.IntRange(min=1), help="Hypotheses kept alive; 1 is greedy search."),
+        click.option(
+            "--model",
+            "models",
+            type=Path,
+            multiple=True,
+            help="A bundle or a directory of checkpoints; $NMT_MODEL or ckpts/ unless given. Repeatable: an ensemble.",
+        ),
+    ):
+        command = option(command)
+    return command

@@ -1,0 +1,151 @@
+"""Recipe files as plain values: YAML, what they extend, --set, and where each value came from.
+
+Knows no types, and of keys only `extends` and those that name things; `nmt.recipe` says what values mean. Errors name
+the file and line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nmt.errors import UserError
+
+Origins = dict[tuple[str, ...], str]  # key path -> "file:line", or the --set that gave it
+
+
+class Loader(yaml.SafeLoader):
+    """YAML with the scalars of its version 1.2: `no` is Norwegian, not false; 1e-9 is a number, 1:30 is not."""
+
+
+Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)",
+        "-+.0123456789",
+    ),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+):
+    Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
+
+
+def _float(loader: Loader, node: yaml.ScalarNode) -> float:
+    return float(str(loader.construct_scalar(node)).replace("_", "").replace(".inf", "inf"))
+
+
+Loader.add_constructor("tag:yaml.org,2002:float", _float)
+
+
+class Dumper(yaml.SafeDumper):
+    """Quotes what `Loader` would not read back as a string."""
+
+
+Dumper.yaml_implicit_resolvers = {
+    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, []), *Loader.yaml_implicit_resolvers.get(first, [])]
+    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *Loader.yaml_implicit_resolvers}
+}
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """YAML that `read` reads back to equal values."""
+    return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def read(path: Path, seen: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Origins]:
+    """The values of a recipe, merged with those it extends; `seen` are the files that extend it."""
+    if path.resolve() in seen:
+        raise UserError(f"{path}: extends itself by way of {', '.join(p.name for p in seen)}")
+    try:
+        text = path.read_text(encoding="utf-8")
+        loader = Loader(text)
+        node = loader.get_single_node() or yaml.MappingNode("tag:yaml.org,2002:map", [])
+        tree = loader.construct_document(node)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such recipe", _nearby_recipes(path)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict):
+        raise UserError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
+    origins = dict(_origins(node, str(path)))
+    base_name = tree.pop("extends", None)
+    if base_name is None:
+        return tree, origins
+    if not isinstance(base_name, str):
+        raise UserError(f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})")
+    base, base_origins = read(path.parent / base_name, (*seen, path.resolve()))
+    if isinstance(base.get("data"), dict):
+        own_data = "data" in tree or "tokenizer" in tree  # then it must not overwrite what the base prepared
+        base["data"].setdefault("name", base.get("name"))
+        if own_data and isinstance(tree.setdefault("data", {}), dict):
+            tree["data"].setdefault("name", tree.get("name", base.get("name")))
+    _merge(base, tree)
+    return base, base_origins | origins
+
+
+def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """File and line of every key; refuses keys that stand twice, which YAML would take silently."""
+    if len(path) > 20:
+        raise UserError(f"{file}: nested too deeply, or an alias holds itself")
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.value in seen:
+                raise UserError(f"{file}:{line}: {'.'.join((*path, key.value))}: stands in line {seen[key.value]} too")
+            seen[key.value] = line
+            yield (*path, key.value), f"{file}:{line}"
+            yield from _origins(value, file, (*path, key.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield (*path, str(index)), f"{file}:{item.start_mark.line + 1}"
+            yield from _origins(item, file, (*path, str(index)))
+
+
+def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Mappings are merged key by key; lists and scalars replace what was there."""
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            _merge(base[key], value)
+        else:
+            base[key] = value
+
+
+def override(tree: dict[str, Any], origins: Origins, setting: str) -> None:
+    """Applies a `section.key=value`, whose value is YAML; raises UserError where it is none."""
+    key, equals, text = setting.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise UserError(f"--set {setting}: must be section.key=value", "for example --set training.updates=2000")
+    try:
+        value = yaml.load(text, Loader=Loader)  # a SafeLoader: plain values only
+    except (yaml.YAMLError, ValueError):
+        raise UserError(
+            f"--set {setting}: the value is not valid YAML", "quote it, as in --set 'name=\"a: b\"'"
+        ) from None
+    for depth, part in enumerate(parts[:-1], 1):
+        if part not in tree:
+            origins[tuple(parts[:depth])] = f"--set {setting}"
+        child = tree.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise UserError(f"--set {setting}: {part} is no section")
+        tree = child
+    tree[parts[-1]] = value
+    for replaced in [path for path in origins if path[: len(parts)] == tuple(parts)]:
+        del origins[replaced]
+    origins[tuple(parts)] = f"--set {setting}"
+
+
+def _nearby_recipes(path: Path) -> str | None:
+    found = sorted(p.name for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, found, n=3, cutoff=0.5)
+    return f"in {path.parent} there is {', '.join(near or found[:5])}" if found else None

@@ -1,0 +1,62 @@
+"""Where lines come from and where they go: stdin, stdout and files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+from nmt.errors import UserError
+from nmt.files import whole_file
+from nmt.text.lines import compressed, count_lines, count_rest, decode, read_lines
+
+
+def read_input(path: Path | None) -> Iterator[str]:
+    """The lines of a file, or of stdin; raises UserError at once where there is none."""
+    if path is not None:
+        return read_lines(path)
+    if sys.stdin is None:
+        raise UserError("stdin is closed", "give --input FILE, or a pipe")
+    if sys.stdin.isatty():
+        print("reading from the terminal, a sentence per line; end with Ctrl-D", file=sys.stderr, flush=True)
+    descriptor = _descriptor(sys.stdin)
+    # A thread that waits for its input must not keep sys.stdin itself, which Python wants to close at its end.
+    stream = sys.stdin.buffer if descriptor is None else open(descriptor, "rb", closefd=False)  # noqa: SIM115
+    return map(decode, stream)
+
+
+def count_input(path: Path | None) -> int | None:
+    """Lines of a file, or of what is left of stdin; None where nobody knows."""
+    if path is not None:
+        return count_lines(path) if path.is_file() else None
+    descriptor = _descriptor(sys.stdin)
+    return None if descriptor is None else count_rest(descriptor)
+
+
+def _descriptor(stream: IO[str]) -> int | None:
+    try:
+        return stream.fileno()
+    except OSError:  # it is no file of the system's
+        return None
+
+
+def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
+    """A function that writes one or more lines, without the end of the last, to a file or to stdout.
+
+    A file is whole when what is `held` ends.
+    """
+    if path is None:
+        if sys.stdout is None:
+            raise UserError("stdout is closed", "give --output FILE, or a pipe")
+        stream: IO[bytes] = sys.stdout.buffer
+    else:
+        stream = held.enter_context(compressed(held.enter_context(whole_file(path)), path))
+
+    def write(lines: str) -> None:
+        stream.write(lines.encode() + b"\n")
+        if path is None or not path.is_file():
+            stream.flush()  # whoever reads a pipe sees what is there at once
+
+    return write

@@ -1,0 +1,227 @@
+"""`nmt parse` as users meet it, with a parser that nobody trained."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from reverse_task import shell
+from tiny_parser import train_tokenizer, write_parser
+
+from nmt.text.linear import escape
+from nmt.text.tree import Tree, parse_tree, read_tree_lines
+
+HOSTILE = [
+    "The cat sleeps .",
+    "",
+    ".",
+    "  \t",
+    "( a(b) ) )NP (S XX",
+    "😀 a\u00a0b c\u2028d e\u3000f g\x85",
+    "\x00 \x1b[31m \x1c",
+    "the\tdog  sees\r",
+    "x" * 5_000,
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two parsers with one tokenizer, `ckpts` and `other`; its tests must not change it."""
+    folder, tokenizer = tmp_path_factory.mktemp("parser"), train_tokenizer()
+    write_parser(folder / "ckpts", tokenizer, seed=3)
+    write_parser(folder / "other", tokenizer, seed=4)
+    return folder
+
+
+@pytest.fixture
+def parse(nmt, folder: Path):
+    """Runs `nmt parse` with the first of them."""
+    return lambda *arguments, stdin=b"": nmt("parse", "--model", folder / "ckpts", *arguments, stdin=stdin)
+
+
+def trees(out: bytes) -> list[Tree | None]:
+    return list(read_tree_lines(out.decode().split("\n")[:-1]))
+
+
+def test_as_many_trees_come_out_as_lines_went_in(parse) -> None:
+    text = "".join(line + "\n" for line in HOSTILE).encode() + b"a \xff\xfe b\r\nlast without end"
+    done = parse(stdin=text)
+    assert done.code == 0, done.err
+    words = [[escape(word.decode()) for word in line.encode().split()] for line in HOSTILE]
+    words += [["a", "\ufffd\ufffd", "b"], ["last", "without", "end"]]
+    assert [tree.leaves() if tree else [] for tree in trees(done.out)] == words
+    assert done.out.startswith(b"(TOP ")
+    assert re.search(
+        r"^11 sentences, [\d,]+ tokens/s; caps hit 0, inputs split \d, words cut 1, unknown characters \d+, "
+        r"malformed 0, mended 0, failed 0\n\Z",
+        done.err,
+        re.M,
+    )
+    for line, tree in zip(HOSTILE, done.out.splitlines(keepends=True), strict=False):
+        assert parse(stdin=line.encode() + b"\n").out == tree
+
+
+def test_n_best_lines_are_ranked_and_scored(parse) -> None:
+    done = parse("--n-best", 2, "--quiet", stdin=b"the dog\n\na cat .\n")
+    rows = [line.split("\t") for line in done.out.decode().splitlines()]
+    assert [row[:2] for row in rows] == [[line, rank] for line in "123" for rank in "12"]
+    assert [row[3] for row in rows[2:4]] == ["", ""]
+    for first, second in (rows[:2], rows[4:]):
+        assert float(first[2]) >= float(second[2])
+        assert parse_tree(first[3]) != parse_tree(second[3])
+    assert done.err == ""
+    done = parse("--n-best", 9, stdin=b"a\n")
+    assert (done.code, "n-best 9 needs a beam at least as wide (got 3)" in done.err) == (1, True)
+
+
+def test_json_lines_tell_all_that_is_known(parse) -> None:
+    done = parse("--json", "--n-best", 2, "--set", "max_source=8", "--quiet", stdin=b"the dog sees a house .\n\n")
+    first, blank = (json.loads(line) for line in done.out.splitlines())
+    assert set(first) == {"line", "source", "hypotheses", "parts", "capped", "unknown", "cut"}
+    assert (first["line"], first["parts"] > 1, first["capped"], first["cut"]) == (1, True, False, 0)
+    assert "".join(first["source"]) == "▁the▁dog▁sees▁a▁house▁."
+    for found in first["hypotheses"]:
+        assert set(found) == {"tree", "score", "malformed", "tokens"}
+        assert parse_tree(found["tree"]).leaves() == ["the", "dog", "sees", "a", "house", "."]
+        assert (found["malformed"], found["tokens"].count("XX")) == (False, 6)
+    assert blank["line"] == 2
+    assert blank["hypotheses"] == [{"tree": None, "score": 0.0, "malformed": False, "tokens": []}] * 2
+
+
+def test_pretty_draws_each_tree_and_an_empty_line_after_it(parse) -> None:
+    text = b"the dog sees\n\na cat\n"
+    first, blank, second = trees(parse("--quiet", stdin=text).out)
+    assert blank is None
+    assert first is not None
+    assert second is not None
+    done = parse("--pretty", "--quiet", stdin=text)
+    assert done.out.decode() == f"{first.pretty()}\n\n\n{second.pretty()}\n\n"
+    for option in (("--json",), ("--n-best", 2)):
+        done = parse("--pretty", *option)
+        assert (done.code, "--pretty draws the best tree: no --json or --n-best" in done.err) == (2, True)
+
+
+def test_without_the_constraint_the_malformed_are_counted_mended_or_left_out(parse) -> None:
+    lines = [f"the {word} sees a {other}" for word in ("dog", "cat", "tree", "fish") for other in ("house", "it", ".")]
+    text = "".join(f"{line}\n" for line in lines).encode()
+    done = parse("--unconstrained", "--strict", stdin=text)
+    found = trees(done.out)
+    assert [tree is None or tree.leaves() == line.split() for tree, line in zip(found, lines, strict=True)] == [
+        True
+    ] * 12
+    malformed, mended, failed = map(int, re.findall(r"(?:malformed|mended|failed) (\d+)", done.err.splitlines()[1]))
+    assert malformed == mended + failed > 0
+    assert failed == found.count(None)
+    assert done.code == 1
+    assert re.search(r"^error: --strict: .*malformed \d+ \(first in line \d+\)", done.err, re.M)
+    objects = [json.loads(line) for line in parse("--unconstrained", "--json", stdin=text).out.splitlines()]
+    assert [line["hypotheses"][0]["tree"] for line in objects] == [tree and str(tree) for tree in found]
+    assert sum(line["hypotheses"][0]["malformed"] for line in objects) == malformed
+
+
+def test_strict_makes_an_error_of_what_went_less_than_well(parse) -> None:
+    assert parse("--strict", stdin=b"the dog\n\n").code == 0
+    done = parse("--strict", "--set", "max_source=6", stdin=f"a\nthe {'x' * 20} dog\n".encode())
+    assert (done.code, done.out.count(b"\n")) == (1, 2)
+    assert "inputs split 1 (first in line 2), words cut 1 (first in line 2)" in done.err
+
+
+def test_an_ensemble_is_not_each_of_its_models(nmt, folder: Path) -> None:
+    text = b"the dog sees a house\nshe likes a tree .\n"
+
+    def found(*models: str) -> bytes:
+        arguments = [part for model in models for part in ("--model", folder / model)]
+        return nmt("parse", *arguments, "--n-best", 1, "--quiet", stdin=text).out
+
+    assert found("ckpts") == found("ckpts", "ckpts")
+    assert len({found("ckpts"), found("other"), found("ckpts", "other")}) == 3
+
+
+def test_options_change_the_settings_of_the_bundle(parse) -> None:
+    text = b"the dog sees a house .\n"
+    greedy = parse("--beam", 1, "--quiet", "--n-best", 1, stdin=text).out
+    assert greedy == parse("--set", "decoding.beam=1", "--quiet", "--n-best", 1, stdin=text).out
+    assert greedy != parse("--beam", 3, "--alpha", 2, "--quiet", "--n-best", 1, stdin=text).out
+    assert parse("--quiet", "--batch-tokens", 8, "--precision", "fp32", stdin=text).out == parse(stdin=text).out
+    assert "decoding.beam: must be greater than or equal to 1" in parse("--set", "beam=0").err
+
+
+def test_files_are_read_and_written_plain_or_compressed(parse, tmp_path: Path) -> None:
+    (tmp_path / "in.gz").write_bytes(gzip.compress(b"the dog\na cat\n"))
+    done = parse("--input", tmp_path / "in.gz", "--output", tmp_path / "out.gz")
+    assert (done.code, done.out) == (0, b"")
+    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == parse(stdin=b"the dog\na cat\n").out
+    assert "is the input too" in parse("--input", tmp_path / "in.gz", "--output", tmp_path / "in.gz").err
+
+
+def test_a_terminal_shows_how_far_parsing_is(parse, tmp_path: Path, monkeypatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    (tmp_path / "in").write_text("the dog\n\na cat\n")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    assert parse("--input", tmp_path / "in").out.count(b"\n") == 3
+    assert re.search(r"3/3.* lines.* tokens/s", terminal.getvalue())
+
+
+# --- what a model is for ------------------------------------------------------------------------------------
+
+
+def test_a_parser_does_not_translate(nmt, folder: Path) -> None:
+    done = nmt("translate", "--model", folder / "ckpts", stdin=b"the dog\n")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith(f"error: {folder / 'ckpts'}: is a parser, and a translator is needed\nhint: nmt parse ")
+
+
+def test_a_translator_does_not_parse(nmt, folder: Path, tmp_path: Path) -> None:
+    info = json.loads((folder / "ckpts/bundle.json").read_text())
+    (tmp_path / "bundle.json").write_text(json.dumps(info | {"task": "translate"}))
+    done = nmt("parse", "--model", tmp_path, stdin=b"the dog\n")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith(f"error: {tmp_path}: is a translator, and a parser is needed\nhint: nmt translate ")
+
+
+def test_the_model_is_found_by_environment_and_default(nmt, folder: Path, monkeypatch) -> None:
+    monkeypatch.chdir(folder)
+    assert "model: ckpts" in nmt("parse", stdin=b"a\n").err
+    monkeypatch.setenv("NMT_MODEL", "other")
+    assert "model: other" in nmt("parse", stdin=b"a\n").err
+
+
+# --- processes of their own ---------------------------------------------------------------------------------
+
+
+def test_each_line_is_answered_before_the_next_one_comes_and_a_closed_pipe_ends_quietly(parse, folder: Path) -> None:
+    lines = [b"the dog sees\n", b"\n", b"a cat\n"]
+    expected = parse("--beam", 1, stdin=b"".join(lines)).out.splitlines(keepends=True)
+    command = [sys.executable, "-m", "nmt", "parse", "--quiet", "--beam", "1"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=folder, **pipes)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for line, answer in zip(lines, expected, strict=True):
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline() == answer
+    process.stdout.close()
+    process.stdin.write(b"the dog\n")
+    process.stdin.close()
+    assert process.wait(60) == 0
+    assert process.stderr.read() == b""
+
+
+def test_workers_find_trees_as_one_process_does(parse, folder: Path, tmp_path: Path) -> None:
+    lines = [f"the {'old ' * (n % 7)}dog sees , a house ." for n in range(40)]
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
+    one = parse("--input", tmp_path / "in").out
+    done = shell(f"nmt parse --threads 2 --input {tmp_path / 'in'}", folder)
+    assert (done.returncode, done.stdout) == (0, one), done.stderr.decode()
+    assert b"40 sentences" in done.stderr

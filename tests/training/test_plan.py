@@ -1,0 +1,74 @@
+"""Plans of runs: what is known without data, and what is taken from data that is prepared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_treebank import write_treebank
+
+from nmt.console import Console
+from nmt.data.prepare import mean_lengths, prepare
+from nmt.recipe import Recipe, load
+from nmt.text.tokenizer import Tokenizer
+from nmt.training import plan as plans
+from nmt.training.plan import kept_per_token, make_plan, plan_run
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plans, "measured_flops", lambda device, dtype: 1e12)
+
+
+def lines(recipe: Recipe) -> dict[str, str]:
+    """A plan by what its lines are called."""
+    rows = plan_run(recipe, CPU).splitlines()[1:]
+    return {row[:22].strip(): row[22:] for row in rows}
+
+
+def test_a_parsers_plan_marks_what_nobody_knows_without_data() -> None:
+    rows = lines(load(RECIPES / "wsj.yaml"))
+    assert rows["vocabulary"] == "16,000 subwords in, 57 tree symbols out (assumed)"
+    assert rows["sentences per update"] == "about 410, at 28 subwords in and 60 tree symbols out (assumed)"
+    source, symbols, encoder, decoder = 16_000 * 1024, 57 * 1024, 4, 4
+    attention, feed_forward, norm = 4 * 1024**2, 2 * 1024 * 2048 + 2048 + 1024, 2 * 1024
+    layers = encoder * (attention + feed_forward + 2 * norm) + decoder * (2 * attention + feed_forward + 3 * norm)
+    assert rows["parameters"] == f"{source + symbols + layers:,} (assumed)"
+
+
+def test_a_translators_plan_is_of_its_own_vocabulary() -> None:
+    rows = lines(load(RECIPES / "wmt14_en_de.yaml"))
+    assert rows["vocabulary"] == "37,000 subwords"
+    assert rows["parameters"] == "63,045,632"
+    assert rows["sentences per update"].endswith("at 28 subwords in and 28 out (assumed)")
+
+
+def test_prepared_data_tells_a_parsers_symbols_and_lengths(tmp_path: Path) -> None:
+    write_treebank(tmp_path, ("02", "11", "20", "22", "23"), trees=30)
+    recipe = load(RECIPES / "wsj.yaml", ["data.root=.", "tokenizer.vocab_size=300"])
+    before = make_plan(recipe, CPU)
+    prepare(recipe, Console(quiet=True), 1)
+    after = make_plan(recipe, CPU)
+    assert (before.assumed, after.assumed) == (True, False)
+    assert after.vocabularies == (300, len(Tokenizer.load(Path("data/wsj")).target)) != before.vocabularies
+    assert after.lengths == mean_lengths(Path("data/wsj"))
+    assert after.sentences == pytest.approx(25_000 / (max(after.lengths) + 1))
+    assert "(assumed)" not in plan_run(recipe, CPU)
+
+
+def test_a_report_without_lengths_tells_none(tmp_path: Path) -> None:
+    for content in ("{}", "[]", '{"train": {"mean length of sources": 3.0}}'):
+        (tmp_path / "report.json").write_text(content)
+        assert mean_lengths(tmp_path) is None
+    assert mean_lengths(tmp_path / "none") is None
+
+
+def test_a_shorter_side_keeps_less() -> None:
+    model = load(RECIPES / "wsj.yaml").model
+    both, encoder = kept_per_token(model), kept_per_token(model, 1.0, 0.0)
+    assert kept_per_token(model, 0.5, 1.0) == both - encoder / 2
