@@ -43,27 +43,27 @@ event: lesson, war, party, storm
 period: day, week, month, year
 """
 VERBS = """
-intransitive: sleep slept slept, laugh, smile, sing sang sung, work, wait, dance
-move: walk, run ran run, drive drove driven, travel
-act: see saw seen, hit hit hit, watch, hide hid hidden, paint, break broke broken, catch caught caught
-state: know knew known, love, own, like, remember, fear
-lay: put put put, place, leave left left, drop
-give: give gave given, send sent sent, sell sold sold, show showed shown
-tell: tell told told, warn, remind
-charge: accuse, cure, suspect, rob
+intransitive: sleep slept slept, laugh, smile, sing sang sung, work, dance
+move: walk, run ran run, travel
+act: see saw seen, hit hit hit, watch, hide hid hidden, paint, catch caught caught
+state: know knew known, love, like, remember
+lay: put put put, leave left left, drop
+give: give gave given, send sent sent, show showed shown
+tell: tell told told, warn
+charge: accuse, suspect
 perceive: see saw seen, watch, hear heard heard
-talk: talk, speak spoke spoken, laugh, dream
+talk: talk, laugh, dream
 turn: turn, switch
 look: look
 lift: pick, bring brought brought, take took taken
-say: say said said, think thought thought, believe, hope
-ask: ask, force, teach taught taught, persuade
+say: say said said, think thought thought, believe
+ask: ask, force, teach taught taught
 want: want, need, expect
-try: try, hope, decide, start
+try: try, start
 let: let let let, make made made
-enjoy: enjoy, stop, avoid
-wonder: wonder, learn, discover
-seem: seem, become became become, look
+enjoy: enjoy, avoid
+wonder: wonder, learn
+seem: seem, become became become
 """
 CLOSED = """
 DT/NN: the the the a a a this that every, DT/NNS: the the the these some, CD/some: two three four ten
@@ -72,7 +72,7 @@ JJ/any: old small big red black strange young new, JJ/mood: tired happy sad angr
 JJ/of: proud afraid fond, JJ/sure: sure glad, JJ/ready: ready eager, JJ/hard: hard easy good
 JJR/more: older smaller happier richer, RB/very: very rather quite, RB/how: quickly quietly badly
 RB/often: often never always, RB/when: soon now again, NN/when: yesterday today tomorrow
-CC/or: and or, CC/but: and but, MD/can: can will must should, UH/oh: oh well yes no, UH/answer: yes no thanks
+CC/or: and or, CC/but: and but, MD/can: can will must should, UH/oh: oh well yes no, UH/answer: yes no
 IN/because: because although if when while, IN/on: on under behind, IN/along: up over across, RP/off: off on, RP/up: up
 IN/before: before after, IN/that: that, PRP/NN: he she it, PRP/NNS: they we you
 PRP/object: him them me us her, PRP/I: I we they
@@ -85,7 +85,7 @@ GROUPS = {"being": "person animal", "any": "person animal text thing food tool",
 # right alone it means any of them. `*3`: three times as likely. What follows a clause is part of that clause,
 # so only phrases that end in none ("light" ones) are followed by others.
 GRAMMAR = """
-TOP: S/main *30 | S/front *9 | S/quoted *6 | SINV *3 | S/joined *7 | S/command *4 | SQ/asked *6 | SBARQ *9
+TOP: S/main *40 | S/front *6 | S/quoted *3 | SINV *3 | S/joined *6 | S/command *6 | SQ/asked *6 | SBARQ *9
 TOP: FRAG *2 | INTJ
 S/main: clause (. .)
 S/front: front (, ,) clause (. .) | (INTJ UH/oh ) (, ,) clause (. .)
@@ -122,8 +122,8 @@ VP/NNS: (VBP are) predicate/NNS | (VBD were) (RB not) predicate/NNS | (VBD were)
 both/#: verb/VBD *3 | MD/can VP/VB | (VBD did) (RB not) VP/VB | VP/past (CC and) VP/past
 VP/third: light/VBZ
 VP/@: verb/@
-verb/@: light/@ *9 | light/@ tail *3 | heavy/@ *4
-light/@: @/intransitive | @/intransitive PP-LOC/in | @/intransitive ADVP-MNR/how | @/move PP-DIR/to | @/state NP/any
+verb/@: light/@ *12 | light/@ tail *3 | heavy/@ *4
+light/@: @/intransitive *3 | @/intransitive PP-LOC/in | @/intransitive ADVP-MNR/how | @/move PP-DIR/to | @/state NP/any
 light/@: @/act NP/any *2 | @/act NP/any PP-MNR/tool *2 | @/act NP/any PP-LOC/in *2 | @/act NP/any ADVP-MNR/how
 light/@: @/act NP/with *2 | @/act (NP NP/text PP/topic ) | @/act (NP NP/thing PP-LOC/on ) | @/state (NP local/# ) *2
 light/@: @/lay NP/holdable PP-PUT/on *2 | @/lay (NP NP/thing (CC and) NP/the/text ) PP-PUT/on
@@ -133,8 +133,8 @@ light/@: @/turn (PRT RP/off ) NP/device *2 | @/turn NP/device (PRT RP/off ) | @/
 light/@: @/look (PRT RP/up ) NP/entry *2 | @/look NP/entry (PRT RP/up ) | @/look (PP-DIR IN/along NP/way ) *2
 light/@: @/lift (PRT RP/up ) NP/holdable | @/lift (NP PRP/object ) (PRT RP/up ) | @/state (NP NP/aspect PP/of )
 heavy/@: @/act NP/full *3 | @/state NP/full *2 | @/give NP/whom NP/full | @/talk (PP-CLR (IN about) NP/full )
-heavy/@: @/say SBAR/that *4 | @/state SBAR/known *2 | @/wonder SBAR/asked *2 | @/want S/to | @/want S/whoto *2
-heavy/@: @/ask NP-1/whom S/to *2 | @/try S/to | @/let S/bare | @/enjoy S/ing | @/perceive S/bare
+heavy/@: @/say SBAR/that *4 | @/state SBAR/known *2 | @/wonder SBAR/asked *2 | @/want S/to *2 | @/want S/whoto *2
+heavy/@: @/ask NP-1/whom S/to *2 | @/try S/to *2 | @/let S/bare | @/enjoy S/ing *2 | @/perceive S/bare
 tail: PP-TMP/when *3 | NP-TMP/when *2 | ADVP-TMP/when *2 | SBAR-ADV/because *3
 predicate/#: ADJP-PRD/any *2 | PP-LOC-PRD/in | NP-PRD/#/person
 VP/passive: VBN/act (NP (-NONE- *-1) ) | VBN/act (NP (-NONE- *-1) ) PP/by *2 | VBN/act (NP (-NONE- *-1) ) PP-LOC/in
@@ -156,12 +156,12 @@ S/whoto: NP-SBJ/whom (VP (TO to) VP/VB )
 S/bare: NP-SBJ/whom VP/VB
 S/ing: (NP-SBJ (-NONE- *) ) VP/VBG
 
-NP/#: PRP/# *6 | np/#/person *6 | np/#/animal *3 | np/#/thing | full/# *2 | local/#
+NP/#: PRP/# *9 | np/#/person *9 | np/#/animal *6 | full/# *2 | local/#
 NP/NN: NNP/name *3 | NNP/name (, ,) NP/person (, ,)
 NP/%: np/#/%
 NP/#/%: np/#/%
-np/#/%: DT/# #/% *9 | DT/# JJ/any #/% *4 | PRP$/own #/% *2 | NP/owner #/% | DT/# (ADJP RB/very JJ/any ) #/%
-np/NNS/%: NNS/% *3 | JJ/any NNS/% *2 | CD/some NNS/% *2 | QP NNS/% | DT/NNS NNS/% CC/or NNS/%
+np/#/%: DT/# #/% *15 | DT/# JJ/any #/% *4 | PRP$/own #/% *2 | NP/owner #/% | DT/# (ADJP RB/very JJ/any ) #/%
+np/NNS/%: NNS/% *5 | JJ/any NNS/% *2 | CD/some NNS/% *2 | QP NNS/% *3 | DT/NNS NNS/% CC/or NNS/%
 NP/owner: DT/NN NN/person (POS 's) | NNP/name (POS 's)
 QP: (JJR more) (IN than) CD/some | (RB about) CD/some | (IN at) (JJS least) CD/some
 NP/the/%: DT/# #/%
@@ -174,8 +174,8 @@ full/#: kept/# | (NP kept/# ) SBAR/who/# | NP/#/keeper (PP (IN of) (NP NP/#/anim
 full/#: NP/#/any (PRN (-LRB- -LRB-) NP/any (-RRB- -RRB-) ) | NP/#/claim (SBAR IN/that (S clause ) )
 full/NNS: NP/any CC/or NP/the/any *4 | NP/any (, ,) NP/the/any (CC and) NP/the/any *2 | NP/with (CC and) NP/the/being *2
 full/NNS: (NP NP/aspect (PP (IN of) NP/thing ) ) (CC and) NP/the/aspect *2
-full/NNS: NP/any (CONJP (RB as) (RB well) (IN as) ) NP/the/any
-full/NNS: (CONJP (RB not) (RB only) ) NP/any (CONJP (CC but) (RB also) ) NP/the/any
+full/NNS: NP/any (CONJP (RB as) (RB well) (IN as) ) NP/the/any *2
+full/NNS: (CONJP (RB not) (RB only) ) NP/any (CONJP (CC but) (RB also) ) NP/the/any *2
 NP/with: NP/person PP/trait
 local/#: NP/#/being PP-LOC/in *2 | NP/#/person (PP (IN with) NP/tool )
 kept/#: NP/#/keeper (PP (IN of) NP/animal )
