@@ -233,18 +233,15 @@ class Run:
         """Scores the model as it is, whose checkpoint is `path`, on the development set."""
         assert self.validation is not None
         dev: DevScores = self.validation(self.model)
-        is_best = dev.score is not None and (self.best_score is None or dev.score > self.best_score)
+        is_best = self.best_score is None or dev.score > self.best_score
         self.best_score = dev.score if is_best else self.best_score
         self.without_improvement = 0 if is_best else self.without_improvement + 1
         if self.group.leads:
-            scores = {"perplexity": dev.perplexity}
-            if dev.score is not None:
-                scores[self.task.metric] = dev.score
+            scores = {self.task.metric: dev.score, "perplexity": dev.perplexity}
             info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
             info |= {"without_improvement": self.without_improvement, "unscored": False}
             figures = {"step": self.position.step, **{f"valid_{name}": score for name, score in scores.items()}}
-            said = "" if dev.score is None else f"dev {self.task.label} {dev.score:.2f}  "
-            said += f"dev ppl {dev.perplexity:.2f}"
+            said = f"dev {self.task.label} {dev.score:.2f}  dev ppl {dev.perplexity:.2f}"
             said += "  best so far" if is_best else ""
             self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, said))
 

@@ -1,7 +1,8 @@
-"""Dev perplexity and dev BLEU of a model in training."""
+"""Dev perplexity and dev BLEU of a model in training, or dev F1 of a parser."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +11,17 @@ from nmt.data.batches import make_batch, split_update
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
 from nmt.decoding.forced import token_log_probabilities
+from nmt.decoding.parser import Parser
 from nmt.decoding.translator import Translator
+from nmt.errors import UserError
+from nmt.metrics.brackets import score_brackets
 from nmt.metrics.translation import score
 from nmt.model import likelihood
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Training
 from nmt.text.linear import TreeVocabulary
 from nmt.text.tokenizer import Tokenizer
+from nmt.text.tree import parse_tree
 from nmt.training.distributed import Group
 
 VALID_TOKENS = 4096  # padded, per side of a batch
@@ -27,10 +32,12 @@ class DevScores:
     """How good the model is on the development set."""
 
     perplexity: float
-    """Per target subword, `</s>` counted, from the unsmoothed negative log-likelihood."""
-    score: float | None
-    """sacreBLEU of the raw text, searched by the recipe's own decoding settings; None of trees."""
+    """Per target subword or symbol, `</s>` counted, from the unsmoothed negative log-likelihood."""
+    score: float
+    """0 to 100, searched by the recipe's own decoding settings: sacreBLEU of the raw text, or F1 of constituents where
+    those of failures count as missed."""
     signature: str
+    """How it was computed."""
 
 
 class Validation:
@@ -39,9 +46,13 @@ class Validation:
     def __init__(
         self, corpus: Corpus, tokenizer: Tokenizer, training: Training, decoding: Decoding, group: Group
     ) -> None:
+        """Raises UserError where there are trees but none with words."""
         self._corpus, self._tokenizer, self._group = corpus, tokenizer, group
         self._decoding = decoding.model_copy(update={"beam": training.valid_beam or decoding.beam})
         self._sources, self._references = corpus.texts()
+        self._has_trees = isinstance(tokenizer.target, TreeVocabulary)
+        if self._has_trees and not any(self._references):
+            raise UserError("data.valid: none of its trees has words")
 
     def __call__(self, model: Transformer) -> DevScores:
         """Scores the model as it is; it is back in its mode afterwards."""
@@ -49,26 +60,38 @@ class Validation:
         model.eval()
         try:
             with torch.compiler.set_stance("force_eager"):  # search has shapes of its own, a graph each
-                if isinstance(self._tokenizer.target, TreeVocabulary):
-                    return DevScores(perplexity(model, self._corpus, self._group), None, "")
-                hypotheses = self._translate(model)
-                bleu = score(hypotheses, [self._references], ["bleu"])["bleu"]
-                return DevScores(perplexity(model, self._corpus, self._group), bleu.score, bleu.signature)
+                found, signature = self._compare(self._search(model))
+                return DevScores(perplexity(model, self._corpus, self._group), found, signature)
         finally:
             model.train(was_training)
 
-    def _translate(self, model: Transformer) -> list[str]:
+    def _search(self, model: Transformer) -> list[str]:
+        """A line for each source; of trees blank where there is none."""
         rank, size = self._group.rank, self._group.size
-        own = Translator(model, self._tokenizer, self._decoding).translate(self._sources[rank::size])
         hypotheses = [""] * len(self._sources)
-        for other, texts in enumerate(self._group.gather(own)):
+        for other, texts in enumerate(self._group.gather(self._search_lines(model, self._sources[rank::size]))):
             hypotheses[other::size] = texts
         return hypotheses
+
+    def _search_lines(self, model: Transformer, sources: Sequence[str]) -> list[str]:
+        if not self._has_trees:
+            return Translator(model, self._tokenizer, self._decoding).translate(sources)
+        return [str(tree or "") for tree in Parser(model, self._tokenizer, self._decoding).parse(sources)]
+
+    def _compare(self, hypotheses: Sequence[str]) -> tuple[float, str]:
+        """Score and signature."""
+        if not self._has_trees:
+            bleu = score(hypotheses, [self._references], ["bleu"])["bleu"]
+            return bleu.score, bleu.signature
+        pairs = [pair for pair in zip(self._references, hypotheses, strict=True) if pair[0]]
+        gold = (parse_tree(reference) for reference, _ in pairs)
+        found = (parse_tree(hypothesis) if hypothesis else None for _, hypothesis in pairs)
+        return score_brackets(gold, found).f1_all, "EVALB|COLLINS.prm|failures:missed"
 
 
 @torch.no_grad()
 def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
-    """Exponential of the mean negative log-likelihood of the corpus's target subwords, `</s>` counted."""
+    """Exponential of the mean negative log-likelihood of the corpus's target symbols, `</s>` counted."""
     device = next(model.parameters()).device
     sources, targets = corpus.source_lengths, corpus.target_lengths
     plan = plan_epoch(sources, targets, max(VALID_TOKENS, corpus.longest() + 1), seed=0, epoch=0)

@@ -1,0 +1,123 @@
+"""Dev scores: of a parser F1 with failures missed; a whole run on a folder of a Treebank's sections."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reverse_task import metrics, sets
+from tiny_treebank import write_treebank
+
+from nmt import bundle as bundles
+from nmt.console import Console
+from nmt.data.corpus import Corpus
+from nmt.data.prepare import prepare
+from nmt.errors import UserError
+from nmt.model.transformer import Transformer
+from nmt.recipe import Recipe
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.tree import Tree, parse_tree
+from nmt.training import validation
+from nmt.training.distributed import Group, Place
+from nmt.training.validation import DevScores, Validation
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+GOLD = """\
+(ROOT (S (NP-SBJ (DT the) (NN dog)) (VP (VBZ sees) (NP (DT a) (NN tree))) (. .)))
+(ROOT (S (NP-SBJ (DT the) (NN cat)) (VP (VBZ sleeps)) (. .)))
+(ROOT (NP (-NONE- *)))
+(ROOT (INTJ (UH oh)))
+"""
+ANSWERS = {
+    "the dog sees a tree .": "(TOP (S (NP (XX the) (XX dog)) (VP (XX sees) (XX a) (NP (XX tree))) (. .)))",  # 3 of 4
+    "the cat sleeps .": "(TOP (S (NP (XX the) (XX cat)) (VP (XX sleeps)) (. .)))",  # 3 of 3
+    "oh": None,  # a failure: its one constituent counts as missed
+}
+
+
+class Parrot:
+    """A parser that says what the tests wrote, whatever the model."""
+
+    def __init__(self, model: object, tokenizer: object, decoding: object) -> None: ...
+
+    def parse(self, lines: Sequence[str]) -> list[Tree | None]:
+        """Answers, and None for a blank line."""
+        answers = [ANSWERS[line] if line else None for line in lines]
+        return [None if answer is None else parse_tree(answer) for answer in answers]
+
+
+@pytest.fixture
+def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], DevScores]:
+    """Scores an untrained model on GOLD, or what stands in its place."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(validation, "Parser", Parrot)
+    Path("valid.mrg").write_text(GOLD)
+
+    def score() -> DevScores:
+        Path("train.mrg").write_text(GOLD * 30)
+        recipe = Recipe.model_validate(
+            {
+                "name": "x",
+                "data": {"name": "x", "source": "en", "target": "tree"}
+                | {split: [{"trees": f"{split}.mrg"}] for split in ("train", "valid")},
+                "tokenizer": {"vocab_size": 285},
+                "model": {"layers": 1, "d_model": 8, "d_ff": 8, "heads": 1},
+            }
+        )
+        prepare(recipe, Console(quiet=True), 1)
+        tokenizer = Tokenizer.load(Path("data/x"))
+        model = Transformer(recipe.model, len(tokenizer.source), len(tokenizer.target))
+        corpus = Corpus("data/x/valid.arrow")
+        group = Group(Place(), 1.0)
+        return Validation(corpus, tokenizer, recipe.training, recipe.decoding, group)(model)
+
+    return score
+
+
+def test_the_dev_score_of_a_parser_counts_failures_as_missed(score: Callable[[], DevScores]) -> None:
+    found = score()
+    precision, recall = 6 / 7, 6 / 8
+    assert found.score == pytest.approx(100 * 2 * precision * recall / (precision + recall))
+    assert found.signature == "EVALB|COLLINS.prm|failures:missed"
+    assert found.perplexity > 1
+
+
+def test_a_development_set_without_a_word_is_refused(score: Callable[[], DevScores]) -> None:
+    Path("valid.mrg").write_text("(NP (-NONE- *))")
+    with pytest.raises(UserError, match=r"data\.valid: none of its trees has words"):
+        score()
+
+
+SMALL = ("tokenizer.vocab_size=290", "model.layers=1", "model.d_model=16", "model.d_ff=32", "model.heads=2",
+         "training.updates=6", "training.batch_tokens=600", "training.checkpoint_updates=3", "training.valid_beam=2",
+         "training.warmup=10", "training.learning_rate_scale=1", "training.log_updates=3")  # fmt: skip
+
+
+def test_the_papers_recipe_runs_on_any_folder_of_a_treebank(
+    nmt: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_treebank(tmp_path / "wsj", ("00", "01", "02", "09", "14", "21", "22", "23"))
+    arguments = (RECIPES / "wsj.yaml", *sets("data.root=wsj", *SMALL), "--device", "cpu")
+    done = nmt("train", *arguments)
+    assert done.code == 0, done.err
+    assert "train: 40 of 40 trees" in done.err  # of sections 02 to 21
+    assert "dev F1 " in done.err
+    rows = {row["step"]: row for row in metrics(tmp_path / "ckpts") if "valid_f1" in row}
+    assert sorted(rows) == [3, 6]
+    for bundle in bundles.checkpoints(tmp_path / "ckpts"):
+        assert bundle.info["task"] == "parse"
+        assert bundle.scores == {name: rows[bundle.step][f"valid_{name}"] for name in ("f1", "perplexity")}
+        assert bundle.recipe.task == "parse"
+    assert "(best dev F1, " in bundles.resolve(Path("ckpts"))[1]
+    shutil.move("wsj", "away")  # what is prepared is enough to go on
+    again = nmt("train", *arguments, *sets("training.updates=7"))
+    assert again.code == 0, again.err
+    assert "resuming at update 6" in again.err
+    averaged = nmt("average", "ckpts")
+    assert averaged.code == 0, averaged.err
+    assert bundles.Bundle.read(Path("ckpts/averaged")).info["task"] == "parse"
