@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  || echo "nmt score --paper will not work: the package could not be installed"
 	touch $@
 
-# --- the main job, on the embedded corpus: generate, preprocess, train, average, translate, score ---------------
+# --- the main job, on embedded corpora: generate, preprocess, train, average, translate or parse, score ---------
 
 DEMO := runs/demo
 
@@ -33,6 +33,13 @@ demo: $(INSTALLED)
 	@echo && echo "English, our German, and the reference, of sentences never seen in training:"
 	@paste -d '\n' <(head -5 $(DEMO)/text/test.en) <(head -5 $(DEMO)/test.hyp) <(head -5 $(DEMO)/text/test.de) /dev/null
 	$(NMT) score $(DEMO)/text/test.de $(DEMO)/test.hyp
+	$(VENV)/bin/python recipes/demo_treebank.py $(DEMO)/trees
+	$(NMT) train recipes/demo_parse.yaml --set data.root=$(DEMO)/trees --out $(DEMO)/parser
+	$(NMT) average $(DEMO)/parser
+	$(NMT) parse --model $(DEMO)/parser --input $(DEMO)/trees/test.words --output $(DEMO)/test.parsed
+	@echo && echo "Our trees of sentences never seen in training:"
+	@awk 'NF == 8 && n++ < 3' $(DEMO)/trees/test.words | $(NMT) parse --model $(DEMO)/parser --pretty
+	$(NMT) score --metric brackets $(DEMO)/trees/test.trees $(DEMO)/test.parsed
 
 # --- a shell pipeline over files: a second `make multi30k` does nothing -----------------------------------------
 
@@ -95,4 +102,4 @@ schema: $(INSTALLED)
 	$(VENV)/bin/python -m nmt.recipe > recipes/schema.json
 
 clean:
-	rm -rf runs/demo runs/multi30k data/demo data/multi30k_en_de
+	rm -rf runs/demo runs/multi30k data/demo data/demo_parse data/multi30k_en_de

@@ -25,3 +25,19 @@ def test_the_demo_reaches_90_bleu_on_unseen_sentences(tmp_path: Path) -> None:
         done = shell(line, tmp_path, seconds=1800)
         assert done.returncode == 0, (line, done.stderr.decode())
     assert json.loads(done.stdout)["bleu"]["score"] >= 90
+
+
+@pytest.mark.slow
+def test_the_demo_parses_unseen_sentences_with_an_f1_of_95(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    for line in (
+        f"{sys.executable} recipes/demo_treebank.py runs/demo/trees",
+        "nmt train recipes/demo_parse.yaml",
+        "nmt average ckpts/",
+        "nmt parse < runs/demo/trees/test.words | nmt score --metric brackets runs/demo/trees/test.trees --json",
+    ):
+        done = shell(line, tmp_path, seconds=1800)
+        assert done.returncode == 0, (line, done.stderr.decode())
+    figures = json.loads(done.stdout)["brackets"]
+    assert figures["f1"] >= 95
+    assert figures["errors"] == 0
