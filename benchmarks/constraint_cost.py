@@ -109,7 +109,8 @@ def spread(values: Iterable[float], form: str) -> str:
 
 def random_parser() -> tuple[Transformer, TreeVocabulary, list[Source]]:
     """Untrained, and sentences for it."""
-    content = {"labels": [f"L{n}" for n in range(LABELS)], "longest_run": 8, "punctuation": {}}
+    labels = [f"L{n}" for n in range(LABELS)]
+    content = {"tags": [], "labels": labels, "longest_run": 8, "punctuation": {}, "ambiguous": []}
     vocabulary = TreeVocabulary(json.dumps(content).encode(), "random labels")
     torch.manual_seed(1)
     config = Model(layers=4, d_model=256, d_ff=1024, heads=4, tie_embeddings="target")

@@ -21,6 +21,7 @@ LEAF = 4  # id of XX, or of the first tag
 XX = "XX"  # the tag of words that are not punctuation
 
 DAMAGED = "the file is damaged; take it from another copy of the model"
+AMBIGUOUS = 0.05  # share of a word's tags
 LONGEST_RUN = 10**9  # at most, so that a damaged number overflows no arithmetic
 _LABEL = re.compile(r"[^()\t-\r \ud800-\udfff]+")  # nor half a surrogate pair, which JSON can spell and no file hold
 
@@ -62,17 +63,19 @@ class TreeVocabulary:
 
     `tags` are those that leaves have, none where XX is the one leaf; `labels` are those of the constituents; the most
     frequent come first. `longest_run` is the most opening brackets in a row that training had. `punctuation` gives
-    words the tags that EVALB deletes, or XX to words of `PUNCTUATION` that were mostly something else in training.
+    words the tags that EVALB deletes, or XX to words of `PUNCTUATION` that were mostly something else in training;
+    `ambiguous` words were often enough either.
     """
 
     def __init__(self, serialized: bytes, name: str) -> None:
         """`name` is what errors call it. Raises UserError where the bytes are no tree vocabulary of ours."""
         self.serialized = serialized
-        self.tags, self.labels, self.longest_run, self.punctuation = _read(serialized, name)
+        self.tags, self.labels, self.longest_run, self.punctuation, ambiguous = _read(serialized, name)
         brackets = (*(f"({label}" for label in self.labels), *(f"){label}" for label in self.labels))
         self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *(self.tags or (XX,)), *brackets]
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
         self._tag_of = PUNCTUATION | self.punctuation
+        self._ambiguous = frozenset(ambiguous)
 
     @classmethod
     def train(cls, trees: Iterable[str | Tree], pos_tags: bool = False) -> TreeVocabulary:
@@ -97,11 +100,13 @@ class TreeVocabulary:
         tags: Counter[str] = Counter()
         for (_, tag), count in tagged.items():
             tags[tag] += count
+        punctuation, ambiguous = _punctuation(tagged)
         content = {
             "tags": _by_frequency(tags) if pos_tags else [],
             "labels": _by_frequency(labels),
             "longest_run": longest_run,
-            "punctuation": _punctuation(tagged),
+            "punctuation": punctuation,
+            "ambiguous": ambiguous,
         }
         return cls(json.dumps(content, ensure_ascii=False, indent=1).encode(), "the trained tree vocabulary")
 
@@ -145,14 +150,20 @@ class TreeVocabulary:
         """All symbols, by id."""
         return list(self._symbols)
 
-    def tag(self, word: str) -> str:
-        """The tag of a word whose leaf is XX, in a tree that is put out: punctuation's own, so that EVALB deletes it,
-        else XX."""
-        return self._tag_of.get(word, XX)
+    def tag(self, word: str, leaf: str = XX) -> str:
+        """The tag of a word in a tree that is put out, where the model wrote this leaf for it.
+
+        What is punctuation depends on the word: one that EVALB deletes by mistake, or does not, costs the sentence. So
+        a leaf counts that agrees with training about that, or where training had the word as either; else the word
+        has punctuation's own tag, or XX.
+        """
+        known = self._tag_of.get(word, XX)
+        agreed = (leaf in PUNCTUATION_TAGS) == (known in PUNCTUATION_TAGS) or word in self._ambiguous
+        return leaf if self.tags and agreed else known
 
     def tree(self, ids: Sequence[int], words: Sequence[str]) -> Tree:
         """The tree over the words whose ids these are, without `</s>`: under TOP, each word escaped, with the
-        tag that its leaf is, or where that is XX, with the one that `tag` gives.
+        tag that `tag` gives it.
 
         Raises ValueError saying what is wrong where there is none: as many leaves as words, brackets that match, no
         empty constituent.
@@ -165,7 +176,7 @@ class TreeVocabulary:
         for place, (index, symbol) in enumerate(zip(ids, self.pieces(ids), strict=True), 1):
             if index in self.leaves:
                 word = next(rest)
-                children.append(Tree(symbol if self.tags else self.tag(word), (word,)))
+                children.append(Tree(self.tag(word, symbol), (word,)))
             elif symbol[0] == "(":
                 outer.append((label, children))
                 label, children = symbol[1:], []
@@ -199,43 +210,46 @@ def _by_frequency(counts: Counter[str]) -> list[str]:
     return sorted(counts, key=lambda name: (-counts[name], name))
 
 
-def _punctuation(tags: Counter[tuple[str, str]]) -> dict[str, str]:
+def _punctuation(tags: Counter[tuple[str, str]]) -> tuple[dict[str, str], list[str]]:
     """Words to tags, from how often a word had a tag: its most frequent one of those that EVALB deletes, where they
-    are most of its tags; XX where they are not, but would be taken for that."""
+    are most of its tags; XX where they are not, but would be taken for that. And words of which AMBIGUOUS are not what
+    most are."""
     votes: dict[str, Counter[str]] = {}
     for (word, tag), count in sorted(tags.items()):
         votes.setdefault(word, Counter())[tag if tag in PUNCTUATION_TAGS else XX] += count
-    table = {}
+    table, ambiguous = {}, []
     for word, counts in votes.items():
         others = counts.pop(XX, 0)
+        if min(others, counts.total()) > AMBIGUOUS * (others + counts.total()):
+            ambiguous.append(word)
         if counts.total() > others:
             table[word] = counts.most_common(1)[0][0]
         elif word in PUNCTUATION:
             table[word] = XX
-    return table
+    return table, ambiguous
 
 
-def _read(serialized: bytes, name: str) -> tuple[tuple[str, ...], tuple[str, ...], int, dict[str, str]]:
-    """Tags, labels, longest run and punctuation; raises UserError where they are not such as `train` writes."""
+def _read(serialized: bytes, name: str) -> tuple[tuple[str, ...], tuple[str, ...], int, dict[str, str], list[str]]:
+    """What `train` writes; raises UserError where it is anything else."""
     try:
         content = json.loads(serialized)
-        tags, labels, longest_run, punctuation = (
-            content[key] for key in ("tags", "labels", "longest_run", "punctuation")
+        tags, labels, longest_run, punctuation, ambiguous = (
+            content[key] for key in ("tags", "labels", "longest_run", "punctuation", "ambiguous")
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         raise UserError(f"{name}: is not a vocabulary of trees", DAMAGED) from None
-    if not (problem := _problem_of_names("tags", tags) or _problem_of_names("labels", labels)):
-        if not labels:
-            problem = "labels must not be empty"
-        elif type(longest_run) is not int or not 1 <= longest_run <= LONGEST_RUN:
-            problem = f"longest_run must be a positive integer, at most {LONGEST_RUN:,}, is {repr(longest_run)[:40]}"
-        elif not isinstance(punctuation, dict) or not {XX, *PUNCTUATION_TAGS}.issuperset(
-            map(str, punctuation.values())
-        ):
-            problem = f"punctuation must give words one of {' '.join(PUNCTUATION_TAGS)} {XX}"
+    names = (("tags", tags), ("labels", labels), ("ambiguous", ambiguous))
+    problem = next(filter(None, (_problem_of_names(*each) for each in names)), "")
+    if not problem and not labels:
+        problem = "labels must not be empty"
+    if not problem and (type(longest_run) is not int or not 1 <= longest_run <= LONGEST_RUN):
+        problem = f"longest_run must be a positive integer, at most {LONGEST_RUN:,}, is {repr(longest_run)[:40]}"
+    known = (XX, *PUNCTUATION_TAGS)
+    if not problem and not (isinstance(punctuation, dict) and all(tag in known for tag in punctuation.values())):
+        problem = f"punctuation must give words one of {' '.join(PUNCTUATION_TAGS)} {XX}"
     if problem:
         raise UserError(f"{name}: {problem}", DAMAGED)
-    return tuple(tags), tuple(labels), longest_run, punctuation
+    return tuple(tags), tuple(labels), longest_run, punctuation, ambiguous
 
 
 def _problem_of_names(key: str, names: object) -> str:

@@ -69,7 +69,7 @@ def test_leaves_may_be_tags_which_the_tree_then_has() -> None:
     assert vocabulary.decode(ids) == "(S (NP NNP )NP , (VP VBZ )VP . )S"
     assert vocabulary.count_leaves(ids) == 4
     assert vocabulary.tree(ids, ["Mary", ",", "sleeps", "."]) == parse_tree(TRAINING[1])
-    assert vocabulary.tree(ids, ["a", "b", "c", "d"]).pos() == [("a", "NNP"), ("b", ","), ("c", "VBZ"), ("d", ".")]
+    assert vocabulary.tree(ids, ["a", "b", ".", "?"]).pos() == [("a", "NNP"), ("b", "XX"), (".", "."), ("?", ".")]
     assert vocabulary.tree(vocabulary.mend(ids[:-1]), ["Mary", ",", "sleeps", "."]) == parse_tree(TRAINING[1])
     assert vocabulary.pieces(vocabulary.encode("(TOP (NP (QQ a) (NN b)))")) == ["(NP", "<unk>", "NN", ")NP"]
 
