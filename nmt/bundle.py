@@ -56,7 +56,7 @@ class Bundle:
 
     @property
     def step(self) -> int:
-        """The update the weights come from; of an average its newest."""
+        """The update the weights come from; of an average the newest there was, be it part of it or not."""
         return int(self.info["step"])
 
     @property
@@ -230,10 +230,15 @@ def checkpoints(directory: Path) -> list[Bundle]:
     return [Bundle.read(path) for path in sorted(found, key=lambda p: int(p.name[5:]))]
 
 
+def ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
+    """Those that were scored, the best dev BLEU or F1 last, and the latest last among equals."""
+    scored = [(score, bundle.step, bundle) for bundle in bundles if (score := bundle.dev_score) is not None]
+    return [bundle for _, _, bundle in sorted(scored, key=lambda entry: entry[:2])]
+
+
 def best(bundles: Sequence[Bundle]) -> Bundle | None:
     """The one with the best dev BLEU or F1, the latest among equals; None where none was scored."""
-    scored = [(score, bundle.step, bundle) for bundle in bundles if (score := bundle.dev_score) is not None]
-    return max(scored, key=lambda entry: entry[:2])[2] if scored else None
+    return next(reversed(ranked(bundles)), None)
 
 
 def prune(directory: Path, keep_last: int) -> None:
@@ -285,12 +290,30 @@ def common_tokenizer(bundles: Sequence[Bundle]) -> Tokenizer:
     return tokenizer
 
 
-def average(directory: Path, last: int | None, out: Path | None = None) -> Bundle:
-    """Averages the newest `last` checkpoints of a run, in fp32, into a bundle (`out`, else DIRECTORY/averaged).
+# --- averages ----------------------------------------------------------------------------------------------------
 
-    `last` is the recipe's decoding.average_last unless given; with fewer checkpoints there, all are taken. Raises
-    UserError where there is none, or where they are of different runs.
+
+def average(directory: Path, last: int | None = None, out: Path | None = None, best: int | None = None) -> Bundle:
+    """Averages the newest `last` checkpoints of a run, or the `best` by dev score, into a bundle.
+
+    It is `out`, else DIRECTORY/averaged. `last` is the recipe's decoding.average_last unless given; with fewer
+    checkpoints there, all are taken. Raises UserError where there is none, or where they are of different runs.
     """
+    found, path = averageable(directory, out)
+    chosen = ranked(found)[-best:] if best else found[-(last or found[-1].recipe.decoding.average_last) :]
+    if not chosen:
+        raise UserError(
+            f"{directory}: none of its checkpoints has a dev score",
+            "--last N averages the newest; checkpoints are scored where the recipe has data.valid",
+        )
+    mean = Mean(found[-1])
+    for bundle in reversed(chosen):
+        mean.add(bundle)
+    return mean.save(path, mean.weights())
+
+
+def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
+    """The checkpoints of a run, oldest first, and where their average goes; UserError where there are none."""
     found = checkpoints(directory)
     if not found:
         there = "holds no checkpoints" if directory.is_dir() else "no such directory"
@@ -298,22 +321,46 @@ def average(directory: Path, last: int | None, out: Path | None = None) -> Bundl
     path = out or directory / AVERAGED
     if (path / "training.json").exists():
         raise UserError(f"--out {path}: is a checkpoint, whose training state would be lost", "name another directory")
-    newest = found[-1]
-    chosen = found[-(last or newest.recipe.decoding.average_last) :]
-    for bundle in chosen:
+    return found, path
+
+
+class Mean:
+    """The mean of checkpoints that are added one by one, each of which is read once; in fp32.
+
+    Sums depend to the last bit on the order: all who average add the newest first.
+    """
+
+    def __init__(self, newest: Bundle) -> None:
+        """Of the run whose newest checkpoint this is."""
+        self.newest = newest
+        self.steps: list[int] = []
+        self._sums: dict[str, Tensor] = {}
+
+    def add(self, bundle: Bundle) -> None:
+        """Raises UserError where it is of another run, or its weights have other shapes."""
+        newest = self.newest
         if bundle.info["run"] != newest.info["run"]:
             raise UserError(
                 f"{bundle.path} and {newest.path} are of different runs, {bundle.info['run']} and {newest.info['run']}",
                 "average checkpoints of one run only",
             )
-    sums = {name: tensor.float() for name, tensor in read_tensors(chosen[0].path / "model.safetensors").items()}
-    for bundle in chosen[1:]:
-        for name, tensor in read_tensors(bundle.path / "model.safetensors").items():
-            if name not in sums or sums[name].shape != tensor.shape:
-                raise UserError(f"{bundle.path}: weight {name} does not fit those of {chosen[0].path}")
-            sums[name] += tensor.float()
-    info = {key: newest.info[key] for key in ("run", "step", "data")}
-    info["steps"] = [bundle.step for bundle in chosen]
-    weights = {name: total / len(chosen) for name, total in sums.items()}
-    save_bundle(path, weights, newest.recipe, newest.tokenizer(), info)
-    return Bundle.read(path)
+        weights = {name: tensor.float() for name, tensor in read_tensors(bundle.path / "model.safetensors").items()}
+        sums = self._sums or {name: weight.new_zeros(weight.shape) for name, weight in weights.items()}
+        for name in sorted(sums.keys() | weights.keys()):
+            if name not in sums or name not in weights or sums[name].shape != weights[name].shape:
+                raise UserError(f"{bundle.path}: weight {name} does not fit those of the other checkpoints")
+            sums[name] += weights[name]
+        self._sums = sums
+        self.steps.append(bundle.step)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The mean of what was added so far; a copy."""
+        return {name: total / len(self.steps) for name, total in self._sums.items()}
+
+    def save(self, path: Path, weights: Mapping[str, Tensor], count: int | None = None, **more: Any) -> Bundle:
+        """Writes `weights`, the mean of the first `count` (else all) that were added; `more` goes to bundle.json."""
+        about = self.newest.info
+        info: dict[str, Any] = {key: about[key] for key in ("run", "step", "data", "cost") if key in about}
+        info |= {"steps": sorted(self.steps[:count]), **more}
+        save_bundle(path, weights, self.newest.recipe, self.newest.tokenizer(), info)
+        return Bundle.read(path)

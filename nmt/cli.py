@@ -20,7 +20,7 @@ import click
 
 from nmt import __version__
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
-from nmt.options import SearchOptions, common_options, device_option, overrides_option, search_options
+from nmt.options import NumberOrAuto, SearchOptions, common_options, device_option, overrides_option, search_options
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
@@ -112,22 +112,53 @@ def train(
     run(loaded, out, Console(quiet or place.rank > 0), chosen, threads or cores(), place)
 
 
-@cli.command(short_help="Average the newest checkpoints into one bundle.")
+@cli.command(short_help="Average checkpoints into one bundle: the newest, or the best.")
 @click.argument("ckpts", type=Path)
-@click.option("--last", type=click.IntRange(min=1), help="How many of the newest; the recipe's number unless given.")
+@click.option(
+    "--last",
+    type=NumberOrAuto(min=1),
+    metavar="N|auto",
+    help="How many of the newest; auto: as many as score best on the dev set. The recipe's number unless given.",
+)
+@click.option("--best", type=click.IntRange(min=1), metavar="N", help="Instead of the newest the N of best dev score.")
 @click.option("--out", type=Path, help="The bundle to write; CKPTS/averaged unless given.")
+@device_option
 @common_options
-def average(ckpts: Path, last: int | None, out: Path | None, threads: int | None, quiet: bool, debug: bool) -> None:
-    """Average the newest checkpoints of the run in CKPTS into one bundle."""
+def average(
+    ckpts: Path,
+    last: int | Literal["auto"] | None,
+    best: int | None,
+    out: Path | None,
+    device: str,
+    threads: int | None,
+    quiet: bool,
+    debug: bool,
+) -> None:
+    """Average the newest checkpoints of the run in CKPTS, or the best, into one bundle.
+
+    With --last auto the newest 1, 2, 3, 5, 8, … and all are averaged and scored as checkpoints are in training, which
+    needs the prepared data; stderr shows the scores, and the best average is written.
+    """
     from nmt.bundle import average as average_checkpoints
     from nmt.console import Console
 
-    result = average_checkpoints(ckpts, last, out)
-    steps = result.info["steps"]
-    fewer = f" (only {len(steps)} there, {last} asked for)" if last and len(steps) < last else ""
-    Console(quiet).say(
-        f"averaged {len(steps)} checkpoints, updates {steps[0]:,} to {steps[-1]:,}{fewer}: {result.path}"
-    )
+    if last and best:
+        raise click.UsageError("--last and --best exclude each other")
+    console = Console(quiet)
+    if last == "auto":
+        from nmt.device import choose_device
+        from nmt.training.averaging import average_by_score
+
+        result = average_by_score(ckpts, out, choose_device(device, threads), console)
+    else:
+        result = average_checkpoints(ckpts, last, out, best)
+    steps, wanted = result.info["steps"], best or last
+    updates = ", ".join(f"{step:,}" for step in steps) if best else f"{steps[0]:,} to {steps[-1]:,}"
+    there = f"only {len(steps)} there{' with a dev score' if best else ''}"
+    fewer = f" ({there}, {wanted} asked for)" if isinstance(wanted, int) and len(steps) < wanted else ""
+    scored = "" if result.dev_score is None else f", dev {result.task.label} {result.dev_score:.2f}"
+    plural = "s" if len(steps) > 1 else ""
+    console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
 
 
 @cli.command(short_help="Translate lines: one out for each in, in order.")

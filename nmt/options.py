@@ -16,6 +16,14 @@ from nmt import __version__
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class NumberOrAuto(click.IntRange):
+    """A whole number from 1 on, or auto."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Fails, as click has it, on anything else."""
+        return value if value == "auto" else super().convert(value, param, ctx)
+
+
 def common_options(function: F) -> F:
     """Options of every command."""
     for option in (

@@ -81,6 +81,47 @@ def test_averaging_takes_those_there_are(ckpts: Path) -> None:
     assert len(bundles.average(ckpts, last=50).info["steps"]) == 4
 
 
+def score_checkpoints(ckpts: Path, **scores: float) -> None:
+    """Gives checkpoints of these updates dev scores, and takes them from all others."""
+    for path in ckpts.glob("step-*"):
+        bleu = scores.get(f"at_{int(path.name[5:])}")
+        edit(path, scores={} if bleu is None else {"bleu": bleu, "perplexity": 2.0})
+
+
+def test_the_best_by_dev_score_are_averaged_and_used(ckpts: Path) -> None:
+    score_checkpoints(ckpts, at_200=30.0, at_400=20.0, at_600=20.0, at_800=10.0)
+    result = bundles.average(ckpts, best=2)
+    assert result.info["steps"] == [200, 600]  # of equals the later
+    parts = [bundles.read_tensors(ckpts / f"step-{step:08d}" / "model.safetensors") for step in (200, 600)]
+    for name, tensor in bundles.read_tensors(result.path / "model.safetensors").items():
+        torch.testing.assert_close(tensor, (parts[0][name] + parts[1][name]) / 2)
+    assert bundles.resolve(ckpts)[0].path == result.path  # as no checkpoint is newer than the choice
+
+
+def test_of_the_best_those_without_a_score_are_none(ckpts: Path) -> None:
+    score_checkpoints(ckpts, at_400=20.0)
+    assert bundles.average(ckpts, best=3).info["steps"] == [400]
+    score_checkpoints(ckpts)
+    with pytest.raises(UserError, match="none of its checkpoints has a dev score"):
+        bundles.average(ckpts, best=3)
+
+
+def test_an_average_says_what_the_run_has_cost(ckpts: Path) -> None:
+    assert bundles.average(ckpts, last=2).cost == bundles.checkpoints(ckpts)[-1].cost != {}
+    edit(ckpts / "step-00000800", cost={})
+    assert bundles.average(ckpts, last=2).cost == {}
+
+
+def test_checkpoints_that_do_not_fit_are_not_averaged(ckpts: Path) -> None:
+    path = ckpts / "step-00000600/model.safetensors"
+    weights = bundles.read_tensors(path)
+    name, weight = next(iter(weights.items()))
+    for other in ({**weights, name: weight[:1].clone()}, {**weights, "more": weight.clone()}):
+        save_file(other, path)
+        with pytest.raises(UserError, match=r"step-00000600: weight .* does not fit"):
+            bundles.average(ckpts, last=2)
+
+
 def test_the_newest_is_judged_by_number_not_by_name(ckpts: Path) -> None:
     (ckpts / "step-00000800").rename(ckpts / "step-100000000")
     edit(ckpts / "step-100000000", step=100000000)

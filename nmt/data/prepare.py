@@ -88,6 +88,12 @@ def fingerprint(recipe: Recipe, tokenizer_from: Path | None = None) -> str:
     return str(_identify(recipe, tokenizer_from, _read_fingerprint(directory(recipe)))["fingerprint"])
 
 
+def fingerprint_of(prepared: Path) -> str | None:
+    """The fingerprint that prepared data carries; None where nothing is prepared."""
+    found = _read_fingerprint(prepared).get("fingerprint")
+    return None if found is None else str(found)
+
+
 def mean_lengths(prepared: Path) -> tuple[float, float] | None:
     """Subwords of training's sources, and subwords or symbols of its targets; None where nothing is prepared."""
     path = prepared / "report.json"

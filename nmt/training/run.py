@@ -281,16 +281,7 @@ class Run:
 
     def _validation(self) -> Validation | None:
         corpus = Corpus(self.prepared / "valid.arrow")
-        if not len(corpus):
-            return None
-        longest = corpus.longest() + 1
-        if self.recipe.model.positions == "learned" and longest > self.recipe.model.max_positions:
-            raise UserError(
-                f"data.valid: its longest sentence has {longest:,} subwords, more than model.max_positions "
-                f"{self.recipe.model.max_positions:,}",
-                "leave it out, or raise model.max_positions",
-            )
-        return Validation(corpus, self.tokenizer, self.recipe.training, self.recipe.decoding, self.group)
+        return Validation(corpus, self.tokenizer, self.recipe, self.group) if len(corpus) else None
 
     def _opening(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters())

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
+from nmt.bundle import Bundle
 from nmt.data.batches import make_batch, split_update
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
+from nmt.data.prepare import directory, fingerprint_of
 from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
 from nmt.decoding.translator import Translator
@@ -18,11 +20,11 @@ from nmt.metrics.brackets import score_brackets
 from nmt.metrics.translation import score
 from nmt.model import likelihood
 from nmt.model.transformer import Transformer
-from nmt.recipe import Decoding, Training
+from nmt.recipe import Recipe
 from nmt.text.linear import TreeVocabulary
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import parse_tree
-from nmt.training.distributed import Group
+from nmt.training.distributed import Group, Place
 
 VALID_TOKENS = 4096  # padded, per side of a batch
 
@@ -43,16 +45,41 @@ class DevScores:
 class Validation:
     """The development set and how to score a model on it; the ranks of a group share the work."""
 
-    def __init__(
-        self, corpus: Corpus, tokenizer: Tokenizer, training: Training, decoding: Decoding, group: Group
-    ) -> None:
-        """Raises UserError where there are trees but none with words."""
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe, group: Group) -> None:
+        """Raises UserError where a sentence is longer than the model serves, or there are trees but none has words."""
+        longest = corpus.longest() + 1
+        if recipe.model.positions == "learned" and longest > recipe.model.max_positions:
+            raise UserError(
+                f"data.valid: its longest sentence has {longest:,} subwords, more than model.max_positions "
+                f"{recipe.model.max_positions:,}",
+                "leave it out, or raise model.max_positions",
+            )
         self._corpus, self._tokenizer, self._group = corpus, tokenizer, group
-        self._decoding = decoding.model_copy(update={"beam": training.valid_beam or decoding.beam})
+        beam = recipe.training.valid_beam or recipe.decoding.beam
+        self._decoding = recipe.decoding.model_copy(update={"beam": beam})
         self._sources, self._references = corpus.texts()
         self._has_trees = isinstance(tokenizer.target, TreeVocabulary)
         if self._has_trees and not any(self._references):
             raise UserError("data.valid: none of its trees has words")
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Validation:
+        """That of the run which a bundle comes from, for this process alone.
+
+        Raises UserError where the data that the run was trained on is not prepared here, or has no development set.
+        """
+        prepared, recipe = directory(bundle.recipe), bundle.recipe
+        there = fingerprint_of(prepared)
+        if there != bundle.info["data"]:
+            problem = "no prepared data there" if there is None else "was prepared from other data or settings"
+            raise UserError(
+                f"{prepared}: {problem}, and the development set of {bundle.path} is needed",
+                f"run it where the model was trained, or prepare it: nmt preprocess {bundle.path / 'recipe.yaml'}",
+            )
+        corpus = Corpus(prepared / "valid.arrow")
+        if not len(corpus):
+            raise UserError(f"{bundle.path}: its recipe has no development set, data.valid")
+        return cls(corpus, bundle.tokenizer(), recipe, Group(Place(), recipe.training.timeout_minutes))
 
     def __call__(self, model: Transformer) -> DevScores:
         """Scores the model as it is; it is back in its mode afterwards."""

@@ -18,9 +18,7 @@ import torch
 from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets
 
 from nmt import bundle as bundles
-from nmt.data.corpus import Corpus
 from nmt.files import exclusive
-from nmt.training.distributed import Group, Place
 from nmt.training.validation import Validation
 
 SMALL = sets(
@@ -185,10 +183,8 @@ def test_stopped_and_resumed_ranks_repeat_to_the_bit(start, task: Path) -> None:
     assert scores[0].items() <= scores[1].items()
     # each rank scored its share; the whole is what one process says of the same weights
     newest = bundles.checkpoints(task / "whole")[-1]
-    corpus = Corpus(task / "data/reverse/valid.arrow")
-    settings = newest.recipe.training, newest.recipe.decoding
-    again = Validation(corpus, newest.tokenizer(), *settings, Group(Place(), 1))(newest.model(torch.device("cpu")))
-    assert newest.scores["bleu"] == again.bleu
+    again = Validation.of(newest)(newest.model(torch.device("cpu")))
+    assert newest.scores["bleu"] == again.score
     assert newest.scores["perplexity"] == pytest.approx(again.perplexity, rel=1e-6)
 
 

@@ -73,7 +73,7 @@ def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], DevSc
         model = Transformer(recipe.model, len(tokenizer.source), len(tokenizer.target))
         corpus = Corpus("data/x/valid.arrow")
         group = Group(Place(), 1.0)
-        return Validation(corpus, tokenizer, recipe.training, recipe.decoding, group)(model)
+        return Validation(corpus, tokenizer, recipe, group)(model)
 
     return score
 

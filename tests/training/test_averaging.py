@@ -1,0 +1,153 @@
+"""`nmt average --last auto`: what is tried, how it is compared, what is written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt import bundle as bundles
+from nmt.console import Console
+from nmt.errors import UserError
+from nmt.training import averaging
+from nmt.training.averaging import average_by_score, numbers_to_try
+from nmt.training.validation import DevScores
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def ckpts(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The checkpoints of a run that a test may change, beside the run's data; of the working directory."""
+    (tmp_path / "data").symlink_to(reverse_run / "data")
+    shutil.copytree(reverse_run / "ckpts", tmp_path / "ckpts")
+    shutil.rmtree(tmp_path / "ckpts/averaged")
+    monkeypatch.chdir(tmp_path)
+    return Path("ckpts")
+
+
+@pytest.fixture
+def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replaces validation by scores and perplexities that a test gives, for one model after another."""
+
+    def given(*scores: tuple[float, float]) -> None:
+        coming: Iterator[tuple[float, float]] = iter(scores)
+
+        def validation(model: object) -> DevScores:
+            score, perplexity = next(coming)
+            return DevScores(perplexity, score, "made up")
+
+        monkeypatch.setattr(averaging.Validation, "of", lambda bundle: validation)
+
+    return given
+
+
+@pytest.mark.parametrize(
+    ("most", "numbers"),
+    [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [1, 2, 3, 4]), (8, [1, 2, 3, 5, 8]), (20, [1, 2, 3, 5, 8, 13, 20])],
+)
+def test_numbers_grow_as_those_of_fibonacci_up_to_all(most: int, numbers: list[int]) -> None:
+    assert numbers_to_try(most) == numbers
+
+
+def test_the_best_average_is_written_with_the_curve(nmt: Callable[..., Any], ckpts: Path) -> None:
+    """Validated by the model as it is: the first is the newest checkpoint, which training has scored."""
+    before = {path: path.read_bytes() for path in ckpts.glob("step-*/*")}
+    done = nmt("average", ckpts, "--last", "auto")
+    assert done.code == 0, done.err
+    assert done.out == b""
+    header, *rows, last = done.err.splitlines()
+    assert header == "averaged  dev BLEU  dev ppl  updates"
+    assert [row.split()[0] for row in rows] == ["1", "2", "3", "4"]
+    result = bundles.Bundle.read(ckpts / "averaged")
+    curve = result.info["curve"]
+    assert [f"{point['bleu']:.2f}" for point in curve] == [row.split()[1] for row in rows]
+    newest = bundles.checkpoints(ckpts)[-1]
+    assert curve[0]["bleu"] == newest.scores["bleu"]
+    assert curve[0]["perplexity"] == pytest.approx(newest.scores["perplexity"], rel=1e-6)
+    best = max(curve, key=lambda point: (point["bleu"], -point["perplexity"]))
+    assert result.scores == {"bleu": best["bleu"], "perplexity": best["perplexity"]}
+    assert result.info["signature"] == newest.info["signature"]
+    assert len(result.info["steps"]) == best["last"]
+    assert last.endswith(f", dev BLEU {best['bleu']:.2f}: ckpts/averaged")
+    assert {path: path.read_bytes() for path in ckpts.glob("step-*/*")} == before
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ([(10, 9), (30, 9), (20, 2), (20, 2)], 2),
+        ([(10, 9), (30, 9), (30, 8), (20, 2)], 3),  # of equals that with the lower perplexity
+        ([(30, 9), (30, 9), (20, 9), (30, 9)], 1),  # and the fewest
+    ],
+)
+def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tuple[float, float]], best: int) -> None:
+    scored(*scores)
+    auto = average_by_score(ckpts, Path("auto"), CPU, Console(quiet=True))
+    given = bundles.average(ckpts, last=best, out=Path("given"))
+    weights, same = (bundles.read_tensors(bundle.path / "model.safetensors") for bundle in (auto, given))
+    assert [name for name in weights if not torch.equal(weights[name], same[name])] == []
+    assert auto.info["steps"] == given.info["steps"]
+    assert [(point["bleu"], point["perplexity"]) for point in auto.info["curve"]] == scores
+    assert {key: auto.info[key] for key in ("run", "step", "data", "cost")} == {
+        key: given.info[key] for key in ("run", "step", "data", "cost")
+    }
+
+
+def test_checkpoints_of_different_runs_are_not_compared(ckpts: Path, scored) -> None:
+    path = ckpts / "step-00000200/bundle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"run": "another"}))
+    scored((1, 1), (2, 2), (3, 3))
+    with pytest.raises(UserError, match="of different runs, another and"):
+        average_by_score(ckpts, None, CPU, Console(quiet=True))
+    assert not (ckpts / "averaged").exists()
+
+
+def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], ckpts: Path) -> None:
+    newest = ckpts / "step-00000800"
+    content = json.loads((newest / "bundle.json").read_text())
+    (newest / "bundle.json").write_text(json.dumps(content | {"data": "another"}))
+    assert (
+        f"data/reverse: was prepared from other data or settings, and the development set of {newest} is"
+        in nmt("average", ckpts, "--last", "auto").err
+    )
+    Path("data").unlink()
+    done = nmt("average", ckpts, "--last", "auto")
+    assert (done.code, done.err.splitlines()) == (
+        1,
+        [
+            f"error: data/reverse: no prepared data there, and the development set of {newest} is needed",
+            f"hint: run it where the model was trained, or prepare it: nmt preprocess {newest}/recipe.yaml",
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--last", "0"], "0 is not in the range x>=1"),
+        (["--last", "many"], "'many' is not a valid integer range"),
+        (["--last", "2", "--best", "2"], "--last and --best exclude each other"),
+        (["--last", "auto", "--best", "2"], "--last and --best exclude each other"),
+    ],
+)
+def test_what_to_average_is_said_once(nmt: Callable[..., Any], arguments: list[str], problem: str) -> None:
+    done = nmt("average", "ckpts", *arguments)
+    assert done.code == 2
+    assert problem in done.err
+
+
+def test_the_best_are_named(nmt: Callable[..., Any], ckpts: Path) -> None:
+    for step, bleu in ((200, 30.0), (400, None), (600, 10.0), (800, 20.0)):
+        path = ckpts / f"step-{step:08d}/bundle.json"
+        scores = {} if bleu is None else {"scores": {"bleu": bleu}}
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": {}} | scores))
+    said = nmt("average", ckpts, "--best", "2").err
+    assert said == "averaged 2 checkpoints, updates 200, 800: ckpts/averaged\n"
+    said = nmt("average", ckpts, "--best", "4").err
+    assert "updates 200, 600, 800 (only 3 there with a dev score, 4 asked for): " in said
