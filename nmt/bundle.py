@@ -52,7 +52,7 @@ class Bundle:
 
     path: Path
     info: dict[str, Any]
-    """Content of bundle.json: format, task, run, step, steps (of an average), data fingerprint, scores."""
+    """Content of bundle.json: format, task, run, step, steps (of an average), data fingerprint, scores, cost."""
 
     @property
     def step(self) -> int:
@@ -73,6 +73,11 @@ class Bundle:
     def dev_score(self) -> float | None:
         """The one by which checkpoints are compared."""
         return self.scores.get(self.task.metric)
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """What training took so far, as `training/cost.py` has it; empty where that is not known."""
+        return dict(self.info.get("cost", {}))
 
     def check_task(self, task: TaskName) -> None:
         """Raises UserError, which says what the model is for, unless it is for this task."""
@@ -98,6 +103,8 @@ class Bundle:
             wrong.append("scores")
         if not isinstance(steps, list) or not all(isinstance(step, int) for step in steps):
             wrong.append("steps")
+        if not _is_cost(info.get("cost", {})):
+            wrong.append("cost")
         if wrong:
             raise UserError(f"{path / 'bundle.json'}: {wrong[0]} is missing or of the wrong kind: damaged")
         return cls(path, info)
@@ -132,6 +139,14 @@ class Bundle:
         for name, parameter in _fitting(model, weights, self.path).items():  # on a CPU the file itself, mapped
             swap_tensors(parameter, torch.nn.Parameter(weights[name].to(device, parameter.dtype)))
         return model.eval()
+
+
+def _is_cost(cost: object) -> bool:
+    """Whether it is figures by name, among them some by device."""
+    if not isinstance(cost, dict) or not isinstance(devices := cost.get("devices", {}), dict):
+        return False
+    figures = {name: value for name, value in cost.items() if name != "devices"} | devices
+    return all(isinstance(value, int | float | None) for value in figures.values())
 
 
 def load_weights(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> None:

@@ -278,8 +278,8 @@ def _run_search(
 
 
 @cli.command(short_help="BLEU, chrF and TER, with signatures; F1 of trees; perplexity under a model.")
-@click.argument("reference", type=Path, metavar="REF")
-@click.argument("hypothesis", type=Path, metavar="[HYP]", required=False)
+@click.argument("files", type=Path, nargs=-1, metavar="REF [HYP]")
+@click.option("--runs", is_flag=True, help="The files are runs: print what each reached and took.")
 @click.option("--reference", "more", type=Path, multiple=True, help="A further reference; repeatable.")
 @click.option(
     "--metric",
@@ -302,8 +302,8 @@ def _run_search(
 @device_option
 @common_options
 def score(
-    reference: Path,
-    hypothesis: Path | None,
+    files: tuple[Path, ...],
+    runs: bool,
     more: tuple[Path, ...],
     metric: str | None,
     paper: bool,
@@ -330,7 +330,22 @@ def score(
 
     With --model and --source no HYP is read: the score is how probable the model finds REF, by forced decoding. All
     subwords and the end of each sentence count, and nothing is smoothed.
+
+    With --runs there is a line for each run's directory or bundle, with the columns of the paper's Table 2: dev score;
+    FLOPs of training as the paper estimates them, time × devices × sustained single-precision FLOP/s, and as counted
+    exactly; time, target tokens, updates and devices, over all parts of the run.
     """
+    if runs:
+        if not files:
+            raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
+        others = {"--reference": more, "--metric": metric, "--model": models, "--source": source, "--set": overrides}
+        if clashing := [name for name, value in others.items() if value]:
+            raise click.UsageError(f"{clashing[0]} does not go with --runs")
+        _score_runs(files, device, threads, as_json, quiet)
+        return
+    if not 1 <= len(files) <= 2:
+        raise click.UsageError(f"score takes REF and at most one HYP, {len(files)} files are given")
+    reference, hypothesis = files[0], next(iter(files[1:]), None)
     from nmt.console import Console
     from nmt.metrics.translation import METRICS
     from nmt.text.lines import open_input
@@ -383,6 +398,16 @@ def score(
         if "paper" in names and "bleu" not in names:
             names.insert(0, "bleu")  # the one that may be compared with others stands beside it
         _score_translations((reference, *more), hypothesis, baseline, names, language, as_json, Console(quiet))
+
+
+def _score_runs(paths: Sequence[Path], device: str, threads: int | None, as_json: bool, quiet: bool) -> None:
+    from nmt.console import Console
+    from nmt.device import choose_device
+    from nmt.training.cost import read_run, table
+
+    chosen, console = choose_device(device, threads), Console(quiet)
+    runs = [read_run(path, chosen, console) for path in paths]
+    click.echo(json.dumps({"runs": [run.as_dict() for run in runs]}) if as_json else table(runs))
 
 
 def _score_translations(

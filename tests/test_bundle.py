@@ -228,6 +228,10 @@ def test_keywords_of_load_replace_decoding_settings(reverse_run: Path) -> None:
         ("task", None),
         ("task", "sing"),
         ("task", ["parse"]),
+        ("cost", 3),
+        ("cost", {"seconds": "1"}),
+        ("cost", {"devices": ["CPU"]}),
+        ("cost", {"devices": {"CPU": "1"}}),
     ],
 )
 def test_wrong_kinds_in_bundle_json_are_named(ckpts: Path, key: str, value: object) -> None:

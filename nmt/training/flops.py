@@ -33,6 +33,9 @@ PEAKS = {
     "RTX 3090": 71e12,
 }
 
+# What the paper takes a GPU to sustain in single precision, FLOP/s (section 6.1, footnote 5).
+SUSTAINED = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
+
 
 @dataclass(frozen=True)
 class Work:
@@ -104,3 +107,27 @@ def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
     products(3)
     count = max(1, int(0.2 / products(1)))
     return 2.0 * rows * 512 * 2048 * count / products(count)
+
+
+def sustained_flops(device: torch.device) -> float:
+    """FLOP/s in single precision by which the paper estimates training cost: its own figure of a GPU, else measured."""
+    if device.type == "cpu":
+        return measured_flops(device, torch.float32)
+    name = torch.cuda.get_device_name(device)
+    for key, flops in SUSTAINED.items():
+        if re.search(rf"\b{key}[cmst]?\b", name):
+            return flops
+    shorter = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        return measured_flops(device, torch.float32)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = shorter
+
+
+def device_name(device: torch.device) -> str:
+    """What a device is called in reports: NVIDIA H200, or CPU (2 threads)."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"CPU ({threads} thread{'s' if threads > 1 else ''})"

@@ -11,10 +11,10 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from nmt.data.epochs import EpochPlan
 from nmt.errors import Interrupted, UserError
 from nmt.recipe import CPU_DEVICE_TOKENS, Training
 from nmt.training.distributed import Group
+from nmt.training.flops import device_name, sustained_flops
 from nmt.training.loss import Objective
 from nmt.training.memory import SHARE, largest_fitting
 from nmt.training.meter import Meter
@@ -61,8 +62,12 @@ class Position:
     """Time spent in training and validation, over all resumptions"""
     device_seconds: float = 0.0
     """The same, times the devices at work"""
+    estimated_flops: float | None = 0.0
+    """The same, times what a device sustains in single precision: the paper's estimate; None where not known"""
+    devices: dict[str, float] = field(default_factory=dict)
+    """Seconds by the devices at work, such as 8 × NVIDIA H200"""
 
-    def to_json(self) -> dict[str, float | int]:
+    def to_json(self) -> dict[str, Any]:
         """Plain values; `Position(**values)` restores them."""
         return asdict(self)
 
@@ -128,7 +133,7 @@ class Loop:
         """Runs until the run is done, or until a signal asks to stop (Interrupted)."""
         settings, group = self.settings, self.group
         position.device_tokens = position.device_tokens or settings.device_tokens or self._fitting_tokens()
-        meter, clock = Meter(self.device, group), _Clock(position, group.size)
+        clock, meter = _Clock(position, group.size, self.device), Meter(self.device, group)
         self.objective.train()
         with (
             _stop_requests(escalate=group.size == 1) as requests,
@@ -342,16 +347,22 @@ class Loop:
 
 
 class _Clock:
-    """Adds the time that goes by to a position."""
+    """Adds the time that goes by to a position, and what it costs as the paper estimates it (section 6.1)."""
 
-    def __init__(self, position: Position, devices: int) -> None:
+    def __init__(self, position: Position, devices: int, device: torch.device) -> None:
         self._position, self._devices = position, devices
+        self._sustained = sustained_flops(device)
+        self._place = f"{devices} × {device_name(device)}"
         self._last = self._saved = time.perf_counter()
 
     def tick(self, saved: bool = False) -> None:
-        now = time.perf_counter()
-        self._position.seconds += now - self._last
-        self._position.device_seconds += self._devices * (now - self._last)
+        now, at = time.perf_counter(), self._position
+        seconds = now - self._last
+        at.seconds += seconds
+        at.device_seconds += self._devices * seconds
+        at.devices[self._place] = at.devices.get(self._place, 0.0) + seconds
+        if at.estimated_flops is not None:
+            at.estimated_flops += self._devices * seconds * self._sustained
         self._last, self._saved = now, now if saved else self._saved
 
     def since_save(self) -> float:

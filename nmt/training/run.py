@@ -26,13 +26,13 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
+from nmt.training.cost import cost_of, describe_cost
 from nmt.training.distributed import Group, Place
 from nmt.training.embeddings import use_embeddings
-from nmt.training.flops import measured_flops
 from nmt.training.loop import AHEAD, Loop, Position
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
-from nmt.training.precision import compile_layers, product_dtype, set_precision
+from nmt.training.precision import compile_layers, set_precision
 from nmt.training.progress import METRICS, Progress, clock, forget_after, show_progress
 from nmt.training.validation import DevScores, Validation
 
@@ -160,8 +160,9 @@ class Run:
             more = f"--set training.updates={2 * settings.updates}"
         if self.group.leads:
             self._forget_plans()
-        if at.step > before:
-            self.console.say(self._cost())
+            if at.step > before:  # that of the last validation comes on top
+                bundles.add_info(bundles.checkpoint_path(self.out, at.step), {"cost": cost_of(at)})
+        self.console.say(f"training cost: {describe_cost(at)}")
         self.console.say(
             f"finished: {done}; " + (f"next: nmt average {self.out}" if at.step > before else f"to go on: {more}")
         )
@@ -212,13 +213,7 @@ class Run:
         path = bundles.checkpoint_path(self.out, position.step)
         if self.group.leads:
             info: dict[str, Any] = {"run": self.id, "step": position.step, "data": self.data}
-            info["cost"] = {
-                "seconds": position.seconds,
-                "device_seconds": position.device_seconds,
-                "tokens": position.tokens,
-                "flops": position.flops,
-            }
-            info["unscored"] = validate
+            info |= {"cost": cost_of(position), "unscored": validate}
             training = self.optimizer.state(), position.to_json()
 
             def written(step: int = position.step) -> None:
@@ -254,15 +249,17 @@ class Run:
         bundles.load_weights(self.model, bundles.read_tensors(checkpoint.path / "model.safetensors"), checkpoint.path)
         values = read_json(checkpoint.path / "training.json")
         try:
-            at = self.position = Position(**values)
+            # An earlier version did not estimate: what is not known of a part of a run is not known of the whole.
+            at = self.position = Position(**({"estimated_flops": None} | values | checkpoint.cost))
             whole = (at.step, at.epoch, at.offset, at.skipped, at.device_tokens, at.tokens)
             if not all(isinstance(n, int) and n >= 0 for n in whole) or at.step != checkpoint.step:
                 raise TypeError("its position is not that of the checkpoint")
-            if not all(isinstance(n, float) for n in (at.seconds, at.device_seconds, at.flops)):
+            sums = (at.seconds, at.device_seconds, at.flops, *at.devices.values())
+            if not all(isinstance(n, float) for n in sums) or not isinstance(at.estimated_flops, float | None):
                 raise TypeError("a number is of the wrong kind")
             moments = bundles.read_tensors(checkpoint.path / "training.safetensors")
             self.optimizer.load(moments, at.step - at.skipped)
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{checkpoint.path}: its training state is not complete: {error}") from None
         self.id = checkpoint.info["run"]
         found = bundles.checkpoints(self.out)
@@ -291,16 +288,6 @@ class Run:
             f"{begin}: {size / 1e6:.2f} M parameters, {len(self.corpus):,} pairs, "
             f"{self.recipe.training.updates:,} updates of {self.recipe.training.batch_tokens:,} tokens, "
             f"on {devices}, into {self.out}"
-        )
-
-    def _cost(self) -> str:
-        """The paper's estimate of training cost, time × devices × sustained FLOP/s, beside what the model did."""
-        at = self.position
-        sustained = measured_flops(self.device, product_dtype(self.recipe.training.precision, self.device))
-        return (
-            f"training cost: {at.flops:.2e} FLOPs by the model's own count; as the paper estimates it, "
-            f"{at.device_seconds * sustained:.2e} (time × devices, {at.device_seconds:,.0f} s, × "
-            f"{sustained / 1e12:.3g} TFLOP/s, measured on a matrix product just now)"
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.training.flops import Work, measured_flops, peak_flops, training_flops, work
+from nmt.training import flops
+from nmt.training.flops import Work, measured_flops, peak_flops, sustained_flops, training_flops, work
 
 
 def lengths(*values: int) -> np.ndarray:
@@ -98,3 +101,41 @@ def test_a_gpu_is_known_by_its_whole_name(name: str, tera: float | None, monkeyp
 def test_a_cpu_promises_nothing_and_is_measured() -> None:
     assert peak_flops(torch.device("cpu")) is None
     assert 1e8 < measured_flops(torch.device("cpu"), torch.float32) < 1e14
+
+
+@pytest.mark.parametrize(
+    ("name", "tera"),
+    [("Tesla K80", 2.8), ("Tesla K40m", 3.7), ("Tesla M40 24GB", 6.0), ("Tesla P100-SXM2-16GB", 9.5)],
+)
+def test_the_papers_gpus_sustain_what_it_says(name: str, tera: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert sustained_flops(torch.device("cuda")) == pytest.approx(tera * 1e12)
+
+
+@pytest.fixture
+def allow_tf32() -> Iterator[Callable[[bool], None]]:
+    """Sets whether products on a GPU may shorten their factors, for as long as a test takes."""
+    before = torch.backends.cuda.matmul.allow_tf32
+
+    def allow(tf32: bool) -> None:
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+
+    yield allow
+    allow(before)
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+@pytest.mark.parametrize(("kind", "name"), [("cuda", "NVIDIA H200"), ("cuda", "Quadro P1000"), ("cpu", "")])
+def test_other_devices_are_measured_in_single_precision(
+    kind: str, name: str, tf32: bool, allow_tf32: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(device: torch.device, dtype: torch.dtype) -> float:
+        assert (device.type, dtype) == (kind, torch.float32)
+        assert kind == "cpu" or not torch.backends.cuda.matmul.allow_tf32
+        return 1e9
+
+    monkeypatch.setattr(flops, "measured_flops", measured)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    allow_tf32(tf32)
+    assert sustained_flops(torch.device(kind)) == 1e9
+    assert torch.backends.cuda.matmul.allow_tf32 == tf32

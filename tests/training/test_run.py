@@ -152,7 +152,7 @@ def test_a_mixture_is_continued_to_the_bit(train, task: Path) -> None:
     assert position(task / "whole") | TIMES == position(task / "parts") | TIMES
 
 
-TIMES = {"seconds": 0, "device_seconds": 0}
+TIMES = dict.fromkeys(("seconds", "device_seconds", "estimated_flops", "devices"))
 
 
 def test_another_mixture_begins_a_new_epoch(train, task: Path) -> None:

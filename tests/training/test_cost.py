@@ -1,0 +1,106 @@
+"""Table 2's columns of a list of runs: `nmt score --runs`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt import bundle as bundles
+
+COST = {
+    "seconds": 7200.0,
+    "device_seconds": 50400.0,
+    "tokens": 1_234_567,
+    "flops": 1.25e18,
+    "estimated_flops": 4.788e17,
+    "devices": {"8 × Tesla P100": 6171.4, "1 × CPU (2 threads)": 1028.6},
+}
+
+
+@pytest.fixture
+def runs(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a copy of a run, beside its data; the working directory."""
+    (tmp_path / "data").symlink_to(reverse_run / "data")
+    shutil.copytree(reverse_run / "ckpts", tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def edit(path: Path, **changes: object) -> None:
+    """Changes values of a bundle.json."""
+    info = json.loads((path / "bundle.json").read_text())
+    (path / "bundle.json").write_text(json.dumps(info | changes))
+
+
+def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) -> None:
+    shutil.copytree("a", "older")
+    edit(Path("a/averaged"), scores={"bleu": 27.341}, signature="made up")
+    edit(Path("a/step-00000800"), cost=COST)  # the whole run's, not what the chosen one had
+    edit(Path("older/averaged"), scores={"bleu": 3.0}, signature="made up")
+    edit(Path("older/step-00000800"), cost={"seconds": 61.0, "tokens": 5, "flops": 2e9})
+    done = nmt("score", "--runs", "a", "older")
+    assert done.code == 0, done.err
+    assert done.out.decode() == (
+        "model   dev score  FLOPs by the paper  FLOPs counted   time  target tokens  updates  devices\n"
+        "a      BLEU 27.34             4.8e+17        1.2e+18  2h00m      1,234,567      800  "
+        "8 × Tesla P100, 1 × CPU (2 threads)\n"
+        "older   BLEU 3.00                   –        2.0e+09    61s              5      800  –\n"
+        "dev BLEU: made up\n"
+    )
+    assert "model: a/averaged (average of 2 checkpoints)" in done.err
+
+
+def test_the_figures_of_runs_are_given_as_json(nmt: Callable[..., Any], runs: Path) -> None:
+    edit(Path("a/averaged"), cost=COST, scores={"bleu": 27.341}, signature="made up")
+    done = nmt("score", "--runs", "a/averaged", "--json")
+    assert json.loads(done.out) == {
+        "runs": [
+            {
+                "model": "a/averaged",
+                "bundle": "a/averaged",
+                "dev": {"metric": "bleu", "score": 27.341, "signature": "made up"},
+                "updates": 800,
+                **COST,
+            }
+        ]
+    }
+
+
+def test_an_average_without_a_score_is_scored_where_its_data_is(nmt: Callable[..., Any], runs: Path) -> None:
+    (found,) = json.loads(nmt("score", "--runs", "a", "--json").out)["runs"]
+    assert found["dev"]["score"] > 90
+    assert "tok:13a" in found["dev"]["signature"]
+    cost = bundles.checkpoints(Path("a"))[-1].cost
+    assert {name: found[name] for name in COST} == cost
+    assert cost["seconds"] > 0
+    (runs / "data").unlink()
+    done = nmt("score", "--runs", "a")
+    assert done.code == 0
+    assert "no dev score: data/reverse: no prepared data there" in done.err
+    assert done.out.splitlines()[1].split()[:2] == [b"a", "–".encode()]
+    assert len(done.out.splitlines()) == 2  # and no signature
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (["--runs"], 2, "--runs needs runs: nmt score --runs CKPTS"),
+        (["--runs", "a", "--metric", "bleu"], 2, "--metric does not go with --runs"),
+        (["--runs", "a", "--set", "beam=1"], 2, "--set does not go with --runs"),
+        (["--runs", "missing"], 1, "error: missing: no such model"),
+        ([], 2, "score takes REF and at most one HYP, 0 files are given"),
+        (["ref", "hyp", "more"], 2, "score takes REF and at most one HYP, 3 files are given"),
+    ],
+)
+def test_runs_are_listed_by_themselves(
+    nmt: Callable[..., Any], arguments: list[str], code: int, problem: str, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = nmt("score", *arguments)
+    assert done.code == code
+    assert problem in done.err
