@@ -649,7 +649,17 @@ def test_an_output_is_kept_when_more_hypotheses_are_asked_for_than_the_beam_has(
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("step", "3"), ("step", 5), ("epoch", -1), ("offset", 1.5), ("seconds", "x")]
+    ("key", "value"),
+    [
+        ("step", "3"),
+        ("step", 5),
+        ("epoch", -1),
+        ("offset", 1.5),
+        ("seconds", "x"),
+        ("estimated_flops", "x"),
+        ("devices", 3),
+        ("devices", {"CPU": "x"}),
+    ],
 )
 def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, monkeypatch, key, value) -> None:
     shutil.copytree(reverse_run, tmp_path / "run")

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Collection
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -249,14 +250,16 @@ class Run:
         bundles.load_weights(self.model, bundles.read_tensors(checkpoint.path / "model.safetensors"), checkpoint.path)
         values = read_json(checkpoint.path / "training.json")
         try:
-            # An earlier version did not estimate: what is not known of a part of a run is not known of the whole.
-            at = self.position = Position(**({"estimated_flops": None} | values | checkpoint.cost))
-            whole = (at.step, at.epoch, at.offset, at.skipped, at.device_tokens, at.tokens)
-            if not all(isinstance(n, int) and n >= 0 for n in whole) or at.step != checkpoint.step:
-                raise TypeError("its position is not that of the checkpoint")
-            sums = (at.seconds, at.device_seconds, at.flops, *at.devices.values())
-            if not all(isinstance(n, float) for n in sums) or not isinstance(at.estimated_flops, float | None):
-                raise TypeError("a number is of the wrong kind")
+            at = Position(estimated_flops=None)  # unless it is said: an earlier version did not estimate
+            for said in (values, checkpoint.cost):  # the latter knows of the last validation too
+                at = replace(at, **said)
+                whole = (at.step, at.epoch, at.offset, at.skipped, at.device_tokens, at.tokens)
+                if not all(isinstance(n, int) and n >= 0 for n in whole) or at.step != checkpoint.step:
+                    raise TypeError("its position is not that of the checkpoint")
+                sums = (at.seconds, at.device_seconds, at.flops, *at.devices.values())
+                if not all(isinstance(n, float) for n in sums) or not isinstance(at.estimated_flops, float | None):
+                    raise TypeError("a number is of the wrong kind")
+            self.position = at
             moments = bundles.read_tensors(checkpoint.path / "training.safetensors")
             self.optimizer.load(moments, at.step - at.skipped)
         except (TypeError, KeyError, AttributeError) as error:
