@@ -77,6 +77,7 @@ test-slow: $(INSTALLED)
 bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/memory.py
+	$(VENV)/bin/python benchmarks/layers.py --plot runs/layers.svg
 	$(VENV)/bin/python benchmarks/preprocess.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/train_speed.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/checkpoint_stall.py --data $(DATA)

@@ -191,6 +191,9 @@ class Model(Settings):
     """Width of a head's queries and keys; d_model / heads unless given."""
     d_v: int | None = Field(None, ge=1)
     """Width of a head's values; d_model / heads unless given."""
+    attention_window: int | None = Field(None, ge=1)
+    """r of section 4: self-attention sees only the r positions around each, in the decoder the last r; it sees all
+    unless given."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """P_drop, on each sub-layer's output and on embedding + position."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)
@@ -234,6 +237,16 @@ class Model(Settings):
     def decoder_depth(self) -> int:
         """Layers of the decoder."""
         return self.decoder_layers or self.layers
+
+    def reach(self, causal: bool) -> tuple[int, int] | None:
+        """How many positions before and after itself a position sees in self-attention; None where it sees all.
+
+        Of an even window centred on a position, the one more lies before it.
+        """
+        if self.attention_window is None:
+            return None
+        others = self.attention_window - 1
+        return (others, 0) if causal else (others - others // 2, others // 2)
 
 
 class Training(Settings):

@@ -190,8 +190,15 @@ def convert(
 
     `ctranslate2.Translator(folder)` loads it anywhere; the SentencePiece models lie inside too. It is made, and `say`
     told so, where there is none, or one of other weights, or one for shorter inputs and outputs than `decoding`
-    allows. Raises UserError where ctranslate2 is not installed, the bundle is damaged or the folder cannot be written.
+    allows. Raises UserError where ctranslate2 is not installed, the model's self-attention is restricted, which
+    CTranslate2 has not, the bundle is damaged or the folder cannot be written.
     """
+    window = bundle.recipe.model.attention_window
+    if window is not None:
+        raise UserError(
+            f"{bundle.path}: CTranslate2 cannot restrict self-attention as model.attention_window {window} does",
+            "--engine nmt",
+        )
     path = folder or bundle.path / FOLDER
     if _is_current(path, bundle, decoding):
         return path

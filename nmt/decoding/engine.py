@@ -85,8 +85,10 @@ class _Search:
         self._engine, self._n_best = engine, n_best
         decoding, device = engine.decoding, engine.device
         self._beam, self._alpha = decoding.beam, decoding.alpha
-        self._tree = Tree(self._beam, device)
-        self._caches = [KVCache(self._tree) for _ in engine.models]
+        windows = [model.config.attention_window for model in engine.models]
+        known = [window for window in windows if window is not None]
+        self._tree = Tree(self._beam, device, max(known) if len(known) == len(windows) else None)
+        self._caches = [KVCache(self._tree, window) for window in windows]
         self._constraint = engine.constraint(self._beam, device)
         self._numbers: list[int] = []
         self._caps = np.empty(0, dtype=np.int64)

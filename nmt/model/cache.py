@@ -26,8 +26,13 @@ HIDDEN = -1e9  # added to attention's scores, leaves nothing of a weight; unlike
 class Tree:
     """Which places each hypothesis sees; shared by the caches of an ensemble."""
 
-    def __init__(self, beam: int, device: torch.device) -> None:
+    def __init__(self, beam: int, device: torch.device, window: int | None = None) -> None:
+        """With a `window`, no hypothesis sees more than its last so many positions, and the places of others are free.
+
+        Of an ensemble it is that of the model which sees most.
+        """
         self.beam = beam
+        self.window = window
         self.count = 0
         """Rows."""
         self.extent = 0
@@ -37,6 +42,8 @@ class Tree:
         self.positions = np.empty(0, dtype=np.int64)
         """(n,): which position of its outputs each row is at."""
         self._bias = torch.zeros((0, beam, ROOM), device=device)  # (rows, k, c): 0 at places that are seen, else HIDDEN
+        self._steps = 0
+        self._written = torch.zeros((0, ROOM), dtype=torch.int64, device=device)  # (rows, c): at which of the steps
 
     def admit(self, count: int) -> None:
         """Adds rows whose hypotheses are empty."""
@@ -45,20 +52,24 @@ class Tree:
             self.extent = int(seen[-1]) + 1 if len(seen) else 0
         self._bias = with_room(self._bias, 0, self.count + count, self.count, beside=(2, self.extent))
         self._bias[self.count : self.count + count] = HIDDEN
+        self._written = with_room(self._written, 0, self.count + count, self.count)
         self.positions = np.append(self.positions, np.full(count, -1))
         self.count += count
 
     def leave(self, holes: Sequence[int], last: Sequence[int], count: int) -> None:
         """Overwrites rows `holes` by rows `last` and keeps the first `count`."""
-        move_rows((self._bias,), holes, last)
+        move_rows((self._bias, self._written), holes, last)
         self.positions[holes] = self.positions[last]
         self.positions = self.positions[:count]
         self.count = count
 
     def extend(self, parents: Tensor) -> None:
         """Lets each hypothesis follow the one of its row that `parents` (n, k) names, in a place of its own."""
+        self._steps += 1
         before = self._bias[: self.count, :, : self.extent]
         bias = before.gather(1, parents[:, :, None].expand(-1, -1, self.extent))
+        if self.window is not None:
+            bias.masked_fill_(self._older_than(self.window), HIDDEN)
         before.copy_(bias)
         # The first places that nobody sees: numbers are small, those of taken places are beyond all others.
         taken = F.pad(bias.amax(1) - HIDDEN, (0, self.beam))  # (n, extent + k): 0 where free
@@ -68,18 +79,32 @@ class Tree:
         self.extent = int(highest) + 1  # a CPU-GPU sync point
         self._bias = with_room(self._bias, 2, self.extent, self._bias.size(2), HIDDEN, beside=(0, self.count))
         self._bias[: self.count].scatter_(2, self.places[:, :, None], 0.0)
+        self._written = with_room(self._written, 1, self.extent, self._written.size(1))
+        self._written[: self.count].scatter_(1, self.places, self._steps)
         self.positions = self.positions + 1
 
-    def bias(self, dtype: torch.dtype) -> Tensor:
-        """(n, 1, k, extent) to add to attention's scores: 0 at places that are seen, HIDDEN elsewhere."""
-        return self._bias[: self.count, None, :, : self.extent].to(dtype)
+    def bias(self, dtype: torch.dtype, window: int | None = None) -> Tensor:
+        """(n, 1, k, extent) to add to attention's scores: 0 at places that are seen, HIDDEN elsewhere.
+
+        A model's `window` hides what another of its ensemble still sees.
+        """
+        bias = self._bias[: self.count, :, : self.extent]
+        if window is not None and window != self.window:
+            bias = bias.masked_fill(self._older_than(window), HIDDEN)
+        return bias[:, None].to(dtype)
+
+    def _older_than(self, window: int) -> Tensor:
+        """(n, 1, extent): the places written before the last `window` steps, at each of which a row is extended."""
+        return self._written[: self.count, None, : self.extent] <= self._steps - window
 
 
 class KVCache:
     """Keys and values of one decoder for the rows of a tree; cross-attention's stand there once per sentence."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, window: int | None = None) -> None:
+        """`window` is the model's, which the tree's must not be below."""
         self.tree = tree
+        self.window = window
         self.lengths: list[int] = []
         """Of each row's source."""
         self.layers: list[LayerCache] = []
@@ -112,7 +137,7 @@ class KVCache:
 
     def advance(self) -> None:
         """Makes ready for the positions by which the tree was last extended."""
-        self.bias = self.tree.bias(self._memory_bias.dtype)
+        self.bias = self.tree.bias(self._memory_bias.dtype, self.window)
 
     @property
     def memory_bias(self) -> Tensor:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.model import kernels
+from nmt.model import kernels, window
 from nmt.model.cache import LayerCache
 from nmt.recipe import Model
 
@@ -50,6 +50,26 @@ def attention(
     return weights @ value
 
 
+def restricted_attention(
+    query: Tensor,  # (b, h, t, d_k)
+    key: Tensor,  # (b, h, t, d_k)
+    value: Tensor,  # (b, h, t, d_v)
+    reach: window.Reach,
+    mask: Tensor | None = None,  # (b, 1, 1, t)
+    dropout: float = 0.0,
+    record: list[Tensor] | None = None,
+) -> Tensor:
+    """As `attention` of a sequence to itself where each position sees `reach` alone, section 4; (b, h, t, d_v).
+
+    The work is O(r · t · d), except that a `record` is of all t² weights.
+    """
+    length = query.size(2)
+    if record is not None or length <= window.block_size(reach)[1]:  # blocks would save nothing
+        visible = window.band(length, mask, reach, query.device)
+        return attention(query, key, value, visible, False, dropout, record)
+    return window.join(attention(*window.cut(query, key, value, mask, reach), dropout=dropout), length)
+
+
 def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
     """(length, length): position i may look at j ≤ i."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
@@ -62,6 +82,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads, self.dropout = config.heads, config.attention_dropout
         self.widths = (config.key_width, config.key_width, config.value_width)
+        self.reach = {causal: config.reach(causal) for causal in (False, True)}
         # one product for queries, keys and values
         self.qkv = _projection(config.d_model, *(config.heads * width for width in self.widths))
         self.out = _projection(config.heads * config.value_width, config.d_model)
@@ -75,11 +96,15 @@ class SelfAttention(nn.Module):
         record: list[Tensor] | None = None,
     ) -> Tensor:  # (b, t, d_model)
         query, key, value = _split_heads(self.qkv(x), self.heads, *self.widths)
+        dropout, reach = self.dropout if self.training else 0.0, self.reach[causal]
         if cache is not None:  # x are hypotheses, and the cache tells what each of them sees
             key, value, mask = cache.append(key, value)
-            causal = False
-        dropout = self.dropout if self.training else 0.0
-        return self.out(_join_heads(attention(query, key, value, mask, causal, dropout, record)))  # type: ignore[no-any-return]
+            mixed = attention(query, key, value, mask, False, dropout, record)
+        elif reach is not None:
+            mixed = restricted_attention(query, key, value, reach, mask, dropout, record)
+        else:
+            mixed = attention(query, key, value, mask, causal, dropout, record)
+        return self.out(_join_heads(mixed))  # type: ignore[no-any-return]
 
 
 class CrossAttention(nn.Module):

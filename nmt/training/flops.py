@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nmt.data.corpus import Ids
 from nmt.recipe import Model
@@ -46,23 +48,36 @@ class Work:
     target: float
     """Σ t, target tokens"""
     source_pairs: float
-    """Σ s², what encoder self-attention looks at"""
+    """Σ s², what encoder self-attention looks at; fewer where it is restricted"""
     target_pairs: float
-    """Σ t (t + 1) / 2, what masked self-attention looks at"""
+    """Σ t (t + 1) / 2, what masked self-attention looks at; fewer where it is restricted"""
     cross_pairs: float
     """Σ s · t, what the decoder looks at in the source"""
 
 
-def work(source_lengths: Ids, target_lengths: Ids) -> Work:
+def work(source_lengths: Ids, target_lengths: Ids, model: Model) -> Work:
     """Of pairs with so many subwords (pairs,), `</s>` not counted."""
     source, target = source_lengths.astype(np.float64) + 1, target_lengths.astype(np.float64) + 1
     return Work(
         float(source.sum()),
         float(target.sum()),
-        float((source**2).sum()),
-        float((target * (target + 1) / 2).sum()),
+        _seen(source, model.reach(causal=False) or (math.inf, math.inf)),
+        _seen(target, model.reach(causal=True) or (math.inf, 0)),
         float((source * target).sum()),
     )
+
+
+def _seen(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
+    """Positions that all positions see, themselves and up to `reach` before and after, in sequences of these lengths.
+
+    The first ones see 0, 1, 2, … before themselves, the later ones as many as the reach allows; likewise at the end.
+    """
+    total = lengths.sum()
+    for most in reach:
+        near = np.minimum(lengths, most + 1)
+        far = lengths - near
+        total += (near * (near - 1) / 2).sum() + (far * min(most, lengths.max(initial=0))).sum()
+    return float(total)
 
 
 def training_flops(model: Model, vocabulary: int, on: Work) -> float:

@@ -105,7 +105,7 @@ class Objective(nn.Module):
     def flops(self, source_lengths: Ids, target_lengths: Ids) -> float:
         """Of forward and backward pass over pairs with so many subwords (pairs,), padding not counted."""
         vocabulary = self.model.output_embedding.num_embeddings
-        return training_flops(self.model.config, vocabulary, work(source_lengths, target_lengths))
+        return training_flops(self.model.config, vocabulary, work(source_lengths, target_lengths, self.model.config))
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed smoothed loss and negative log-likelihood of the batch's target tokens, padding left out."""

@@ -70,7 +70,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     at_most = CPU_DEVICE_TOKENS if device.type == "cpu" else share
     micro = min(recipe.training.device_tokens or at_most, share)
     activations = 4.0 * micro * kept_per_token(recipe.model, (source + 1) / longer, (target + 1) / longer)
-    pair = work(np.array([source]), np.array([target]))
+    pair = work(np.array([source]), np.array([target]), recipe.model)
     return Plan(
         parameters=groups,
         micro_batches=math.ceil(share / micro),

@@ -20,10 +20,10 @@ from nmt.text.symbols import BOS, EOS
 VOCABULARY = 128  # of ASCII
 
 
-def tiny(decoder_layers: int = 3, seed: int = 1) -> Transformer:
+def tiny(decoder_layers: int = 3, seed: int = 1, window: int | None = None) -> Transformer:
     """A random model whose attention is sharp enough to tell places apart."""
     torch.manual_seed(seed)
-    config = Model(layers=1, decoder_layers=decoder_layers, d_model=16, d_ff=16, heads=2)
+    config = Model(layers=1, decoder_layers=decoder_layers, d_model=16, d_ff=16, heads=2, attention_window=window)
     model = Transformer(config, VOCABULARY, VOCABULARY).double().eval()
     with torch.no_grad():
         for layer in model.decoder:
@@ -52,11 +52,11 @@ def expected(models: list[Transformer], source: list[int], output: list[int], la
     return [int(row[:-1].argmax()) for row in total]
 
 
-@pytest.mark.parametrize(("decoder_layers", "layer"), [(1, 0), (2, 0), (3, 1)])
+@pytest.mark.parametrize(("decoder_layers", "layer", "window"), [(1, 0, None), (2, 0, None), (3, 1, None), (3, 1, 2)])
 def test_alignments_are_the_heads_mean_in_the_penultimate_layer(
-    decoder_layers: int, layer: int, monkeypatch: pytest.MonkeyPatch
+    decoder_layers: int, layer: int, window: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, pairs = tiny(decoder_layers), some_pairs(60)
+    model, pairs = tiny(decoder_layers, window=window), some_pairs(60)
     monkeypatch.setattr(alignment, "TOKENS", 100)  # several batches
     found = align([model], pairs)
     assert found == [expected([model], *pair, layer) for pair in pairs]

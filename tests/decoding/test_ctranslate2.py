@@ -458,6 +458,13 @@ def test_weights_that_do_not_fit_the_recipe_are_named(make_bundle, changes, mess
     assert not (bundle.path / "ctranslate2").exists()
 
 
+def test_restricted_self_attention_is_refused(make_bundle):
+    bundle = make_bundle(attention_window=5)
+    with pytest.raises(UserError, match=r"CTranslate2 cannot restrict self-attention as .*_window 5 does"):
+        convert(bundle, bundle.recipe.decoding)
+    assert not (bundle.path / "ctranslate2").exists()
+
+
 def test_damaged_weights_are_named(make_bundle):
     bundle = make_bundle()
     (bundle.path / "model.safetensors").write_bytes(b"nothing")

@@ -26,6 +26,7 @@ def random_model(**changes):
 MODELS = [
     {"liking": 1.0},
     {"liking": 2.0, "norm": "pre", "positions": "learned", "max_positions": 120, "d_k": 3, "d_v": 5},
+    {"liking": 1.0, "attention_window": 3},
 ]
 
 
@@ -103,10 +104,11 @@ def test_any_length_penalty(alpha):
     assert_same(search([model], sources, beam=3, alpha=alpha, batch_tokens=60), expected)
 
 
-def test_an_ensemble_averages_probabilities():
+@pytest.mark.parametrize("windows", [(None, None, None), (None, 5, 2), (4, 5, 2)])
+def test_an_ensemble_averages_probabilities(windows):
+    members = zip((3, 4, 5), ({}, {"heads": 4}, {"layers": 1}), windows, strict=True)
     models = [
-        random_model(seed=seed, liking=1.0, **changes)
-        for seed, changes in ((3, {}), (4, {"heads": 4}), (5, {"layers": 1}))
+        random_model(seed=seed, liking=1.0, attention_window=window, **changes) for seed, changes, window in members
     ]
     sources = random_sources(40)
     expected = plain(models, sources, beam=3, alpha=0.6, n_best=3)

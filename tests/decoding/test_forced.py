@@ -53,7 +53,11 @@ def random_model(tokenizer, seed=3, ending=0.0, **changes):
     return model
 
 
-MODELS = [{}, {"norm": "pre", "positions": "learned", "max_positions": 60, "d_k": 3, "d_v": 5}]
+MODELS = [
+    {},
+    {"norm": "pre", "positions": "learned", "max_positions": 60, "d_k": 3, "d_v": 5},
+    {"attention_window": 3},
+]
 
 
 def decoder_of(tokenizer, *models, **decoding):
@@ -85,7 +89,7 @@ def test_a_line_has_the_probability_of_a_plain_softmax_whatever_its_batch_mates(
     ids = [ids_of(tokenizer, pair) for pair in PAIRS]
     expected = [plain([model], source, target) for source, target in ids]
     assert len({round(value, 3) for value in expected}) > len(PAIRS) - 3  # worth comparing
-    for model_type, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+    for model_type, tolerance in ((torch.float64, 1e-12), (torch.float32, 3e-6)):  # a plain pass in fp32: up to 1.8e-6
         model.to(model_type)
         for batch_tokens in (1, 60, 4096):
             found = list(decoder_of(tokenizer, model, batch_tokens=batch_tokens).stream(PAIRS))

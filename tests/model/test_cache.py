@@ -20,10 +20,11 @@ def tiny(**changes):
 class Searched:
     """A cache beside what each row of it stands for: a source and, for each hypothesis, its whole ids."""
 
-    def __init__(self, model):
-        self.model = model
-        self.tree = Tree(BEAM, torch.device("cpu"))
-        self.cache = KVCache(self.tree)
+    def __init__(self, model, others=0):
+        """`others` is what another model of an ensemble has as its attention_window."""
+        self.model, window = model, model.config.attention_window
+        self.tree = Tree(BEAM, torch.device("cpu"), max(window, others) if window and others is not None else None)
+        self.cache = KVCache(self.tree, window)
         self.sources, self.ids = [], []  # ids: for each row (BEAM, length)
 
     def admit(self, sources):
@@ -91,6 +92,31 @@ def test_hypotheses_keep_their_own_past_while_rows_come_and_go(seed):
         parents = torch.randint(0, BEAM, shape, generator=random)
         states = searched.step(parents, torch.randint(1, VOCABULARY, shape, generator=random))
         torch.testing.assert_close(states, searched.at_once(), rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("window", "others"), [(1, 0), (4, 0), (4, 9), (4, None), (100, 0)])
+def test_hypotheses_see_their_last_positions_alone_whatever_another_of_the_ensemble_sees(window, others):
+    random = torch.Generator().manual_seed(1)
+    searched = Searched(tiny(attention_window=window), others)
+    searched.admit(SOURCES)
+    for step in range(40):
+        if step % 7 == 3:
+            searched.leave([step % 2])
+            searched.admit(torch.randint(4, VOCABULARY, (1, step), generator=random))
+        parents = torch.randint(0, BEAM, (3, BEAM), generator=random)
+        states = searched.step(parents, torch.randint(1, VOCABULARY, (3, BEAM), generator=random))
+        torch.testing.assert_close(states, searched.at_once(), rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_places_that_have_left_the_window_are_used_again():
+    for others, extent in ((0, 5 * BEAM), (7, 7 * BEAM), (None, 50 * BEAM)):
+        searched = Searched(tiny(attention_window=5), others)
+        searched.admit(SOURCES)
+        for _ in range(50):  # no hypothesis dies
+            searched.step(torch.arange(BEAM).expand(3, -1), torch.full((3, BEAM), 5))
+        assert searched.tree.extent == extent
 
 
 @torch.no_grad()

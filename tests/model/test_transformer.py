@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import nmt
+from nmt.model import window
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.recipe import Model
 
@@ -208,15 +209,21 @@ class Plain:
             w_q, w_k = query[head * d_k : (head + 1) * d_k], key[head * d_k : (head + 1) * d_k]
             w_v = value[head * d_v : (head + 1) * d_v]
             for i in range(len(x)):
-                seen = i + 1 if causal else len(memory)
-                scores = np.array([(w_q @ x[i]) @ (w_k @ memory[j]) / math.sqrt(d_k) for j in range(seen)])
+                seen = [j for j in range(i + 1 if causal else len(memory)) if self.near(i, j, kind)]
+                scores = np.array([(w_q @ x[i]) @ (w_k @ memory[j]) / math.sqrt(d_k) for j in seen])
                 weights = np.exp(scores - scores.max())
                 weights /= weights.sum()
-                all_weights[head, i, :seen] = weights
-                mixed = sum(weights[j] * (w_v @ memory[j]) for j in range(seen))
+                all_weights[head, i, seen] = weights
+                mixed = sum(weight * (w_v @ memory[j]) for weight, j in zip(weights, seen, strict=True))
                 outputs[i, head * d_v : (head + 1) * d_v] = mixed
         self.weights[kind].append(all_weights)
         return np.array([out @ row for row in outputs])
+
+    def near(self, i, j, kind):
+        r = self.config.attention_window
+        if r is None or kind == "cross":
+            return True
+        return i - r < j if kind == "decoder" else i - r / 2 <= j < i + r / 2
 
     def feed_forward(self, x, layer):
         w = {name: self.w[f"{layer}.feed_forward.{name}"] for name in ("inner.weight", "outer.weight")}
@@ -261,10 +268,25 @@ def test_logits_equal_a_plain_recomputation(norm, tie, positions, widths, decode
         np.testing.assert_allclose(logits[row, : len(target)], expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("least", [1, window.LEAST])  # by blocks, and as short as such sentences are
+@pytest.mark.parametrize("r", [1, 2, 3, 4, 20])
+def test_restricted_attention_equals_a_plain_recomputation(monkeypatch, r, least):
+    monkeypatch.setattr(window, "LEAST", least)
+    model = tiny(attention_window=r)
+    sources, targets = [*SOURCES, [4, 5, 6, 7, 8, 9, 10, 3]], [*TARGETS, [2, 4, 5, 6, 7, 8, 9]]
+    with torch.no_grad():
+        logits = model(padded(sources), padded(targets)).numpy()
+    for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        expected = Plain(model).logits(source, target)
+        np.testing.assert_allclose(logits[row, : len(target)], expected, rtol=0, atol=1e-6)
+
+
 # --- attention weights --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "d_k": 3, "d_v": 5, "decoder_layers": 1}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"norm": "pre", "d_k": 3, "d_v": 5, "decoder_layers": 1}, {"attention_window": 3}]
+)
 def test_attention_weights_equal_the_plain_formula_and_look_neither_at_padding_nor_ahead(changes):
     model = tiny(**changes)
     with torch.no_grad():

@@ -10,6 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.model.transformer import Transformer
+from nmt.model.window import band
 from nmt.recipe import Model
 from nmt.training import flops
 from nmt.training.flops import Work, measured_flops, peak_flops, sustained_flops, training_flops, work
@@ -20,9 +21,19 @@ def lengths(*values: int) -> np.ndarray:
 
 
 def test_work_counts_end_symbols_and_looks_back_only() -> None:
-    assert work(lengths(2, 4), lengths(1, 3)) == Work(
+    assert work(lengths(2, 4), lengths(1, 3), Model()) == Work(
         source=3 + 5, target=2 + 4, source_pairs=9 + 25, target_pairs=3 + 10, cross_pairs=6 + 20
     )
+
+
+@pytest.mark.parametrize("r", [1, 2, 3, 4, 7, 12, 30])
+def test_a_window_leaves_the_pairs_within_it(r: int) -> None:
+    config, sizes = Model(attention_window=r), (1, 2, 5, 11)
+    found = work(lengths(*(n - 1 for n in sizes)), lengths(*(n - 1 for n in sizes)), config)
+    for causal, pairs in ((False, found.source_pairs), (True, found.target_pairs)):
+        reach, cpu = config.reach(causal), torch.device("cpu")
+        assert reach is not None
+        assert pairs == sum(int(band(n, None, reach, cpu).sum()) for n in sizes)
 
 
 @pytest.mark.parametrize(
@@ -46,14 +57,15 @@ def test_flops_are_those_of_a_forward_pass_three_times(config: Model) -> None:
     own = pairs * config.decoder_depth * config.heads * (config.key_width + config.value_width)
     unmasked, masked = target**2, target * (target + 1) / 2  # PyTorch computes what the mask then drops
     counted = counter.get_total_flops() - 2 * own * (unmasked - masked)
-    same = work(lengths(*[source - 1] * pairs), lengths(*[target - 1] * pairs))
+    same = work(lengths(*[source - 1] * pairs), lengths(*[target - 1] * pairs), config)
     assert training_flops(config, vocabulary, same) == pytest.approx(3 * counted, rel=1e-12)
 
 
 def test_flops_add_up_over_pairs() -> None:
     config = Model(layers=1, d_model=8, d_ff=8, heads=2)
-    parts = [training_flops(config, 10, work(lengths(n), lengths(m))) for n, m in ((3, 4), (8, 1))]
-    assert training_flops(config, 10, work(lengths(3, 8), lengths(4, 1))) == pytest.approx(sum(parts), rel=1e-12)
+    parts = [training_flops(config, 10, work(lengths(n), lengths(m), config)) for n, m in ((3, 4), (8, 1))]
+    together = work(lengths(3, 8), lengths(4, 1), config)
+    assert training_flops(config, 10, together) == pytest.approx(sum(parts), rel=1e-12)
 
 
 @pytest.mark.parametrize(
