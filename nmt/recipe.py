@@ -46,8 +46,8 @@ class Settings(BaseModel):
 
 
 class Dataset(Settings):
-    """One set of sentence pairs: two text files, one file of pairs, or a data set of the Hugging Face hub; or one of
-    trees."""
+    """One set of sentence pairs: two text files, one file of pairs, a test set that sacreBLEU knows, or a data set of
+    the Hugging Face hub; or one of trees."""
 
     source: str | None = None
     """Text file, one sentence per line, plain or .gz; goes with `target`."""
@@ -58,6 +58,9 @@ class Dataset(Settings):
     trees: str | None = None
     """Bracketed trees, for `data.target: tree`: a file, plain or .gz, a folder, of which all files that end in .mrg
     are read, or a pattern such as wsj/0[2-9] of files and folders."""
+    sacrebleu: str | None = None
+    """Name that sacreBLEU has for a test set, such as wmt14/full; downloaded into sacreBLEU's folder when it is needed,
+    in the direction from `data.source` to `data.target`."""
     hub: str | None = None
     """Name of a data set on the hub, such as wmt/wmt14."""
     config: str | None = None
@@ -73,15 +76,15 @@ class Dataset(Settings):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        given = [key for key in ("source", "file", "hub", "trees") if getattr(self, key) is not None]
+        given = [key for key in ("source", "file", "sacrebleu", "hub", "trees") if getattr(self, key) is not None]
         if (self.source is None) != (self.target is None):
             raise ValueError("source and target go together: one text file for each side")
         if len(given) != 1:
-            raise ValueError("needs exactly one of: source and target, file, hub, trees")
+            raise ValueError("needs exactly one of: source and target, file, sacrebleu, hub, trees")
         if self.config is not None and self.hub is None:
             raise ValueError("config: goes with hub")
         if self.fields is not None and self.file is None and self.hub is None:
-            raise ValueError("fields: goes with file or hub; text files and trees have none")
+            raise ValueError("fields: goes with file or hub; text files, test sets and trees have none")
         suffixes = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
         if self.file is not None and not self.file.endswith(suffixes):
             raise ValueError(f"file: must end in one of {', '.join(suffixes)}")

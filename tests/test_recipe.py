@@ -234,9 +234,12 @@ def test_infinity_is_no_factor(write: Write, key: str) -> None:
     [
         ("{source: a}", "source and target go together"),
         ("{target: a}", "source and target go together"),
-        ("{}", "exactly one of: source and target, file, hub"),
+        ("{}", "exactly one of: source and target, file, sacrebleu, hub"),
         ("{source: a, target: b, hub: c}", "exactly one of"),
         ("{source: a, target: b, config: c}", "config: goes with hub"),
+        ("{sacrebleu: wmt13, hub: c}", "exactly one of"),
+        ("{sacrebleu: wmt13, config: c}", "config: goes with hub"),
+        ("{sacrebleu: wmt13, fields: [en, de]}", "fields: goes with file or hub"),
         ("{file: a.txt}", "file: must end in one of .tsv"),
         ("{file: a.tsv, fields: ['0', '1']}", "fields: of a .tsv are column numbers counted from 1"),
         ("{file: a.tsv, fields: [en, de]}", "fields: of a .tsv are column numbers counted from 1"),
@@ -670,7 +673,7 @@ def test_the_schema_file_is_generated_from_the_types() -> None:
     assert json.loads((RECIPES / "schema.json").read_text(encoding="utf-8")) == json_schema()
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(RECIPES.rglob("*.yaml")), ids=lambda path: path.name)
 def test_every_recipe_of_the_project_loads_and_fits_the_schema(path: Path) -> None:
     raw = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
     assert conforms(raw, json_schema(), json_schema())

@@ -1,4 +1,5 @@
-"""Sentence pairs of a recipe's data sets, read as a stream: text files, .tsv, .jsonl, .parquet, the hub, trees.
+"""Sentence pairs of a recipe's data sets, read as a stream: text files, .tsv, .jsonl, .parquet, sacreBLEU's test sets,
+the hub, trees.
 
 A tree becomes the pair of its words, with a space between, and itself, prepared and on one line.
 """
@@ -13,6 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from nmt.data.testsets import find_test_set
 from nmt.errors import UserError
 from nmt.recipe import Data, Dataset
 from nmt.text.lines import count_lines, one_line, read_lines
@@ -53,7 +55,7 @@ def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> lis
 def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
     """Raises UserError where a file is missing or two sides differ in length, before anything is written.
 
-    Returns the number of pairs where all are text files, whose lines it counts.
+    Downloads test sets of sacreBLEU's. Returns the number of pairs where all are lines of text, which it counts.
     """
     datasets = list(datasets)
     for dataset in datasets:
@@ -63,10 +65,11 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
                 raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
     total: int | None = 0
     for dataset in datasets:
-        if dataset.source is None or dataset.target is None:
+        files = _text_files(dataset, data)
+        if files is None:
             total = None
             continue
-        source, target = data.path(dataset.source), data.path(dataset.target)
+        source, target = files
         counts = count_lines(source), count_lines(target)
         if counts[0] != counts[1]:
             raise UserError(
@@ -78,9 +81,18 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
     return total
 
 
-def _read(dataset: Dataset, data: Data) -> Iterator[Pair]:
+def _text_files(dataset: Dataset, data: Data) -> tuple[Path, Path] | None:
+    """The two files of a data set that has a sentence a line; None of another."""
+    if dataset.sacrebleu is not None:
+        return find_test_set(dataset.sacrebleu, data.source, data.target)
     if dataset.source is not None and dataset.target is not None:
-        yield from zip(read_lines(data.path(dataset.source)), read_lines(data.path(dataset.target)), strict=True)
+        return data.path(dataset.source), data.path(dataset.target)
+    return None
+
+
+def _read(dataset: Dataset, data: Data) -> Iterator[Pair]:
+    if (files := _text_files(dataset, data)) is not None:
+        yield from zip(*map(read_lines, files), strict=True)
     elif dataset.trees is not None:
         for path in input_files(dataset, data):
             yield from _read_trees(path, data)
