@@ -1,0 +1,186 @@
+"""The recipes as shipped: what the rows of Table 3 change, what they count, and that all of them plan and train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_treebank import write_treebank
+
+from nmt import bundle as bundles
+from nmt.console import Console
+from nmt.recipe import Recipe, load
+from nmt.training.distributed import Place
+from nmt.training.plan import make_plan
+from nmt.training.run import train
+from paper import TABLE3, Row
+from parameters import counts
+
+FOLDER = Path(__file__).parents[2] / "recipes"
+EVERY = sorted(FOLDER.rglob("*.yaml"))
+CPU = torch.device("cpu")
+
+
+def differences(recipe: Recipe, base: Recipe) -> dict[str, Any]:
+    """What a recipe has for the keys in which it differs from another, names left out."""
+
+    def flat(of: Recipe) -> dict[str, Any]:
+        sections = of.model_dump(exclude={"name": True, "data": {"name"}})
+        return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+
+    before = flat(base)
+    return {key: value for key, value in flat(recipe).items() if before[key] != value}
+
+
+# --- Table 3 --------------------------------------------------------------------------------------------------
+
+WIDE = {"model.d_model": 1024, "model.d_ff": 4096, "model.heads": 16, "model.dropout": 0.3, "training.updates": 300_000}
+CHANGES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "a_heads1": {"model.heads": 1, "model.d_k": 512, "model.d_v": 512},
+    "a_heads4": {"model.heads": 4, "model.d_k": 128, "model.d_v": 128},
+    "a_heads16": {"model.heads": 16, "model.d_k": 32, "model.d_v": 32},
+    "a_heads32": {"model.heads": 32, "model.d_k": 16, "model.d_v": 16},
+    "b_dk16": {"model.d_k": 16},
+    "b_dk32": {"model.d_k": 32},
+    "c_layers2": {"model.layers": 2},
+    "c_layers4": {"model.layers": 4},
+    "c_layers8": {"model.layers": 8},
+    "c_dmodel256": {"model.d_model": 256, "model.d_k": 32, "model.d_v": 32},
+    "c_dmodel1024": {"model.d_model": 1024, "model.d_k": 128, "model.d_v": 128},
+    "c_dff1024": {"model.d_ff": 1024},
+    "c_dff4096": {"model.d_ff": 4096},
+    "d_dropout0.0": {"model.dropout": 0.0},
+    "d_dropout0.2": {"model.dropout": 0.2},
+    "d_smoothing0.0": {"training.label_smoothing": 0.0},
+    "d_smoothing0.2": {"training.label_smoothing": 0.2},
+    "e_learned": {"model.positions": "learned", "model.max_positions": 512, "decoding.max_source": 256},
+    "big": WIDE,
+}
+
+
+def by_name(row: Row) -> str:
+    return row.name
+
+
+def test_table_3_has_20_rows_and_a_recipe_for_each() -> None:
+    assert len(TABLE3) == 20
+    assert {row.recipe for row in TABLE3} == set((FOLDER / "table3").iterdir())
+
+
+@pytest.mark.parametrize("row", TABLE3, ids=by_name)
+def test_a_row_changes_base_in_what_the_paper_says_and_nothing_else(row: Row) -> None:
+    recipe = load(row.recipe)
+    assert differences(recipe, load(TABLE3[0].recipe)) == CHANGES[row.name]
+    assert (recipe.name, recipe.data.name) == (f"table3_{row.name}", "wmt14_en_de")  # whose prepared data all share
+
+
+@pytest.mark.parametrize("row", TABLE3, ids=by_name)
+def test_header_and_table_state_the_papers_figures(row: Row) -> None:
+    parameters = "parameters not printed" if row.millions is None else f"{row.millions} M parameters"
+    header = row.recipe.read_text(encoding="utf-8")
+    assert f"newstest2013: PPL {row.perplexity:.2f}, BLEU {row.bleu}, {parameters}.\n" in header
+    assert row.change in header
+    shown = "" if row.millions is None else f"{row.millions} M"
+    table = (FOLDER.parent / "docs" / "recipes.md").read_text(encoding="utf-8").splitlines()
+    (cells,) = [[*map(str.strip, line.split("|"))] for line in table if line.startswith(f"| `{row.name}.yaml` |")]
+    assert cells[4:7] == [f"{row.perplexity:.2f}", str(row.bleu), shown]
+
+
+def test_rows_are_not_averaged_and_their_development_set_is_newstest2013() -> None:
+    base = load(TABLE3[0].recipe)
+    assert differences(base, load(FOLDER / "wmt14_en_de.yaml")) == {"decoding.average_last": 1}
+    assert [dataset.sacrebleu for dataset in base.data.valid] == ["wmt13"]
+
+
+def test_parameters_differ_from_base_as_the_paper_prints_them() -> None:
+    found = {count.row.name: count for count in counts()}
+    assert {name: (count.printed, count.play) for name, count in found.items() if count.printed is not None} == {
+        "base": (0, 1.0),
+        "b_dk16": (-7, 1.0),
+        "b_dk32": (-5, 1.0),
+        "c_layers2": (-29, 1.0),
+        "c_layers4": (-15, 1.0),
+        "c_layers8": (15, 1.0),
+        "c_dmodel256": (-37, 1.0),
+        "c_dmodel1024": (103, 3.2),
+        "c_dff1024": (-12, 1.0),
+        "c_dff4096": (25, 1.0),
+        "big": (148, 3.2),
+    }
+    assert [name for name, count in found.items() if count.agrees is False] == []
+    assert (found["base"].parameters, found["big"].parameters) == (63_045_632, 214_171_648)
+    assert found["b_dk16"].difference == -18 * 2 * 512 * 8 * 48 / 1e6  # 18 attentions, queries and keys, 48 a head less
+
+
+# --- Table 2 --------------------------------------------------------------------------------------------------
+
+
+def test_big_differs_from_base_as_the_paper_says() -> None:
+    for pair, dropout in (("en_de", 0.3), ("en_fr", 0.1)):
+        base, big = load(FOLDER / f"wmt14_{pair}.yaml"), load(FOLDER / f"wmt14_{pair}_big.yaml")
+        expected = WIDE | {"decoding.average_last": 20, "model.dropout": dropout}
+        assert differences(big, base) == {key: value for key, value in expected.items() if key != "model.dropout"} | (
+            {} if dropout == base.model.dropout else {"model.dropout": dropout}
+        )
+        assert big.data == base.data  # prepared once for both
+
+
+def test_english_french_differs_from_english_german_in_its_data_alone() -> None:
+    german, french = load(FOLDER / "wmt14_en_de.yaml"), load(FOLDER / "wmt14_en_fr.yaml")
+    assert set(differences(french, german)) == {"data.target", "data.train", "tokenizer.vocab_size"}
+    assert (french.data.target, french.tokenizer.vocab_size, french.data.name) == ("fr", 32_000, "wmt14_en_fr")
+    assert [dataset.config for dataset in french.data.train] == ["fr-en"]
+
+
+# --- every recipe ---------------------------------------------------------------------------------------------
+
+NARROWER = 16  # times, which leaves the narrowest head of Table 3 one number wide
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs and trees, which are prepared by whoever needs them first."""
+    folder = tmp_path_factory.mktemp("recipes")
+    lines = [f"{verb} {count} {noun}" for verb in ("see", "draw") for count in range(40) for noun in ("trees", "cats")]
+    (folder / "train.source").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "train.target").write_text("".join(f"{line[::-1]}\n" for line in lines))
+    write_treebank(folder, ["02"], trees=20)
+    return folder
+
+
+def shrunk(path: Path, full: Recipe) -> Recipe:
+    """A recipe with narrower layers, but all of them, for two short updates on tiny data."""
+    widths = {key: getattr(full.model, key) for key in ("d_model", "d_ff", "d_k", "d_v")}
+    if full.data.has_trees:
+        data = "{name: trees, source: en, target: tree, train: [{trees: '02'}], max_length: 60}"
+    else:
+        data = (
+            "{name: pairs, source: a, target: b, train: [{source: train.source, target: train.target}], max_length: 60}"
+        )
+    settings = [f"data={data}", "tokenizer.vocab_size=290", "training.updates=2", "training.batch_tokens=64"]
+    settings += [f"model.{key}={width // NARROWER}" for key, width in widths.items() if width is not None]
+    return load(path, settings)
+
+
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: str(path.relative_to(FOLDER).with_suffix("")))
+def test_every_recipe_plans_and_trains(
+    path: Path, workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nmt.training.run.measured_flops", lambda device, dtype: 1e12)  # which takes its time
+    full = load(path)
+    plan = make_plan(full, CPU)
+    assert (plan.vocabularies[0], plan.assumed) == (full.tokenizer.vocab_size, True)
+
+    monkeypatch.chdir(workplace)
+    train(shrunk(path, full), tmp_path, Console(quiet=True), CPU, 1, Place())
+    (trained,) = bundles.checkpoints(tmp_path)
+    assert trained.step == 2
+    kept = {"layers", "heads", "dropout", "attention_dropout", "norm", "positions", "max_positions", "tie_embeddings"}
+    assert trained.recipe.model.model_dump(include=kept) == full.model.model_dump(include=kept)
+    assert trained.recipe.training.label_smoothing == full.training.label_smoothing
+    weights = bundles.read_tensors(trained.path / "model.safetensors").values()
+    assert all(bool(weight.isfinite().all()) for weight in weights)
