@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: install demo test test-slow bench lint format schema multi30k clean
+.PHONY: install demo test test-slow bench table3 lint format schema multi30k clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -89,6 +89,12 @@ bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/translate_stream.py --cold
 	$(VENV)/bin/python benchmarks/brackets_speed.py
 	$(VENV)/bin/python benchmarks/constraint_cost.py
+
+# Eight rows of Table 3, hours on a CPU; the same line goes on where it stopped.
+TABLE3 := base c_layers2 c_dmodel256 c_dff1024 d_dropout0.0 d_dropout0.2 d_smoothing0.0 d_smoothing0.2
+
+table3: $(INSTALLED)
+	$(VENV)/bin/python benchmarks/table3.py --data $(DATA) --rows $(TABLE3)
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

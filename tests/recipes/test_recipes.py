@@ -9,6 +9,7 @@ import pytest
 import torch
 from tiny_treebank import write_treebank
 
+import table3
 from nmt import bundle as bundles
 from nmt.console import Console
 from nmt.recipe import Recipe, load
@@ -170,7 +171,7 @@ def test_every_recipe_plans_and_trains(
     path: Path, workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.training.run.measured_flops", lambda device, dtype: 1e12)  # which takes its time
+    monkeypatch.setattr("nmt.training.loop.sustained_flops", lambda device: 1e12)  # measuring takes its time
     full = load(path)
     plan = make_plan(full, CPU)
     assert (plan.vocabularies[0], plan.assumed) == (full.tokenizer.vocab_size, True)
@@ -184,3 +185,43 @@ def test_every_recipe_plans_and_trains(
     assert trained.recipe.training.label_smoothing == full.training.label_smoothing
     weights = bundles.read_tensors(trained.path / "model.safetensors").values()
     assert all(bool(weight.isfinite().all()) for weight in weights)
+
+
+# --- the table runner -----------------------------------------------------------------------------------------
+
+
+def test_rows_of_the_small_table_change_base_as_those_of_the_paper_do() -> None:
+    scale = table3.Scale(factor=8, updates=3000, warmup=700, batch_tokens=512)
+    corpus = load(FOLDER / "multi30k_en_de.yaml")
+    small = {row.name: load(row.recipe, table3.settings_of(row, scale, corpus, seed=5)) for row in TABLE3}
+    base = small["base"]
+    assert (base.model.layers, base.model.d_model, base.model.d_ff, base.model.heads) == (6, 64, 256, 8)
+    assert (base.data.train, base.tokenizer) == (corpus.data.train, corpus.tokenizer)
+    assert (base.training.updates, base.training.warmup, base.training.seed) == (3000, 700, 5)
+    for name, changes in CHANGES.items():
+        expected = {
+            key: value // 8 if key.removeprefix("model.") in table3.WIDTHS else value for key, value in changes.items()
+        }
+        if name == "big":
+            expected |= {"training.updates": 9000, "training.checkpoint_updates": 9000}
+        assert differences(small[name], base) == expected
+
+
+def test_the_small_table_counts_signs_that_agree_and_those_beyond_the_seeds() -> None:
+    found = {
+        "base": table3.Result([5.0, 5.2], [30.0, 31.0]),
+        "c_layers2": table3.Result([6.0, 6.2], [30.4, 30.4]),  # BLEU -0.1, within the seeds
+        "d_dropout0.0": table3.Result([4.0, 4.0], [33.0, 33.0]),  # both the other way
+        "a_heads16": table3.Result([5.3, 5.3], [30.0, 30.0]),  # whose BLEU the paper has unchanged
+    }
+    lines = table3.table(found).splitlines()
+    (layers,) = (line for line in lines if line.startswith("| c_layers2 "))
+    assert layers == (
+        "| c_layers2 | N = 2 | 6.11 | 23.7 | 6.10 ± 0.10 | 30.40 ± 0.00 | +1.19 → +1.00, same | "
+        "-2.10 → -0.10, same, within seeds |"
+    )
+    (dropout,) = (line for line in lines if line.startswith("| d_dropout0.0 "))
+    assert dropout.endswith("| +0.85 → -1.10, **other** | -1.20 → +2.50, **other** |")
+    (heads,) = (line for line in lines if line.startswith("| a_heads16 "))
+    assert heads.endswith("| -0.01 → +0.20, **other** | 0 → -0.50 |")
+    assert "agree in 2 of 5 comparisons; of the 4 whose change exceeds the spread of seeds, in 1." in lines[-1]
