@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nmt import recipe as recipes
 from nmt.errors import UserError
 from nmt.files import read_json, remove_directory, replace_json, whole_directory, write_json
-from nmt.recipe import Recipe, TaskName
+from nmt.recipe import Model, Recipe, TaskName
 from nmt.text.tokenizer import TREES, Tokenizer
 
 if TYPE_CHECKING:
@@ -130,15 +130,21 @@ class Bundle:
         import torch
         from torch.utils import swap_tensors
 
-        from nmt.model.transformer import Transformer
-
         tokenizer = self.tokenizer()
         with torch.device("meta"):  # no memory and no time for initial weights, which those of the file replace
-            model = Transformer(self.recipe.model, len(tokenizer.source), len(tokenizer.target))
+            model = new_model(self.recipe.model, tokenizer)
         weights = read_tensors(self.path / "model.safetensors")
         for name, parameter in _fitting(model, weights, self.path).items():  # on a CPU the file itself, mapped
             swap_tensors(parameter, torch.nn.Parameter(weights[name].to(device, parameter.dtype)))
         return model.eval()
+
+
+def new_model(config: Model, tokenizer: Tokenizer) -> Transformer:
+    """An untrained model of texts that this tokenizer encodes."""
+    from nmt.model.transformer import Transformer
+
+    starts = tokenizer.starts() if config.positions == "words" else None
+    return Transformer(config, len(tokenizer.source), len(tokenizer.target), starts)
 
 
 def _is_cost(cost: object) -> bool:

@@ -205,8 +205,9 @@ class Model(Settings):
     """Dropout on the inner layer of the feed-forward networks."""
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after each residual sum, as in the paper, or on each sub-layer's input, with one more at the end."""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """Position encoding, section 3.5."""
+    positions: Literal["sinusoidal", "learned", "words"] = "sinusoidal"
+    """Position encoding, section 3.5. With words, half of it tells which word it is, on the target side which comes
+    next, so that a decoder need not count: not in the paper, and much the quickest for a parser of a small treebank."""
     max_positions: int = Field(1024, ge=1)
     """Longest sequence that learned positions serve, `</s>` and `<s>` counted; sinusoids serve any."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
@@ -215,8 +216,11 @@ class Model(Settings):
 
     @model_validator(mode="after")
     def _widths(self) -> Self:
-        if self.d_model % 2 and self.positions == "sinusoidal":
-            raise ValueError(f"d_model: must be even with sinusoidal positions (got {self.d_model})")
+        multiple = {"sinusoidal": 2, "learned": 1, "words": 4}[self.positions]
+        if self.d_model % multiple:
+            raise ValueError(
+                f"d_model: must be a multiple of {multiple} with positions: {self.positions} (got {self.d_model})"
+            )
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
             fitting = [h for h in range(1, self.d_model + 1) if self.d_model % h == 0]
             near = sorted(sorted(fitting, key=lambda h: abs(h - self.heads))[:3])

@@ -19,7 +19,8 @@ def random_model(source, target, favourite=EOS, liking=6.0, seed=3, **changes):
     """
     torch.manual_seed(seed)
     settings = {"layers": 2, "d_model": 16, "d_ff": 32, "heads": 2, "tie_embeddings": "none"} | changes
-    model = Transformer(Model(**settings), source, target).double().eval()
+    starts = tuple([index % 3 == 1 for index in range(size)] for size in (source, target))
+    model = Transformer(Model(**settings), source, target, starts).double().eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.dim() == 2 and "embedding" not in name:

@@ -190,15 +190,14 @@ def convert(
 
     `ctranslate2.Translator(folder)` loads it anywhere; the SentencePiece models lie inside too. It is made, and `say`
     told so, where there is none, or one of other weights, or one for shorter inputs and outputs than `decoding`
-    allows. Raises UserError where ctranslate2 is not installed, the model's self-attention is restricted, which
-    CTranslate2 has not, the bundle is damaged or the folder cannot be written.
+    allows. Raises UserError where ctranslate2 is not installed, the model has what CTranslate2 has not, the bundle is
+    damaged or the folder cannot be written.
     """
-    window = bundle.recipe.model.attention_window
-    if window is not None:
-        raise UserError(
-            f"{bundle.path}: CTranslate2 cannot restrict self-attention as model.attention_window {window} does",
-            "--engine nmt",
-        )
+    model = bundle.recipe.model
+    for key, lacking in (("attention_window", model.attention_window), ("positions", model.positions == "words")):
+        if lacking:
+            value = getattr(model, key)
+            raise UserError(f"{bundle.path}: CTranslate2 has nothing like model.{key} {value}", "--engine nmt")
     path = folder or bundle.path / FOLDER
     if _is_current(path, bundle, decoding):
         return path

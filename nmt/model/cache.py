@@ -39,6 +39,8 @@ class Tree:
         """Places from this one on are seen by nobody."""
         self.places = torch.empty((0, beam), dtype=torch.int64, device=device)
         """(n, k): where this step's positions are written."""
+        self.parents = self.places
+        """(n, k): whom this step's hypotheses follow."""
         self.positions = np.empty(0, dtype=np.int64)
         """(n,): which position of its outputs each row is at."""
         self._bias = torch.zeros((0, beam, ROOM), device=device)  # (rows, k, c): 0 at places that are seen, else HIDDEN
@@ -66,6 +68,7 @@ class Tree:
     def extend(self, parents: Tensor) -> None:
         """Lets each hypothesis follow the one of its row that `parents` (n, k) names, in a place of its own."""
         self._steps += 1
+        self.parents = parents
         before = self._bias[: self.count, :, : self.extent]
         bias = before.gather(1, parents[:, :, None].expand(-1, -1, self.extent))
         if self.window is not None:
@@ -108,6 +111,7 @@ class KVCache:
         self.lengths: list[int] = []
         """Of each row's source."""
         self.layers: list[LayerCache] = []
+        self._words = tree.places  # (n, k): begun in each hypothesis, where they are counted
         self.bias: Tensor
         """(n, 1, k, extent): what hypotheses see of each other, as of the last `advance`."""
         self._memory_bias: Tensor
@@ -118,6 +122,7 @@ class KVCache:
             self.layers = [LayerCache(self, states) for states in memory]
             self._memory_bias = memory[0][0].new_empty((0, 1, 1, ROOM))
         start, end, width = len(self.lengths), len(self.lengths) + len(lengths), max(lengths)
+        self._words = F.pad(self._words, (0, 0, 0, len(lengths)))
         for layer, states in zip(self.layers, memory, strict=True):
             layer.admit(states, start)
         bias = with_room(self._memory_bias, 0, end, start)
@@ -128,12 +133,18 @@ class KVCache:
 
     def leave(self, holes: Sequence[int], last: Sequence[int], count: int) -> None:
         """Overwrites rows `holes` by rows `last` and keeps the first `count`."""
-        move_rows((self._memory_bias,), holes, last)
+        move_rows((self._memory_bias, self._words), holes, last)
+        self._words = self._words[:count]
         for layer in self.layers:
             layer.leave(holes, last)
         for hole, row in zip(holes, last, strict=True):
             self.lengths[hole] = self.lengths[row]
         del self.lengths[count:]
+
+    def count_words(self, begins: Tensor) -> Tensor:
+        """Words begun in each hypothesis, (n, k), to which `begins` (n, k) adds those of the newest symbols."""
+        self._words = self._words.gather(1, self.tree.parents) + begins
+        return self._words
 
     def advance(self) -> None:
         """Makes ready for the positions by which the tree was last extended."""

@@ -22,6 +22,7 @@ from nmt.model.cache import LayerCache
 from nmt.recipe import Model
 
 LAYER_NORM_EPSILON = 1e-6
+WORD_BASE = 60.0  # of the sinusoids that tell words: neighbours are farther apart than the paper's 10,000 sets them
 
 
 def attention(
@@ -117,6 +118,17 @@ class CrossAttention(nn.Module):
         self.query = _projection(config.d_model, config.heads * config.key_width)
         self.key_value = _projection(config.d_model, *(config.heads * width for width in self.widths))
         self.out = _projection(config.heads * config.value_width, config.d_model)
+        if config.positions == "words" and not self.query.weight.is_meta:
+            self._attract()
+
+    @torch.no_grad()
+    def _attract(self) -> None:
+        """Begins with keys as queries, and large ones: like attracts like, above all the next word the decoder.
+
+        Both sides' encodings of a word are the same. Without this a parser finds them after thousands of updates.
+        """
+        self.query.weight *= 2.0
+        self.key_value.weight[: len(self.query.weight)] = self.query.weight
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """(b, h, s, d_k) and (b, h, s, d_v) of the encoder's output (b, s, d_model): once per sentence."""
@@ -217,38 +229,50 @@ class DecoderLayer(nn.Module):
 
 
 class Positions(nn.Module):
-    """Adds position encodings, section 3.5: sinusoids of any length, or learned ones up to `max_positions`."""
+    """Adds position encodings, section 3.5: sinusoids of any length, or learned ones up to `max_positions`.
+
+    With `positions: words` the first half of an encoding are sinusoids of the position, the second of the word.
+    """
 
     table: Tensor
+    word_table: Tensor
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.learned = config.positions == "learned"
+        self.learned, self.of_words = config.positions == "learned", config.positions == "words"
         if self.learned:
             self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
             if not self.table.is_meta:
                 nn.init.normal_(self.table, std=config.d_model**-0.5)
-        else:
-            self.register_buffer("table", torch.empty(0, config.d_model), persistent=False)
-            if not self.table.is_meta:  # else once it is needed
-                self._reach(1024, self.table.device)
+            return
+        width = config.d_model // 2 if self.of_words else config.d_model
+        self.register_buffer("table", torch.empty(0, width), persistent=False)
+        if self.of_words:
+            self.register_buffer("word_table", torch.empty(0, width), persistent=False)
+        if not self.table.is_meta:  # else once they are needed
+            self._reach(1024, self.table.device)
 
     def _apply(self, *args: Any, **options: Any) -> Self:
         """Also computes the sinusoids anew, to the precision of the type that the module is converted to."""
         super()._apply(*args, **options)  # type: ignore[no-untyped-call]
         if not self.learned:
-            self.table.copy_(sinusoids(len(self.table), self.table.size(1), self.table.dtype))
+            self._tabulate(len(self.table), self.table.device)
         return self
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (b, t, d_model) whose first position is 0."""
-        self._reach(x.size(1), x.device)
-        return x + self.table[: x.size(1)]
+    def forward(self, x: Tensor, words: Tensor | None = None) -> Tensor:
+        """x (b, t, d_model) whose first position is 0; `words` (b, t), where they count, are at most t."""
+        self._reach(x.size(1) + (words is not None), x.device)
+        return x + self._with_words(self.table[: x.size(1)], words)
 
-    def at(self, positions: NDArray[np.int64], x: Tensor) -> Tensor:
-        """x (b, k, d_model), all k of a row at the row's position, `positions` (b,)."""
-        self._reach(int(positions.max(initial=0)) + 1, x.device)
-        return x + self.table[torch.from_numpy(positions).to(x.device)][:, None]
+    def at(self, positions: NDArray[np.int64], x: Tensor, words: Tensor | None = None) -> Tensor:
+        """x (b, k, d_model), all k of a row at the row's position, `positions` (b,); `words` (b, k)."""
+        self._reach(int(positions.max(initial=0)) + 1 + (words is not None), x.device)
+        return x + self._with_words(self.table[torch.from_numpy(positions).to(x.device)][:, None], words)
+
+    def _with_words(self, places: Tensor, words: Tensor | None) -> Tensor:
+        if words is None:
+            return places
+        return torch.cat((places.expand(*words.shape, -1), self.word_table[words]), dim=-1)
 
     def _reach(self, end: int, device: torch.device) -> None:
         """Makes sure that the table goes up to position `end`, excluded."""
@@ -256,13 +280,18 @@ class Positions(nn.Module):
             return
         if self.learned:
             raise ValueError(f"a sequence of {end} exceeds model.max_positions {self.table.size(0)}")
-        longer = sinusoids(max(end, 2 * self.table.size(0)), self.table.size(1), self.table.dtype)
-        self.table = longer.to(device)
+        self._tabulate(max(end, 2 * self.table.size(0)), device)
+
+    def _tabulate(self, length: int, device: torch.device) -> None:
+        width, dtype = self.table.size(1), self.table.dtype
+        self.table = sinusoids(length, width, dtype).to(device)
+        if self.of_words:
+            self.word_table = sinusoids(length, width, dtype, WORD_BASE).to(device)
 
 
-def sinusoids(length: int, d_model: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """(length, d_model): PE(p, 2i) = sin(p / 10000^(2i / d_model)), PE(p, 2i+1) the cosine, interleaved."""
-    rates = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+def sinusoids(length: int, width: int, dtype: torch.dtype = torch.float32, base: float = 10000.0) -> Tensor:
+    """(length, width): PE(p, 2i) = sin(p / base^(2i / width)), PE(p, 2i+1) the cosine, interleaved."""
+    rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).to(dtype)
 

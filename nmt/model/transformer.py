@@ -46,11 +46,18 @@ class AttentionWeights:
 class Transformer(nn.Module):
     """The model of section 3.
 
-    `nmt.Transformer(nmt.Model(layers=2, d_model=64, heads=4), source_vocab=1000, target_vocab=1000)`. Raises
-    ValueError where embeddings are to be shared over vocabularies of different sizes.
+    `nmt.Transformer(nmt.Model(layers=2, d_model=64, heads=4), source_vocab=1000, target_vocab=1000)`. With `positions:
+    words`, `starts` say of each source and each target symbol whether it begins a word. Raises ValueError where they
+    are missing then, or embeddings are to be shared over vocabularies of different sizes.
     """
 
-    def __init__(self, config: Model, source_vocab: int, target_vocab: int) -> None:
+    def __init__(
+        self,
+        config: Model,
+        source_vocab: int,
+        target_vocab: int,
+        starts: tuple[Sequence[bool], Sequence[bool]] | None = None,
+    ) -> None:
         super().__init__()
         if config.tie_embeddings == "all" and source_vocab != target_vocab:
             raise ValueError(f"tie_embeddings: all needs one vocabulary, these have {source_vocab} and {target_vocab}")
@@ -63,6 +70,11 @@ class Transformer(nn.Module):
         self.output_embedding = (
             _embedding(target_vocab, config.d_model) if config.tie_embeddings == "none" else self.target_embedding
         )
+        self._starts: list[Tensor] | None = None  # of source and target: which symbols begin a word
+        if config.positions == "words":
+            if starts is None:
+                raise ValueError("positions: words needs `starts`, which say what begins a word")
+            self._starts = [torch.tensor(side, device="cpu") for side in starts]
         self.source_positions = Positions(config)
         self.target_positions = Positions(config)
         self.dropout = Dropout(config.dropout)
@@ -85,7 +97,8 @@ class Transformer(nn.Module):
         """Runs the encoder over (batch, source length)."""
         real = (source != PADDING)[:, None, None, :]
         mask = None if kernels.on_cpu(real) and bool(real.all()) else real  # on a GPU the look would wait for it
-        x = self._embed(source, self.source_embedding, self.source_positions)
+        words = None if self._starts is None else (self._begins(0, source).cumsum(1) - 1).clamp_min_(0)
+        x = self._embed(source, self.source_embedding, self.source_positions, words)
         for layer in self.encoder:
             x = layer(x, mask, record)
         return Memory(self.encoder_norm(x), mask)
@@ -98,7 +111,7 @@ class Transformer(nn.Module):
         self, ids: Tensor, memory: Memory, record: tuple[list[Tensor], list[Tensor]] | None = None
     ) -> Tensor:
         """As `decode`, before the softmax matrix: (batch, length, d_model)."""
-        x = self._embed(ids, self.target_embedding, self.target_positions)
+        x = self._embed_target(ids)
         for layer in self._decoder_layers():
             x = layer(x, *layer.cross.keys_values(memory.states), memory.mask, record=record)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
@@ -115,7 +128,8 @@ class Transformer(nn.Module):
         them, tells what each of them sees.
         """
         cache.advance()
-        x = self.target_positions.at(cache.tree.positions, self._scaled(ids, self.target_embedding))
+        words = None if self._starts is None else cache.count_words(self._begins(1, ids))
+        x = self.target_positions.at(cache.tree.positions, self._scaled(ids, self.target_embedding), words)
         for layer, own in zip(self._decoder_layers(), cache.layers, strict=True):
             x = layer(x, *own.memory(), cache.memory_bias, own)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
@@ -140,7 +154,7 @@ class Transformer(nn.Module):
         As in `attention_weights`, but nothing is computed after that layer, nor are the others' distributions kept.
         """
         memory = self.encode(source)
-        x = self._embed(target_in, self.target_embedding, self.target_positions)
+        x = self._embed_target(target_in)
         weights: list[Tensor] = []
         for index, decoder_layer in enumerate(self._decoder_layers()[: layer + 1]):
             keys, values = decoder_layer.cross.keys_values(memory.states)
@@ -150,8 +164,18 @@ class Transformer(nn.Module):
     def _decoder_layers(self) -> list[DecoderLayer]:
         return list(self.decoder)  # type: ignore[arg-type]
 
-    def _embed(self, ids: Tensor, embedding: nn.Embedding, positions: Positions) -> Tensor:
-        return self.dropout(positions(self._scaled(ids, embedding)))  # type: ignore[no-any-return]
+    def _embed_target(self, ids: Tensor) -> Tensor:
+        words = None if self._starts is None else self._begins(1, ids).cumsum(1)  # so many: the number of the next
+        return self._embed(ids, self.target_embedding, self.target_positions, words)
+
+    def _embed(self, ids: Tensor, embedding: nn.Embedding, positions: Positions, words: Tensor | None) -> Tensor:
+        return self.dropout(positions(self._scaled(ids, embedding), words))  # type: ignore[no-any-return]
+
+    def _begins(self, side: int, ids: Tensor) -> Tensor:
+        """Whether each of ids begins a word, of the source (0) or the target (1)."""
+        assert self._starts is not None
+        self._starts[side] = starts = self._starts[side].to(ids.device)
+        return starts[ids]
 
     def _scaled(self, ids: Tensor, embedding: nn.Embedding) -> Tensor:
         return embedding(ids) * math.sqrt(self.config.d_model)  # type: ignore[no-any-return]

@@ -128,6 +128,10 @@ class TreeVocabulary:
     def __len__(self) -> int:
         return len(self._symbols)
 
+    def starts(self) -> list[bool]:
+        """Of every symbol, by id, whether it stands for a word."""
+        return [index in self.leaves for index in range(len(self))]
+
     def encode(self, text: str) -> list[int]:
         """Ids of a prepared tree, without `</s>`, and none of a blank text; labels and tags that training has not seen
         are <unk>. Raises ValueError where the text is no tree."""

@@ -83,6 +83,10 @@ class Vocabulary:
         """How many characters have no subword, so that they are spelled in bytes."""
         return sum(index in self._unknown for index in ids)
 
+    def starts(self) -> list[bool]:
+        """Of every subword, by id, whether it begins a word."""
+        return [piece.startswith(_SPACE_MARK) for piece in self.listing()]
+
     def starts_word(self, index: int) -> bool:
         """Whether the subword begins a word."""
         return str(self._processor.id_to_piece(index)).startswith(_SPACE_MARK)
@@ -99,6 +103,10 @@ class Tokenizer:
     def shared(self) -> bool:
         """Whether both sides use one vocabulary."""
         return self.source is self.target
+
+    def starts(self) -> tuple[list[bool], list[bool]]:
+        """Of source and target, by id, whether the symbol begins a word, or in a tree stands for one."""
+        return self.source.starts(), self.target.starts()
 
     def equals(self, other: Tokenizer) -> bool:
         """Whether both give the same ids to the same subwords."""

@@ -61,7 +61,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     if recipe.data.has_trees:
         symbols = len(Tokenizer.load(prepared).target) if lengths else ASSUMED_SYMBOLS
     with torch.device("meta"):  # shapes without memory
-        model = Transformer(recipe.model, vocabulary, symbols)
+        model = Transformer(recipe.model, vocabulary, symbols, ([False] * vocabulary, [False] * symbols))
     groups = parameter_groups(model)
     size = sum(groups.values())
     longer = max(source, target) + 1

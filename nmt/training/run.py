@@ -23,7 +23,6 @@ from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
 from nmt.data.prepare import directory, fingerprint, prepare, set_sizes
 from nmt.errors import GroupError, Interrupted, UserError
 from nmt.files import clear_parts, exclusive, read_json
-from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
@@ -112,7 +111,7 @@ class Run:
         self.prepared = directory(recipe)
         self.tokenizer = Tokenizer.load(self.prepared)
         torch.manual_seed(settings.seed)
-        self.model = Transformer(recipe.model, len(self.tokenizer.source), len(self.tokenizer.target)).to(device)
+        self.model = bundles.new_model(recipe.model, self.tokenizer).to(device)
         set_precision(self.model, settings.precision, device)
         self.optimizer = Optimizer(self.model, recipe.model.d_model, settings)
         self.position = Position()

@@ -458,9 +458,10 @@ def test_weights_that_do_not_fit_the_recipe_are_named(make_bundle, changes, mess
     assert not (bundle.path / "ctranslate2").exists()
 
 
-def test_restricted_self_attention_is_refused(make_bundle):
-    bundle = make_bundle(attention_window=5)
-    with pytest.raises(UserError, match=r"CTranslate2 cannot restrict self-attention as .*_window 5 does"):
+@pytest.mark.parametrize(("key", "value"), [("attention_window", 5), ("positions", "words")])
+def test_what_ctranslate2_has_not_is_refused(make_bundle, key, value):
+    bundle = make_bundle(**{key: value})
+    with pytest.raises(UserError, match=rf"CTranslate2 has nothing like model\.{key} {value}"):
         convert(bundle, bundle.recipe.decoding)
     assert not (bundle.path / "ctranslate2").exists()
 

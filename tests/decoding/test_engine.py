@@ -26,7 +26,7 @@ def random_model(**changes):
 MODELS = [
     {"liking": 1.0},
     {"liking": 2.0, "norm": "pre", "positions": "learned", "max_positions": 120, "d_k": 3, "d_v": 5},
-    {"liking": 1.0, "attention_window": 3},
+    {"liking": 1.0, "attention_window": 3, "positions": "words"},
 ]
 
 

@@ -14,7 +14,8 @@ SOURCES = torch.tensor([[5, 7, 4, 9, 3], [6, 3, 0, 0, 0], [10, 8, 8, 3, 0]])
 def tiny(**changes):
     torch.manual_seed(1)
     settings = {"layers": 2, "d_model": 8, "d_ff": 12, "heads": 2, "d_k": 3, "d_v": 5} | changes
-    return Transformer(Model(**settings), VOCABULARY, VOCABULARY).double().eval()
+    starts = tuple([index in words for index in range(VOCABULARY)] for words in ((5, 7, 10), (2, 3, 5, 7, 11)))
+    return Transformer(Model(**settings), VOCABULARY, VOCABULARY, starts).double().eval()
 
 
 class Searched:
@@ -63,7 +64,7 @@ class Searched:
 
 @torch.no_grad()
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "words"])
 @pytest.mark.parametrize("sources", [SOURCES, SOURCES[:1]])  # with padding and without
 def test_cached_decoding_equals_decoding_at_once(norm, positions, sources):
     searched = Searched(tiny(norm=norm, positions=positions, max_positions=80))

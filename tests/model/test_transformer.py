@@ -18,12 +18,17 @@ VOCABULARY = 11
 def tiny(**changes):
     """A small random fp64 model in which every parameter matters, norms and biases too."""
     torch.manual_seed(1)
-    model = Transformer(Model(**(TINY | changes)), VOCABULARY, VOCABULARY).double().eval()
+    model = (
+        Transformer(Model(**(TINY | changes)), VOCABULARY, VOCABULARY, (SOURCE_STARTS, TARGET_STARTS)).double().eval()
+    )
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
     return model
+
+
+SOURCE_STARTS, TARGET_STARTS = ([i in starts for i in range(VOCABULARY)] for starts in ((4, 5, 6, 8), (5, 7, 9)))
 
 
 def padded(rows):
@@ -127,6 +132,11 @@ def test_embeddings_start_with_a_deviation_of_d_model_to_the_minus_half(tie):
         assert float(weight.mean()) == pytest.approx(0.0, abs=0.002)
 
 
+def test_positions_of_words_need_to_know_what_begins_one():
+    with pytest.raises(ValueError, match="needs `starts`"):
+        Transformer(Model(**TINY, positions="words"), VOCABULARY, VOCABULARY)
+
+
 def test_the_transformer_is_usable_on_its_own():
     model = nmt.Transformer(nmt.Model(layers=2, d_model=64, heads=4), source_vocab=100, target_vocab=100)
     assert model(torch.tensor([[5, 6, 3]]), torch.tensor([[2, 7]])).shape == (1, 2, 100)
@@ -162,16 +172,24 @@ class Plain:
     def embed(self, ids, side):
         d = self.config.d_model
         matrix = self.w[f"{'source' if self.config.tie_embeddings == 'all' else side}_embedding.weight"]
-        rows = [matrix[index] * math.sqrt(d) + self.position(p, side) for p, index in enumerate(ids)]
+        rows = [matrix[index] * math.sqrt(d) + self.position(ids, p, side) for p, index in enumerate(ids)]
         return np.array(rows)
 
-    def position(self, p, side):
+    def position(self, ids, p, side):
         d = self.config.d_model
         if self.config.positions == "learned":
             return self.w[f"{side}_positions.table"][p]
+        if self.config.positions == "sinusoidal":
+            return self.sinusoids(p, d, 10000)
+        starts = {"source": SOURCE_STARTS, "target": TARGET_STARTS}[side]
+        begun = sum(starts[index] for index in ids[: p + 1])
+        word = max(begun - 1, 0) if side == "source" else begun
+        return np.concatenate((self.sinusoids(p, d // 2, 10000), self.sinusoids(word, d // 2, 60)))
+
+    def sinusoids(self, p, width, base):
         values = []
-        for i in range(0, d, 2):
-            values += [math.sin(p / 10000 ** (i / d)), math.cos(p / 10000 ** (i / d))]
+        for i in range(0, width, 2):
+            values += [math.sin(p / base ** (i / width)), math.cos(p / base ** (i / width))]
         return np.array(values)
 
     def self_attention(self, x, layer, causal):
@@ -255,7 +273,7 @@ class Plain:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("tie", ["all", "target", "none"])
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "words"])
 @pytest.mark.parametrize("widths", [{}, {"d_k": 3, "d_v": 5}])
 @pytest.mark.parametrize("decoder_layers", [None, 1, 3])
 def test_logits_equal_a_plain_recomputation(norm, tie, positions, widths, decoder_layers):
@@ -266,6 +284,15 @@ def test_logits_equal_a_plain_recomputation(norm, tie, positions, widths, decode
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         expected = Plain(model).logits(source, target)
         np.testing.assert_allclose(logits[row, : len(target)], expected, rtol=0, atol=1e-6)
+
+
+def test_a_decoder_that_knows_the_next_word_looks_for_it_from_the_start():
+    starts = [index > 3 for index in range(40)]
+    torch.manual_seed(1)
+    model = Transformer(Model(layers=1, d_model=256, heads=4, positions="words"), 40, 40, (starts, starts))
+    ids = torch.randint(4, 40, (20, 12))  # a word each, and in trees nothing but leaves
+    looked = model.attention_weights(ids, torch.cat((torch.full((20, 1), 2), ids[:, 1:]), dim=1)).cross[0].mean((0, 1))
+    assert looked.argmax(1).tolist() == list(range(12))
 
 
 @pytest.mark.parametrize("least", [1, window.LEAST])  # by blocks, and as short as such sentences are
