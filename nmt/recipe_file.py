@@ -16,6 +16,7 @@ import yaml
 
 from nmt.errors import UserError
 
+MOST_VALUES = 10_000  # a few lines of aliases of aliases would be billions
 Origins = dict[tuple[str, ...], str]  # key path -> "file:line", or the --set that gave it
 
 
@@ -76,7 +77,11 @@ def read(path: Path, seen: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Origi
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
         raise UserError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
-    origins = dict(_origins(node, str(path)))
+    origins: Origins = {}
+    for key_path, origin in _origins(node, str(path)):
+        if len(origins) == MOST_VALUES:
+            raise UserError(f"{path}: more than {MOST_VALUES:,} values, each alias counted as what it stands for")
+        origins[key_path] = origin
     base_name = tree.pop("extends", None)
     if base_name is None:
         return tree, origins

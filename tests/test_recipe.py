@@ -185,7 +185,13 @@ IMPOSSIBLE = [
     ("line", "key", "value", "allowed"),
     [
         *IMPOSSIBLE,
-        ("model: {d_model: 511, heads: 7}", "model.d_model", "511", "even with sinusoidal"),
+        ("model: {d_model: 511, heads: 7}", "model.d_model", "511", "a multiple of 2 with positions: sinusoidal"),
+        (
+            "model: {d_model: 6, heads: 2, positions: words}",
+            "model.d_model",
+            "6",
+            "a multiple of 4 with positions: words",
+        ),
         ("model: {heads: 7}", "model.heads", "7", "must divide d_model 512"),
         ("model: {heads: 7, d_k: 64}", "model.heads", "7", "unless d_k and d_v are given"),
         ("training: {adam_betas: [0.9, 1.0]}", "training.adam_betas", "[0.9, 1.0]", "below 1"),
@@ -723,3 +729,12 @@ def test_only_training_sets_have_weights(write: Write, split: str) -> None:
     message = refusal(path).message
     assert message.startswith(f"{path}:8: data.{split}.1.weight: is for training sets")
     assert "(got 2)" in message
+
+
+def test_aliases_of_aliases_are_counted_as_what_they_stand_for(tmp_path: Path) -> None:
+    lines = ["name: a", "a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]  # 10¹² values
+    path = tmp_path / "bomb.yaml"
+    path.write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"bomb\.yaml: more than 10,000 values"):
+        load(path)

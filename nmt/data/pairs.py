@@ -60,9 +60,11 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
     datasets = list(datasets)
     for dataset in datasets:
         for path in input_files(dataset, data):
-            if not path.is_file():
+            if not path.exists():
                 root = "" if path.is_absolute() else f" (data.root is {data.root})"
                 raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
+            if not path.is_file():
+                raise UserError(f"{path}: is no regular file; data is read several times")
     total: int | None = 0
     for dataset in datasets:
         files = _text_files(dataset, data)

@@ -86,7 +86,7 @@ class TreeConstraint:
     - The source's cap leaves places for (cap - words - 1) / 2 brackets and those that close them; no more are opened.
 
     So a hypothesis can always go on and always end: by a leaf while any is left, else by closing what is open, else
-    by `</s>`, for all of which there is room. `decoding.min_length` has no meaning beside this.
+    by `</s>`, for all of which there is room.
 
     What is open is a linked list. Each hypothesis has a head, which names the label of the innermost open bracket and
     the place where the head from before that bracket stands; its descendants share what is behind it.

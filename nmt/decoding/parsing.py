@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from nmt.decoding.feed import Line, Part
+from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.text.linear import TreeVocabulary, escape
 from nmt.text.tokenizer import Tokenizer
@@ -60,7 +61,13 @@ class Parsing:
     """Parsing as the treatment of lines by a `Pipeline`."""
 
     def __init__(self, tokenizer: Tokenizer, decoding: Decoding) -> None:
+        """Raises UserError where decoding.min_length is set."""
         assert isinstance(tokenizer.target, TreeVocabulary), "the tokenizer of a parser knows the symbols of trees"
+        if decoding.min_length:
+            raise UserError(
+                f"decoding.min_length: must be 0 for a parser; a tree is as long as its words ask for "
+                f"(got {decoding.min_length})"
+            )
         self.tokenizer, self.trees, self._limit = tokenizer, tokenizer.target, decoding.max_source
 
     def split(self, text: str) -> list[Part]:

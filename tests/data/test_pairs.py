@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -418,10 +419,12 @@ def test_files_of_trees_that_are_gone_are_those_of_before(tmp_path: Path) -> Non
         ("none.mrg", "none.mrg: no such file"),
         ("0[2-9]", r"0\[2-9\]: no such file"),
         ("empty", "empty: no file below this folder ends in .mrg"),
+        ("pipe", "pipe: is no regular file; data is read several times"),
     ],
 )
 def test_missing_trees_are_named(tmp_path: Path, name: str, error: str) -> None:
     (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match=error):
         check_inputs([Dataset(trees=name)], tree_data(tmp_path))
 

@@ -12,6 +12,7 @@ from engines import Characters, Found
 from nmt.decoding.feed import Feed, Hypothesis, Source
 from nmt.decoding.parsing import Parse, Parsing, words_of
 from nmt.decoding.pipeline import Pipeline
+from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.text.linear import LEAF, TreeVocabulary
 from nmt.text.tree import parse_tree
@@ -122,6 +123,11 @@ def test_a_word_that_just_fits_is_not_cut() -> None:
 
 
 # --- what the engine says -----------------------------------------------------------------------------------
+
+
+def test_a_least_length_is_refused() -> None:
+    with pytest.raises(UserError, match=r"decoding\.min_length: must be 0 for a parser.*\(got 3\)"):
+        parsing(min_length=3)
 
 
 def test_a_blank_line_has_no_tree_and_is_no_failure() -> None:
