@@ -191,11 +191,12 @@ def test_every_recipe_plans_and_trains(
 
 
 def test_rows_of_the_small_table_change_base_as_those_of_the_paper_do() -> None:
-    scale = table3.Scale(factor=8, updates=3000, warmup=700, batch_tokens=512)
+    scale = table3.Scale(factor=8, updates=3000, warmup=700, batch_tokens=512, norm="pre")
     corpus = load(FOLDER / "multi30k_en_de.yaml")
     small = {row.name: load(row.recipe, table3.settings_of(row, scale, corpus, seed=5)) for row in TABLE3}
     base = small["base"]
     assert (base.model.layers, base.model.d_model, base.model.d_ff, base.model.heads) == (6, 64, 256, 8)
+    assert base.model.norm == "pre"
     assert (base.data.train, base.tokenizer) == (corpus.data.train, corpus.tokenizer)
     assert (base.training.updates, base.training.warmup, base.training.seed) == (3000, 700, 5)
     for name, changes in CHANGES.items():
