@@ -5,10 +5,10 @@
         [--table FILE]
 
 Every row is its recipe of recipes/table3 with all widths (d_model, d_ff, d_k, d_v) divided by one factor; layers,
-heads, dropout and label smoothing stay. LayerNorm stands before sub-layers unless `--norm post`: after 800 updates of
-base perplexity is 31 so, and 97 the paper's way, which wants more updates than there is time for. Data and tokenizer are those of `--recipe`, whose data.root is FOLDER; the
-rows share one prepared data set. `--updates` is what base trains for, a row that trains longer in the paper does so
-here. As in the paper the last checkpoint is scored on the development set, by beam search; perplexity is per subword,
+heads, dropout and label smoothing stay. LayerNorm stands before the sub-layers unless `--norm post`: the paper's way
+learns too slowly for an hour or two. Data and tokenizer are those of `--recipe`, whose data.root is FOLDER; the rows
+share one prepared data set. `--updates` is what base trains for, a row that trains longer in the paper does so here.
+As in the paper the last checkpoint is scored on the development set, by beam search; perplexity is per subword,
 without smoothing, BLEU is sacreBLEU's on raw text.
 
 Runs that stopped go on, and finished ones are not run again: the same command line completes the table. `--jobs` runs
