@@ -1,7 +1,7 @@
 """How well a parser of GUM parses: F1 by beam, malformed outputs, and F1 by the size of the treebank.
 
     python benchmarks/parse_quality.py --data FOLDER --model CKPTS [--beams 1 4 21]    # a trained parser
-    python benchmarks/parse_quality.py --data FOLDER --curve [--shares 8 4 2 1] [--updates 12000] [--work FOLDER]
+    python benchmarks/parse_quality.py --data FOLDER --curve [--shares 8 4 2 1] [--updates 6000] [--work FOLDER]
 
 FOLDER holds train, dev and test .trees.gz (GUM). Malformed outputs are counted on the test set and on 1,000 hostile
 lines, with the constraint and without. The curve trains recipes/gum.yaml on every 8th, 4th, … tree, for equally many
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4, 21])
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--shares", type=int, nargs="+", default=[8, 4, 2, 1])
-    parser.add_argument("--updates", type=int, default=12000)
+    parser.add_argument("--updates", type=int, default=6000)
     parser.add_argument("--work", type=Path, help="keeps what the curve trains")
     arguments = parser.parse_args()
     if arguments.model:
