@@ -185,15 +185,17 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, left half of figure 1."""
+    """Self-attention and feed-forward, left half of figure 1; masked, that of a language model."""
 
-    def __init__(self, config: Model) -> None:
+    def __init__(self, config: Model, causal: bool = False) -> None:
+        """`causal` hides later positions, and excludes a mask."""
         super().__init__()
+        self.causal = causal
         self.attention, self.feed_forward = SelfAttention(config), FeedForward(config)
         self.attention_residual, self.feed_forward_residual = Residual(config), Residual(config)
 
     def forward(self, x: Tensor, mask: Tensor | None, record: list[Tensor] | None = None) -> Tensor:
-        x = self.attention_residual(x, lambda y: self.attention(y, mask, record=record))
+        x = self.attention_residual(x, lambda y: self.attention(y, mask, self.causal, record=record))
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
 

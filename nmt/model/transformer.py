@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer of *Attention Is All You Need*: ids in, logits out.
+"""The encoder-decoder Transformer of *Attention Is All You Need*, or its decoder alone: ids in, logits out.
 
 Knows neither text nor files. Ids: 0 is padding; a source ends in `</s>`; a target input begins with `<s>`.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 from nmt.model import kernels
 from nmt.model.cache import KVCache
 from nmt.model.layers import LAYER_NORM_EPSILON, DecoderLayer, Dropout, EncoderLayer, Positions
-from nmt.recipe import Model
+from nmt.recipe import Model, Recipe
 
 PADDING = 0
 
@@ -44,7 +45,7 @@ class AttentionWeights:
 
 
 class Transformer(nn.Module):
-    """The model of section 3.
+    """The model of section 3; without a source vocabulary a language model, the decoder with nothing to attend to.
 
     `nmt.Transformer(nmt.Model(layers=2, d_model=64, heads=4), source_vocab=1000, target_vocab=1000)`. With `positions:
     words`, `starts` say of each source and each target symbol whether it begins a word. Raises ValueError where they
@@ -54,16 +55,17 @@ class Transformer(nn.Module):
     def __init__(
         self,
         config: Model,
-        source_vocab: int,
+        source_vocab: int | None,
         target_vocab: int,
         starts: tuple[Sequence[bool], Sequence[bool]] | None = None,
     ) -> None:
         super().__init__()
-        if config.tie_embeddings == "all" and source_vocab != target_vocab:
+        self.has_source = source_vocab is not None
+        if config.tie_embeddings == "all" and source_vocab not in (None, target_vocab):
             raise ValueError(f"tie_embeddings: all needs one vocabulary, these have {source_vocab} and {target_vocab}")
         self.config = config
-        self.source_embedding = _embedding(source_vocab, config.d_model)
-        if config.tie_embeddings == "all":
+        self.source_embedding = None if source_vocab is None else _embedding(source_vocab, config.d_model)
+        if config.tie_embeddings == "all" and self.source_embedding is not None:
             self.target_embedding = self.source_embedding
         else:
             self.target_embedding = _embedding(target_vocab, config.d_model)
@@ -75,26 +77,47 @@ class Transformer(nn.Module):
             if starts is None:
                 raise ValueError("positions: words needs `starts`, which say what begins a word")
             self._starts = [torch.tensor(side, device="cpu") for side in starts]
-        self.source_positions = Positions(config)
+        self.source_positions = Positions(config) if self.has_source else None
         self.target_positions = Positions(config)
         self.dropout = Dropout(config.dropout)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_depth))
-        if config.norm == "pre":  # whose residual stream is otherwise never normalised
-            self.encoder_norm: nn.Module = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
-            self.decoder_norm: nn.Module = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
-        else:
-            self.encoder_norm = self.decoder_norm = nn.Identity()
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers * self.has_source))
+        self.decoder = nn.ModuleList(
+            DecoderLayer(config) if self.has_source else EncoderLayer(config, causal=True)
+            for _ in range(config.decoder_depth)
+        )
+        self.encoder_norm = _last_norm(config) if self.has_source else nn.Identity()
+        self.decoder_norm = _last_norm(config)
 
-    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
+    @classmethod
+    def of(
+        cls, recipe: Recipe, source_vocab: int, target_vocab: int, starts: tuple[Sequence[bool], Sequence[bool]] | None
+    ) -> Self:
+        """The model that a recipe describes: a language model where its data has no source."""
+        return cls(recipe.model, None if recipe.data.source is None else source_vocab, target_vocab, starts)
+
+    def forward(self, source: Tensor | None, target_in: Tensor) -> Tensor:
         """Logits (batch, target length, target vocabulary) of every next target symbol.
 
-        `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at their ends.
+        `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at their ends. Raises
+        ValueError where a language model is given a source, or another model is not.
         """
-        return self.decode(target_in, self.encode(source))
+        return F.linear(self.states(source, target_in), self.output_embedding.weight)
+
+    def states(self, source: Tensor | None, target_in: Tensor) -> Tensor:
+        """As `forward`, before the softmax matrix: (batch, target length, d_model)."""
+        if (source is not None) != self.has_source:
+            raise ValueError("a source is needed" if self.has_source else "a language model has no source")
+        if source is not None:
+            return self.decode_states(target_in, self.encode(source))
+        x = self._embed_target(target_in)
+        for layer in self.decoder:
+            x = layer(x, None)
+        return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def encode(self, source: Tensor, record: list[Tensor] | None = None) -> Memory:
         """Runs the encoder over (batch, source length)."""
+        assert self.source_embedding is not None, "a language model has no encoder"
+        assert self.source_positions is not None
         real = (source != PADDING)[:, None, None, :]
         mask = None if kernels.on_cpu(real) and bool(real.all()) else real  # on a GPU the look would wait for it
         words = None if self._starts is None else (self._begins(0, source).cumsum(1) - 1).clamp_min_(0)
@@ -187,7 +210,12 @@ def parameter_groups(model: Transformer) -> dict[str, int]:
     for name, parameter in model.named_parameters():  # names each shared tensor once
         part = name.split(".")[0].removesuffix("_norm")
         groups[part if part in groups else "embeddings"] += parameter.numel()
-    return groups
+    return {part: size for part, size in groups.items() if size}
+
+
+def _last_norm(config: Model) -> nn.Module:
+    """After a stack's last layer; only with pre-norm, whose residual stream is otherwise never normalised."""
+    return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON) if config.norm == "pre" else nn.Identity()
 
 
 def _embedding(vocabulary: int, d_model: int) -> nn.Embedding:

@@ -30,6 +30,7 @@ def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training,
         if name is None or not (fresh or settings.freeze_embeddings):
             continue
         assert isinstance(vocabulary, Vocabulary), "recipes refuse vectors of a target that has no words"
+        assert embedding is not None, "and of a source that is not there"
         rows, vectors = _read(Path(name), vocabulary, model.config.d_model)
         if fresh:
             with torch.no_grad():

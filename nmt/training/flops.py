@@ -92,7 +92,7 @@ def training_flops(model: Model, vocabulary: int, on: Work) -> float:
     feed_forward = 2 * model.d_model * model.d_ff
     encoder = on.source * (2 * half + feed_forward) + width * on.source_pairs
     own = on.target * (2 * half + feed_forward) + width * on.target_pairs
-    cross = half * (on.target + on.source) + width * on.cross_pairs
+    cross = half * (on.target + on.source) + width * on.cross_pairs if on.source else 0.0  # of a language model
     softmax = on.target * model.d_model * vocabulary
     return 3.0 * 2.0 * (model.layers * encoder + model.decoder_depth * (own + cross) + softmax)
 

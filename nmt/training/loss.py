@@ -109,7 +109,7 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed smoothed loss and negative log-likelihood of the batch's target tokens, padding left out."""
-        states = self.model.decode_states(batch.target_in, self.model.encode(batch.source))
+        states = self.model.states(batch.source, batch.target_in)
         return smoothed_cross_entropy(
             states.flatten(0, 1).index_select(0, batch.real),
             self.model.output_embedding.weight,

@@ -15,12 +15,11 @@ TINY = {"layers": 2, "d_model": 8, "d_ff": 12, "heads": 2, "dropout": 0.0}
 VOCABULARY = 11
 
 
-def tiny(**changes):
+def tiny(source_vocab=VOCABULARY, **changes):
     """A small random fp64 model in which every parameter matters, norms and biases too."""
     torch.manual_seed(1)
-    model = (
-        Transformer(Model(**(TINY | changes)), VOCABULARY, VOCABULARY, (SOURCE_STARTS, TARGET_STARTS)).double().eval()
-    )
+    starts = SOURCE_STARTS, TARGET_STARTS
+    model = Transformer(Model(**(TINY | changes)), source_vocab, VOCABULARY, starts).double().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:
@@ -150,28 +149,30 @@ class Plain:
 
     def __init__(self, model):
         self.config = model.config
+        self.shared = model.config.tie_embeddings == "all" and model.has_source
         self.w = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
         self.weights = {"encoder": [], "decoder": [], "cross": []}  # per layer (heads, t, s)
 
     def logits(self, source, target_in):
-        memory = self.embed(source, "source")
-        for i in range(self.config.layers):
-            memory = self.self_attention(memory, f"encoder.{i}", causal=False)
-            memory = self.feed_forward(memory, f"encoder.{i}")
-        memory = self.final_norm(memory, "encoder_norm")
+        if source is not None:
+            memory = self.embed(source, "source")
+            for i in range(self.config.layers):
+                memory = self.self_attention(memory, f"encoder.{i}", causal=False)
+                memory = self.feed_forward(memory, f"encoder.{i}")
+            memory = self.final_norm(memory, "encoder_norm")
         x = self.embed(target_in, "target")
         for i in range(self.config.decoder_layers or self.config.layers):
             x = self.self_attention(x, f"decoder.{i}", causal=True)
-            x = self.cross_attention(x, memory, f"decoder.{i}")
+            x = x if source is None else self.cross_attention(x, memory, f"decoder.{i}")
             x = self.feed_forward(x, f"decoder.{i}")
         x = self.final_norm(x, "decoder_norm")
         tie = self.config.tie_embeddings
-        matrix = {"all": "source", "target": "target", "none": "output"}[tie]
+        matrix = "source" if self.shared else "output" if tie == "none" else "target"
         return np.array([[row @ column for column in self.w[f"{matrix}_embedding.weight"]] for row in x])
 
     def embed(self, ids, side):
         d = self.config.d_model
-        matrix = self.w[f"{'source' if self.config.tie_embeddings == 'all' else side}_embedding.weight"]
+        matrix = self.w[f"{'source' if self.shared else side}_embedding.weight"]
         rows = [matrix[index] * math.sqrt(d) + self.position(ids, p, side) for p, index in enumerate(ids)]
         return np.array(rows)
 
@@ -306,6 +307,65 @@ def test_restricted_attention_equals_a_plain_recomputation(monkeypatch, r, least
     for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
         expected = Plain(model).logits(source, target)
         np.testing.assert_allclose(logits[row, : len(target)], expected, rtol=0, atol=1e-6)
+
+
+# --- a language model ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("tie", ["all", "target", "none"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"positions": "learned", "max_positions": 8, "d_k": 3, "d_v": 5, "decoder_layers": 3},
+        {"attention_window": 2, "positions": "words"},
+        {"attention_window": 4},
+    ],
+)
+def test_a_language_model_equals_a_plain_recomputation(monkeypatch, norm, tie, changes):
+    monkeypatch.setattr(window, "LEAST", 1)
+    model = tiny(None, norm=norm, tie_embeddings=tie, **changes)
+    with torch.no_grad():
+        logits = model(None, padded(TARGETS)).numpy()
+    for row, target in enumerate(TARGETS):
+        expected = Plain(model).logits(None, target)
+        np.testing.assert_allclose(logits[row, : len(target)], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("r", [None, 3])
+def test_a_language_model_sees_what_comes_before_and_nothing_else(r):
+    model, ids = tiny(None, attention_window=r, layers=1), torch.tensor([[2, 4, 5, 6, 7, 8, 9]])
+    with torch.no_grad():
+        before = model(None, ids)
+        for position in range(ids.size(1)):
+            changed = ids.clone()
+            changed[0, position] = 10
+            difference = (model(None, changed) - before)[0].abs().amax(-1)
+            last = ids.size(1) if r is None else min(ids.size(1), position + r)
+            assert difference[:position].tolist() == [0.0] * position
+            assert (difference[position:last] > 1e-6).all()
+            assert difference[last:].tolist() == [0.0] * (ids.size(1) - last)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("target", 1), ("none", 2)])
+def test_a_language_model_is_the_decoder_alone_and_learns_with_all_of_it(norm, tie, matrices):
+    model = tiny(None, norm=norm, tie_embeddings=tie, positions="learned", max_positions=9)
+    names = dict(model.named_parameters())
+    assert not [name for name in names if "cross" in name or name.startswith(("encoder", "source"))]
+    attention, feed_forward, norms = 4 * 8 * 8, 2 * 8 * 12 + 12 + 8, 2 * 2 * 8
+    decoder = 2 * (attention + feed_forward + norms) + (2 * 8 if norm == "pre" else 0)
+    assert parameter_groups(model) == {"embeddings": matrices * VOCABULARY * 8 + 9 * 8, "decoder": decoder}
+    model(None, padded(TARGETS)).logsumexp(-1).sum().backward()
+    assert [name for name, parameter in names.items() if parameter.grad is None] == []
+
+
+def test_a_source_goes_with_a_model_that_has_an_encoder():
+    with pytest.raises(ValueError, match="a language model has no source"):
+        tiny(None)(padded(SOURCES), padded(TARGETS))
+    with pytest.raises(ValueError, match="a source is needed"):
+        tiny()(None, padded(TARGETS))
 
 
 # --- attention weights --------------------------------------------------------------------------------------
