@@ -21,7 +21,7 @@ from nmt.errors import UserError
 from nmt.recipe_file import Origins, dump, override, read
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-TaskName = Literal["translate", "parse"]
+TaskName = Literal["translate", "parse", "score"]
 """What a model is for, by the command that runs it."""
 TREE = "tree"  # what data.target is of a parser
 # What a parser has unless its recipe says otherwise, where that differs from a translator's defaults below; section
@@ -47,14 +47,14 @@ class Settings(BaseModel):
 
 class Dataset(Settings):
     """One set of sentence pairs: two text files, one file of pairs, a test set that sacreBLEU knows, or a data set of
-    the Hugging Face hub; or one of trees."""
+    the Hugging Face hub; or one of trees; or, for a language model, of sentences: `target`, `file` or `hub`."""
 
     source: str | None = None
     """Text file, one sentence per line, plain or .gz; goes with `target`."""
     target: str | None = None
-    """Text file whose line N translates line N of `source`."""
+    """Text file whose line N translates line N of `source`; of a language model the only one."""
     file: str | None = None
-    """One file of pairs: .tsv, .jsonl (either may be .gz) or .parquet."""
+    """One file of pairs: .tsv, .jsonl (either may be .gz) or .parquet; a language model reads their targets."""
     trees: str | None = None
     """Bracketed trees, for `data.target: tree`: a file, plain or .gz, a folder, of which all files that end in .mrg
     are read, or a pattern such as wsj/0[2-9] of files and folders."""
@@ -67,17 +67,17 @@ class Dataset(Settings):
     """Configuration of the hub data set, such as de-en."""
     split: str = "train"
     """Split of the hub data set."""
-    fields: tuple[str, str] | None = Field(None, strict=False)
+    fields: tuple[str, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
     """Where source and target stand: column numbers of a .tsv counted from 1, else field names. Unless given,
-    columns 1 and 2, or the fields named `data.source` and `data.target`."""
+    columns 1 and 2, or the fields named `data.source` and `data.target`. For a language model the target's alone."""
     weight: float = Field(1.0, gt=0, le=1000)
     """Training only: how often an epoch sees each pair; 0.5 is a fresh half each epoch, 2.5 every pair twice and a
     fresh half of them a third time."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        given = [key for key in ("source", "file", "sacrebleu", "hub", "trees") if getattr(self, key) is not None]
-        if (self.source is None) != (self.target is None):
+        given = [key for key in ("target", "file", "sacrebleu", "hub", "trees") if getattr(self, key) is not None]
+        if self.source is not None and self.target is None:
             raise ValueError("source and target go together: one text file for each side")
         if len(given) != 1:
             raise ValueError("needs exactly one of: source and target, file, sacrebleu, hub, trees")
@@ -88,10 +88,14 @@ class Dataset(Settings):
         suffixes = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
         if self.file is not None and not self.file.endswith(suffixes):
             raise ValueError(f"file: must end in one of {', '.join(suffixes)}")
-        is_tsv = self.file is not None and self.file.endswith((".tsv", ".tsv.gz"))
-        if self.fields and is_tsv and not all(re.fullmatch(r"[1-9]\d*", field) for field in self.fields):
+        if self.fields and self.is_tsv and not all(re.fullmatch(r"[1-9]\d*", field) for field in self.fields):
             raise ValueError('fields: of a .tsv are column numbers counted from 1, such as ["1", "2"]')
         return self
+
+    @property
+    def is_tsv(self) -> bool:
+        """Whether it is a file of columns."""
+        return self.file is not None and self.file.endswith((".tsv", ".tsv.gz"))
 
 
 class Data(Settings):
@@ -102,14 +106,15 @@ class Data(Settings):
     `extends` another changes neither data nor tokenizer."""
     root: str = "."
     """Base folder of relative file names, itself relative to the working directory."""
-    source: str
-    """Language of the input, such as en."""
+    source: str | None = None
+    """Language of the input, such as en. Without it a language model of the targets is trained."""
     target: str
     """Language of the output, such as de; or tree, and a parser is trained on `trees`."""
     train: tuple[Dataset, ...] = Field(min_length=1, strict=False)
     """Training sets, concatenated."""
     valid: tuple[Dataset, ...] = Field((), strict=False)
-    """Development sets: BLEU, or F1 of trees, at every checkpoint chooses the best one; perplexity is shown beside."""
+    """Development sets: BLEU, or F1 of trees, at every checkpoint chooses the best one; perplexity is shown beside, and
+    is what chooses a language model."""
     test: tuple[Dataset, ...] = Field((), strict=False)
     """Test sets: only encoded and searched for in the training data."""
     max_length: int = Field(256, ge=1)
@@ -141,6 +146,32 @@ class Data(Settings):
         return self
 
     @model_validator(mode="after")
+    def _sides(self) -> Self:
+        if self.has_trees and self.source is None:
+            raise ValueError(f"source: must be given with data.target: {TREE}, which makes a parser")
+        for split, datasets in (("train", self.train), ("valid", self.valid), ("test", self.test)):
+            for index, dataset in enumerate(datasets):
+                where = f"{split}.{index}"
+                for key in ("source", "sacrebleu"):
+                    if self.source is None and (given := getattr(dataset, key)) is not None:
+                        raise ValueError(
+                            f"{where}.{key}: needs data.source; without it a language model is trained, on target, "
+                            f"file or hub (got {given})"
+                        )
+                if self.source is not None and dataset.target is not None and dataset.source is None:
+                    raise ValueError(f"{where}: source and target go together: one text file for each side")
+                if dataset.fields is not None and len(dataset.fields) != len(self.languages):
+                    sides = "the source's and the target's" if self.source else "the target's, without data.source"
+                    raise ValueError(
+                        f"{where}.fields: must be {len(self.languages)}, {sides} (got {list(dataset.fields)})"
+                    )
+                if self.source is None and dataset.fields is None and dataset.is_tsv:
+                    raise ValueError(
+                        f'{where}.fields: must name the column of the target, such as ["2"], without data.source'
+                    )
+        return self
+
+    @model_validator(mode="after")
     def _weights(self) -> Self:
         for split, datasets in (("valid", self.valid), ("test", self.test)):
             for index, dataset in enumerate(datasets):
@@ -156,6 +187,16 @@ class Data(Settings):
         """Whether the output is trees."""
         return self.target == TREE
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Of the sides: source and target, or of a language model the target alone."""
+        return (self.target,) if self.source is None else (self.source, self.target)
+
+    @property
+    def unit(self) -> str:
+        """What examples are called."""
+        return "lines" if self.source is None else "pairs"
+
     def path(self, name: str) -> Path:
         """A data file's path: `name` below `root` unless absolute."""
         return Path(os.path.expanduser(self.root)) / os.path.expanduser(name)
@@ -170,7 +211,7 @@ class TokenizerSettings(Settings):
     """Entries, among them 4 control symbols and 256 bytes; for each side where vocabularies are separate. Trees have
     symbols of their own besides."""
     shared: bool = True
-    """One vocabulary for both languages, or one for each; words and trees share nothing."""
+    """One vocabulary for both languages, or one for each; words and trees share nothing. A language model has one."""
     character_coverage: float = Field(0.9995, ge=0.98, le=1)
     """Share of the characters of the training text that get entries; the rest is spelled in bytes."""
     sample: int = Field(10_000_000, ge=101, lt=2**31)
@@ -183,7 +224,7 @@ class Model(Settings):
     layers: int = Field(6, ge=1, le=1000)
     """N: identical layers in the encoder, and in the decoder."""
     decoder_layers: int | None = Field(None, ge=1)
-    """Layers of the decoder where they differ from `layers`."""
+    """Layers of the decoder, which is all that a language model has, where they differ from `layers`."""
     d_model: int = Field(512, ge=1)
     """Width of embeddings and layers."""
     d_ff: int = Field(2048, ge=1)
@@ -212,7 +253,7 @@ class Model(Settings):
     """Longest sequence that learned positions serve, `</s>` and `<s>` counted; sinusoids serve any."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
     """One matrix for source embedding, target embedding and softmax (section 3.4), for the latter two, or none; of a
-    parser for the latter two."""
+    parser, and of a language model unless none, for the latter two."""
 
     @model_validator(mode="after")
     def _widths(self) -> Self:
@@ -300,7 +341,7 @@ class Training(Settings):
     valid_beam: int | None = Field(None, ge=1)
     """Beam for dev BLEU or F1; that of `decoding` unless given."""
     patience: int | None = Field(None, ge=1)
-    """Stop after this many checkpoints in a row without a better dev BLEU or F1."""
+    """Stop after this many checkpoints in a row without a better dev BLEU or F1, or perplexity of a language model."""
     init_from: str | None = None
     """Bundle whose weights and tokenizer to start from (fine-tuning)."""
     source_embeddings: str | None = None
@@ -385,6 +426,8 @@ class Recipe(Settings):
     @property
     def task(self) -> TaskName:
         """What the model is for."""
+        if self.data.source is None:
+            return "score"
         return "parse" if self.data.has_trees else "translate"
 
     @model_validator(mode="after")
@@ -403,6 +446,16 @@ class Recipe(Settings):
         return self
 
     @model_validator(mode="after")
+    def _language_modelling(self) -> Self:
+        if self.data.source is not None:
+            return self
+        if not self.tokenizer.shared:
+            raise ValueError("tokenizer.shared: must be true without data.source: there is one side")
+        if self.training.source_embeddings is not None:
+            raise ValueError("training.source_embeddings: needs data.source; for a language model: target_embeddings")
+        return self
+
+    @model_validator(mode="after")
     def _sections_agree(self) -> Self:
         if self.model.tie_embeddings == "all" and not self.tokenizer.shared:
             raise ValueError(
@@ -417,11 +470,15 @@ class Recipe(Settings):
         if self.training.patience is not None and not self.data.valid:
             raise ValueError("training.patience: needs data.valid")
         learned = self.model.positions == "learned"
-        longest = max(self.data.max_length, self.decoding.max_source) + 1
+        limits = {"data.max_length": self.data.max_length}
+        if self.data.source is not None:
+            limits["decoding.max_source"] = self.decoding.max_source
+        longest = max(limits.values()) + 1
         if learned and longest > self.model.max_positions:
             raise ValueError(
-                f"model.max_positions: must be at least {longest} for data.max_length {self.data.max_length} and "
-                f"decoding.max_source {self.decoding.max_source} with one end symbol (got {self.model.max_positions})"
+                f"model.max_positions: must be at least {longest} for "
+                f"{' and '.join(f'{key} {limit}' for key, limit in limits.items())} with one end symbol "
+                f"(got {self.model.max_positions})"
             )
         return self
 

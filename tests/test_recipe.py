@@ -249,7 +249,8 @@ def test_infinity_is_no_factor(write: Write, key: str) -> None:
         ("{file: a.txt}", "file: must end in one of .tsv"),
         ("{file: a.tsv, fields: ['0', '1']}", "fields: of a .tsv are column numbers counted from 1"),
         ("{file: a.tsv, fields: [en, de]}", "fields: of a .tsv are column numbers counted from 1"),
-        ("{file: a.jsonl, fields: [en]}", "fields.1: must be given"),
+        ("{file: a.jsonl, fields: [en]}", "fields: must be 2, the source's and the target's (got ['en'])"),
+        ("{file: a.jsonl, fields: [en, de, fr]}", "fields: "),
         ("{file: a.jsonl, fileds: [en, de]}", "fileds: unknown key"),
     ],
 )
@@ -355,6 +356,58 @@ def test_combinations_that_make_no_parser_are_refused(write: Write, settings: li
     refused = refusal(write(PARSER), settings).message
     assert message in refused
     assert refused.startswith(("--set data.", f"--set {settings[-1]}", str(write(PARSER))))
+
+
+# --- language models ----------------------------------------------------------------------------------------
+
+LANGUAGE_MODEL = """\
+name: tiny
+data:
+  target: en
+  train: [{target: a.en}]
+"""
+
+
+def test_a_recipe_without_a_source_is_a_language_models(write: Write) -> None:
+    recipe = load(write(LANGUAGE_MODEL))
+    assert recipe.task == "score"
+    assert (recipe.data.languages, recipe.data.unit) == (("en",), "lines")
+    assert load(write(recipe.to_yaml(), "again.yaml")) == recipe
+
+
+def test_a_translators_recipe_becomes_a_language_models_by_taking_its_source_away(write: Write) -> None:
+    write(BASE.replace("{source: a.en, target: a.de}", "{hub: wmt/wmt14, config: de-en}"), "base.yaml")
+    path = write("extends: base.yaml\nname: lm\ndata: {source: null}\n")
+    assert load(path).task == load(path.parent / "base.yaml", ["data.source=null"]).task == "score"
+    assert load(path).data.name == "lm"
+
+
+def test_a_language_models_limits_are_those_of_its_side(write: Write) -> None:
+    settings = ["model.positions=learned", "model.max_positions=257"]
+    assert load(write(LANGUAGE_MODEL), settings).model.max_positions == 257
+    refused = refusal(write(LANGUAGE_MODEL), ["model.positions=learned", "model.max_positions=256"]).message
+    assert "model.max_positions: must be at least 257 for data.max_length 256 with one end symbol (got 256)" in refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["data.train=[{source: a, target: b}]"],
+            "data.train.0.source: needs data.source; without it a language model",
+        ),
+        (["data.valid=[{sacrebleu: wmt13}]"], "data.valid.0.sacrebleu: needs data.source; without it"),
+        (["data.train=[{file: a.tsv}]"], 'data.train.0.fields: must name the column of the target, such as ["2"]'),
+        (["data.train=[{file: a.jsonl, fields: [a, b]}]"], "fields: must be 1, the target's, without data.source"),
+        (["data.train=[{trees: a}]"], "data.train.0.trees: needs data.target: tree"),
+        (["data.train=[{trees: a}]", "data.target=tree"], "data.source: must be given with data.target: tree"),
+        (["tokenizer.shared=false", "model.tie_embeddings=none"], "tokenizer.shared: must be true without data.source"),
+        (["training.source_embeddings=x"], "training.source_embeddings: needs data.source; for a language model"),
+        (["data.source=de"], "data.train.0: source and target go together"),
+    ],
+)
+def test_combinations_that_make_no_language_model_are_refused(write: Write, settings: list[str], message: str) -> None:
+    assert message in refusal(write(LANGUAGE_MODEL), settings).message
 
 
 def test_a_parser_that_extends_a_translator_is_told_what_does_not_fit(write: Write) -> None:
@@ -689,7 +742,7 @@ def test_every_recipe_of_the_project_loads_and_fits_the_schema(path: Path) -> No
 
 @pytest.mark.parametrize("line", [line for line, *_ in IMPOSSIBLE] + [
     "modell: {layers: 2}", "model: {d_modle: 2}", "training: {updates: '5'}", "training: {updates: true}",
-    "data: {train: []}", "data: {train: [{sorce: a}]}", "data: {train: [{file: a.tsv, fields: [a]}]}",
+    "data: {train: []}", "data: {train: [{sorce: a}]}", "data: {train: [{file: a.tsv, fields: ['1', '2', '3']}]}",
     "name: a/b", "extends: 3", "training: {adam_betas: [0.9, 0.98, 0.99]}",
 ])  # fmt: skip
 def test_the_schema_rejects_what_loading_refuses(line: str) -> None:

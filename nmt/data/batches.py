@@ -22,8 +22,8 @@ T = TypeVar("T")
 class Batch:
     """A micro-batch; padding is 0."""
 
-    source: Tensor
-    """(batch, source length), each row ending in `</s>`"""
+    source: Tensor | None
+    """(batch, source length), each row ending in `</s>`; a language model has none"""
     target_in: Tensor
     """(batch, target length), each row beginning with `<s>`"""
     target_out: Tensor
@@ -39,7 +39,7 @@ class Batch:
     @property
     def num_cells(self) -> int:
         """Of both sides, padding counted."""
-        return self.source.numel() + self.target_out.numel()
+        return self.target_out.numel() + (0 if self.source is None else self.source.numel())
 
     def to(self, device: torch.device) -> Batch:
         """The batch on another device; from pinned memory the copy runs beside what the device computes."""
@@ -50,7 +50,8 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        return Batch(change(self.source), change(self.target_in), change(self.target_out), change(self.real))
+        source = None if self.source is None else change(self.source)
+        return Batch(source, change(self.target_in), change(self.target_out), change(self.real))
 
 
 def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
@@ -74,12 +75,11 @@ def make_batch(corpus: Corpus, rows: Rows) -> Batch:
     """Reads a micro-batch's pairs into padded tensors; of no pairs, a batch whose every target is padding."""
     if not len(rows):
         end, begin, nothing = (torch.tensor([[symbol]]) for symbol in (EOS, BOS, PAD))
-        return Batch(end, begin, nothing, torch.empty(0, dtype=torch.int64))
-    source_ids, source_lengths = corpus.sources(rows)
+        return Batch(end if corpus.has_source else None, begin, nothing, torch.empty(0, dtype=torch.int64))
     target_ids, target_lengths = corpus.targets(rows)
     target_out = _with_end(target_ids, target_lengths)
     return Batch(
-        source=torch.from_numpy(_with_end(source_ids, source_lengths)),
+        source=torch.from_numpy(_with_end(*corpus.sources(rows))) if corpus.has_source else None,
         target_in=torch.from_numpy(np.pad(target_ids, ((0, 0), (1, 0)), constant_values=BOS)),
         target_out=torch.from_numpy(target_out),
         real=torch.from_numpy(np.flatnonzero(target_out)),

@@ -18,6 +18,9 @@ from nmt.errors import UserError
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
 
+SIDES = ("source", "target")  # columns of ids; a language model's data has the latter only
+ABSENT = -1  # length of a source that is not there: it has no `</s>` either, which lengths do not count
+
 END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow stream
 READ_AHEAD = 1 << 20  # bytes at a time
 
@@ -39,16 +42,23 @@ class Corpus:
             raise UserError(
                 f"{Path(path)}: cannot be read: {error}", f"remove {Path(path).parent} and run the same command again"
             ) from None
-        self._source, self._target = (_Column(self._table[name], mapped) for name in ("source", "target"))
+        source, target = SIDES
+        self._source = _Column(self._table[source], mapped) if source in self._table.column_names else None
+        self._target = _Column(self._table[target], mapped)
         Thread(target=_read_ahead, args=(path,), daemon=True).start()
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
     @property
+    def has_source(self) -> bool:
+        """Whether these are pairs, and not the sentences of a language model."""
+        return self._source is not None
+
+    @property
     def source_lengths(self) -> Ids:
-        """(pairs,) subwords of each source, `</s>` not counted."""
-        return self._source.all_lengths()
+        """(pairs,) subwords of each source, `</s>` not counted; ABSENT where there are none."""
+        return np.full(len(self), ABSENT, np.int32) if self._source is None else self._source.all_lengths()
 
     @property
     def target_lengths(self) -> Ids:
@@ -57,14 +67,16 @@ class Corpus:
 
     def longest(self) -> int:
         """Subwords of the longest sentence on either side."""
-        return max(self._source.longest(), self._target.longest())
+        return max(column.longest() for column in (self._source, self._target) if column is not None)
 
     def lengths(self, rows: Rows) -> tuple[Ids, Ids]:
-        """(rows,) subwords of some sources and of their targets, `</s>` not counted."""
-        return self._source.spans(rows)[1], self._target.spans(rows)[1]
+        """(rows,) subwords of some sources, ABSENT where there are none, and of their targets, `</s>` not counted."""
+        absent = np.full(len(rows), ABSENT, np.int32)
+        return absent if self._source is None else self._source.spans(rows)[1], self._target.spans(rows)[1]
 
     def sources(self, rows: Rows) -> tuple[Rows, Ids]:
         """Ids of some sources, (rows, longest) padded with 0, and their lengths (rows,)."""
+        assert self._source is not None, "a language model's data has no source"
         return self._source.gather(rows)
 
     def targets(self, rows: Rows) -> tuple[Rows, Ids]:
@@ -76,7 +88,7 @@ class Corpus:
         return self._table["line"].take(pa.array(rows)).to_pylist()  # type: ignore[no-any-return]
 
     def texts(self) -> tuple[list[str], list[str]]:
-        """Sources and targets as text; evaluation splits have it."""
+        """Sources and targets as text; evaluation splits of pairs have it."""
         return self._table["source_text"].to_pylist(), self._table["target_text"].to_pylist()
 
 

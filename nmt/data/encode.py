@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nmt.data.pairs import Pair
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import UNK
-from nmt.text.tokenizer import Tokenizer, Vocabulary
+from nmt.text.tokenizer import Vocabulary
 
 Ids = NDArray[np.int32]
 
@@ -58,8 +58,8 @@ class EncodedChunk:
 
     dataset: int
     read: int
-    source: Sentences
-    target: Sentences
+    sides: Sequence[Sentences]
+    """Source and target, or of a language model the target alone."""
     lines: NDArray[np.int64]
     """(pairs,) where each stands in its split, counted from 1."""
     texts: list[Pair] | None
@@ -68,8 +68,8 @@ class EncodedChunk:
     """Pairs dropped, by reason; pairs and source sentences that stand in an evaluation split too."""
 
     def length_classes(self) -> Counter[int]:
-        """Subwords of both sides: upper end of the class to sentences; above the last step each length for itself."""
-        lengths = np.concatenate([self.source.lengths, self.target.lengths])
+        """Subwords of all sides: upper end of the class to sentences; above the last step each length for itself."""
+        lengths = np.concatenate([side.lengths for side in self.sides])
         steps = LENGTH_STEPS[np.searchsorted(LENGTH_STEPS[:-1], lengths)]
         tops, sentences = np.unique(np.maximum(steps, lengths), return_counts=True)
         return Counter(dict(zip(tops.tolist(), sentences.tolist(), strict=True)))
@@ -79,52 +79,52 @@ class EncodedChunk:
 class PairEncoder:
     """Cleans, encodes and filters pairs; a chunk at a time."""
 
-    tokenizer: Tokenizer
+    vocabularies: Sequence[Vocabulary | TreeVocabulary]
+    """One for each side of the pairs."""
     max_length: int
     max_ratio: float
     evaluation: frozenset[Pair]
     """Pairs of valid and test, to be looked for in train."""
     keep_all: bool
     """Evaluation splits lose nothing, so that they stay aligned and comparable, and keep their text."""
+    unit: str = "pairs"
+    """What pairs are called in the counts."""
 
     @cached_property
     def _evaluation_sources(self) -> frozenset[str]:
-        return frozenset(source for source, _ in self.evaluation)
+        return frozenset(pair[0] for pair in self.evaluation)
 
     def encode(self, chunk: Chunk) -> EncodedChunk:
         """May run on several threads at once."""
         counts: Counter[str] = Counter()
-        lines, sources, targets = [], [], []
-        for line, (source, target) in enumerate(chunk.pairs, chunk.first):
-            if not self.keep_all and not (source and target):
+        lines, pairs = [], []
+        for line, pair in enumerate(chunk.pairs, chunk.first):
+            if not self.keep_all and not all(pair):
                 counts["dropped as empty"] += 1
-            elif not self.keep_all and ("\ufffd" in source or "\ufffd" in target):
+            elif not self.keep_all and "\ufffd" in "".join(pair):
                 counts["dropped as not UTF-8"] += 1
             else:
                 lines.append(line)
-                sources.append(source)
-                targets.append(target)
+                pairs.append(pair)
         known = self._evaluation_sources
-        for pair in [pair for pair in zip(sources, targets, strict=True) if pair[0] in known]:
+        for pair in [pair for pair in pairs if pair[0] in known]:
             both = pair in self.evaluation
-            counts["pairs also in valid or test" if both else "source sentences also in valid or test"] += 1
-        source_ids = _encode_all(self.tokenizer.source, sources)
-        target_ids = _encode_all(self.tokenizer.target, targets)
-        if isinstance(self.tokenizer.target, TreeVocabulary):
-            counts["trees with a label unseen in training"] = target_ids.with_symbol(UNK)
+            counts[f"{self.unit} also in valid or test" if both else "source sentences also in valid or test"] += 1
+        columns = zip(*pairs, strict=True) if pairs else [()] * len(self.vocabularies)
+        sides = [_encode_all(*side) for side in zip(self.vocabularies, columns, strict=True)]
+        if isinstance(self.vocabularies[-1], TreeVocabulary):
+            counts["trees with a label unseen in training"] = sides[-1].with_symbol(UNK)
         numbers = np.array(lines, dtype=np.int64)
         if self.keep_all:
-            texts = list(zip(sources, targets, strict=True))
-            return EncodedChunk(chunk.dataset, len(chunk.pairs), source_ids, target_ids, numbers, texts, +counts)
-        shorter = np.minimum(source_ids.lengths, target_ids.lengths)
-        longer = np.maximum(source_ids.lengths, target_ids.lengths)
+            return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, numbers, pairs, +counts)
+        shorter, longer = (extreme.reduce([side.lengths for side in sides]) for extreme in (np.minimum, np.maximum))
         fits = longer <= self.max_length
         kept = fits & (longer <= self.max_ratio * shorter)
         counts["dropped as too long"] = len(fits) - int(fits.sum())
         counts["dropped for their length ratio"] = int(fits.sum() - kept.sum())
         if not kept.all():
-            source_ids, target_ids, numbers = source_ids.only(kept), target_ids.only(kept), numbers[kept]
-        return EncodedChunk(chunk.dataset, len(chunk.pairs), source_ids, target_ids, numbers, None, +counts)
+            sides, numbers = [side.only(kept) for side in sides], numbers[kept]
+        return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, numbers, None, +counts)
 
 
 def _encode_all(vocabulary: Vocabulary | TreeVocabulary, texts: Sequence[str]) -> Sentences:

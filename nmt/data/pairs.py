@@ -1,7 +1,8 @@
 """Sentence pairs of a recipe's data sets, read as a stream: text files, .tsv, .jsonl, .parquet, sacreBLEU's test sets,
 the hub, trees.
 
-A tree becomes the pair of its words, with a space between, and itself, prepared and on one line.
+A tree becomes the pair of its words, with a space between, and itself, prepared and on one line. What a language model
+is trained on are pairs of a target alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from nmt.recipe import Data, Dataset
 from nmt.text.lines import count_lines, one_line, read_lines
 from nmt.text.tree import prepare_tree, read_trees, tree_files
 
-Pair = tuple[str, str]
+Pair = tuple[str, ...]
+"""A sentence for each of `Data.languages`."""
 
 
 class Pairs:
@@ -71,11 +73,10 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
         if files is None:
             total = None
             continue
-        source, target = files
-        counts = count_lines(source), count_lines(target)
-        if counts[0] != counts[1]:
+        counts = [count_lines(path) for path in files]
+        if counts[0] != counts[-1]:
             raise UserError(
-                f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}: "
+                f"{files[0]} has {counts[0]:,} lines and {files[-1]} has {counts[-1]:,}: "
                 "line N of one must translate line N of the other",
                 "lines end at \\n only; look for the first place where the two drift apart",
             )
@@ -83,13 +84,11 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
     return total
 
 
-def _text_files(dataset: Dataset, data: Data) -> tuple[Path, Path] | None:
-    """The two files of a data set that has a sentence a line; None of another."""
-    if dataset.sacrebleu is not None:
+def _text_files(dataset: Dataset, data: Data) -> tuple[Path, ...] | None:
+    """The files, one for each side, of a data set that has a sentence a line; None of another."""
+    if dataset.sacrebleu is not None and data.source is not None:
         return find_test_set(dataset.sacrebleu, data.source, data.target)
-    if dataset.source is not None and dataset.target is not None:
-        return data.path(dataset.source), data.path(dataset.target)
-    return None
+    return tuple(data.path(name) for name in (dataset.source, dataset.target) if name is not None) or None
 
 
 def _read(dataset: Dataset, data: Data) -> Iterator[Pair]:
@@ -98,7 +97,7 @@ def _read(dataset: Dataset, data: Data) -> Iterator[Pair]:
     elif dataset.trees is not None:
         for path in input_files(dataset, data):
             yield from _read_trees(path, data)
-    elif dataset.file is not None and dataset.file.endswith((".tsv", ".tsv.gz")):
+    elif dataset.file is not None and dataset.is_tsv:
         yield from _read_tsv(data.path(dataset.file), dataset.fields or ("1", "2"))
     else:
         yield from _read_records(dataset, data)
@@ -111,21 +110,19 @@ def _read_trees(path: Path, data: Data) -> Iterator[Pair]:
         yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
 
 
-def _read_tsv(path: Path, fields: tuple[str, str]) -> Iterator[Pair]:
-    source, target = (int(column) - 1 for column in fields)
+def _read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Pair]:
+    columns = [int(column) - 1 for column in fields]
     for number, line in enumerate(read_lines(path), 1):
         cells = line.split("\t")  # no quoting: a quote is a character of the text
-        if len(cells) <= max(source, target):
-            raise UserError(
-                f"{path}:{number}: has {len(cells)} columns, fields asks for column {max(source, target) + 1}"
-            )
-        yield cells[source], cells[target]
+        if len(cells) <= max(columns):
+            raise UserError(f"{path}:{number}: has {len(cells)} columns, fields asks for column {max(columns) + 1}")
+        yield tuple([cells[column] for column in columns])
 
 
 def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
-    fields = dataset.fields or (data.source, data.target)
+    fields = dataset.fields or data.languages
     if dataset.file is None:
-        where, records = f"{dataset.hub} ({dataset.split})", _read_hub(dataset)
+        where, records = f"{dataset.hub} ({dataset.split})", _read_hub(dataset, data)
     else:
         path = data.path(dataset.file)
         where, records = str(path), _read_parquet(path) if path.suffix == ".parquet" else _read_json_lines(path)
@@ -137,12 +134,12 @@ def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
         if missing:
             raise UserError(
                 f"{where}: record {number:,} has no field {missing[0]!r}, it has {', '.join(map(str, record))}",
-                "name the two fields: fields: [SOURCE, TARGET]",
+                "name the two fields: fields: [SOURCE, TARGET]" if data.source else "name it: fields: [TARGET]",
             )
-        source, target = (record[field] for field in fields)
-        if not isinstance(source, str | None) or not isinstance(target, str | None):
-            raise UserError(f"{where}: record {number:,}: {fields[0]} and {fields[1]} must be text")
-        yield _text(source), _text(target)
+        values = [record[field] for field in fields]
+        if not all(isinstance(value, str | None) for value in values):
+            raise UserError(f"{where}: record {number:,}: {' and '.join(fields)} must be text")
+        yield tuple(map(_text, values))
     if not number:
         raise UserError(f"{where}: holds no records")
 
@@ -180,7 +177,7 @@ def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
         raise UserError(f"{path}: cannot be read: {_reason(error)}") from None
 
 
-def _read_hub(dataset: Dataset) -> Iterator[dict[str, Any]]:
+def _read_hub(dataset: Dataset, data: Data) -> Iterator[dict[str, Any]]:
     import datasets  # takes seconds, and only preprocessing needs it
 
     datasets.disable_progress_bars()
@@ -189,10 +186,10 @@ def _read_hub(dataset: Dataset) -> Iterator[dict[str, Any]]:
     try:
         yield from datasets.load_dataset(dataset.hub, dataset.config, split=dataset.split)
     except Exception as error:  # the library raises many kinds; all mean that the data cannot be had
+        files = "{source: train.en, target: train.de}" if data.source else "{target: train.en}"
         raise UserError(
             f"{dataset.hub}: cannot be loaded from the hub: {_reason(error)}",
-            "without a network give local files: --set 'data.train=[{source: train.en, target: train.de}]', "
-            "and likewise data.valid and data.test",
+            f"without a network give local files: --set 'data.train=[{files}]', and likewise data.valid and data.test",
         ) from error
 
 

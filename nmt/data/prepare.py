@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from nmt.console import Console
+from nmt.data.corpus import ABSENT, SIDES
 from nmt.data.encode import Chunk, EncodedChunk, PairEncoder, Sentences, encode_chunks
 from nmt.data.pairs import Pair, Pairs, check_inputs, describe, input_files
 from nmt.errors import UserError
@@ -50,7 +51,7 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
             with suppress(UserError):  # prepared data may be read-only
                 replace_json(out / "fingerprint.json", inputs)
         return False
-    splits = _splits(recipe)
+    splits, sides, unit = _splits(recipe), len(recipe.data.languages), recipe.data.unit
     totals = {split: check_inputs(datasets, recipe.data) for split, datasets in splits.items()}
     with (
         exclusive(out.parent / f".{out.name}.lock", str(out)),
@@ -65,20 +66,21 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
         report = {}
         for split, datasets in splits.items():
             encoder = PairEncoder(
-                tokenizer,
+                (tokenizer.source, tokenizer.target)[-sides:],
                 recipe.data.max_length,
                 recipe.data.max_ratio,
                 evaluation if split == "train" else frozenset(),
                 keep_all=split != "train",
+                unit=unit,
             )
             chunks = encode_chunks(encoder, _chunks(datasets, recipe.data), threads)
-            with console.progress(f"encoding {split}", totals[split], "pairs") as advance:
-                report[split] = _write_split(part / f"{split}.arrow", chunks, len(datasets), advance)
+            with console.progress(f"encoding {split}", totals[split], unit) as advance:
+                report[split] = _write_split(part / f"{split}.arrow", chunks, sides, len(datasets), advance)
         if not report["train"]["kept"]:
-            raise UserError(f"data.train: none of the {report['train']['read']:,} pairs read is usable")
+            raise UserError(f"data.train: none of the {report['train']['read']:,} {unit} read is usable")
         write_json(part / "report.json", report)
         write_json(part / "fingerprint.json", inputs)
-    for line in _summary(out, report, tokenizer):
+    for line in _summary(out, report, tokenizer, unit):
         console.say(line)
     return True
 
@@ -95,11 +97,14 @@ def fingerprint_of(prepared: Path) -> str | None:
 
 
 def mean_lengths(prepared: Path) -> tuple[float, float] | None:
-    """Subwords of training's sources, and subwords or symbols of its targets; None where nothing is prepared."""
+    """Subwords of training's sources, and subwords or symbols of its targets; None where nothing is prepared.
+
+    Of a language model the former are ABSENT.
+    """
     path = prepared / "report.json"
     report = read_json(path) if path.exists() else {}
     train = report.get("train", {}) if isinstance(report, dict) else {}
-    source, target = (train.get(f"mean length of {side}") for side in ("sources", "targets"))
+    source, target = train.get("mean length of sources", ABSENT), train.get("mean length of targets")
     return (source, target) if source and target else None
 
 
@@ -144,7 +149,7 @@ def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any
     given = Tokenizer.load(tokenizer_from).files() if tokenizer_from else {}
     what = {
         "format": FORMAT,
-        "languages": [recipe.data.source, recipe.data.target],
+        "languages": recipe.data.languages,
         "contents": contents,
         "limits": [recipe.data.max_length, recipe.data.max_ratio],
         "tokenizer": {name: hashlib.sha256(content).hexdigest() for name, content in given.items()}
@@ -186,38 +191,38 @@ class _TokenizerText:
         self._console = console
 
     def __iter__(self) -> Iterator[Pair]:
-        with self._console.progress("reading for the tokenizer", self._total, "pairs") as advance:
+        with self._console.progress("reading for the tokenizer", self._total, self._data.unit) as advance:
             for chunk in _chunks(self._data.train, self._data):
                 yield from chunk.pairs
                 advance(len(chunk.pairs))
 
 
 def _write_split(
-    path: Path, chunks: Iterable[EncodedChunk], sets: int, advance: Callable[[int], None]
+    path: Path, chunks: Iterable[EncodedChunk], sides: int, sets: int, advance: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Writes a split of `sets` data sets; returns its part of the report."""
+    """Writes a split of `sets` data sets, all or only the last of whose `SIDES` there are; returns its part of the
+    report."""
     counts: Counter[str] = Counter()
     lengths: Counter[int] = Counter()
     read = 0
-    subwords = np.zeros(2)
+    subwords = np.zeros(sides)
     kept = [0] * sets
-    with _ArrowFile(path) as file:
+    with _ArrowFile(path, SIDES[-sides:]) as file:
         for chunk in chunks:
             file.write(chunk)
             counts += chunk.counts
             lengths += chunk.length_classes()
             read += chunk.read
             kept[chunk.dataset] += len(chunk.lines)
-            subwords += len(chunk.source.ids), len(chunk.target.ids)
+            subwords += [len(side.ids) for side in chunk.sides]
             advance(chunk.read)
-    source, target = (subwords / max(1, sum(kept))).round(2).tolist()
+    means = (subwords / max(1, sum(kept))).round(2).tolist()
     return {
         "read": read,
         "kept": sum(kept),
         "kept by set": kept,
         **dict(sorted(counts.items())),
-        "mean length of sources": source,
-        "mean length of targets": target,
+        **{f"mean length of {side}s": mean for side, mean in zip(SIDES[-sides:], means, strict=True)},
         "sentences by length in subwords, up to": {str(k): v for k, v in sorted(lengths.items())},
     }
 
@@ -234,26 +239,20 @@ def _chunks(datasets: Sequence[Dataset], data: Data) -> Iterator[Chunk]:
 def _pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
     """The pairs of a data set, without space around; a tree has none, but its last word may be a no-break space."""
     pairs = iter(Pairs([dataset], data))
-    return ((source.strip(), target.strip()) for source, target in pairs) if dataset.trees is None else pairs
+    return (tuple(map(str.strip, pair)) for pair in pairs) if dataset.trees is None else pairs
 
 
 class _ArrowFile:
     """An Arrow file written through `datasets`, a record batch per chunk."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sides: Sequence[str]) -> None:
         import pyarrow as pa
 
         # Its import takes seconds, and only preprocessing needs it.
         from datasets.arrow_writer import ArrowWriter
 
         ids, text = pa.list_(pa.int32()), pa.string()
-        columns = [
-            ("source", ids),
-            ("target", ids),
-            ("line", pa.int64()),
-            ("source_text", text),
-            ("target_text", text),
-        ]
+        columns = [*((side, ids) for side in sides), ("line", pa.int64()), *((f"{side}_text", text) for side in sides)]
         self._schema = pa.schema(columns)
         self._writer = ArrowWriter(path=os.fspath(path), schema=self._schema, writer_batch_size=CHUNK)
         self._empty = True
@@ -275,10 +274,10 @@ class _ArrowFile:
 
         self._empty = False
         if chunk.texts is None:
-            texts = [pa.nulls(len(chunk.lines), pa.string())] * 2
+            texts = [pa.nulls(len(chunk.lines), pa.string())] * len(chunk.sides)
         else:
-            texts = [pa.array([pair[side] for pair in chunk.texts], pa.string()) for side in (0, 1)]
-        arrays = [_list_array(chunk.source), _list_array(chunk.target), pa.array(chunk.lines), *texts]
+            texts = [pa.array([pair[side] for pair in chunk.texts], pa.string()) for side in range(len(chunk.sides))]
+        arrays = [*map(_list_array, chunk.sides), pa.array(chunk.lines), *texts]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 
 
@@ -290,7 +289,7 @@ def _list_array(sentences: Sentences) -> Any:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(sentences.ids))
 
 
-def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer) -> Iterator[str]:
+def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, unit: str) -> Iterator[str]:
     """The hygiene report as lines for the screen."""
     trees = isinstance(tokenizer.target, TreeVocabulary)
     pieces = f"{len(tokenizer.source):,} pieces"
@@ -301,15 +300,16 @@ def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer)
         if not figures["read"]:
             continue
         symbols = "tree symbols" if trees else "subwords"
-        notes = [f"{figures['mean length of sources']} subwords in, {figures['mean length of targets']} {symbols} out"]
+        source, target = figures.get("mean length of sources"), figures["mean length of targets"]
+        notes = [f"{target} subwords each" if source is None else f"{source} subwords in, {target} {symbols} out"]
         if len(figures["kept by set"]) > 1:
             notes.append(f"by set {' + '.join(f'{kept:,}' for kept in figures['kept by set'])}")
-        told = ("dropped", "pairs", "source", "trees")
+        told = ("dropped", unit, "source", "trees")
         notes += [f"{value:,} {name}" for name, value in figures.items() if name.startswith(told)]
-        read = f"{figures['read']:,} {'trees' if trees else 'pairs'}"
+        read = f"{figures['read']:,} {'trees' if trees else unit}"
         yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
     histogram = report["train"]["sentences by length in subwords, up to"]
     yield "  train sentences by length: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
-    leaked = report["train"].get("pairs also in valid or test", 0)
+    leaked = report["train"].get(f"{unit} also in valid or test", 0)
     if leaked:
-        yield f"  warning: {leaked:,} training pairs stand in valid or test word for word; scores there flatter"
+        yield f"  warning: {leaked:,} training {unit} stand in valid or test word for word; scores there flatter"

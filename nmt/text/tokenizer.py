@@ -93,7 +93,8 @@ class Vocabulary:
 
 
 class Tokenizer:
-    """The vocabularies of both sides; one object twice where they are shared. Of a parser the target's are trees'."""
+    """The vocabularies of both sides; one object twice where they are shared, or where there is one side. Of a parser
+    the target's are trees'."""
 
     def __init__(self, source: Vocabulary, target: Vocabulary | TreeVocabulary) -> None:
         self.source = source
@@ -138,7 +139,7 @@ class Tokenizer:
     @classmethod
     def train(
         cls,
-        pairs: Iterable[tuple[str, str]],
+        pairs: Iterable[tuple[str, ...]],
         settings: TokenizerSettings,
         threads: int,
         say: Callable[[str], None] = lambda line: None,
@@ -146,10 +147,11 @@ class Tokenizer:
         pos_tags: bool = False,
     ) -> Tokenizer:
         """Learns the subwords of (source, target) pairs, or of `trees` on the target side the symbols, with `pos_tags`
-        among them; `pairs` is read once for each vocabulary, so not an iterator. `say` is told on how much text. Raises
-        UserError naming `tokenizer.vocab_size` where the text cannot fill or fit it."""
+        among them; a shared vocabulary may also be that of targets alone, (target,). `pairs` is read once for each
+        vocabulary, so not an iterator. `say` is told on how much text. Raises UserError naming `tokenizer.vocab_size`
+        where the text cannot fill or fit it."""
         if settings.shared:
-            both = _train("shared", (text for pair in pairs for text in pair), settings, threads, say)
+            both = _train("all text", (text for pair in pairs for text in pair), settings, threads, say)
             return cls(both, both)
         source = _train("source", (source for source, _ in pairs), settings, threads, say)
         if trees:

@@ -82,6 +82,8 @@ def test_a_pair_longer_than_a_device_takes_is_alone() -> None:
 class Pairs:
     """What `make_batch` asks of a corpus."""
 
+    has_source = True
+
     def __init__(self, *pairs: tuple[list[int], list[int]]) -> None:
         self.pairs = pairs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -109,7 +110,7 @@ def test_layers_are_compiled_to_few_graphs_for_shapes_of_any_size(norm: str) -> 
 
     many = [batch(draw, padded=number % 3 > 0, pairs=draw.randint(2, 40)) for number in range(30)]
     # a long pair alone, and the batch of a device without pairs: sizes of 1 have graphs of their own
-    alone = [*(batch(draw, padded=False, pairs=1) for _ in range(10)), make_batch(None, [])]
+    alone = [*(batch(draw, padded=False, pairs=1) for _ in range(10)), make_batch(SimpleNamespace(has_source=True), [])]
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         assert check(many) <= 6
         graphs = check(alone)
