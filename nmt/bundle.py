@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nmt import recipe as recipes
 from nmt.errors import UserError
 from nmt.files import read_json, remove_directory, replace_json, whole_directory, write_json
-from nmt.recipe import Model, Recipe, TaskName
+from nmt.recipe import Recipe, TaskName
 from nmt.text.tokenizer import TREES, Tokenizer
 
 if TYPE_CHECKING:
@@ -37,12 +37,22 @@ class Task(NamedTuple):
     noun: str
     """What errors call the model."""
     metric: str
-    """Name of the dev score by which checkpoints are compared; more is better."""
+    """Name of the dev score by which checkpoints are compared."""
     label: str
     """That score for people."""
+    sign: int = 1
+    """-1 where less of it is better."""
+
+    def rank(self, score: float) -> float:
+        """What grows with how good a dev score is."""
+        return self.sign * score
 
 
-TASKS = {"translate": Task("a translator", "bleu", "BLEU"), "parse": Task("a parser", "f1", "F1")}
+TASKS = {
+    "translate": Task("a translator", "bleu", "BLEU"),
+    "parse": Task("a parser", "f1", "F1"),
+    "score": Task("a language model", "perplexity", "ppl", sign=-1),
+}
 """By the command that runs such a model, as bundle.json has it."""
 
 
@@ -66,7 +76,7 @@ class Bundle:
 
     @property
     def scores(self) -> dict[str, float]:
-        """Dev scores, by name: bleu or f1, perplexity; empty where there was no development set."""
+        """Dev scores, by name: bleu or f1, and perplexity; empty where there was no development set."""
         return dict(self.info.get("scores", {}))
 
     @property
@@ -132,19 +142,19 @@ class Bundle:
 
         tokenizer = self.tokenizer()
         with torch.device("meta"):  # no memory and no time for initial weights, which those of the file replace
-            model = new_model(self.recipe.model, tokenizer)
+            model = new_model(self.recipe, tokenizer)
         weights = read_tensors(self.path / "model.safetensors")
         for name, parameter in _fitting(model, weights, self.path).items():  # on a CPU the file itself, mapped
             swap_tensors(parameter, torch.nn.Parameter(weights[name].to(device, parameter.dtype)))
         return model.eval()
 
 
-def new_model(config: Model, tokenizer: Tokenizer) -> Transformer:
-    """An untrained model of texts that this tokenizer encodes."""
+def new_model(recipe: Recipe, tokenizer: Tokenizer) -> Transformer:
+    """The untrained model of a recipe, for texts that this tokenizer encodes."""
     from nmt.model.transformer import Transformer
 
-    starts = tokenizer.starts() if config.positions == "words" else None
-    return Transformer(config, len(tokenizer.source), len(tokenizer.target), starts)
+    starts = tokenizer.starts() if recipe.model.positions == "words" else None
+    return Transformer.of(recipe, len(tokenizer.source), len(tokenizer.target), starts)
 
 
 def _is_cost(cost: object) -> bool:
@@ -252,13 +262,13 @@ def checkpoints(directory: Path) -> list[Bundle]:
 
 
 def ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
-    """Those that were scored, the best dev BLEU or F1 last, and the latest last among equals."""
-    scored = [(score, bundle.step, bundle) for bundle in bundles if (score := bundle.dev_score) is not None]
+    """Those that were scored, the best by dev score last, and the latest last among equals."""
+    scored = [(b.task.rank(score), b.step, b) for b in bundles if (score := b.dev_score) is not None]
     return [bundle for _, _, bundle in sorted(scored, key=lambda entry: entry[:2])]
 
 
 def best(bundles: Sequence[Bundle]) -> Bundle | None:
-    """The one with the best dev BLEU or F1, the latest among equals; None where none was scored."""
+    """The one with the best dev score, the latest among equals; None where none was scored."""
     return next(reversed(ranked(bundles)), None)
 
 
@@ -275,7 +285,7 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     """The bundle that a directory stands for, and a sentence that says which and why.
 
     A bundle is itself. A run's directory gives its average when no checkpoint is newer, else the best checkpoint by
-    dev BLEU or F1, else the newest.
+    dev score, else the newest.
     """
     if (path / "bundle.json").exists():
         return Bundle.read(path), f"model: {path}"

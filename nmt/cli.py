@@ -297,7 +297,7 @@ def _run_search(
     multiple=True,
     help="A bundle or a directory of checkpoints by which to score REF; repeatable, an ensemble.",
 )
-@click.option("--source", type=Path, help="What REF translates, line by line; goes with --model.")
+@click.option("--source", type=Path, help="What REF translates, line by line; goes with a translator as --model.")
 @overrides_option
 @device_option
 @common_options
@@ -328,8 +328,8 @@ def score(
     being a failure. The figures are EVALB's with COLLINS.prm, except that a root called ROOT, S1 or nothing does not
     count where the other tree's is called otherwise. "Failures missed" is F1 with errors and skips in the recall.
 
-    With --model and --source no HYP is read: the score is how probable the model finds REF, by forced decoding. All
-    subwords and the end of each sentence count, and nothing is smoothed.
+    With --model no HYP is read: the score is how probable a translator finds REF given --source, or a language model
+    finds REF alone, by forced decoding. All subwords and the end of each sentence count, and nothing is smoothed.
 
     With --runs there is a line for each run's directory or bundle, with the columns of the paper's Table 2: dev score;
     FLOPs of training as the paper estimates them, time × devices × sustained single-precision FLOP/s, and as counted
@@ -368,19 +368,17 @@ def score(
     if models:
         if hypothesis or more:
             raise click.UsageError("--model scores REF itself: no HYP or --reference goes with it")
-        if source is None:
-            raise click.UsageError("--model needs --source, the lines that REF translates")
         if len(names) > 1 or (as_json and names == ["logprob"]):
             raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
         for path in (source, reference):
-            if not path.is_fifo():
+            if path is not None and not path.is_fifo():
                 open_input(path).close()  # says that there is no such file before a model is loaded
         from nmt.bundle import common_tokenizer
         from nmt.decoding.forced import ForcedDecoder
         from nmt.device import choose_device
 
         console = Console(quiet)
-        bundles, decoding = _find_models(models, "translate", overrides, console)
+        bundles, decoding = _find_models(models, _task_to_score(models, source), overrides, console)
         tokenizer, chosen = common_tokenizer(bundles), choose_device(device, threads)
         decoder = ForcedDecoder([bundle.model(chosen) for bundle in bundles], tokenizer, decoding)
         _score_by_model(decoder, source, reference, names[0], as_json, console)
@@ -444,14 +442,15 @@ def _score_trees(gold: Path, hypothesis: Path | None, as_json: bool, console: Co
 
 
 def _score_by_model(
-    decoder: ForcedDecoder, source: Path, reference: Path, metric: str, as_json: bool, console: Console
+    decoder: ForcedDecoder, source: Path | None, reference: Path, metric: str, as_json: bool, console: Console
 ) -> None:
     from nmt.decoding.forced import Totals
     from nmt.streams import open_output
-    from nmt.text.lines import read_parallel
+    from nmt.text.lines import read_lines, read_parallel
 
     totals = Totals()
-    pairs = totals.counted(decoder.stream(read_parallel(source, reference)))
+    lines_of_both = read_parallel(source, reference) if source else (("", line) for line in read_lines(reference))
+    pairs = totals.counted(decoder.stream(lines_of_both))
     if metric == "logprob":
         with ExitStack() as files:
             write = open_output(None, files)
@@ -465,7 +464,9 @@ def _score_by_model(
                 if as_json:
                     lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
         if not totals.pairs:
-            raise UserError("nothing to score: source and reference have no lines")
+            raise UserError(
+                f"nothing to score: {'source and reference have' if source else 'the reference has'} no lines"
+            )
         if as_json:
             result = {"score": totals.perplexity, "subwords": totals.subwords}
             click.echo(json.dumps({"perplexity": result | {"log_probability": totals.log_probability, "lines": lines}}))
@@ -482,6 +483,23 @@ def _score_by_model(
             f"{totals.targets_cut:,} of {totals.pairs:,} reference lines were longer than model.max_positions "
             f"{decoder.max_target:,} and cut there: {totals.subwords_cut:,} subwords are not scored"
         )
+
+
+def _task_to_score(paths: Sequence[Path], source: Path | None) -> TaskName:
+    """What models have to be for to score a reference given such a source.
+
+    Raises UserError where one is a translator and there is none, or a language model and there is one.
+    """
+    from nmt.bundle import resolve
+
+    for bundle in (resolve(path)[0] for path in paths):
+        if source is None and bundle.info["task"] == "translate":
+            raise UserError(
+                f"{bundle.path}: is a translator, which scores REF given its source", "add --source FILE, line by line"
+            )
+        if source is not None and bundle.info["task"] == "score":
+            raise UserError(f"--source {source}: {bundle.path} is a language model, which has none", "leave it out")
+    return "score" if source is None else "translate"
 
 
 def _find_models(

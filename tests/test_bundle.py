@@ -98,6 +98,18 @@ def test_the_best_by_dev_score_are_averaged_and_used(ckpts: Path) -> None:
     assert bundles.resolve(ckpts)[0].path == result.path  # as no checkpoint is newer than the choice
 
 
+def test_the_best_language_model_has_the_lowest_perplexity(ckpts: Path) -> None:
+    for step, perplexity in ((200, 3.0), (400, 9.0), (600, 3.0), (800, 12.0)):
+        edit(ckpts / f"step-{step:08d}", task="score", scores={"perplexity": perplexity})
+    found = bundles.checkpoints(ckpts)
+    assert [bundle.step for bundle in bundles.ranked(found)] == [800, 400, 200, 600]  # of equals the later
+    shutil.rmtree(ckpts / "averaged")
+    bundle, note = bundles.resolve(ckpts)
+    assert (bundle.step, note) == (600, f"model: {bundle.path} (best dev ppl, 3.00)")
+    bundles.prune(ckpts, 1)
+    assert [bundle.step for bundle in bundles.checkpoints(ckpts)] == [600, 800]
+
+
 def test_of_the_best_those_without_a_score_are_none(ckpts: Path) -> None:
     score_checkpoints(ckpts, at_400=20.0)
     assert bundles.average(ckpts, best=3).info["steps"] == [400]

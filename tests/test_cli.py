@@ -438,7 +438,7 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
         (["score", "ref", "--paper", "--metric", "brackets"], 2, "--metric brackets goes alone"),
         (["score", "ref", "--paper", "--model", "m", "--source", "src"], 2, "'paper' is none of perplexity, logprob"),
         (["score", "ref", "--set", "batch_tokens=9"], 2, "--set goes with --model"),
-        (["score", "ref", "--model", "m"], 2, "--model needs --source"),
+        (["score", "ref", "--model", "m"], 1, "error: ref: cannot be read"),
         (["score", "ref", "hyp", "--model", "m", "--source", "src"], 2, "--model scores REF itself: no HYP"),
         (["score", "ref", "--reference", "more", "--model", "m", "--source", "src"], 2, "no HYP or --reference"),
         (["score", "ref", "--model", "m", "--source", "src", "--metric", "bleu"], 2, "none of perplexity, logprob"),

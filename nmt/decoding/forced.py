@@ -1,4 +1,4 @@
-"""Forced decoding: how probable a model finds given translations; nothing is searched.
+"""Forced decoding: how probable a model finds given translations, or a language model sentences; nothing is searched.
 
 Log-probabilities are those of training: over the whole vocabulary, `</s>` counted, no label smoothing, in nats. Knows
 no files and prints nothing. A sentence's numbers do not depend on what shares its batch.
@@ -83,7 +83,7 @@ class ForcedDecoder:
     def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScore]:
         """Scores (source, target) lines as they come, in constant memory; one for each, in order.
 
-        A blank target is `</s>` alone, a blank source too.
+        A blank target is `</s>` alone, a blank source too; a language model looks at no source.
         """
         iterator = iter(pairs)
         while window := list(islice(iterator, WINDOW)):
@@ -115,7 +115,8 @@ class ForcedDecoder:
             size = max(1, self._batch_tokens // widths[by_width[0]])
             rows, by_width = by_width[:size], by_width[size:]
             chosen = [targets[i] for i in rows]
-            batch = _make_batch([sources[i] for i in rows], chosen).to(device)
+            seen = [sources[i] for i in rows] if self._models[0].has_source else None
+            batch = _make_batch(seen, chosen).to(device)
             found = token_log_probabilities(self._models, batch).double().cpu()
             for row, tokens in zip(rows, found.split([len(target) for target in chosen]), strict=True):
                 results[row] = float(tokens.sum())
@@ -123,22 +124,23 @@ class ForcedDecoder:
 
 
 def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tensor:
-    """(tokens,) log-probability of each target symbol of a batch, row after row, given its source and those before.
+    """(tokens,) log-probability of each target symbol of a batch, row after row, given its source, if any, and those
+    before.
 
     In nats, at least fp32; of several models the logarithm of their mean probability.
     """
     answers = batch.target_out.flatten().index_select(0, batch.real)
     found = []
     for model in models:
-        states = model.decode_states(batch.target_in, model.encode(batch.source)).flatten(0, 1)
+        states = model.states(batch.source, batch.target_in).flatten(0, 1)
         found.append(log_probabilities(states.index_select(0, batch.real), model.output_embedding.weight, answers))
     return torch.stack(found).logsumexp(0) - math.log(len(models))
 
 
-def _make_batch(sources: Sequence[list[int]], targets: Sequence[list[int]]) -> Batch:
+def _make_batch(sources: Sequence[list[int]] | None, targets: Sequence[list[int]]) -> Batch:
     target_out = pad_ids(targets)
     return Batch(
-        source=pad_ids(sources, after=EOS),
+        source=None if sources is None else pad_ids(sources, after=EOS),
         target_in=pad_ids([target[:-1] for target in targets], before=BOS),
         target_out=target_out,
         real=target_out.flatten().nonzero().flatten(),

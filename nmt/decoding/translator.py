@@ -55,14 +55,17 @@ class Translator:
 def load(path: ModelPath | Sequence[ModelPath], device: str = "auto", **decoding: object) -> Translator | Parser:
     """The model of a bundle or a run's directory, as `nmt.load("ckpts/", beam=8)`; of several, their ensemble.
 
-    What it was trained for, it does. Keywords replace keys of the (first) bundle's decoding settings; `device` is
-    auto, cpu, cuda or cuda:N. Raises UserError where there is no such model, key, value or device, or where models
-    have different tokenizers.
+    What it was trained for, it does; a language model is for `nmt score` alone. Keywords replace keys of the (first)
+    bundle's decoding settings; `device` is auto, cpu, cuda or cuda:N. Raises UserError where there is no such model,
+    key, value or device, where models have different tokenizers, or where one is a language model.
     """
     paths = [path] if isinstance(path, str | os.PathLike) else path
     bundles = [resolve(Path(path))[0] for path in paths]
     tokenizer = common_tokenizer(bundles)
+    has_trees = isinstance(tokenizer.target, TreeVocabulary)
+    for bundle in bundles:
+        bundle.check_task("parse" if has_trees else "translate")
     settings = override_decoding(bundles[0].recipe.decoding, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])
     place = choose_device(device, None)
-    kind = Parser if isinstance(tokenizer.target, TreeVocabulary) else Translator
+    kind = Parser if has_trees else Translator
     return kind([bundle.model(place) for bundle in bundles], tokenizer, settings)

@@ -233,7 +233,7 @@ class Loop:
                 loss, nll = loss + last.detach(), nll + last_nll
             except torch.OutOfMemoryError:
                 if self.group.size > 1:  # the others are in the midst of it
-                    hint = f"--set training.device_tokens={max(1, batches[-1].source.numel() // 2)}"
+                    hint = f"--set training.device_tokens={max(1, batches[-1].target_out.numel() // 2)}"
                     raise UserError(f"{self.device}: out of memory", hint) from None
                 out_of_memory = 1
         return (loss, nll), out_of_memory, stop, due
@@ -250,7 +250,7 @@ class Loop:
     def _halve(self, position: Position) -> None:
         if position.device_tokens == 1:
             raise UserError(
-                f"{self.device}: out of memory at update {position.step} with one pair at a time",
+                f"{self.device}: out of memory at update {position.step} with one sentence at a time",
                 "a smaller model, or a lower data.max_length",
             )
         position.device_tokens = max(1, position.device_tokens // 2)
@@ -294,7 +294,7 @@ class Loop:
                 shown = ", ".join(f"{line:,}" for line in lines[:8]) + (" …" if len(lines) > 8 else "")
                 raise UserError(
                     f"training diverged: {MANY} updates in a row had gradients that are not finite, update {first} "
-                    f"(data.train, lines {shown}; {len(lines):,} pairs) and those after it",
+                    f"(data.train, {len(lines):,} lines: {shown}) and those after it",
                     "lower training.learning_rate_scale, raise training.warmup or set training.clip_norm; "
                     "checkpoints are intact",
                 )
@@ -335,8 +335,9 @@ class Loop:
         def measure(tokens: int) -> int:
             torch.cuda.reset_peak_memory_stats(self.device)
             ids = torch.ones(-(-tokens // longest), longest, dtype=torch.int64)
+            source = ids if self.corpus.has_source else None
             with self._apart():
-                self._forward(Batch(ids, ids, ids, torch.arange(ids.numel())))[0].backward()
+                self._forward(Batch(source, ids, ids, torch.arange(ids.numel())))[0].backward()
             self.optimizer.clear()
             return torch.cuda.max_memory_allocated(self.device) + self.optimizer.bytes_to_come()
 

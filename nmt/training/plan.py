@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from nmt.data.corpus import ABSENT
 from nmt.data.prepare import directory, mean_lengths
 from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer, parameter_groups
@@ -24,7 +25,7 @@ from nmt.training.progress import clock
 
 # Subwords of a source and symbols of a target where no prepared data tells: about the means of WMT14 English-German,
 # and of the Treebank's section 23, which has 23.5 words and 18.3 constituents a sentence.
-ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0)}
+ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "score": (ABSENT, 28.0)}
 ASSUMED_SYMBOLS = 57  # of trees: brackets of 26 labels, as the Treebank and GUM have them, and XX
 EFFICIENCY = 0.5  # share of the device's matrix-product speed that a training update reaches
 
@@ -38,7 +39,7 @@ class Plan:
     micro_batches: int
     """Per update and device, at most about this many."""
     sentences: float
-    """Per update, which the longer side of the pairs fills first."""
+    """Per update, which the longer side of the pairs fills first; lines, of a language model."""
     flops_per_update: float
     """Forward and backward pass, multiplications and additions counted apart."""
     memory_bytes: float
@@ -47,7 +48,8 @@ class Plan:
     vocabularies: tuple[int, int]
     """Entries of source and target."""
     lengths: tuple[float, float]
-    """Subwords of a source, and subwords or symbols of a target, that FLOPs and memory rest on."""
+    """Subwords of a source, ABSENT where there is none, and subwords or symbols of a target, that FLOPs and memory rest
+    on."""
     assumed: bool
     """Whether those lengths, and a parser's symbols, are assumed rather than taken from prepared data."""
 
@@ -61,7 +63,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     if recipe.data.has_trees:
         symbols = len(Tokenizer.load(prepared).target) if lengths else ASSUMED_SYMBOLS
     with torch.device("meta"):  # shapes without memory
-        model = Transformer(recipe.model, vocabulary, symbols, ([False] * vocabulary, [False] * symbols))
+        model = Transformer.of(recipe, vocabulary, symbols, ([False] * vocabulary, [False] * symbols))
     groups = parameter_groups(model)
     size = sum(groups.values())
     longer = max(source, target) + 1
@@ -86,9 +88,10 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
 
 def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> float:
     """Numbers that so many source and target tokens leave for the backward pass (benchmarks/memory.py)."""
+    own, cross = 11 * model.d_model + model.d_ff, 5 * model.d_model if source else 0  # of a layer
     return (
-        source * model.layers * (11 * model.d_model + model.d_ff)
-        + target * model.decoder_depth * (16 * model.d_model + model.d_ff)
+        source * model.layers * own
+        + target * model.decoder_depth * (own + cross)
         + (source + target) * 7 * model.d_model
     )
 
@@ -104,6 +107,9 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     subwords, symbols = plan.vocabularies
     lengths = "{:g} subwords in and {:g} out".format(*plan.lengths)
     vocabulary = f"{subwords:,} subwords" + ("" if recipe.tokenizer.shared else " a side")
+    tokens = f"{training.batch_tokens:,} source and {training.batch_tokens:,} target at most"
+    if recipe.data.source is None:
+        lengths, tokens = f"{plan.lengths[1]:g} subwords each", f"{training.batch_tokens:,} at most"
     if recipe.data.has_trees:
         lengths = "{:g} subwords in and {:g} tree symbols out".format(*plan.lengths)
         vocabulary = f"{subwords:,} subwords in, {symbols:,} tree symbols out{with_symbols}"
@@ -113,7 +119,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         ("vocabulary", vocabulary),
         ("parameters", f"{sum(plan.parameters.values()):,}{with_symbols}"),
         *((f"  {name}", f"{count:,}") for name, count in plan.parameters.items()),
-        ("tokens per update", f"{training.batch_tokens:,} source and {training.batch_tokens:,} target at most"),
+        ("tokens per update", tokens),
         ("sentences per update", f"about {plan.sentences:,.0f}, at {lengths}{assumed}"),
         ("micro-batches", f"about {plan.micro_batches} per update" + (" on each device" if devices > 1 else "")),
         ("memory", f"about {_bytes(plan.memory_bytes)} a device, beside PyTorch itself"),

@@ -111,7 +111,7 @@ class Run:
         self.prepared = directory(recipe)
         self.tokenizer = Tokenizer.load(self.prepared)
         torch.manual_seed(settings.seed)
-        self.model = bundles.new_model(recipe.model, self.tokenizer).to(device)
+        self.model = bundles.new_model(recipe, self.tokenizer).to(device)
         set_precision(self.model, settings.precision, device)
         self.optimizer = Optimizer(self.model, recipe.model.d_model, settings)
         self.position = Position()
@@ -228,7 +228,7 @@ class Run:
         """Scores the model as it is, whose checkpoint is `path`, on the development set."""
         assert self.validation is not None
         dev: DevScores = self.validation(self.model)
-        is_best = self.best_score is None or dev.score > self.best_score
+        is_best = self.best_score is None or self.task.rank(dev.score) > self.task.rank(self.best_score)
         self.best_score = dev.score if is_best else self.best_score
         self.without_improvement = 0 if is_best else self.without_improvement + 1
         if self.group.leads:
@@ -236,7 +236,7 @@ class Run:
             info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
             info |= {"without_improvement": self.without_improvement, "unscored": False}
             figures = {"step": self.position.step, **{f"valid_{name}": score for name, score in scores.items()}}
-            said = f"dev {self.task.label} {dev.score:.2f}  dev ppl {dev.perplexity:.2f}"
+            said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(self.task.label).items())
             said += "  best so far" if is_best else ""
             self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, said))
 
@@ -287,7 +287,7 @@ class Run:
         begin = f"resuming at update {self.position.step:,}" if self.position.step else "starting"
         devices = f"{self.group.size} devices, {self.device.type}" if self.group.size > 1 else str(self.device)
         return (
-            f"{begin}: {size / 1e6:.2f} M parameters, {len(self.corpus):,} pairs, "
+            f"{begin}: {size / 1e6:.2f} M parameters, {len(self.corpus):,} {self.recipe.data.unit}, "
             f"{self.recipe.training.updates:,} updates of {self.recipe.training.batch_tokens:,} tokens, "
             f"on {devices}, into {self.out}"
         )

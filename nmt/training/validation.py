@@ -1,4 +1,4 @@
-"""Dev perplexity and dev BLEU of a model in training, or dev F1 of a parser."""
+"""Dev perplexity of a model in training and its dev BLEU, or dev F1 of a parser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nmt.bundle import Bundle
+from nmt.bundle import TASKS, Bundle
 from nmt.data.batches import make_batch, split_update
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
@@ -27,6 +27,7 @@ from nmt.text.tree import parse_tree
 from nmt.training.distributed import Group, Place
 
 VALID_TOKENS = 4096  # padded, per side of a batch
+PERPLEXITY = TASKS["score"].label
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,13 @@ class DevScores:
     """Per target subword or symbol, `</s>` counted, from the unsmoothed negative log-likelihood."""
     score: float
     """0 to 100, searched by the recipe's own decoding settings: sacreBLEU of the raw text, or F1 of constituents where
-    those of failures count as missed."""
+    those of failures count as missed. Of a language model its perplexity."""
     signature: str
     """How it was computed."""
+
+    def shown(self, label: str) -> dict[str, float]:
+        """For people, the score by its label, and the perplexity where that is another."""
+        return {label: self.score, PERPLEXITY: self.perplexity}
 
 
 class Validation:
@@ -57,7 +62,7 @@ class Validation:
         self._corpus, self._tokenizer, self._group = corpus, tokenizer, group
         beam = recipe.training.valid_beam or recipe.decoding.beam
         self._decoding = recipe.decoding.model_copy(update={"beam": beam})
-        self._sources, self._references = corpus.texts()
+        self._sources, self._references = corpus.texts() if corpus.has_source else ([], [])
         self._has_trees = isinstance(tokenizer.target, TreeVocabulary)
         if self._has_trees and not any(self._references):
             raise UserError("data.valid: none of its trees has words")
@@ -87,8 +92,11 @@ class Validation:
         model.eval()
         try:
             with torch.compiler.set_stance("force_eager"):  # search has shapes of its own, a graph each
+                surprise = perplexity(model, self._corpus, self._group)
+                if not self._corpus.has_source:
+                    return DevScores(surprise, surprise, "per subword, </s> counted")
                 found, signature = self._compare(self._search(model))
-                return DevScores(perplexity(model, self._corpus, self._group), found, signature)
+                return DevScores(surprise, found, signature)
         finally:
             model.train(was_training)
 

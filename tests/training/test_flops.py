@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from nmt.data.corpus import ABSENT
 from nmt.model.transformer import Transformer
 from nmt.model.window import band
 from nmt.recipe import Model
@@ -59,6 +60,24 @@ def test_flops_are_those_of_a_forward_pass_three_times(config: Model) -> None:
     counted = counter.get_total_flops() - 2 * own * (unmasked - masked)
     same = work(lengths(*[source - 1] * pairs), lengths(*[target - 1] * pairs), config)
     assert training_flops(config, vocabulary, same) == pytest.approx(3 * counted, rel=1e-12)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_flops_of_a_language_model_have_no_part_of_a_source(window: int | None) -> None:
+    config, target = Model(layers=2, d_model=16, d_ff=40, heads=4, d_k=5, d_v=7, attention_window=window), 9
+    model = Transformer(config, None, 50).eval()
+    with (
+        torch.no_grad(),
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
+        model(None, torch.full((3, target), 6))
+    looks = 2 * config.heads * (config.key_width + config.value_width) * config.layers * 3
+    seen = sum(min(position, window or target) for position in range(1, target + 1))
+    counted = counter.get_total_flops() - looks * (target**2 - seen)  # PyTorch computes what the mask then drops
+    on = work(lengths(*[ABSENT] * 3), lengths(*[target - 1] * 3), config)
+    assert (on.source, on.source_pairs, on.cross_pairs) == (0, 0, 0)
+    assert training_flops(config, 50, on) == pytest.approx(3 * counted, rel=1e-12)
 
 
 def test_flops_add_up_over_pairs() -> None:

@@ -117,7 +117,7 @@ def test_many_in_a_row_stop_the_run_and_name_the_lines(train, inject, task) -> N
     error = next(line for line in said.splitlines() if line.startswith("error:"))
     assert f"training diverged: {MANY} updates in a row" in error
     assert "update 3 " in error
-    assert f"lines {', '.join(f'{line:,}' for line in lines[:8])} …; {len(lines):,} pairs" in error
+    assert f"{len(lines):,} lines: {', '.join(f'{line:,}' for line in lines[:8])} …)" in error
     assert "Traceback" not in said
     assert [bundle.step for bundle in bundles.checkpoints(task / "ckpts")] == [2]  # no doubtful one pushes it out
 
@@ -220,7 +220,7 @@ def test_one_pair_that_is_too_much_is_told(train, inject, task) -> None:
 
     inject(losses)
     said = train("training.device_tokens=4", code=1)
-    assert "error: cpu: out of memory at update 1 with one pair at a time" in said
+    assert "error: cpu: out of memory at update 1 with one sentence at a time" in said
     assert said.count(HALVED) == 2
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny_treebank import write_treebank
 
 from nmt.console import Console
+from nmt.data.corpus import ABSENT
 from nmt.data.prepare import mean_lengths, prepare
+from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe, load
 from nmt.text.tokenizer import Tokenizer
 from nmt.training import plan as plans
+from nmt.training.flops import training_flops, work
 from nmt.training.plan import kept_per_token, make_plan, plan_run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -48,6 +52,32 @@ def test_a_translators_plan_is_of_its_own_vocabulary() -> None:
     assert rows["sentences per update"].endswith("at 28 subwords in and 28 out (assumed)")
 
 
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_language_models_plan_has_one_side(tmp_path: Path, norm: str) -> None:
+    data = {"name": "lm", "target": "en", "train": [{"target": "train.en"}]}
+    model = {"layers": 2, "d_model": 16, "d_ff": 24, "heads": 2, "norm": norm}
+    recipe = Recipe.model_validate({"name": "lm", "data": data, "tokenizer": {"vocab_size": 266}, "model": model})
+    rows = lines(recipe)
+    assert "encoder" not in rows
+    assert rows["tokens per update"] == "25,000 at most"
+    assert rows["sentences per update"] == "about 862, at 28 subwords each (assumed)"
+    size = sum(parameter.numel() for parameter in Transformer(recipe.model, None, 266).parameters())
+    assert rows["parameters"] == f"{size:,}"
+    before = make_plan(recipe, CPU)
+    assert before.flops_per_update == pytest.approx(
+        training_flops(recipe.model, 266, work(np.array([ABSENT]), np.array([28]), recipe.model)) * 25_000 / 29
+    )
+    pair = make_plan(recipe.model_copy(update={"data": recipe.data.model_copy(update={"source": "de"})}), CPU)
+    assert before.flops_per_update < 0.6 * pair.flops_per_update
+    assert before.memory_bytes < pair.memory_bytes
+    (tmp_path / "train.en").write_text("a b c d\n" * 100)
+    prepare(recipe, Console(quiet=True), 1)
+    after = make_plan(recipe, CPU)
+    assert after.lengths == mean_lengths(Path("data/lm")) == (ABSENT, after.lengths[1])
+    assert not after.assumed
+    assert f"{after.lengths[1]:g} subwords each" in plan_run(recipe, CPU)
+
+
 def test_prepared_data_tells_a_parsers_symbols_and_lengths(tmp_path: Path) -> None:
     write_treebank(tmp_path, ("02", "11", "20", "22", "23"), trees=30)
     recipe = load(RECIPES / "wsj.yaml", ["data.root=.", "tokenizer.vocab_size=300"])
@@ -72,3 +102,5 @@ def test_a_shorter_side_keeps_less() -> None:
     model = load(RECIPES / "wsj.yaml").model
     both, encoder = kept_per_token(model), kept_per_token(model, 1.0, 0.0)
     assert kept_per_token(model, 0.5, 1.0) == both - encoder / 2
+    cross = 5 * model.d_model * model.decoder_depth
+    assert kept_per_token(model, 0.0, 1.0) == both - encoder - cross

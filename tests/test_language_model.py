@@ -1,0 +1,283 @@
+"""A language model from recipe to score: a tiny language that is learned, and what is asked of the wrong model."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from collections.abc import Callable
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reverse_task import assert_equal_to_the_bit, metrics, sets
+
+import nmt as package
+from nmt import bundle as bundles
+from nmt.bundle import Bundle
+from nmt.console import Console
+from nmt.data.batches import make_batch
+from nmt.data.corpus import ABSENT, Corpus
+from nmt.recipe import load
+from nmt.text.symbols import BOS, EOS
+from nmt.training import averaging
+from nmt.training.distributed import Place
+from nmt.training.loss import Objective
+from nmt.training.run import train
+from nmt.training.validation import DevScores, Validation
+
+CPU = torch.device("cpu")
+LETTERS = "abcdefgh"
+RECIPE = """\
+name: cycle
+data:
+  target: en
+  train: [{target: train.en}]
+  valid: [{target: valid.en}]
+tokenizer: {vocab_size: 276}
+model: {layers: 1, d_model: 32, d_ff: 64, heads: 4, dropout: 0.0}
+training:
+  updates: 80
+  batch_tokens: 500
+  warmup: 40
+  learning_rate_scale: 0.5
+  label_smoothing: 0.0
+  checkpoint_updates: 20
+decoding: {average_last: 2}
+"""
+
+
+def cycle(start: int) -> str:
+    """Ten letters, each the successor of the one before; after the first nothing is left to chance."""
+    return " ".join(LETTERS[(start + n) % len(LETTERS)] for n in range(10))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory in which a language model was trained into ckpts; its tests must not change it."""
+    folder = tmp_path_factory.mktemp("cycle")
+    draw = random.Random(1)
+    lines = [cycle(draw.randrange(len(LETTERS))) for _ in range(400)]
+    (folder / "train.en").write_text("".join(f"{line}\n" for line in [*lines[:200], "", " ", *lines[200:]]))
+    (folder / "valid.en").write_text("".join(f"{cycle(n)}\n" for n in range(len(LETTERS))))
+    (folder / "recipe.yaml").write_text(RECIPE)
+    with chdir(folder):
+        train(load("recipe.yaml"), Path("ckpts"), Console(quiet=True), CPU, 1, Place())
+    return folder
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That directory, to change, as the working directory."""
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def translator(run: Path, tmp_path: Path) -> Path:
+    """A bundle of a translator that was never trained, with the language model's tokenizer."""
+    source = ["data.source=de", "data.train=[{source: a, target: b}]", "data.valid=[]"]
+    recipe, tokenizer = load(run / "recipe.yaml", source), bundles.checkpoints(run / "ckpts")[-1].tokenizer()
+    model = bundles.new_model(recipe, tokenizer)
+    info = {"run": "x", "step": 1, "data": "x"}
+    bundles.save_bundle(tmp_path / "translator", dict(model.named_parameters()), recipe, tokenizer, info)
+    return tmp_path / "translator"
+
+
+# --- data ---------------------------------------------------------------------------------------------------
+
+
+def test_prepared_data_has_the_lines_alone(run: Path) -> None:
+    corpus = Corpus(run / "data/cycle/train.arrow")
+    report = json.loads((run / "data/cycle/report.json").read_text())["train"]
+    assert (report["read"], report["kept"], report["dropped as empty"]) == (402, 400, 2)
+    assert report["lines also in valid or test"] == 400
+    assert not [name for name in report if "source" in name or "pairs" in name]
+    lengths = corpus.target_lengths
+    assert report["mean length of targets"] == pytest.approx(float(lengths.mean()), abs=0.006)
+    assert sum(report["sentences by length in subwords, up to"].values()) == len(lengths) == 400
+    assert (corpus.has_source, set(corpus.source_lengths)) == (False, {ABSENT})
+    assert corpus.longest() == lengths.max()
+    assert sorted(path.name for path in (run / "data/cycle").glob("*.model")) == ["tokenizer.model"]
+
+
+def test_what_preprocessing_says_is_of_one_side(nmt: Callable[..., Any], copy: Path) -> None:
+    said = nmt("preprocess", "recipe.yaml", *sets("data.name=other")).err
+    assert "all text: training on 402 of 402 sentences" in said
+    assert "train: 400 of 402 lines, " in said
+    assert " subwords each, 2 dropped as empty, 400 lines also in valid or test\n" in said
+    assert "warning: 400 training lines stand in valid or test" in said
+    assert not [word for word in ("pairs", "source", " in, ", " out", "shared") if word in said]
+
+
+def test_an_empty_micro_batch_of_a_rank_without_lines_adds_nothing(run: Path) -> None:
+    corpus = Corpus(run / "data/cycle/train.arrow")
+    objective = Objective(bundles.checkpoints(run / "ckpts")[-1].model(CPU), 0.1)
+    loss, nll = objective(make_batch(corpus, torch.arange(0).numpy()))
+    loss.backward()
+    assert (loss.item(), nll.item()) == (0.0, 0.0)
+    assert not any(parameter.grad.abs().sum() for parameter in objective.parameters())
+
+
+# --- training -----------------------------------------------------------------------------------------------
+
+
+def test_a_deterministic_language_is_learned(run: Path) -> None:
+    """All that is left to chance is the first letter, one of eight: 8 ** (1 / subwords) is the least there can be."""
+    rows = [row["valid_perplexity"] for row in metrics(run / "ckpts") if "valid_perplexity" in row]
+    subwords = float(Corpus(run / "data/cycle/valid.arrow").target_lengths.mean()) + 1
+    assert rows[0] > 1.5 * rows[-1]
+    assert 0.99 * 8 ** (1 / subwords) < rows[-1] < 1.3 * 8 ** (1 / subwords)
+    newest = bundles.checkpoints(run / "ckpts")[-1]
+    assert newest.scores == {"perplexity": newest.dev_score} == {"perplexity": rows[-1]}
+    assert newest.info["task"] == "score"
+    padding = [row["padding"] for row in metrics(run / "ckpts") if "padding" in row]
+    assert all(0 <= share < 0.2 for share in padding)
+
+
+def test_a_resumed_run_is_the_unbroken_one_to_the_bit(nmt: Callable[..., Any], copy: Path) -> None:
+    settings = sets("model.dropout=0.1", "training.device_tokens=250")
+
+    def go(out: str, updates: int) -> str:
+        arguments = ("--device", "cpu", "--out", out, *settings, *sets(f"training.updates={updates}"))
+        done = nmt("train", "recipe.yaml", *arguments)
+        assert done.code == 0, done.err
+        return str(done.err)
+
+    go("whole", 6)
+    go("parts", 3)
+    assert "resuming at update 3: 0.02 M parameters, 400 lines" in go("parts", 6)
+    assert_equal_to_the_bit(copy / "whole", copy / "parts")
+
+
+def test_patience_waits_for_a_lower_perplexity(
+    nmt: Callable[..., Any], copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coming = iter([5.0, 3.0, 4.0, 2.5, 2.75, 3.0, 1.0])
+    monkeypatch.setattr(Validation, "__call__", lambda self, model: DevScores(p := next(coming), p, "made up"))
+    more = sets("training.patience=2", "training.checkpoint_updates=1", "training.updates=9")
+    said = nmt("train", "recipe.yaml", "--device", "cpu", "--out", "patient", *more).err
+    found = [line.split("  ", 2)[2] for line in said.splitlines() if "saved" in line]
+    assert found == [
+        "dev ppl 5.00  best so far",
+        "dev ppl 3.00  best so far",
+        "dev ppl 4.00",
+        "dev ppl 2.50  best so far",
+        "dev ppl 2.75",
+        "dev ppl 3.00",
+    ]
+    assert "finished: no better dev ppl for 2 checkpoints" in said
+    assert (best := bundles.best(bundles.checkpoints(copy / "patient"))) is not None
+    assert best.step == 4
+
+
+def test_fine_tuning_starts_from_a_language_model_and_from_no_translator(
+    nmt: Callable[..., Any], copy: Path, translator: Path
+) -> None:
+    def tune(base: Path) -> Any:
+        more = sets(f"training.init_from={base}", "training.updates=1", "training.warmup=40000", "data.name=tuned")
+        return nmt("train", "recipe.yaml", "--device", "cpu", "--out", "tuned", *more)
+
+    done = tune(copy / "ckpts/step-00000080")
+    assert done.code == 0, done.err
+    tuned, base = (bundles.checkpoints(copy / out)[-1].dev_score for out in ("tuned", "ckpts"))
+    assert tuned == pytest.approx(base, rel=0.01)
+    shutil.rmtree(copy / "tuned")
+    done = tune(translator)
+    assert done.code == 1
+    assert f"error: {translator}: is a translator, and a language model is needed\n" in done.err
+
+
+# --- averages -----------------------------------------------------------------------------------------------
+
+
+def test_the_best_by_perplexity_are_averaged(nmt: Callable[..., Any], copy: Path) -> None:
+    for step, perplexity in ((20, 3.0), (40, 2.0), (60, 5.0), (80, 4.0)):
+        bundles.add_info(copy / f"ckpts/step-{step:08d}", {"scores": {"perplexity": perplexity}})
+    assert nmt("average", "ckpts", "--best", "2").err == "averaged 2 checkpoints, updates 20, 40: ckpts/averaged\n"
+
+
+def test_auto_takes_the_number_of_the_lowest_perplexity(
+    nmt: Callable[..., Any], copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coming = iter([4.0, 1.5, 2.0, 9.0])
+    monkeypatch.setattr(averaging.Validation, "of", lambda bundle: lambda model: DevScores(p := next(coming), p, "x"))
+    said = nmt("average", "ckpts", "--last", "auto").err.splitlines()
+    assert said[:3] == ["averaged  dev ppl  updates", "       1     4.00  80 to 80", "       2     1.50  60 to 80"]
+    assert said[-1] == "averaged 2 checkpoints, updates 60 to 80, dev ppl 1.50: ckpts/averaged"
+    assert [point["perplexity"] for point in Bundle.read(copy / "ckpts/averaged").info["curve"]] == [4, 1.5, 2, 9]
+
+
+# --- scores -------------------------------------------------------------------------------------------------
+
+LINES = [cycle(3), "a b c", "h g f e d c b a", "", "Zebra é"]
+
+
+@torch.no_grad()
+def plain(bundle: Bundle, line: str) -> tuple[float, int]:
+    """Log-probability and number of subwords, by a softmax of its own for each prefix."""
+    model = bundle.model(CPU).double()
+    ids = [*bundle.tokenizer().target.encode(line), EOS]
+    rows = [model(None, torch.tensor([[BOS, *ids[:n]]]))[0, -1].log_softmax(-1) for n in range(len(ids))]
+    return sum(float(row[symbol]) for row, symbol in zip(rows, ids, strict=True)), len(ids)
+
+
+def test_the_score_is_the_perplexity_that_a_softmax_for_each_prefix_gives(
+    nmt: Callable[..., Any], run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "ref").write_text("".join(f"{line}\n" for line in LINES))
+    newest = bundles.checkpoints(run / "ckpts")[-1]
+    expected = [plain(newest, line) for line in LINES]
+    total, subwords = (sum(column) for column in zip(*expected, strict=True))
+    done = nmt("score", "--model", newest.path, tmp_path / "ref", "--json", "--device", "cpu")
+    assert done.err == f"model: {newest.path}\n"
+    found = json.loads(done.out)["perplexity"]
+    assert found["score"] == pytest.approx(math.exp(-total / subwords), rel=1e-4)
+    assert [(one["subwords"], one["log_probability"]) for one in found["lines"]] == [
+        (count, pytest.approx(value, rel=1e-4)) for value, count in expected
+    ]
+    assert expected[0][0] > -4 > expected[2][0]  # the language, and the same letters in another order
+    done = nmt("score", "--model", newest.path, tmp_path / "ref", "--metric", "logprob", "--device", "cpu")
+    assert [float(line.split(b"\t")[0]) for line in done.out.splitlines()] == pytest.approx(
+        [value for value, _ in expected], abs=1e-3
+    )
+
+
+def test_the_dev_score_is_what_scoring_the_development_set_gives(nmt: Callable[..., Any], run: Path) -> None:
+    newest = bundles.checkpoints(run / "ckpts")[-1]
+    done = nmt("score", "--model", newest.path, run / "valid.en", "--json", "--device", "cpu")
+    assert json.loads(done.out)["perplexity"]["score"] == pytest.approx(newest.dev_score, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "hint"),
+    [
+        ("score {lm} {ref} --source {ref}", "--source {ref}: {lm} is a language model, which has none", "leave it out"),
+        ("score {other} {ref}", "{other}: is a translator, which scores REF given its source", "add --source FILE"),
+        ("translate {lm}", "{lm}: is a language model, and a translator is needed", "nmt score --model {lm} runs it"),
+        ("parse {lm}", "{lm}: is a language model, and a parser is needed", "nmt score --model {lm} runs it"),
+        ("score {lm} {empty}", "nothing to score: the reference has no lines", ""),
+    ],
+)
+def test_what_a_model_is_not_for_is_refused_in_one_line(
+    nmt: Callable[..., Any], run: Path, translator: Path, tmp_path: Path, command: str, message: str, hint: str
+) -> None:
+    (tmp_path / "empty").touch()
+    names = {"lm": run / "ckpts/step-00000080", "other": translator, "ref": run / "valid.en"}
+    names["empty"] = tmp_path / "empty"
+    name, model, *rest = command.format(**names).split()
+    done = nmt(name, "--model", model, *rest, stdin=b"x\n")
+    assert (done.code, done.out) == (1, b"")
+    *_, error = [line for line in done.err.splitlines() if line.startswith("error:")]
+    assert error == f"error: {message.format(**names)}"
+    assert f"hint: {hint.format(**names)}" in done.err or not hint
+
+
+def test_load_says_what_a_language_model_is_for(run: Path) -> None:
+    with pytest.raises(package.UserError, match="is a language model, and a translator is needed") as caught:
+        package.load(run / "ckpts")
+    assert "nmt score --model" in str(caught.value.hint)
