@@ -114,7 +114,8 @@ def curve(data: Path, shares: Iterable[int], updates: int, work: Path) -> None:
             "data.name": f"gum_share{share}",
             "data.train": f"[{{trees: {folder.resolve() / 'train.trees'}}}]",
             "training.updates": updates,
-            "training.checkpoint_updates": updates // 4,
+            "training.checkpoint_updates": max(1, updates // 6),
+            "data.valid": "[]",
         }
         overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         command = [sys.executable, "-m", "nmt"]
