@@ -19,6 +19,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  || echo "nmt translate --engine ctranslate2 will not work: the package could not be installed"
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt sacremoses \
 	  || echo "nmt score --paper will not work: the package could not be installed"
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt pytest-xdist \
+	  || echo "make test will run its tests one by one: the package could not be installed"
 	touch $@
 
 # --- the main job, on embedded corpora: generate, preprocess, train, average, translate or parse, score ---------
@@ -68,8 +70,10 @@ $(RUN)/test.score: $(RUN)/ckpts/averaged/bundle.json
 
 # --- development -------------------------------------------------------------------------------------------------
 
+# Two tests at a time, on a core each, where pytest-xdist is there.
 test: $(INSTALLED)
-	$(VENV)/bin/python -m pytest -q -m 'not slow'
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -q -m 'not slow' \
+	  $$($(VENV)/bin/python -c 'import xdist; print("-n 2 --dist worksteal")' 2>/dev/null)
 
 test-slow: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -q -m slow

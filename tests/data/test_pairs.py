@@ -259,10 +259,10 @@ def test_a_record_that_is_no_text_is_a_user_error(tmp_path: Path, records: list[
     [
         ("a.jsonl", b'{"en": "one", "de": "eins"}\n{"en": "two", "de":\n'),
         ("a.jsonl", b"not json\n"),
-        ("a.jsonl.gz", gzip.compress(b'{"en": "one", "de": "eins"}\n' * 100)[:-20]),
+        ("a.jsonl.gz", gzip.compress(b'{"en": "one", "de": "eins"}\n' * 100, mtime=0)[:-20]),
         ("a.jsonl.gz", b"not gzip"),
         ("a.parquet", b"not parquet"),
-        ("a.tsv.gz", gzip.compress(b"one\teins\n" * 100)[:-10]),
+        ("a.tsv.gz", gzip.compress(b"one\teins\n" * 100, mtime=0)[:-10]),
     ],
 )
 def test_a_broken_file_is_a_user_error_naming_it(tmp_path: Path, name: str, content: bytes) -> None:
