@@ -1,6 +1,7 @@
 """Table 1 measured: time and memory of the four kinds of layer as the sequence grows, and the exponents of its length.
 
-    python benchmarks/layers.py [--d-model 512] [--most 8192] [--device cpu] [--plot layers.svg]
+    python benchmarks/layers.py [--d-model 512] [--window 64] [--most 8192] [--seconds 2] [--device cpu]
+        [--plot layers.svg]
 
 Forward and backward pass of one sequence, each length in a process of its own. Table 1 leaves out the projections of
 self-attention, n · d² of work as in the other layers; here it stands without them and, as in the model, with them. Time

@@ -18,6 +18,7 @@ several at a time, on a CPU each with its share of the threads, else on a GPU ea
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import statistics
 import subprocess
@@ -83,11 +84,13 @@ def settings_of(row: Row, scale: Scale, corpus: Recipe, seed: int) -> list[str]:
 
 def trained(row: Row, seed: int, scale: Scale, corpus: Recipe, work: Path, threads: int, device: str) -> Bundle:
     """The last checkpoint of a run, which is trained first unless it is there."""
-    folder, settings = work / row.name / f"seed{seed}", settings_of(row, scale, corpus, seed)
+    settings = settings_of(row, scale, corpus, seed)
+    key = hashlib.sha256("\n".join(settings).encode()).hexdigest()[:8]  # runs of other settings stand elsewhere
+    folder = work / row.name / f"seed{seed}-{key}"
     recipe = recipes.load(row.recipe, settings)
     last = checkpoint_path(folder, recipe.training.updates)
     found = [bundle for bundle in checkpoints(folder) if bundle.path == last and bundle.scores]
-    if found and found[0].recipe == recipe:
+    if found:
         return found[0]
     overrides = [word for setting in settings for word in ("--set", setting)]
     command = [sys.executable, "-m", "nmt", "train", str(row.recipe), *overrides, "--out", str(folder)]
@@ -159,21 +162,25 @@ def table(found: dict[str, Result]) -> str:
         counted["agree beyond"] += clear and same
         return f"{theirs:+.2f} → {ours:+.2f}, {'same' if same else '**other**'}{'' if clear else ', within seeds'}"
 
+    def figure(values: Sequence[float]) -> str:
+        return f"{statistics.mean(values):.2f}" + (f" ± {spread(values):.2f}" if len(values) > 1 else "")
+
     for row in TABLE3:
         if row.name not in found:
             continue
         result = found[row.name]
         cells = [row.name, row.change, f"{row.perplexity:.2f}", f"{row.bleu:.1f}"]
-        cells += [f"{statistics.mean(each):.2f} ± {spread(each):.2f}" for each in (result.perplexity, result.bleu)]
+        cells += [figure(result.perplexity), figure(result.bleu)]
         if row is not BASE:
             cells.append(change(row.perplexity - BASE.perplexity, result.perplexity, base.perplexity))
             cells.append(change(row.bleu - BASE.bleu, result.bleu, base.bleu))
         lines.append(f"| {' | '.join(cells + [''] * (8 - len(cells)))} |")
-    lines += [
-        "",
-        f"Signs agree in {counted['agree']} of {counted['compared']} comparisons; of the {counted['beyond']} whose "
-        f"change exceeds the spread of seeds, in {counted['agree beyond']}. ± is half of the range over seeds.",
-    ]
+    lines += ["", f"Signs agree in {counted['agree']} of {counted['compared']} comparisons."]
+    if len(base.bleu) > 1:
+        lines[-1] += (
+            f" Of the {counted['beyond']} whose change exceeds the spread of seeds they agree in "
+            f"{counted['agree beyond']}. ± is half of the range over seeds."
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -7,6 +7,7 @@ beside: `training.safetensors` (Adam's moments) and `training.json`. Metadata is
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,8 +45,8 @@ class Task(NamedTuple):
     """-1 where less of it is better."""
 
     def rank(self, score: float) -> float:
-        """What grows with how good a dev score is."""
-        return self.sign * score
+        """What grows with how good a dev score is; least where it is no number."""
+        return self.sign * score if math.isfinite(score) else -math.inf
 
 
 TASKS = {
@@ -239,11 +240,18 @@ def add_info(path: Path, info: Mapping[str, Any]) -> None:
 
 
 def base(recipe: Recipe) -> Bundle | None:
-    """The bundle that training.init_from names, if it names one; raises UserError where that is for another task."""
+    """The bundle that training.init_from names, if it names one; raises UserError where that is for another task, or
+    learned from other encodings of positions."""
     if recipe.training.init_from is None:
         return None
     found, _ = resolve(Path(recipe.training.init_from))
     found.check_task(recipe.task)
+    positions = found.recipe.model.positions
+    if positions != recipe.model.positions:  # of sinusoids no weight tells
+        raise UserError(
+            f"training.init_from: {found.path} has model.positions {positions}, the recipe {recipe.model.positions}",
+            f"--set model.positions={positions}",
+        )
     return found
 
 

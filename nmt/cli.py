@@ -137,7 +137,7 @@ def average(
     """Average the newest checkpoints of the run in CKPTS, or the best, into one bundle.
 
     With --last auto the newest 1, 2, 3, 5, 8, … and all are averaged and scored as checkpoints are in training, which
-    needs the prepared data; stderr shows the scores, and the best average is written.
+    needs the prepared data and computes on --device; stderr shows the scores, and the best average is written.
     """
     from nmt.bundle import average as average_checkpoints
     from nmt.console import Console
@@ -338,7 +338,8 @@ def score(
     if runs:
         if not files:
             raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
-        others = {"--reference": more, "--metric": metric, "--model": models, "--source": source, "--set": overrides}
+        others: dict[str, object] = {"--reference": more, "--metric": metric, "--model": models, "--source": source}
+        others |= {"--set": overrides, "--paper": paper, "--language": language, "--baseline": baseline}
         if clashing := [name for name, value in others.items() if value]:
             raise click.UsageError(f"{clashing[0]} does not go with --runs")
         _score_runs(files, device, threads, as_json, quiet)

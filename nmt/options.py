@@ -21,7 +21,12 @@ class NumberOrAuto(click.IntRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Fails, as click has it, on anything else."""
-        return value if value == "auto" else super().convert(value, param, ctx)
+        if value == "auto":
+            return value
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is neither auto nor a whole number from {self.min} on", param, ctx)
 
 
 def common_options(function: F) -> F:

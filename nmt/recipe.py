@@ -106,7 +106,7 @@ class Data(Settings):
     `extends` another changes neither data nor tokenizer."""
     root: str = "."
     """Base folder of relative file names, itself relative to the working directory."""
-    source: str | None = None
+    source: str | None = Field(None, min_length=1)
     """Language of the input, such as en. Without it a language model of the targets is trained."""
     target: str
     """Language of the output, such as de; or tree, and a parser is trained on `trees`."""

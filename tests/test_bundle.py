@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -108,6 +109,12 @@ def test_the_best_language_model_has_the_lowest_perplexity(ckpts: Path) -> None:
     assert (bundle.step, note) == (600, f"model: {bundle.path} (best dev ppl, 3.00)")
     bundles.prune(ckpts, 1)
     assert [bundle.step for bundle in bundles.checkpoints(ckpts)] == [600, 800]
+
+
+def test_a_score_that_is_no_number_is_never_the_best(ckpts: Path) -> None:
+    for step, perplexity in ((200, math.nan), (400, 9.0), (600, math.inf), (800, math.nan)):
+        edit(ckpts / f"step-{step:08d}", task="score", scores={"perplexity": perplexity})
+    assert bundles.ranked(bundles.checkpoints(ckpts))[-1].step == 400
 
 
 def test_of_the_best_those_without_a_score_are_none(ckpts: Path) -> None:

@@ -395,6 +395,16 @@ def test_a_shape_that_does_not_fit_the_bundle_is_named(nmt, reverse_run: Path, t
     assert "[128, 64] there, [64, 64] by the recipe" in done.err
 
 
+def test_positions_that_are_not_those_of_the_bundle_are_named(nmt, reverse_run: Path, tmp_path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    settings = [f"training.init_from={reverse_run / 'ckpts'}", "model.positions=words"]
+    done = nmt("train", "recipe.yaml", *(word for setting in settings for word in ("--set", setting)))
+    assert done.code == 1
+    assert "has model.positions sinusoidal, the recipe words" in done.err
+    assert "--set model.positions=sinusoidal" in done.err
+
+
 def test_patience_ends_a_run_that_no_longer_improves(nmt, tmp_path: Path, monkeypatch) -> None:
     write_reverse_task(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -74,8 +74,9 @@ class Transformer(nn.Module):
         )
         self._starts: list[Tensor] | None = None  # of source and target: which symbols begin a word
         if config.positions == "words":
-            if starts is None:
-                raise ValueError("positions: words needs `starts`, which say what begins a word")
+            sizes = [target_vocab if source_vocab is None else source_vocab, target_vocab]
+            if starts is None or [len(side) for side in starts] != sizes:
+                raise ValueError("positions: words needs `starts`, which say of every symbol whether it begins a word")
             self._starts = [torch.tensor(side, device="cpu") for side in starts]
         self.source_positions = Positions(config) if self.has_source else None
         self.target_positions = Positions(config)
@@ -115,9 +116,9 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def encode(self, source: Tensor, record: list[Tensor] | None = None) -> Memory:
-        """Runs the encoder over (batch, source length)."""
-        assert self.source_embedding is not None, "a language model has no encoder"
-        assert self.source_positions is not None
+        """Runs the encoder over (batch, source length). Raises ValueError where a language model has none."""
+        if self.source_embedding is None or self.source_positions is None:
+            raise ValueError("a language model has no encoder")
         real = (source != PADDING)[:, None, None, :]
         mask = None if kernels.on_cpu(real) and bool(real.all()) else real  # on a GPU the look would wait for it
         words = None if self._starts is None else (self._begins(0, source).cumsum(1) - 1).clamp_min_(0)

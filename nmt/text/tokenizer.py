@@ -85,7 +85,7 @@ class Vocabulary:
 
     def starts(self) -> list[bool]:
         """Of every subword, by id, whether it begins a word."""
-        return [piece.startswith(_SPACE_MARK) for piece in self.listing()]
+        return [self.starts_word(index) for index in range(len(self))]
 
     def starts_word(self, index: int) -> bool:
         """Whether the subword begins a word."""

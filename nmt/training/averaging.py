@@ -15,8 +15,8 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
     """Averages the newest 1, 2, 3, 5, 8, … and all checkpoints of a run, and writes the average that scores best.
 
     The score is BLEU or F1 of the development set, searched as in training, or of a language model its perplexity;
-    among equals perplexity decides. Each
-    checkpoint is read once. The bundle's bundle.json holds the scores and, as `curve`, those of every number tried.
+    among equals perplexity decides. Each checkpoint is read once. The bundle's bundle.json holds the scores and, as
+    `curve`, those of every number tried.
     Raises UserError where there are no checkpoints, where they are of different runs, or where the prepared data that
     they were trained on is not there.
     """

@@ -58,6 +58,8 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     """Computes what training the recipe on so many devices will need."""
     prepared = directory(recipe)
     lengths = mean_lengths(prepared)
+    if lengths and (lengths[0] == ABSENT) != (recipe.data.source is None):
+        lengths = None  # what is there was prepared for pairs, or for a language model, and this is not
     source, target = lengths or ASSUMED_LENGTHS[recipe.task]
     vocabulary = symbols = recipe.tokenizer.vocab_size
     if recipe.data.has_trees:

@@ -131,9 +131,10 @@ def test_embeddings_start_with_a_deviation_of_d_model_to_the_minus_half(tie):
         assert float(weight.mean()) == pytest.approx(0.0, abs=0.002)
 
 
-def test_positions_of_words_need_to_know_what_begins_one():
+@pytest.mark.parametrize("starts", [None, ([True] * VOCABULARY, [True] * (VOCABULARY - 1))])
+def test_positions_of_words_need_to_know_what_begins_one(starts):
     with pytest.raises(ValueError, match="needs `starts`"):
-        Transformer(Model(**TINY, positions="words"), VOCABULARY, VOCABULARY)
+        Transformer(Model(**TINY, positions="words"), VOCABULARY, VOCABULARY, starts)
 
 
 def test_the_transformer_is_usable_on_its_own():
@@ -366,6 +367,8 @@ def test_a_source_goes_with_a_model_that_has_an_encoder():
         tiny(None)(padded(SOURCES), padded(TARGETS))
     with pytest.raises(ValueError, match="a source is needed"):
         tiny()(None, padded(TARGETS))
+    with pytest.raises(ValueError, match="a language model has no encoder"):
+        tiny(None).encode(padded(SOURCES))
 
 
 # --- attention weights --------------------------------------------------------------------------------------

@@ -225,4 +225,6 @@ def test_the_small_table_counts_signs_that_agree_and_those_beyond_the_seeds() ->
     assert dropout.endswith("| +0.85 → -1.10, **other** | -1.20 → +2.50, **other** |")
     (heads,) = (line for line in lines if line.startswith("| a_heads16 "))
     assert heads.endswith("| -0.01 → +0.20, **other** | 0 → -0.50 |")
-    assert "agree in 2 of 5 comparisons; of the 4 whose change exceeds the spread of seeds, in 1." in lines[-1]
+    assert (
+        "agree in 2 of 5 comparisons. Of the 4 whose change exceeds the spread of seeds they agree in 1." in lines[-1]
+    )

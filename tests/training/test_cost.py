@@ -92,6 +92,8 @@ def test_an_average_without_a_score_is_scored_where_its_data_is(nmt: Callable[..
         (["--runs"], 2, "--runs needs runs: nmt score --runs CKPTS"),
         (["--runs", "a", "--metric", "bleu"], 2, "--metric does not go with --runs"),
         (["--runs", "a", "--set", "beam=1"], 2, "--set does not go with --runs"),
+        (["--runs", "a", "--paper"], 2, "--paper does not go with --runs"),
+        (["--runs", "a", "--baseline", "b"], 2, "--baseline does not go with --runs"),
         (["--runs", "missing"], 1, "error: missing: no such model"),
         ([], 2, "score takes REF and at most one HYP, 0 files are given"),
         (["ref", "hyp", "more"], 2, "score takes REF and at most one HYP, 3 files are given"),

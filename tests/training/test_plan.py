@@ -76,6 +76,8 @@ def test_a_language_models_plan_has_one_side(tmp_path: Path, norm: str) -> None:
     assert after.lengths == mean_lengths(Path("data/lm")) == (ABSENT, after.lengths[1])
     assert not after.assumed
     assert f"{after.lengths[1]:g} subwords each" in plan_run(recipe, CPU)
+    translator = recipe.model_copy(update={"data": recipe.data.model_copy(update={"source": "de"})})
+    assert make_plan(translator, CPU).lengths == (28.0, 28.0)  # what is there was prepared for something else
 
 
 def test_prepared_data_tells_a_parsers_symbols_and_lengths(tmp_path: Path) -> None:
