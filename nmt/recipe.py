@@ -106,7 +106,7 @@ class Data(Settings):
     `extends` another changes neither data nor tokenizer."""
     root: str = "."
     """Base folder of relative file names, itself relative to the working directory."""
-    source: str | None = Field(None, min_length=1)
+    source: str | None = None
     """Language of the input, such as en. Without it a language model of the targets is trained."""
     target: str
     """Language of the output, such as de; or tree, and a parser is trained on `trees`."""
@@ -147,6 +147,8 @@ class Data(Settings):
 
     @model_validator(mode="after")
     def _sides(self) -> Self:
+        if self.source == "":
+            raise ValueError("source: must not be empty; without it a language model of the targets is trained")
         if self.has_trees and self.source is None:
             raise ValueError(f"source: must be given with data.target: {TREE}, which makes a parser")
         for split, datasets in (("train", self.train), ("valid", self.valid), ("test", self.test)):
