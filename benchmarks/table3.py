@@ -85,9 +85,9 @@ def settings_of(row: Row, scale: Scale, corpus: Recipe, seed: int) -> list[str]:
 def trained(row: Row, seed: int, scale: Scale, corpus: Recipe, work: Path, threads: int, device: str) -> Bundle:
     """The last checkpoint of a run, which is trained first unless it is there."""
     settings = settings_of(row, scale, corpus, seed)
-    key = hashlib.sha256("\n".join(settings).encode()).hexdigest()[:8]  # runs of other settings stand elsewhere
-    folder = work / row.name / f"seed{seed}-{key}"
     recipe = recipes.load(row.recipe, settings)
+    key = hashlib.sha256(recipe.to_yaml().encode()).hexdigest()[:8]  # runs of other settings stand elsewhere
+    folder = work / row.name / f"seed{seed}-{key}"
     last = checkpoint_path(folder, recipe.training.updates)
     found = [bundle for bundle in checkpoints(folder) if bundle.path == last and bundle.scores]
     if found:
