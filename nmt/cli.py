@@ -351,18 +351,7 @@ def score(
     from nmt.metrics.translation import METRICS
     from nmt.text.lines import open_input
 
-    allowed, default = (("perplexity", "logprob"), "perplexity") if models else ((*METRICS, "brackets"), "bleu,chrf")
-    wanted = metric or default
-    names = [name.strip() for name in wanted.split(",") if name.strip()]
-    if paper and "paper" not in names:
-        names.append("paper")
-    unknown = [name for name in names if name not in allowed]
-    if unknown or not names:
-        raise click.BadParameter(
-            f"{(unknown or [wanted])[0]!r} is none of {', '.join(allowed)}, the metrics "
-            f"{'with' if models else 'without'} --model",
-            param_hint="--metric",
-        )
+    names = _metrics(metric, paper, by_model=bool(models))
     for option, value, goes in (("--baseline", baseline, METRICS), ("--language", language, ("paper",))):
         if value is not None and not set(names) & set(goes):
             raise click.UsageError(f"{option} goes with --metric {', '.join(goes)}")
@@ -397,6 +386,25 @@ def score(
         if "paper" in names and "bleu" not in names:
             names.insert(0, "bleu")  # the one that may be compared with others stands beside it
         _score_translations((reference, *more), hypothesis, baseline, names, language, as_json, Console(quiet))
+
+
+def _metrics(wanted: str | None, paper: bool, by_model: bool) -> list[str]:
+    """The metrics to compute, or those that go without saying; raises BadParameter for one that there is not."""
+    from nmt.metrics.translation import METRICS
+
+    allowed, default = (("perplexity", "logprob"), "perplexity") if by_model else ((*METRICS, "brackets"), "bleu,chrf")
+    wanted = wanted or default
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    if paper and "paper" not in names:
+        names.append("paper")
+    unknown = [name for name in names if name not in allowed]
+    if unknown or not names:
+        raise click.BadParameter(
+            f"{(unknown or [wanted])[0]!r} is none of {', '.join(allowed)}, the metrics "
+            f"{'with' if by_model else 'without'} --model",
+            param_hint="--metric",
+        )
+    return names
 
 
 def _score_runs(paths: Sequence[Path], device: str, threads: int | None, as_json: bool, quiet: bool) -> None:
