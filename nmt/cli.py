@@ -283,11 +283,14 @@ def _run_search(
 @click.option("--reference", "more", type=Path, multiple=True, help="A further reference; repeatable.")
 @click.option(
     "--metric",
-    help="bleu, chrf, ter, paper; separated by commas; bleu,chrf unless given. Or brackets: F1 of trees. With --model "
-    "perplexity, unless given, or logprob, a line per sentence: log-probability, tab, subwords.",
+    help="bleu, chrf, ter, tokenised, paper; separated by commas; bleu,chrf unless given. Or brackets: F1 of trees. "
+    "With --model perplexity, unless given, or logprob, a line per sentence: log-probability, tab, subwords.",
 )
 @click.option("--paper", is_flag=True, help="Add the metric paper: BLEU as the papers of 2017 counted it.")
-@click.option("--language", help="Language of REF, a code, for the metric paper; what REF's name ends in unless given.")
+@click.option("--lowercase", is_flag=True, help="Capitals do not count, as in most figures on IWSLT and Multi30k.")
+@click.option(
+    "--language", help="Language of REF, a code, for tokenised and paper; what REF's name ends in unless given."
+)
 @click.option("--baseline", type=Path, help="Another HYP to compare with, by paired bootstrap.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
@@ -307,6 +310,7 @@ def score(
     more: tuple[Path, ...],
     metric: str | None,
     paper: bool,
+    lowercase: bool,
     language: str | None,
     baseline: Path | None,
     as_json: bool,
@@ -320,9 +324,10 @@ def score(
 ) -> None:
     """Score HYP, or stdin, against REF: detokenised text, one sentence per line.
 
-    The metric paper is BLEU after Moses' tokenizer with compounds split at hyphens, unsmoothed: on newstest2014 about
-    1.5 above sacreBLEU's, which is printed beside it, and for comparison with figures of 2017 only. With --baseline
-    every score comes with its 95% confidence interval and the p-value of its difference from the other system's.
+    The metric tokenised is BLEU after Moses' tokenizer, unsmoothed, as multi-bleu prints it. The metric paper is the
+    same with compounds split at hyphens: on newstest2014 about 1.5 above sacreBLEU's, and for comparison with figures
+    of 2017 only. Beside either stands sacreBLEU's. With --baseline every score comes with its 95% confidence interval
+    and the p-value of its difference from the other system's.
 
     With --metric brackets REF holds trees, a file or a folder of .mrg files, and HYP one tree per line, an empty line
     being a failure. The figures are EVALB's with COLLINS.prm, except that a root called ROOT, S1 or nothing does not
@@ -339,7 +344,8 @@ def score(
         if not files:
             raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
         others: dict[str, object] = {"--reference": more, "--metric": metric, "--model": models, "--source": source}
-        others |= {"--set": overrides, "--paper": paper, "--language": language, "--baseline": baseline}
+        others |= {"--set": overrides, "--paper": paper, "--lowercase": lowercase, "--language": language}
+        others |= {"--baseline": baseline}
         if clashing := [name for name, value in others.items() if value]:
             raise click.UsageError(f"{clashing[0]} does not go with --runs")
         _score_runs(files, device, threads, as_json, quiet)
@@ -348,11 +354,15 @@ def score(
         raise click.UsageError(f"score takes REF and at most one HYP, {len(files)} files are given")
     reference, hypothesis = files[0], next(iter(files[1:]), None)
     from nmt.console import Console
-    from nmt.metrics.translation import METRICS
+    from nmt.metrics.translation import METRICS, OF_WORDS
     from nmt.text.lines import open_input
 
     names = _metrics(metric, paper, by_model=bool(models))
-    for option, value, goes in (("--baseline", baseline, METRICS), ("--language", language, ("paper",))):
+    for option, value, goes in (
+        ("--baseline", baseline, METRICS),
+        ("--lowercase", lowercase or None, METRICS),
+        ("--language", language, OF_WORDS),
+    ):
         if value is not None and not set(names) & set(goes):
             raise click.UsageError(f"{option} goes with --metric {', '.join(goes)}")
     if models:
@@ -383,9 +393,10 @@ def score(
             raise click.UsageError("--metric brackets has one gold: no --reference goes with it")
         _score_trees(reference, hypothesis, as_json, Console(quiet))
     else:
-        if "paper" in names and "bleu" not in names:
+        if "bleu" not in names and set(names) & set(OF_WORDS):
             names.insert(0, "bleu")  # the one that may be compared with others stands beside it
-        _score_translations((reference, *more), hypothesis, baseline, names, language, as_json, Console(quiet))
+        references = (reference, *more)
+        _score_translations(references, hypothesis, baseline, names, language, lowercase, as_json, Console(quiet))
 
 
 def _metrics(wanted: str | None, paper: bool, by_model: bool) -> list[str]:
@@ -423,18 +434,20 @@ def _score_translations(
     baseline: Path | None,
     metrics: Sequence[str],
     language: str | None,
+    lowercase: bool,
     as_json: bool,
     console: Console,
 ) -> None:
     from nmt.metrics.moses import Moses, language_of
-    from nmt.metrics.translation import COMPARED, as_dict, report, score
+    from nmt.metrics.translation import COMPARED, OF_WORDS, as_dict, report, score
     from nmt.streams import read_input
     from nmt.text.lines import read_lines
 
-    moses = Moses(language or language_of(references[0])) if "paper" in metrics else None  # fails before it reads
+    counts_words = not set(metrics).isdisjoint(OF_WORDS)
+    moses = Moses(language or language_of(references[0])) if counts_words else None  # fails before it reads
     texts = [list(read_lines(path)) for path in references]
     other = None if baseline is None else list(read_lines(baseline))
-    results = score(list(read_input(hypothesis)), texts, metrics, other, moses)
+    results = score(list(read_input(hypothesis)), texts, metrics, other, moses, lowercase)
     click.echo(json.dumps(as_dict(results)) if as_json else report(results))
     if baseline and not as_json:
         console.say(COMPARED)

@@ -517,8 +517,29 @@ def test_2017_bleu_stands_beside_sacrebleus_with_its_label(nmt, tmp_path: Path, 
     for argv in (["test"], ["test.de", "--language", "xx"]):
         done = nmt("score", *argv, "--paper", stdin=line)
         assert (done.code, done.out) == (1, b"")
-        assert "error: 2017 BLEU: the language of the reference, " in done.err
+        assert "error: BLEU of Moses' words: the language of the reference, " in done.err
         assert "hint: say --language CODE" in done.err
+
+
+def test_tokenised_and_lowercased_bleu_are_what_published_figures_need(nmt, tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("sacremoses")
+    monkeypatch.chdir(tmp_path)
+    line = "Der deutsch-französische Zug fährt nach Haus.\n"
+    Path("test.de").write_text(line, encoding="utf-8")
+    done = nmt("score", "test.de", "--metric", "tokenised", "--lowercase", stdin=line.upper().encode())
+    first, second = done.out.decode().splitlines()
+    assert first.startswith("BLEU 100.00  nrefs:1|case:lc|eff:no|tok:13a|")
+    assert second.startswith("BLEU-tokenised 100.00  nrefs:1|case:lc|eff:no|tok:sacremoses-")
+    assert "-de|smooth:none|" in second
+    assert second.endswith("  (for comparison with figures on words that Moses cut only)")
+    for argv, error in (
+        (["--metric", "brackets", "--lowercase"], "--lowercase goes with --metric bleu, chrf, ter, tokenised, paper"),
+        (["--metric", "bleu", "--language", "de"], "--language goes with --metric tokenised, paper"),
+        (["--runs", "--lowercase"], "--lowercase does not go with --runs"),
+    ):
+        done = nmt("score", "test.de", *argv, stdin=b"")
+        assert done.code == 2
+        assert error in done.err
 
 
 def test_perplexity_is_that_of_training_on_the_same_data(nmt, reverse_run: Path) -> None:

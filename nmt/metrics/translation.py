@@ -1,4 +1,4 @@
-"""BLEU, chrF and TER of translations, by sacreBLEU, and BLEU as papers of 2017 counted it.
+"""BLEU, chrF and TER of translations, by sacreBLEU, and BLEU of words as papers counted it, before sacreBLEU and since.
 
 A score never goes without its signature.
 """
@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 
     from nmt.metrics.moses import Moses
 
-METRICS = ("bleu", "chrf", "ter", "paper")
-LABELS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "paper": "BLEU-2017"}
-NOTES = {"paper": "for comparison with 2017 figures only"}
+METRICS = ("bleu", "chrf", "ter", "tokenised", "paper")
+OF_WORDS = ("tokenised", "paper")
+"""Metrics that count the words of Moses."""
+LABELS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "tokenised": "BLEU-tokenised", "paper": "BLEU-2017"}
+NOTES = {
+    "tokenised": "for comparison with figures on words that Moses cut only",
+    "paper": "for comparison with 2017 figures only",
+}
 COMPARED = (
     "score (mean ± half of the 95% interval over bootstrap samples of the lines); p: how often two equally good "
     "systems would differ by more"
@@ -63,11 +68,12 @@ def score(
     metrics: Sequence[str],
     baseline: Sequence[str] | None = None,
     moses: Moses | None = None,
+    lowercase: bool = False,
 ) -> dict[str, Score]:
     """Scores hypotheses against one or more references of equal length, detokenised and cased.
 
-    With a baseline, another system's output for the same lines, every score is compared with the baseline's. The metric
-    paper counts the words that `moses` makes of lines, and needs it.
+    With a baseline, another system's output for the same lines, every score is compared with the baseline's. Metrics of
+    `OF_WORDS` count the words that `moses` makes of lines, and need it. With `lowercase` capitals do not count.
 
     Raises UserError naming both counts where lengths differ, or where there is nothing to score.
     """
@@ -83,7 +89,7 @@ def score(
     if not hypotheses:
         raise UserError("nothing to score: hypothesis and reference have no lines")
     systems = [hypotheses] if baseline is None else [hypotheses, baseline]
-    return {name: _score(name, systems, references, moses) for name in metrics}
+    return {name: _score(name, systems, references, moses, lowercase) for name in metrics}
 
 
 def as_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
@@ -117,19 +123,32 @@ def report(scores: Mapping[str, Score]) -> str:
 
 
 def _score(
-    name: str, systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], moses: Moses | None
+    name: str,
+    systems: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    moses: Moses | None,
+    lowercase: bool,
 ) -> Score:
     """The first system's score, compared with the second's where there is one."""
     from sacrebleu.metrics import BLEU, CHRF, TER
 
     metric: Metric
-    if name == "paper":
-        assert moses is not None, "the metric paper counts the words of Moses"
-        systems, references = ([list(map(moses, lines)) for lines in texts] for texts in (systems, references))
-        metric = BLEU(tokenize="none", smooth_method="none", force=True, references=references)  # multi-bleu.perl
-        metric.tokenizer_signature = moses.signature
+    if name in OF_WORDS:
+        assert moses is not None, f"the metric {name} counts the words of Moses"
+        compounds = name == "paper"
+
+        def words(line: str) -> str:
+            # Lowercased first, as the words of Multi30k are that are published.
+            return moses(line.lower() if lowercase else line, compounds=compounds)
+
+        systems, references = ([list(map(words, lines)) for lines in texts] for texts in (systems, references))
+        # multi-bleu.perl
+        metric = BLEU(lowercase, tokenize="none", smooth_method="none", force=True, references=references)
+        metric.tokenizer_signature = moses.signature + "-compounds" * compounds
+    elif name == "ter":
+        metric = TER(references=references)  # where capitals count only if told
     else:
-        metric = {"bleu": BLEU, "chrf": CHRF, "ter": TER}[name](references=references)
+        metric = {"bleu": BLEU, "chrf": CHRF}[name](lowercase=lowercase, references=references)
     if len(systems) > 1:
         return _compare(systems[0], systems[1], metric)
     result = metric.corpus_score(systems[0], None)  # None: the references that the metric has

@@ -1,4 +1,4 @@
-"""Words as papers of 2017 counted them: what Moses' own tokenizer.perl gave in June 2017, and languages it knows."""
+"""Words as papers count them: what Moses' own tokenizer.perl gave in June 2017, and languages it knows."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from nmt.errors import UserError
 from nmt.metrics.moses import Moses, language_of
 
-# By tokenizer.perl -no-escape, and by perl -pe 's{(\S)-(\S)}{$1 ##AT##-##AT## $2}g', of which @ stands for the hyphen
+# By tokenizer.perl -no-escape, and by perl -pe 's{(\S)-(\S)}{$1 ##AT##-##AT## $2}g', @ for each
 GERMAN = {
     "Er sagte: „Das geht's nicht!“ – und ging.": "Er sagte : „ Das geht ' s nicht ! “ – und ging .",
     "Eine E-Mail-Adresse (z. B. die von Dr. Müller) kostet 3.500,75 Euro.": (
@@ -38,10 +38,12 @@ ENGLISH = {
 
 
 @pytest.mark.parametrize(("language", "cases"), [("de", GERMAN), ("fr", FRENCH), ("en", ENGLISH)])
-def test_words_are_those_of_moses_with_compounds_split(language, cases):
+def test_words_are_those_of_moses_with_compounds_split_or_whole(language, cases):
     pytest.importorskip("sacremoses")
     moses = Moses(language)
-    assert [moses(line) for line in cases] == [words.replace("@", "##AT##-##AT##") for words in cases.values()]
+    split = [words.replace("@", "##AT##-##AT##") for words in cases.values()]
+    assert [moses(line, compounds=True) for line in cases] == split
+    assert [moses(line, compounds=False) for line in cases] == [words.replace(" @ ", "-") for words in cases.values()]
 
 
 @pytest.mark.parametrize("language", ["", "xx", "german", "txt"])

@@ -88,6 +88,18 @@ def test_every_score_has_its_signature():
     assert "nrefs:2" in score(LINES, [LINES, LINES], ["bleu"])["bleu"].signature
 
 
+def test_capitals_count_only_if_wanted():
+    lower = [line.lower() for line in LINES]
+    for metric in ("bleu", "chrf"):
+        cased, uncased = (score(lower, [LINES], [metric], lowercase=lowercase)[metric] for lowercase in (False, True))
+        assert cased.score < uncased.score == pytest.approx(100.0)
+        assert "case:lc" in uncased.signature
+        assert "case:mixed" in cased.signature or metric == "chrf"  # of which sacreBLEU says only that it is lowercased
+    ter = score(lower, [LINES], ["ter"], lowercase=True)
+    assert ter == score(lower, [LINES], ["ter"])  # which never counts them
+    assert ter["ter"].score == 0.0
+
+
 def test_only_the_wanted_metrics_are_computed_in_the_wanted_order():
     assert list(score(LINES, [LINES], ["ter", "bleu"])) == ["ter", "bleu"]
 
@@ -159,7 +171,7 @@ def test_a_baseline_of_other_length_names_both_counts():
         score(LINES, [LINES], ["bleu"], LINES[:2])
 
 
-# --- BLEU of 2017 --------------------------------------------------------------------------------------------
+# --- BLEU of words -------------------------------------------------------------------------------------------
 
 GERMAN = [
     "Die deutsch-französische Freundschaft ist 60 Jahre alt.",
@@ -202,6 +214,10 @@ def german():
 
 def of_2017(hypotheses, *references, moses):
     return score(hypotheses, references, ["paper"], moses=moses)["paper"].score
+
+
+def tokenised(hypotheses, *references, moses, lowercase=False):
+    return score(hypotheses, references, ["tokenised"], moses=moses, lowercase=lowercase)["tokenised"].score
 
 
 def test_2017_bleu_is_what_moses_programs_print(german):
@@ -251,10 +267,14 @@ def split_by_hand(words):
     return found
 
 
-def bleu_by_hand(hypotheses, references):
+def words_and_parts_by_hand(line):
+    return split_by_hand(words_by_hand(line))
+
+
+def bleu_by_hand(hypotheses, references, cut=words_and_parts_by_hand):
     matched, total, length, target_length = Counter(), Counter(), 0, 0
     for hypothesis, reference in zip(hypotheses, references, strict=True):
-        one, other = (split_by_hand(words_by_hand(line)) for line in (hypothesis, reference))
+        one, other = cut(hypothesis), cut(reference)
         length, target_length = length + len(one), target_length + len(other)
         for n in range(1, 5):
             mine, theirs = (Counter(tuple(w[i : i + n]) for i in range(len(w) - n + 1)) for w in (one, other))
@@ -270,6 +290,9 @@ def test_2017_bleu_equals_one_computed_by_hand(german):
     assert bleu_by_hand(TRANSLATED, GERMAN) == pytest.approx(74.37, abs=0.005)
     shorter = [line.rsplit(" ", 2)[0] for line in TRANSLATED]
     assert of_2017(shorter, GERMAN, moses=german) == pytest.approx(bleu_by_hand(shorter, GERMAN), abs=1e-6)
+    assert tokenised(shorter, GERMAN, moses=german) == pytest.approx(
+        bleu_by_hand(shorter, GERMAN, words_by_hand), abs=1e-6
+    )
     unlike = ["Ein Hund lebt."] * len(GERMAN)  # unsmoothed, without a common sequence of four it is 0
     assert of_2017(unlike, GERMAN, moses=german) == bleu_by_hand(unlike, GERMAN) == 0.0
 
@@ -291,11 +314,29 @@ def test_2017_bleu_equals_one_computed_by_hand_on_real_text(german):
     assert 50 < expected < 90
     assert of_2017(hypotheses, references, moses=german) == pytest.approx(expected, abs=0.01)
     assert abs(score(hypotheses, [references], ["bleu"])["bleu"].score - expected) > 0.01  # 13a counts otherwise
+    whole = bleu_by_hand(hypotheses, references, words_by_hand)
+    assert abs(whole - expected) > 0.01
+    assert tokenised(hypotheses, references, moses=german) == pytest.approx(whole, abs=0.01)
+
+
+def test_tokenised_bleu_lowercases_before_it_cuts(german):
+    lower, shouted = [line.lower() for line in GERMAN], [line.upper().replace("SS", "ß") for line in TRANSLATED]
+    found = score(shouted, [GERMAN], ["tokenised"], moses=german, lowercase=True)["tokenised"]
+    quiet = [line.lower() for line in shouted]
+    assert found.score == tokenised(quiet, lower, moses=german) > tokenised(quiet, GERMAN, moses=german)
+    assert found.signature.startswith(f"nrefs:1|case:lc|eff:no|tok:{german.signature}|smooth:none|")
+    # Of "Ein Mann ohne Bart." the dot belongs to the word, of "ein mann ohne bart." it does not.
+    assert tokenised(["ein mann ohne glatze."], ["Ein Mann ohne Bart."], moses=german, lowercase=True) == pytest.approx(
+        tokenised(["ein mann ohne glatze ."], ["ein mann ohne bart ."], moses=german)
+    )
 
 
 def test_2017_bleu_is_compared_with_a_baselines(german):
     found = score(TRANSLATED, [GERMAN], ["bleu", "paper"], SECOND, german)
     assert found["paper"].score == pytest.approx(74.37, abs=0.005)
     assert found["paper"].comparison.baseline.score == pytest.approx(of_2017(SECOND, GERMAN, moses=german))
-    assert f"bs:1000|seed:12345|case:mixed|eff:no|tok:{german.signature}|smooth:none|" in found["paper"].signature
+    assert (
+        f"bs:1000|seed:12345|case:mixed|eff:no|tok:{german.signature}-compounds|smooth:none|"
+        in found["paper"].signature
+    )
     assert found["bleu"].signature == score(TRANSLATED, [GERMAN], ["bleu"], SECOND)["bleu"].signature
