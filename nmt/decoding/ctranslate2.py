@@ -5,17 +5,17 @@ same text but for rounding. Of a wider beam:
 
 - Scores are ours: CTranslate2 gives Σ log p / |Y|^α, where |Y| counts `</s>`; from that comes
   Σ log p / ((5 + |Y|) / 6)^α, which puts the hypotheses in order.
-- Caps are ours, one for each sentence. Of a step's 2 · beam candidates both keep the same `beam` others alive.
-- Which ends count differs: those among the best `beam` candidates of a step, in our search those among all 2 · beam.
+- Caps are ours, one for each sentence. Of a step's 2 · beam candidates both keep the same `beam` alive, and let the
+  same end, those among the best `beam`.
 - The stop differs: CTranslate2 searches until `PATIENCE` · beam hypotheses have ended (at α = 0 until the best
   candidate of a step has, too) and keeps as many, the best by its own score; our search goes on until none that is
   alive can beat those that have ended.
 
-So a text differs where ours ended as one of a step's less likely candidates, or long after others; its score is
-then, but for rounding, below ours. Where the texts are equal the scores are, with two exceptions. What CTranslate2
-excludes gives its share of the probability to the rest, in our search nobody gets it: this concerns `</s>` before
-decoding.min_length. Control symbols are therefore not excluded but hypotheses with one are dropped; only where too few
-remain, which trained models do not bring about, the sentence is searched again without them.
+So a text differs where ours ended long after others; its score is then, but for rounding, below ours. Where the texts
+are equal the scores are, with two exceptions. What CTranslate2 excludes gives its share of the probability to the
+rest, in our search nobody gets it: this concerns `</s>` before decoding.min_length. Control symbols are therefore not
+excluded but hypotheses with one are dropped; only where too few remain, which trained models do not bring about, the
+sentence is searched again without them.
 """
 
 from __future__ import annotations

@@ -154,10 +154,10 @@ class _Search:
         links = parents * self._engine.vocabulary + symbols
 
         ends = symbols.eq(EOS) | lengths.eq(caps)
-        scores = (totals / length_penalty(lengths, self._alpha)).masked_fill(~ends, -math.inf)
+        scores = (totals / length_penalty(lengths, self._alpha)).masked_fill(~ends, -math.inf)[:, :beam]
         self._end_scores, kept = torch.cat((self._end_scores, scores), dim=1).topk(beam)
-        self._ends = torch.cat((self._ends, links), dim=1).gather(1, kept)
-        self._end_positions = torch.cat((self._end_positions, (lengths - 1).expand_as(links)), dim=1).gather(1, kept)
+        self._ends = torch.cat((self._ends, links[:, :beam]), dim=1).gather(1, kept)
+        self._end_positions = torch.cat((self._end_positions, (lengths - 1).expand_as(scores)), dim=1).gather(1, kept)
 
         self._alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
         self._parents, self._symbols = parents.gather(1, order), symbols.gather(1, order)

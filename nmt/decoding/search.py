@@ -1,10 +1,11 @@
 """Beam search (section 6.1) over a step function; knows no model, no text. The plain form, which others must equal.
 
-The rules, exactly: of the 2 · beam best extensions of the alive hypotheses, those that end join at most `beam`
-finished ones and the best `beam` others stay alive. Finished scores are log-probability / lp(|Y|) with
-lp(n) = ((5 + n) / 6)^α, where |Y| counts `</s>`. A sentence stops once its finished hypotheses cannot be beaten:
-their worst wanted score ≥ best alive log-probability / lp(cap). At its cap, alive ones compete length-normalised.
-A beam of 1 is greedy search: it stops at the first `</s>`. Before `min_length` symbols `</s>` is impossible.
+The rules, exactly: of the 2 · beam best extensions of the alive hypotheses the best `beam` that do not end stay alive,
+and those that end join at most `beam` finished ones, if they are among the best `beam` of all. Finished scores are
+log-probability / lp(|Y|) with lp(n) = ((5 + n) / 6)^α, where |Y| counts `</s>`. A sentence stops once its finished
+hypotheses cannot be beaten: their worst wanted score ≥ best alive log-probability / lp(cap). At its cap, alive ones
+compete length-normalised. A beam of 1 is greedy search: it stops at the first `</s>`. Before `min_length` symbols
+`</s>` is impossible.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def beam_search(
         ends = symbols.eq(eos)
         last = cap.eq(length)[:, None]
         penalty = length_penalty(torch.tensor(float(length), device=device), alpha)
-        normalised = (best / penalty).masked_fill(~(ends | last), -math.inf)
+        counts = (ends | last) & (torch.arange(best.size(1), device=device) < beam)
+        normalised = (best / penalty).masked_fill(~counts, -math.inf)
         padding = torch.full_like(ended[:, :, :1], eos)
         pool = torch.cat((torch.cat((ended, padding), dim=2), extended), dim=1)
         ended_scores, kept = torch.cat((ended_scores, normalised), dim=1).topk(beam)

@@ -83,7 +83,7 @@ def everything(table, cap, alpha, prefix=(), total=0.0):
 @pytest.mark.parametrize("vocabulary", [3, 4])
 def test_a_wide_beam_finds_what_exhaustive_search_finds(alpha, vocabulary):
     caps = [1, 2, 3, 4, 5, 5]
-    beam = (vocabulary - 1) ** max(caps)  # as many as can be alive
+    beam = vocabulary * (vocabulary - 1) ** (max(caps) - 1)  # as many as there can be candidates
     for first in range(0, 240, len(caps)):
         tables = [random_table(first + i, vocabulary) for i in range(len(caps))]
         found = search(tables, caps, beam=beam, alpha=alpha, n_best=2)
@@ -109,13 +109,13 @@ def readable_beam_search(table, cap, beam, alpha, n_best, min_length):
         ]
         extensions.sort(key=lambda extension: -extension[1])
         alive = []
-        for ids, total in extensions[: 2 * beam if beam > 1 else 1]:
-            if ids[-1] == EOS:
-                finished.append(Hypothesis(list(ids[:-1]), float(total) / penalty(length, alpha), True))
-            elif length == cap:
-                finished.append(Hypothesis(list(ids), float(total) / penalty(length, alpha), False))
-            elif len(alive) < beam:
+        for rank, (ids, total) in enumerate(extensions[: 2 * beam if beam > 1 else 1]):
+            if ids[-1] != EOS and length < cap:
                 alive.append((ids, total))
+            elif rank < beam:
+                output, whole = (ids[:-1], True) if ids[-1] == EOS else (ids, False)
+                finished.append(Hypothesis(list(output), float(total) / penalty(length, alpha), whole))
+        alive = alive[:beam]
         finished = sorted(finished, key=lambda h: -h.score)[:beam]
         if not alive:
             break
