@@ -18,7 +18,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt ctranslate2 \
 	  || echo "nmt translate --engine ctranslate2 will not work: the package could not be installed"
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt sacremoses \
-	  || echo "nmt score --paper will not work: the package could not be installed"
+	  || echo "nmt score --metric tokenised and --paper will not work: the package could not be installed"
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt pytest-xdist \
 	  || echo "make test will run its tests one by one: the package could not be installed"
 	touch $@

@@ -107,7 +107,8 @@ def train(
         place = Place()
     from nmt.training.run import train as run
 
-    threads_each = threads or (max(1, cores() // place.local_size) if place.size > 1 else None)
+    # As many as there are cores and no more: threads that wait for one another take the time of those that work.
+    threads_each = max(1, (threads or cores()) // place.local_size) if place.size > 1 else threads
     chosen = choose_device(device_of(device, place), threads_each)
     run(loaded, out, Console(quiet or place.rank > 0), chosen, threads or cores(), place)
 

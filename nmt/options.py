@@ -35,7 +35,7 @@ def common_options(function: F) -> F:
         click.version_option(__version__, prog_name="nmt"),
         click.option("--debug", is_flag=True, help="Show tracebacks."),
         click.option("--quiet", is_flag=True, help="Say nothing but errors."),
-        click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads."),
+        click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads, which workers share."),
     ):
         function = option(function)
     return function

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from reverse_task import assert_equal_to_the_bit, shell, write_reverse_task
 
 from nmt import bundle as bundles
@@ -43,6 +44,20 @@ def test_training_reports_dev_scores_and_records_metrics(reverse_run: Path) -> N
     assert losses[-1] < 0.2 * losses[0]
     assert {"step", "epoch", "perplexity", "learning_rate", "tokens_per_second", "padding"} <= rows[0].keys()
     assert max(row.get("valid_bleu", 0) for row in rows) > 90
+
+
+def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
+    before, seen = torch.get_num_threads(), []
+    monkeypatch.setattr("nmt.training.run.train", lambda *_: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr("nmt.device.cores", lambda: 6)
+    for name, value in (("RANK", 1), ("WORLD_SIZE", 4), ("LOCAL_RANK", 1), ("LOCAL_WORLD_SIZE", 2)):
+        monkeypatch.setenv(name, str(value))
+    try:
+        for given in (["--threads", "4"], ["--threads", "1"], []):
+            assert nmt("train", str(RECIPES / "demo.yaml"), "--device", "cpu", *given).code == 0
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [2, 1, 3]
 
 
 def test_the_users_lines_work_verbatim_in_an_empty_directory(tmp_path: Path) -> None:
