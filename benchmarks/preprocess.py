@@ -62,7 +62,7 @@ def write_corpus(data: Path, lines: int) -> None:
 def write_tokenizer(data: Path) -> None:
     """A tokenizer of 8,000 pieces as `tokenizer.model`."""
     pairs = list(zip(*(read_lines(data / f"train.{language}.gz") for language in LANGUAGES), strict=True))
-    for name, content in Tokenizer.train(pairs, TokenizerSettings(vocab_size=8000), 2).files().items():
+    for name, content in Tokenizer.train(pairs, TokenizerSettings(vocab_size=8000)).files().items():
         Path(name).write_bytes(content)
 
 

@@ -155,7 +155,7 @@ def random_bundle(folder: Path, size: str) -> Bundle:
     letters = random.Random(1)
     words = ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=letters.randint(3, 9))) for _ in range(20_000)]
     lines = [" ".join(letters.choices(words, k=12)) for _ in range(10_000)]
-    tokenizer = Tokenizer.train(list(zip(lines, lines, strict=True)), TokenizerSettings(vocab_size=VOCABULARY), THREADS)
+    tokenizer = Tokenizer.train(list(zip(lines, lines, strict=True)), TokenizerSettings(vocab_size=VOCABULARY))
     train = [{"source": "a", "target": "b"}]
     content = {"name": size, "data": {"source": "en", "target": "de", "train": train}, "model": SIZES[size]}
     recipe_file = folder / "recipe.yaml"

@@ -321,7 +321,7 @@ def common_tokenizer(bundles: Sequence[Bundle]) -> Tokenizer:
     first, *others = bundles
     tokenizer = first.tokenizer()
     for other in others:
-        if other.tokenizer().files() != tokenizer.files():
+        if not other.tokenizer().equals(tokenizer):
             raise UserError(
                 f"{first.path} and {other.path} have different tokenizers",
                 "an ensemble takes models that were trained on the same prepared data",

@@ -225,7 +225,7 @@ def test_several_models_are_one_translator(ckpts: Path) -> None:
 
 def test_an_ensembles_models_have_one_tokenizer(ckpts: Path) -> None:
     other = ckpts / "step-00000600"
-    tokenizer = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266), 1)
+    tokenizer = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
     (other / "tokenizer.model").write_bytes(tokenizer.source.serialized)
     names = f"{ckpts / 'averaged'} and {other} have different tokenizers"
     with pytest.raises(UserError, match=re.escape(names)):

@@ -258,7 +258,7 @@ def test_a_run_needs_the_tokenizer_it_began_with(nmt, tmp_path: Path, monkeypatc
     write_reverse_task(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert nmt("train", "recipe.yaml", "--set", "training.updates=1").code == 0
-    other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266), 1)
+    other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
     for name, content in other.files().items():
         (tmp_path / "data/reverse" / name).write_bytes(content)
     done = nmt("train", "recipe.yaml", "--set", "training.updates=2")
@@ -599,7 +599,7 @@ def test_an_ensemble_scores_between_its_models_or_better(nmt, reverse_run: Path)
 
 def test_models_with_other_tokenizers_are_no_ensemble(nmt, reverse_run: Path, tmp_path: Path) -> None:
     shutil.copytree(reverse_run / "ckpts/averaged", tmp_path / "other")
-    other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266), 1)
+    other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
     for name, content in other.files().items():
         (tmp_path / "other" / name).write_bytes(content)
     models = ("--model", reverse_run / "ckpts", "--model", tmp_path / "other")

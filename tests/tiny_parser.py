@@ -27,7 +27,7 @@ DECODING = {"beam": 3, "max_extra": 24, "max_source": 48}
 def train_tokenizer() -> Tokenizer:
     """Of words and bytes, and of the symbols of these trees."""
     pairs = [(" ".join(parse_tree(tree).leaves()), tree) for tree in TREES * 30]
-    return Tokenizer.train(pairs, TokenizerSettings(vocab_size=320, shared=False), threads=1, trees=True)
+    return Tokenizer.train(pairs, TokenizerSettings(vocab_size=320, shared=False), trees=True)
 
 
 def make_model(tokenizer: Tokenizer, **changes: Any) -> Transformer:

@@ -57,7 +57,7 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
         exclusive(out.parent / f".{out.name}.lock", str(out)),
         whole_directory(out, "fingerprint.json") as part,
     ):
-        tokenizer = _tokenizer(recipe, totals["train"], console, threads, tokenizer_from)
+        tokenizer = _tokenizer(recipe, totals["train"], console, tokenizer_from)
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
         evaluation = frozenset(
@@ -170,16 +170,14 @@ def _seen(path: Path, before: list[Any] | None) -> list[Any]:
     return [*stamp, sha256(path) if path.is_file() else None]
 
 
-def _tokenizer(
-    recipe: Recipe, total: int | None, console: Console, threads: int, tokenizer_from: Path | None
-) -> Tokenizer:
+def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_from: Path | None) -> Tokenizer:
     """`total` is how many training pairs there are, where that is known."""
     if tokenizer_from is not None:
         console.say(f"tokenizer: that of {tokenizer_from}")
         return Tokenizer.load(tokenizer_from)
     text = _TokenizerText(recipe.data, total, console)
     data = recipe.data
-    return Tokenizer.train(text, recipe.tokenizer, threads, console.say, data.has_trees, data.pos_tags)
+    return Tokenizer.train(text, recipe.tokenizer, console.say, data.has_trees, data.pos_tags)
 
 
 class _TokenizerText:

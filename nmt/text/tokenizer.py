@@ -25,6 +25,9 @@ SHARED = ("tokenizer.model",)
 SEPARATE = ("source.model", "target.model")
 TREES = ("source.model", "tree.json")
 
+THREADS = 16
+"""Of SentencePiece, on any machine: its file tells how many there were, and what unigrams sum up depends on it."""
+
 # SentencePiece writes a space as U+2581 and would turn a real U+2581 into a space; a noncharacter, which Unicode
 # reserves for such internal use, stands in for it.
 _SPACE_MARK, _STAND_IN = "\u2581", "\ufdd0"
@@ -141,7 +144,6 @@ class Tokenizer:
         cls,
         pairs: Iterable[tuple[str, ...]],
         settings: TokenizerSettings,
-        threads: int,
         say: Callable[[str], None] = lambda line: None,
         trees: bool = False,
         pos_tags: bool = False,
@@ -151,17 +153,15 @@ class Tokenizer:
         vocabulary, so not an iterator. `say` is told on how much text. Raises UserError naming `tokenizer.vocab_size`
         where the text cannot fill or fit it."""
         if settings.shared:
-            both = _train("all text", (text for pair in pairs for text in pair), settings, threads, say)
+            both = _train("all text", (text for pair in pairs for text in pair), settings, say)
             return cls(both, both)
-        source = _train("source", (source for source, _ in pairs), settings, threads, say)
+        source = _train("source", (source for source, _ in pairs), settings, say)
         if trees:
             return cls(source, TreeVocabulary.train((target for _, target in pairs if target), pos_tags))
-        return cls(source, _train("target", (target for _, target in pairs), settings, threads, say))
+        return cls(source, _train("target", (target for _, target in pairs), settings, say))
 
 
-def _train(
-    which: str, texts: Iterator[str], settings: TokenizerSettings, threads: int, say: Callable[[str], None]
-) -> Vocabulary:
+def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: Callable[[str], None]) -> Vocabulary:
     kind = f"tokenizer: {settings.algorithm}, {settings.vocab_size:,} pieces, {which}"
     say(f"{kind}: reading the training data")
     sample, seen = draw(texts, settings.sample)
@@ -181,7 +181,7 @@ def _train(
             unk_id=UNK,
             bos_id=BOS,
             eos_id=EOS,
-            num_threads=threads,
+            num_threads=THREADS,
             minloglevel=2,
         )
     except RuntimeError as error:

@@ -67,7 +67,7 @@ def sentence(seed):
 def tokenizers():
     pairs = [(sentence(seed), sentence(seed).upper()) for seed in range(300)]
     return {
-        shared: Tokenizer.train(pairs, TokenizerSettings(vocab_size=320, shared=shared), 1) for shared in (True, False)
+        shared: Tokenizer.train(pairs, TokenizerSettings(vocab_size=320, shared=shared)) for shared in (True, False)
     }
 
 

@@ -29,7 +29,7 @@ PAIRS += [("the dog", ""), ("", "the dog"), (" \t", "\u3000"), ("a\u2028b \ufeff
 @pytest.fixture(scope="module")
 def tokenizer():
     return Tokenizer.train(
-        [(sentence(8, n), sentence(8, n + 500)) for n in range(200)], TokenizerSettings(vocab_size=300), 1
+        [(sentence(8, n), sentence(8, n + 500)) for n in range(200)], TokenizerSettings(vocab_size=300)
     )
 
 

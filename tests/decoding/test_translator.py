@@ -47,7 +47,7 @@ BLANK = ["", " ", "\t", "\r", "\u2028", "\x85", "\u3000"]
 def tokenizer():
     triples = itertools.product(NOUNS, VERBS, NOUNS)
     pairs = [(f"the {a} {v} the {b} .", f"den {b} {v} der {a} , Nr. 1") for a, v, b in triples]
-    return Tokenizer.train(pairs, TokenizerSettings(vocab_size=330), threads=1)
+    return Tokenizer.train(pairs, TokenizerSettings(vocab_size=330))
 
 
 def random_model(tokenizer, **changes):

@@ -36,7 +36,7 @@ PAIRS = list(zip(sentences(ENGLISH, 1), sentences(GERMAN, 2), strict=True))
 
 def train(vocab_size: int, algorithm: str = "bpe", shared: bool = True, **settings: object) -> Tokenizer:
     values = {"vocab_size": vocab_size, "algorithm": algorithm, "shared": shared, **settings}
-    return Tokenizer.train(PAIRS, TokenizerSettings.model_validate(values), 1)
+    return Tokenizer.train(PAIRS, TokenizerSettings.model_validate(values))
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: f"{kind[0]}, {'shared' if kind[1] else 'two'}")
@@ -128,7 +128,7 @@ def test_a_sample_is_the_same_in_every_process() -> None:
 from nmt.recipe import TokenizerSettings
 from nmt.text.tokenizer import Tokenizer
 pairs = [(f"the dog {n}", f"der Hund {n * n}") for n in range(2000)]
-print(Tokenizer.train(pairs, TokenizerSettings(vocab_size=300, sample=500), 1).source.listing())
+print(Tokenizer.train(pairs, TokenizerSettings(vocab_size=300, sample=500)).source.serialized)
 """
     outputs = {subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout for _ in "ab"}
     assert len(outputs) == 1
@@ -154,16 +154,11 @@ def test_the_algorithm_is_the_one_asked_for() -> None:
     assert bpe.pieces(range(300)) != unigram.pieces(range(300))
 
 
-def test_threads_do_not_change_the_vocabulary() -> None:
-    one, two = (Tokenizer.train(PAIRS, TokenizerSettings(vocab_size=300), threads) for threads in (1, 2))
-    assert one.source.pieces(range(300)) == two.source.pieces(range(300))
-
-
 def test_characters_rarer_than_coverage_asks_are_spelled_in_bytes() -> None:
     pairs = [*PAIRS, ("a Ж dog", "ein Ж Hund")]
     for coverage, found in ((1.0, True), (0.9995, False)):
         settings = TokenizerSettings(vocab_size=310, character_coverage=coverage)
-        vocabulary = Tokenizer.train(pairs, settings, 1).source
+        vocabulary = Tokenizer.train(pairs, settings).source
         assert (vocabulary.find("Ж")[0] is not None) is found
         assert vocabulary.decode(vocabulary.encode("Ж")) == "Ж"
 
@@ -217,7 +212,7 @@ def test_separate_vocabularies_of_an_impossible_size_lead_to_one_that_works(
 @pytest.mark.parametrize("pairs", [[], [("", "")], [("x" * 5000, "y" * 5000)]], ids=["none", "empty", "long"])
 def test_training_text_without_a_usable_sentence_is_a_user_error(pairs: list[tuple[str, str]]) -> None:
     with pytest.raises(UserError) as caught:
-        Tokenizer.train(pairs, TokenizerSettings(vocab_size=300), 1)
+        Tokenizer.train(pairs, TokenizerSettings(vocab_size=300))
     assert "\n" not in caught.value.message
 
 
@@ -257,7 +252,7 @@ def test_a_parsers_tokenizer_has_words_in_and_trees_out(tmp_path: Path) -> None:
     pairs = [(f"the {word} sees .", tree) for word, tree in zip(ENGLISH.split(), trees, strict=True)]
     said: list[str] = []
     values = TokenizerSettings(vocab_size=300, shared=False)
-    tokenizer = Tokenizer.train([*pairs, ("", "")], values, 1, said.append, trees=True)
+    tokenizer = Tokenizer.train([*pairs, ("", "")], values, said.append, trees=True)
     assert len(tokenizer.source) == 300
     assert isinstance(tokenizer.target, TreeVocabulary)
     assert tokenizer.target.labels == ("NP", "S", "VP")

@@ -25,7 +25,7 @@ INFO = {"run": "r", "data": "d"}
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.train([("a b c", "c b a")] * 5, TokenizerSettings(vocab_size=266), 1)
+    return Tokenizer.train([("a b c", "c b a")] * 5, TokenizerSettings(vocab_size=266))
 
 
 @pytest.fixture

@@ -20,12 +20,12 @@ FIRST, SECOND = [1.0, -2.0, 3.5, 0.25], [-0.5, 8.0, 0.125, -4.0]
 
 @pytest.fixture(scope="module")
 def shared():
-    return Tokenizer.train(TEXT, TokenizerSettings(vocab_size=300), threads=1)
+    return Tokenizer.train(TEXT, TokenizerSettings(vocab_size=300))
 
 
 @pytest.fixture(scope="module")
 def separate():
-    return Tokenizer.train(TEXT, TokenizerSettings(vocab_size=290, shared=False), threads=1)
+    return Tokenizer.train(TEXT, TokenizerSettings(vocab_size=290, shared=False))
 
 
 def tiny(tokenizer, tie="all"):
