@@ -458,7 +458,7 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
         (["score", "ref", "--metric", "rouge"], 2, "'rouge' is none of bleu, chrf, ter"),
         (["score", "ref", "--metric", "perplexity"], 2, "'perplexity' is none of bleu, chrf, ter"),
         (["score", "ref", "--source", "src"], 2, "--source goes with --model"),
-        (["score", "ref", "--language", "de"], 2, "--language goes with --metric paper"),
+        (["score", "ref", "--language", "de"], 2, "--language goes with --metric tokenised, paper"),
         (["score", "ref", "--baseline", "hyp", "--metric", "brackets"], 2, "--baseline goes with --metric bleu, chrf"),
         (["score", "ref", "--paper", "--metric", "brackets"], 2, "--metric brackets goes alone"),
         (["score", "ref", "--paper", "--model", "m", "--source", "src"], 2, "'paper' is none of perplexity, logprob"),
