@@ -1,12 +1,13 @@
 """Training throughput on this machine, target tokens/s, beside another toolkit where one is given.
 
-    python benchmarks/train_speed.py --data FOLDER [--size small|base] [--pairs 7]
-        [--peer opennmt=/path/to/onmt_train | --peer eole=/path/to/eole]
+    python benchmarks/train_speed.py --data FOLDER [--size small|base] [--pairs 7] [--precision auto]
+        [--peer opennmt=/path/to/onmt_train | --peer eole=/path/to/eole | --peer nmt=PRECISION]
 
 FOLDER holds train.en.gz and train.de.gz (Multi30k). Both sides train the same model on the same subwords with the
 same dropout, in alternating processes: a shared machine's speed drifts, and only ratios of neighbours compare. The
 peer batches by sentences × longest side ≤ 4,096, which makes about 3,400 target tokens an update; ours are set to as
-many. Tokens are target tokens with `</s>`, padding not counted, over the updates after the first few.
+many. The peer `nmt` is ours in another precision. Tokens are target tokens with `</s>`, padding not counted, over the
+updates after the first few.
 """
 
 from __future__ import annotations
@@ -46,19 +47,25 @@ def write_recipe(folder: Path, data: Path, size: str) -> recipes.Recipe:
     updates, _ = UPDATES[size]
     content = {
         "name": "speed",
-        "data": {"source": "en", "target": "de", "train": [{"source": "train.en.gz", "target": "train.de.gz"}]},
+        "data": {
+            "source": "en",
+            "target": "de",
+            "root": str(data),
+            "train": [{"source": "train.en.gz", "target": "train.de.gz"}],
+        },
         "tokenizer": {"vocab_size": 8000},
         "model": {**SIZES[size], "norm": "pre", "dropout": 0.1, "attention_dropout": 0.1, "feed_forward_dropout": 0.1},
         "training": {"updates": updates, "batch_tokens": OUR_BATCH, "log_updates": 1, "warmup": 400},
     }
     path = folder / "recipe.yaml"
     path.write_text(json.dumps(content))  # JSON is YAML
-    return recipes.load(path, [f"data.root={data}"])
+    return recipes.load(path)
 
 
-def ours(folder: Path, data: Path, size: str) -> float:
+def ours(precision: str, folder: Path, size: str) -> float:
     """Target tokens/s of one run of nmt train."""
-    command = [sys.executable, "-m", "nmt", "train", "recipe.yaml", "--set", f"data.root={data}", "--device", "cpu"]
+    command = [sys.executable, "-m", "nmt", "train", "recipe.yaml", "--device", "cpu"]
+    command += ["--set", f"training.precision={precision}"]
     out = tempfile.mkdtemp(dir=folder)
     subprocess.run([*command, "--out", out, "--threads", str(THREADS), "--quiet"], cwd=folder, check=True)
     rows = [json.loads(line) for line in (Path(out) / "metrics.jsonl").read_text().splitlines()]
@@ -143,7 +150,7 @@ def eole(command: str, folder: Path, size: str) -> float:
     return peer_run([command, "train", "-config"], config, folder, size)
 
 
-PEERS: dict[str, Callable[[str, Path, str], float]] = {"opennmt": opennmt, "eole": eole}
+PEERS: dict[str, Callable[[str, Path, str], float]] = {"opennmt": opennmt, "eole": eole, "nmt": ours}
 
 
 def peer_run(command: list[str], config: dict[str, object], folder: Path, size: str) -> float:
@@ -177,6 +184,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data/raw/multi30k"))
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--precision", default="auto", help="training.precision of ours")
     parser.add_argument("--peer", metavar="NAME=COMMAND", help=f"NAME is one of {', '.join(PEERS)}")
     arguments = parser.parse_args()
     data, size = arguments.data.resolve(), arguments.size
@@ -191,7 +199,7 @@ def main() -> None:
         own: list[float] = []
         others: list[float] = []
         for pair in range(1, arguments.pairs + 1):
-            own.append(ours(folder, data, size))
+            own.append(ours(arguments.precision, folder, size))
             line = f"{size} {pair}: nmt {own[-1]:,.0f} tok/s"
             if kind:
                 others.append(PEERS[kind](command, folder, size))

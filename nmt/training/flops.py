@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nmt.data.corpus import Ids
 from nmt.recipe import Model
+from nmt.training.precision import factors_rounded
 
 # Dense bf16 products with fp32 sums, FLOP/s by NVIDIA's data sheets; the first that is a word of a device's name.
 PEAKS = {
@@ -108,7 +109,7 @@ def peak_flops(device: torch.device) -> float | None:
 
 
 def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of a matrix product of the size that training does, over a fifth of a second."""
+    """FLOP/s of a matrix product of the size that training does, over a fifth of a second; no factor is rounded."""
     rows = 8192 if device.type == "cuda" else 1024
     left, right = torch.randn(rows, 512, device=device, dtype=dtype), torch.randn(512, 2048, device=device, dtype=dtype)
 
@@ -119,25 +120,19 @@ def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
         float(product[0, 0])  # waits for the device
         return time.perf_counter() - began
 
-    products(3)
-    count = max(1, int(0.2 / products(1)))
-    return 2.0 * rows * 512 * 2048 * count / products(count)
+    with factors_rounded("highest"):
+        products(3)
+        count = max(1, int(0.2 / products(1)))
+        return 2.0 * rows * 512 * 2048 * count / products(count)
 
 
 def sustained_flops(device: torch.device) -> float:
     """FLOP/s in single precision by which the paper estimates training cost: its own figure of a GPU, else measured."""
-    if device.type == "cpu":
-        return measured_flops(device, torch.float32)
-    name = torch.cuda.get_device_name(device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     for key, flops in SUSTAINED.items():
         if re.search(rf"\b{key}[cmst]?\b", name):
             return flops
-    shorter = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        return measured_flops(device, torch.float32)
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = shorter
+    return measured_flops(device, torch.float32)
 
 
 def device_name(device: torch.device) -> str:

@@ -34,7 +34,7 @@ from nmt.training.loss import Objective
 from nmt.training.memory import SHARE, largest_fitting
 from nmt.training.meter import Meter
 from nmt.training.optimizer import Optimizer
-from nmt.training.precision import autocast_dtype
+from nmt.training.precision import autocast_dtype, factors_rounded, short_factors
 from nmt.training.progress import Progress
 
 AHEAD = 2  # updates whose batches are made in advance
@@ -120,6 +120,7 @@ class Loop:
         self.group, self.device, self.console = group, device, console
         self._parameters = list(objective.parameters())
         self._autocast = autocast_dtype(settings.precision, device)
+        self._factors = short_factors(settings.precision, device)
         self._ranks: DistributedDataParallel | None = None
         if group.size > 1:
             with warnings.catch_warnings(), group.guard("comparing models"):
@@ -145,7 +146,8 @@ class Loop:
                 if group.is_orphaned():
                     requests.append(signal.SIGTERM)
                 due = int(group.leads and self._due(position.step, clock.since_save()))
-                stop, due = self._gradients(update, position, meter, max(requests, default=0), due)
+                with factors_rounded(self._factors):
+                    stop, due = self._gradients(update, position, meter, max(requests, default=0), due)
                 rate = self._apply(update, position, meter)
                 clock.tick()
                 progress.advance()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -15,6 +13,7 @@ from nmt.model.window import band
 from nmt.recipe import Model
 from nmt.training import flops
 from nmt.training.flops import Work, measured_flops, peak_flops, sustained_flops, training_flops, work
+from nmt.training.precision import factors_rounded
 
 
 def lengths(*values: int) -> np.ndarray:
@@ -143,30 +142,27 @@ def test_the_papers_gpus_sustain_what_it_says(name: str, tera: float, monkeypatc
     assert sustained_flops(torch.device("cuda")) == pytest.approx(tera * 1e12)
 
 
-@pytest.fixture
-def allow_tf32() -> Iterator[Callable[[bool], None]]:
-    """Sets whether products on a GPU may shorten their factors, for as long as a test takes."""
-    before = torch.backends.cuda.matmul.allow_tf32
-
-    def allow(tf32: bool) -> None:
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-
-    yield allow
-    allow(before)
-
-
-@pytest.mark.parametrize("tf32", [False, True])
 @pytest.mark.parametrize(("kind", "name"), [("cuda", "NVIDIA H200"), ("cuda", "Quadro P1000"), ("cpu", "")])
-def test_other_devices_are_measured_in_single_precision(
-    kind: str, name: str, tf32: bool, allow_tf32: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_devices_are_measured_in_single_precision(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def measured(device: torch.device, dtype: torch.dtype) -> float:
         assert (device.type, dtype) == (kind, torch.float32)
-        assert kind == "cpu" or not torch.backends.cuda.matmul.allow_tf32
         return 1e9
 
     monkeypatch.setattr(flops, "measured_flops", measured)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
-    allow_tf32(tf32)
     assert sustained_flops(torch.device(kind)) == 1e9
-    assert torch.backends.cuda.matmul.allow_tf32 == tf32
+
+
+def test_products_are_measured_with_factors_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    class Watched:
+        def __matmul__(self, other: object) -> torch.Tensor:
+            seen.append(torch.get_float32_matmul_precision())
+            return torch.ones(1, 1)
+
+    monkeypatch.setattr(torch, "randn", lambda *_, **__: Watched())
+    with factors_rounded("high"):  # what another part of a program asked for neither counts nor is lost
+        measured_flops(torch.device("cpu"), torch.float32)
+        assert torch.get_float32_matmul_precision() == "high"
+    assert set(seen) == {"highest"}

@@ -277,6 +277,33 @@ def test_every_figure_is_recorded(train, task) -> None:
         assert row["tokens_per_second"] * row["seconds_per_update"] == pytest.approx(row["tokens_per_update"])
 
 
+@pytest.mark.parametrize(("precision", "expected"), [("auto", "medium"), ("bf32", "medium"), ("fp32", "highest")])
+def test_factors_are_rounded_in_updates_alone(
+    precision: str, expected: str, train, inject, task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, set[str]] = {"forward": set(), "backward": set(), "scoring": set()}
+
+    def note(where: str) -> None:
+        seen[where].add(torch.get_float32_matmul_precision())
+
+    def losses(_: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+        loss, nll = forward(objective, batch)
+        note("forward")
+        loss.register_hook(lambda gradient: note("backward"))
+        return loss, nll
+
+    def score(self: Validation, model: object, **_: object) -> DevScores:
+        note("scoring")
+        return original(self, model, **_)
+
+    inject(losses)
+    original = Validation.__call__
+    monkeypatch.setattr(Validation, "__call__", score)
+    train(*SCORED, f"training.precision={precision}", "training.checkpoint_updates=6")
+    assert seen == {"forward": {expected}, "backward": {expected}, "scoring": {torch.get_float32_matmul_precision()}}
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 def test_padding_is_the_share_of_cells_that_hold_none(train, inject, task) -> None:
     cells = padding = 0
 

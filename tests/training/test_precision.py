@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +17,14 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.symbols import BOS, EOS
 from nmt.training.loss import Objective
-from nmt.training.precision import autocast_dtype, compile_layers, product_dtype, set_precision
+from nmt.training.precision import (
+    autocast_dtype,
+    compile_layers,
+    factors_rounded,
+    product_dtype,
+    set_precision,
+    short_factors,
+)
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -32,16 +40,56 @@ def test_auto_is_bf16_on_a_gpu_that_has_it(monkeypatch: pytest.MonkeyPatch, has_
 @pytest.mark.parametrize("device", [CPU, GPU])
 def test_other_precisions_are_what_they_say(device: torch.device) -> None:
     assert autocast_dtype("bf16", device) == product_dtype("bf16", device) == torch.bfloat16
-    for precision, dtype in (("fp32", torch.float32), ("tf32", torch.float32), ("fp64", torch.float64)):
+    fp32 = (("fp32", torch.float32), ("tf32", torch.float32), ("bf32", torch.float32))
+    for precision, dtype in (*fp32, ("fp64", torch.float64)):
         assert autocast_dtype(precision, device) is None
         assert product_dtype(precision, device) == dtype
 
 
-@pytest.fixture
-def flags() -> Iterator[None]:
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    yield
-    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+@pytest.mark.parametrize(
+    ("precision", "cpu", "gpu"),
+    [
+        ("auto", "medium", "highest"),
+        ("bf32", "medium", None),
+        ("tf32", None, "high"),
+        *((precision, "highest", "highest") for precision in ("bf16", "fp32", "fp64")),
+    ],
+)
+def test_factors_of_products_are_as_short_as_asked_for(precision: str, cpu: str | None, gpu: str | None) -> None:
+    for device, expected in ((CPU, cpu), (GPU, gpu)):
+        if expected is None:
+            kind = "GPUs" if device is CPU else "CPUs"
+            with pytest.raises(UserError, match=rf"training\.precision: {precision} is for {kind}"):
+                set_precision(tiny(), precision, device)
+        else:
+            assert short_factors(precision, device) == expected
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_factors_are_as_before_once_it_is_left(fails: bool) -> None:
+    before = torch.get_float32_matmul_precision()
+    for factors in ("medium", "high", "highest"):
+        with suppress(KeyError), factors_rounded(factors):
+            assert torch.get_float32_matmul_precision() == factors
+            assert torch.backends.cuda.matmul.allow_tf32 == (factors != "highest")
+            if fails:
+                raise KeyError
+        assert torch.get_float32_matmul_precision() == before
+
+
+def test_rounded_factors_give_products_near_the_exact_ones() -> None:
+    torch.manual_seed(1)
+    left, right = torch.randn(300, 128), torch.randn(128, 200)
+    exact = left.double() @ right.double()
+    with factors_rounded("medium"):
+        near = left @ right
+    with factors_rounded("highest"):
+        nearer = left @ right
+    assert near.dtype == torch.float32
+    rounding = 2.0**-8  # of a factor: bf16 has eight bits
+    # Two factors round independently of each other and of those before them, so their errors add up as a walk's steps.
+    assert (near - exact).std() < 1.5 * rounding * exact.std()
+    assert (nearer - exact).std() < 1e-6 * exact.std()
 
 
 def tiny(**settings: object) -> Transformer:
@@ -50,17 +98,6 @@ def tiny(**settings: object) -> Transformer:
     return Transformer(Model(**options | settings), 60, 60)
 
 
-@pytest.mark.usefixtures("flags")
-def test_shorter_factors_are_used_only_where_asked_for() -> None:
-    for precision in ("tf32", "fp32", "tf32", "bf16", "tf32", "auto"):
-        set_precision(tiny(), precision, GPU)
-        expected = precision == "tf32"
-        assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == expected
-    with pytest.raises(UserError, match=r"training\.precision: tf32 is for GPUs"):
-        set_precision(tiny(), "tf32", CPU)
-
-
-@pytest.mark.usefixtures("flags")
 def test_weights_are_of_the_precision_that_is_asked_for() -> None:
     for precision, dtype in (("fp32", torch.float32), ("bf16", torch.float32), ("fp64", torch.float64)):
         model = tiny()
