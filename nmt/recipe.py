@@ -324,7 +324,7 @@ class Training(Settings):
     precision: Literal["auto", "bf16", "bf32", "tf32", "fp32", "fp64"] = "auto"
     """Of matrix products; weights and sums stay in fp32, with fp64 (for verification) all is. bf16 keeps what lies
     between products in bf16 too; bf32 is fp32 whose products round their factors to bf16 on a CPU that has AMX, tf32
-    the same on a GPU, to tf32. auto is bf16 on a GPU that has it, fp32 on one that has not, bf32 on a CPU."""
+    the same on a GPU, to tf32. auto is bf16 on a GPU that has it, fp32 elsewhere."""
     compile: bool | None = None
     """Compile the layers with torch.compile, which takes a minute at the start; on a GPU unless told."""
     timeout_minutes: float = Field(10, gt=0)

@@ -120,7 +120,7 @@ class Loop:
         self.group, self.device, self.console = group, device, console
         self._parameters = list(objective.parameters())
         self._autocast = autocast_dtype(settings.precision, device)
-        self._factors = short_factors(settings.precision, device)
+        self._factors = short_factors(settings.precision)
         self._ranks: DistributedDataParallel | None = None
         if group.size > 1:
             with warnings.catch_warnings(), group.guard("comparing models"):

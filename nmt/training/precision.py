@@ -18,14 +18,12 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     return torch.bfloat16 if precision == "bf16" else None
 
 
-def short_factors(precision: str, device: torch.device) -> str:
+def short_factors(precision: str) -> str:
     """What products of fp32 matrices round their factors to, as torch.set_float32_matmul_precision calls it.
 
     On a CPU that has AMX "medium" rounds them to bf16, and adds up in fp32; on others it rounds nothing, and products
     are as fast as they were. On a GPU "high" is tf32.
     """
-    if precision == "auto":
-        return "medium" if device.type == "cpu" else "highest"
     return {"bf32": "medium", "tf32": "high"}.get(precision, "highest")
 
 
