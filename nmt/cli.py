@@ -6,11 +6,10 @@ answers before torch is loaded.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -341,63 +340,56 @@ def score(
     FLOPs of training as the paper estimates them, time × devices × sustained single-precision FLOP/s, and as counted
     exactly; time, target tokens, updates and devices, over all parts of the run.
     """
+    if not runs and not 1 <= len(files) <= 2:
+        raise click.UsageError(f"score takes REF and at most one HYP, {len(files)} files are given")
+    from nmt import scoring
+    from nmt.console import Console
+    from nmt.metrics.translation import METRICS, OF_WORDS
+
+    console = Console(quiet)
     if runs:
         if not files:
             raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
         others: dict[str, object] = {"--reference": more, "--metric": metric, "--model": models, "--source": source}
         others |= {"--set": overrides, "--paper": paper, "--lowercase": lowercase, "--language": language}
-        others |= {"--baseline": baseline}
-        if clashing := [name for name, value in others.items() if value]:
-            raise click.UsageError(f"{clashing[0]} does not go with --runs")
-        _score_runs(files, device, threads, as_json, quiet)
-        return
-    if not 1 <= len(files) <= 2:
-        raise click.UsageError(f"score takes REF and at most one HYP, {len(files)} files are given")
-    reference, hypothesis = files[0], next(iter(files[1:]), None)
-    from nmt.console import Console
-    from nmt.metrics.translation import METRICS, OF_WORDS
-    from nmt.text.lines import open_input
+        _refuse(others | {"--baseline": baseline}, "does not go with --runs")
+        from nmt.device import choose_device
 
+        scoring.runs(files, choose_device(device, threads), as_json, console)
+        return
+    reference, hypothesis = files[0], next(iter(files[1:]), None)
     names = _metrics(metric, paper, by_model=bool(models))
-    for option, value, goes in (
-        ("--baseline", baseline, METRICS),
-        ("--lowercase", lowercase or None, METRICS),
-        ("--language", language, OF_WORDS),
-    ):
-        if value is not None and not set(names) & set(goes):
-            raise click.UsageError(f"{option} goes with --metric {', '.join(goes)}")
+    if not set(names) & set(METRICS):
+        _refuse({"--baseline": baseline, "--lowercase": lowercase}, f"goes with --metric {', '.join(METRICS)}")
+    if not set(names) & set(OF_WORDS):
+        _refuse({"--language": language}, f"goes with --metric {', '.join(OF_WORDS)}")
     if models:
         if hypothesis or more:
             raise click.UsageError("--model scores REF itself: no HYP or --reference goes with it")
         if len(names) > 1 or (as_json and names == ["logprob"]):
             raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
-        for path in (source, reference):
-            if path is not None and not path.is_fifo():
-                open_input(path).close()  # says that there is no such file before a model is loaded
-        from nmt.bundle import common_tokenizer
-        from nmt.decoding.forced import ForcedDecoder
-        from nmt.device import choose_device
-
-        console = Console(quiet)
-        bundles, decoding = _find_models(models, _task_to_score(models, source), overrides, console)
-        tokenizer, chosen = common_tokenizer(bundles), choose_device(device, threads)
-        decoder = ForcedDecoder([bundle.model(chosen) for bundle in bundles], tokenizer, decoding)
-        _score_by_model(decoder, source, reference, names[0], as_json, console)
+        decoder = _forced_decoder(models, source, reference, overrides, device, threads, console)
+        scoring.by_model(decoder, source, reference, names[0], as_json, console)
         return
-    for option, given in (("--source", source), ("--set", overrides)):
-        if given:
-            raise click.UsageError(f"{option} goes with --model")
+    _refuse({"--source": source, "--set": overrides}, "goes with --model")
     if "brackets" in names:
         if len(names) > 1:
             raise click.UsageError("--metric brackets goes alone: it reads trees")
         if more:
             raise click.UsageError("--metric brackets has one gold: no --reference goes with it")
-        _score_trees(reference, hypothesis, as_json, Console(quiet))
+        scoring.trees(reference, hypothesis, as_json, console)
     else:
         if "bleu" not in names and set(names) & set(OF_WORDS):
             names.insert(0, "bleu")  # the one that may be compared with others stands beside it
         references = (reference, *more)
-        _score_translations(references, hypothesis, baseline, names, language, lowercase, as_json, Console(quiet))
+        scoring.translations(references, hypothesis, baseline, names, language, lowercase, as_json, console)
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    """Raises UsageError naming the first option that is given."""
+    for name, value in options.items():
+        if value:
+            raise click.UsageError(f"{name} {why}")
 
 
 def _metrics(wanted: str | None, paper: bool, by_model: bool) -> list[str]:
@@ -419,93 +411,28 @@ def _metrics(wanted: str | None, paper: bool, by_model: bool) -> list[str]:
     return names
 
 
-def _score_runs(paths: Sequence[Path], device: str, threads: int | None, as_json: bool, quiet: bool) -> None:
-    from nmt.console import Console
-    from nmt.device import choose_device
-    from nmt.training.cost import read_run, table
-
-    chosen, console = choose_device(device, threads), Console(quiet)
-    runs = [read_run(path, chosen, console) for path in paths]
-    click.echo(json.dumps({"runs": [run.as_dict() for run in runs]}) if as_json else table(runs))
-
-
-def _score_translations(
-    references: Sequence[Path],
-    hypothesis: Path | None,
-    baseline: Path | None,
-    metrics: Sequence[str],
-    language: str | None,
-    lowercase: bool,
-    as_json: bool,
+def _forced_decoder(
+    paths: Sequence[Path],
+    source: Path | None,
+    reference: Path,
+    overrides: Sequence[str],
+    device: str,
+    threads: int | None,
     console: Console,
-) -> None:
-    from nmt.metrics.moses import Moses, language_of
-    from nmt.metrics.translation import COMPARED, OF_WORDS, as_dict, report, score
-    from nmt.streams import read_input
-    from nmt.text.lines import read_lines
+) -> ForcedDecoder:
+    """What scores a reference by models, given a source or none; raises UserError where a file or model is missing."""
+    from nmt.text.lines import open_input
 
-    counts_words = not set(metrics).isdisjoint(OF_WORDS)
-    moses = Moses(language or language_of(references[0])) if counts_words else None  # fails before it reads
-    texts = [list(read_lines(path)) for path in references]
-    other = None if baseline is None else list(read_lines(baseline))
-    results = score(list(read_input(hypothesis)), texts, metrics, other, moses, lowercase)
-    click.echo(json.dumps(as_dict(results)) if as_json else report(results))
-    if baseline and not as_json:
-        console.say(COMPARED)
+    for path in (source, reference):
+        if path is not None and not path.is_fifo():
+            open_input(path).close()  # says that there is no such file before a model is loaded
+    from nmt.bundle import common_tokenizer
+    from nmt.decoding.forced import ForcedDecoder
+    from nmt.device import choose_device
 
-
-def _score_trees(gold: Path, hypothesis: Path | None, as_json: bool, console: Console) -> None:
-    from nmt.metrics.brackets import as_dict, report, score_files
-    from nmt.streams import read_input
-
-    scores = score_files(gold, hypothesis or read_input(None))
-    click.echo(json.dumps({"brackets": as_dict(scores)}) if as_json else report(scores))
-    if scores.errors:
-        console.say(f"errors: {scores.errors:,} of {scores.sentences:,} trees; the first: {scores.first_error}")
-
-
-def _score_by_model(
-    decoder: ForcedDecoder, source: Path | None, reference: Path, metric: str, as_json: bool, console: Console
-) -> None:
-    from nmt.decoding.forced import Totals
-    from nmt.streams import open_output
-    from nmt.text.lines import read_lines, read_parallel
-
-    totals = Totals()
-    lines_of_both = read_parallel(source, reference) if source else (("", line) for line in read_lines(reference))
-    pairs = totals.counted(decoder.stream(lines_of_both))
-    if metric == "logprob":
-        with ExitStack() as files:
-            write = open_output(None, files)
-            for pair in pairs:
-                write(f"{pair.log_probability:.4f}\t{pair.subwords}")
-    else:
-        lines = []
-        with console.progress("scoring", None, "lines") as advance:
-            for pair in pairs:
-                advance(1)
-                if as_json:
-                    lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
-        if not totals.pairs:
-            raise UserError(
-                f"nothing to score: {'source and reference have' if source else 'the reference has'} no lines"
-            )
-        if as_json:
-            result = {"score": totals.perplexity, "subwords": totals.subwords}
-            click.echo(json.dumps({"perplexity": result | {"log_probability": totals.log_probability, "lines": lines}}))
-        else:
-            signature = f"subwords:{totals.subwords}|lines:{totals.pairs}|logprob:{totals.log_probability:.1f}"
-            click.echo(f"PPL {totals.perplexity:.2f}  {signature}")
-    if totals.sources_cut:
-        console.say(
-            f"{totals.sources_cut:,} of {totals.pairs:,} source lines were longer than {decoder.max_source:,} subwords "
-            "and cut there: decoding.max_source, or the model's positions"
-        )
-    if totals.targets_cut:
-        console.say(
-            f"{totals.targets_cut:,} of {totals.pairs:,} reference lines were longer than model.max_positions "
-            f"{decoder.max_target:,} and cut there: {totals.subwords_cut:,} subwords are not scored"
-        )
+    bundles, decoding = _find_models(paths, _task_to_score(paths, source), overrides, console)
+    tokenizer, chosen = common_tokenizer(bundles), choose_device(device, threads)
+    return ForcedDecoder([bundle.model(chosen) for bundle in bundles], tokenizer, decoding)
 
 
 def _task_to_score(paths: Sequence[Path], source: Path | None) -> TaskName:

@@ -36,7 +36,8 @@ MAY_IMPORT = {
     "metrics": {"text", "errors"},
     "report": REPORT,
     "training": {"report"} | REPORT,
-    "cli": {"options", "streams"} | EVERYTHING,
+    "scoring": {"streams"} | EVERYTHING,
+    "cli": {"scoring", "options", "streams"} | EVERYTHING,
     "__init__": EVERYTHING,  # lazily, see below
     "__main__": {"cli"},
 }
