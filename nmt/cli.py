@@ -344,7 +344,6 @@ def score(
         raise click.UsageError(f"score takes REF and at most one HYP, {len(files)} files are given")
     from nmt import scoring
     from nmt.console import Console
-    from nmt.metrics.translation import METRICS, OF_WORDS
 
     console = Console(quiet)
     if runs:
@@ -357,12 +356,14 @@ def score(
 
         scoring.runs(files, choose_device(device, threads), as_json, console)
         return
+    from nmt.metrics.translation import METRICS, OF_WORDS
+
     reference, hypothesis = files[0], next(iter(files[1:]), None)
     names = _metrics(metric, paper, by_model=bool(models))
     if not set(names) & set(METRICS):
         _refuse({"--baseline": baseline, "--lowercase": lowercase}, f"goes with --metric {', '.join(METRICS)}")
     if not set(names) & set(OF_WORDS):
-        _refuse({"--language": language}, f"goes with --metric {', '.join(OF_WORDS)}")
+        _refuse({"--language": language is not None}, f"goes with --metric {', '.join(OF_WORDS)}")
     if models:
         if hypothesis or more:
             raise click.UsageError("--model scores REF itself: no HYP or --reference goes with it")
