@@ -474,8 +474,11 @@ def _find_models(
 
 def main() -> NoReturn:
     """The command `nmt`: 0 done, 1 a problem of the user's, 2 usage, 128 + signal when stopped."""
+    from nmt.device import let_waiting_threads_sleep
+
     debug = "--debug" in sys.argv
     signal.signal(signal.SIGTERM, _terminated)
+    let_waiting_threads_sleep()
     try:
         with cli.make_context("nmt", sys.argv[1:]) as context:  # not cli.main, which makes a closed pipe an error
             cli.invoke(context)

@@ -1,6 +1,7 @@
 """Which device is chosen, and that a process on a CPU keeps its memory."""
 
 import ctypes
+import os
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from nmt import device
-from nmt.device import choose_device, find_device
+from nmt.device import choose_device, cores, cpu_quota, find_device
 from nmt.errors import UserError
 
 
@@ -75,3 +76,82 @@ def test_other_c_libraries_are_left_alone(monkeypatch, failure):
 
     monkeypatch.setattr(device.ctypes, "CDLL", missing)
     assert choose_device("cpu", None) == torch.device("cpu")
+
+
+# --- threads ------------------------------------------------------------------------------------------------
+
+
+def control_groups(folder, own, limits):
+    """Files of a hierarchy of control groups, by name, and of the group of this process."""
+    (folder / "cgroup").write_text("".join(f"{line}\n" for line in own))
+    for name, content in limits.items():
+        (folder / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "fs" / name).write_text(f"{content}\n")
+    return folder / "fs", folder / "cgroup"
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "quota"),
+    [
+        (["0::/"], {"cpu.max": "200000 100000"}, 2.0),  # a container of version 2
+        (["0::/"], {"cpu.max": "max 100000"}, None),
+        (["0::/"], {}, None),
+        (["0::/job/step"], {"job/cpu.max": "150000 100000", "job/step/cpu.max": "max 100000"}, 1.5),
+        (["0::/job/step"], {"job/cpu.max": "400000 100000", "job/step/cpu.max": "50000 100000"}, 0.5),
+        (["4:memory:/", "3:cpu,cpuacct:/docker/1", "0::/"],  # a container of version 1, which sees itself as the root
+         {"cpu,cpuacct/cpu.cfs_quota_us": "300000", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, 3.0),
+        (["1:cpu:/"], {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        (["1:cpuset:/"], {"cpuset/cpu.cfs_quota_us": "100000", "cpuset/cpu.cfs_period_us": "100000"}, None),
+        (["0::/"], {"cpu.max": "0 0"}, None),
+        (["0::/"], {"cpu.max": "much"}, None),
+        (["what is this"], {}, None),
+    ],
+)  # fmt: skip
+def test_the_quota_of_a_container_is_read(tmp_path, own, limits, quota):
+    assert cpu_quota(*control_groups(tmp_path, own, limits)) == quota
+
+
+def test_without_control_groups_there_is_no_quota(tmp_path):
+    assert cpu_quota(tmp_path / "none", tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize(("quota", "expected"), [(None, 64), (2.0, 2), (1.5, 2), (0.1, 1), (100.0, 64)])
+def test_cores_are_no_more_than_the_quota(monkeypatch, quota, expected):
+    monkeypatch.setattr(device.os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
+    monkeypatch.setattr(device, "cpu_quota", lambda: quota)
+    assert cores() == expected
+
+
+def test_operations_have_no_more_threads_than_cores(monkeypatch):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        monkeypatch.setattr(device, "cores", lambda: 2)
+        choose_device("cpu", None)
+        assert torch.get_num_threads() == 2
+        choose_device("cpu", 3)  # what the user asks for counts
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+SPINNING = """
+import os, sys
+sys.argv = ["nmt", "--version"]
+from nmt.cli import main
+try:
+    main()
+finally:
+    assert "torch" not in sys.modules  # whose OpenMP would have read its settings
+    print(os.environ.get("GOMP_SPINCOUNT"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")]
+)
+def test_the_command_has_waiting_threads_sleep_unless_the_user_says_otherwise(given, expected):
+    others = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    command = [sys.executable, "-c", SPINNING]
+    done = subprocess.run(command, env=others | given, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == expected
