@@ -117,6 +117,9 @@ def contest(
             engine = SearchEngine(
                 [bundle.model(torch.device("cpu"))], decoding.model_copy(update={"precision": precision})
             )
+            if engine.precision != precision:
+                print(f"  {precision} is no faster than fp32 on this processor, so it is left out")
+                continue
             forks = stack.enter_context(Workers(Share(engine), THREADS, decoding.max_source, fork=True))
             contestants[f"ours {precision}, {THREADS} workers"] = ours(forks, sources)
             if precision == "fp32":

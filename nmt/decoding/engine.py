@@ -20,7 +20,7 @@ from nmt.decoding.constraints import MakeConstraint, MinLength
 from nmt.decoding.feed import Feed, Hypothesis, Source
 from nmt.decoding.search import length_penalty
 from nmt.model.cache import KVCache, Tree, move_rows, with_room
-from nmt.model.inference import bf16_pays, for_inference
+from nmt.model.inference import for_inference, pays
 from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, CPU_BEAM, Decoding
@@ -73,7 +73,7 @@ def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
 def _precision(wanted: str, device: torch.device) -> str:
     if wanted == "auto":
         return "fp32" if device.type == "cpu" else "bf16"
-    if wanted == "bf16" and device.type == "cpu" and not bf16_pays():
+    if wanted != "fp32" and device.type == "cpu" and not pays(wanted):
         return "fp32"
     return wanted
 

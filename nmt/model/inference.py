@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
-from statistics import median
+from functools import cache
 from typing import TypeVar, cast
 
 import torch
@@ -71,16 +71,16 @@ class BFloat16(nn.Module):
 
 
 class Int8(nn.Module):
-    """x Wᵀ + b in 8-bit integers, x and the result fp32.
+    """x Wᵀ + b in 8-bit integers; x and the result are fp32.
 
-    Every row of W and of x has its own scale, so that a row's result does not depend on the others (the "dynamic
+    Each row of W and of x has its own scale, so that the result of a row does not depend on the others (the "dynamic
     quantisation" of Zafrir et al. 2019, symmetric).
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        weight = weight.detach()
-        self.scales = (weight.abs().amax(1) / 127.0).clamp_min(1e-12)
+        weight, limit = weight.detach(), largest_exact_weight()
+        self.scales = (weight.abs().amax(1) / limit).clamp_min(1e-12)
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)
         self.matrix = torch.ops.onednn.qlinear_prepack((weight / self.scales[:, None]).round_().to(torch.int8), None)
         self.bias = None if bias is None else bias.detach()
@@ -88,15 +88,34 @@ class Int8(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         rows = x.flatten(0, -2)
         scale = rows.abs().amax(1, keepdim=True).div_(127.0).clamp_min_(1e-12)
-        # Converting cuts fractions off; 128.5 lets that round, and is the zero point with a half.
+        # The conversion truncates; adding 128.5 instead of the zero point 128 makes it round.
         quantised = (rows / scale).add_(128.5).to(torch.uint8)
-        y = torch.ops.onednn.qlinear_pointwise(
-            quantised, 1.0, 128, self.matrix, self.scales, self.zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )
+        y = _int8_product(quantised, 128, self.matrix, self.scales, self.zeros)
         y.mul_(scale)
         if self.bias is not None:
             y += self.bias
-        return y.view(*x.shape[:-1], -1)  # type: ignore[no-any-return]
+        return y.view(*x.shape[:-1], -1)
+
+
+def _int8_product(x: Tensor, zero_point: int, matrix: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
+    """(rows, out) in fp32 of unsigned 8-bit x (rows, in) and a packed signed 8-bit matrix, before x is scaled."""
+    return torch.ops.onednn.qlinear_pointwise(  # type: ignore[no-any-return]
+        x, 1.0, zero_point, matrix, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    )
+
+
+@cache
+def largest_exact_weight() -> int:
+    """Largest absolute value of an 8-bit weight with which this processor adds up products of 8 bits exactly.
+
+    A processor without VNNI adds pairs of products in 16 bits, and the sum saturates: 2 · 255 · 127 does not fit,
+    2 · 255 · 64 does. Which instructions oneDNN takes is its own choice, so the largest possible product is tried.
+    """
+    width, full = 64, 127
+    matrix = torch.ops.onednn.qlinear_prepack(torch.full((width, width), full, dtype=torch.int8), None)
+    x = torch.full((1, width), 255, dtype=torch.uint8)
+    found = _int8_product(x, 0, matrix, torch.ones(width), torch.zeros(width, dtype=torch.int64))
+    return full if bool(found.eq(width * 255 * full).all()) else 64
 
 
 LAYERS = {"fp32": FewRows, "bf16": BFloat16, "int8": Int8}
@@ -125,13 +144,20 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
         raise UserError(f"precision {precision}: this machine's PyTorch cannot: {str(error).splitlines()[0]}") from None
 
 
-def bf16_pays() -> bool:
-    """Whether this CPU multiplies faster in bf16 than in fp32: a probe of some milliseconds."""
+def pays(precision: str) -> bool:
+    """Whether this CPU multiplies faster in `precision`, bf16 or int8, than in fp32: a probe of some milliseconds.
+
+    False, too, where it cannot multiply in that precision at all.
+    """
     weight, rows = torch.randn(512, 512), torch.randn(128, 512)
     with torch.inference_mode():
-        plain, short = (layer(weight, None) for layer in (FewRows, BFloat16))
-        ratios = [_seconds(short, rows) / _seconds(plain, rows) for _ in range(9)]
-    return median(ratios[2:]) < 0.9  # the first find nothing ready
+        try:
+            plain, short = (LAYERS[name](weight, None) for name in ("fp32", precision))
+            times = [(_seconds(short, rows), _seconds(plain, rows)) for _ in range(12)]
+        except (AttributeError, NotImplementedError, RuntimeError):  # oneDNN has no kernel for this processor
+            return False
+    shorts, plains = zip(*times, strict=True)
+    return bool(min(shorts) < 0.9 * min(plains))  # the fastest runs, which nothing else on the machine has slowed
 
 
 def _seconds(layer: nn.Module, rows: Tensor) -> float:

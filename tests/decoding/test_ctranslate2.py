@@ -128,11 +128,11 @@ def search(bundle, sources, n_best=1, **decoding):
     return in_order(engine.search(Feed(sources), n_best), sources)
 
 
-def search_plainly(bundle, sources, n_best=1, **decoding):
+def search_plainly(bundle, sources, n_best=1, dtype=torch.float64, **decoding):
     """By our reference, in order."""
     use = settings(bundle, decoding)
     return reference_search(
-        [bundle.model(torch.device("cpu"))],
+        [bundle.model(torch.device("cpu")).to(dtype)],
         [source.ids for source in sources],
         [source.cap for source in sources],
         beam=use.beam,
@@ -140,6 +140,24 @@ def search_plainly(bundle, sources, n_best=1, **decoding):
         n_best=n_best,
         min_length=use.min_length,
     )
+
+
+def rounding(bundle, sources, beam, **decoding):
+    """How far apart scores of one search in fp32 may be from exact ones, for this model and these sources.
+
+    Four times what fp32 changes in our own search: CTranslate2 adds up in another order, which also depends on the
+    processor. A norm over nearly equal numbers, of which random models have some, makes rounding errors many times
+    larger, so that no fixed number would do for all models.
+    """
+    exact, rounded = (
+        {
+            (number, *hypothesis.ids): hypothesis.score
+            for number, found in enumerate(search_plainly(bundle, sources, beam, dtype, beam=beam, **decoding))
+            for hypothesis in found
+        }
+        for dtype in (torch.float64, torch.float32)
+    )
+    return 4 * max(abs(exact[key] - rounded[key]) for key in exact.keys() & rounded.keys()) + 1e-5
 
 
 def translations(bundle, decoding, lines):
@@ -167,11 +185,12 @@ def test_greedy_outputs_and_scores_are_those_of_the_reference(make_bundle, varia
     bundle = make_bundle(**variant)
     sources = sources_of(bundle, 50)
     ours, theirs = search_plainly(bundle, sources, beam=1), search(bundle, sources, beam=1)
+    tolerance = rounding(bundle, sources, beam=1)
     assert len({tuple(best.ids) for (best,) in ours}) > 20  # the outputs are worth comparing
     assert {best.finished for (best,) in ours} == {True, False}
     for (our_best,), (their_best,) in zip(ours, theirs, strict=True):
         assert (their_best.ids, their_best.finished) == (our_best.ids, our_best.finished)
-        assert their_best.score == pytest.approx(our_best.score, abs=1e-4)
+        assert their_best.score == pytest.approx(our_best.score, abs=tolerance)
 
 
 def test_the_longest_inputs_and_outputs_are_served(make_bundle):
@@ -190,14 +209,14 @@ def test_the_longest_inputs_and_outputs_are_served(make_bundle):
 @torch.inference_mode()
 def search_by_its_rules(bundle, sources, beam, alpha):
     """What the module says of CTranslate2's search, a sentence at a time and without a cache."""
-    model, wanted, results = bundle.model(torch.device("cpu")), math.floor(beam * PATIENCE + 0.5), []
+    model, wanted, results = bundle.model(torch.device("cpu")).double(), math.floor(beam * PATIENCE + 0.5), []
     for source in sources:
         states = model.encode(torch.tensor([[*source.ids, EOS]])).states
         alive, ended = [([], 0.0)], []
         for length in range(1, source.cap + 1):
             prefixes = torch.tensor([[BOS, *ids] for ids, _ in alive])
             logits = model.decode(prefixes, Memory(states.expand(len(alive), -1, -1), None))[:, -1]
-            totals = logits.log_softmax(-1) + torch.tensor([[total] for _, total in alive])
+            totals = logits.log_softmax(-1) + torch.tensor([[total] for _, total in alive], dtype=logits.dtype)
             best, index = totals.flatten().topk(2 * beam)
             rows, symbols = index // logits.size(1), index % logits.size(1)
             steps = zip(rows.tolist(), symbols.tolist(), best.tolist(), strict=True)
@@ -218,12 +237,13 @@ def test_beam_search_follows_the_rules_that_the_module_tells(make_bundle, varian
     bundle = make_bundle(**variant)
     sources = sources_of(bundle, 20)
     expected = search_by_its_rules(bundle, sources, beam, alpha=0.6)
+    tolerance = rounding(bundle, sources, beam=beam)
     assert sum(len(wanted) == beam for wanted in expected) >= 15  # enough of them without control symbols
     for found, wanted in zip(search(bundle, sources, beam, beam=beam, alpha=0.6), expected, strict=True):
         if len(wanted) < beam:
             continue
         assert [[*best.ids, EOS] if best.finished else best.ids for best in found] == [ids for _, ids in wanted]
-        assert [best.score for best in found] == pytest.approx([score for score, _ in wanted], abs=1e-4)
+        assert [best.score for best in found] == pytest.approx([score for score, _ in wanted], abs=tolerance)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
@@ -232,12 +252,13 @@ def test_equal_outputs_have_equal_scores_and_others_lower_ones_than_the_referenc
     bundle = make_bundle(**variant)
     sources = sources_of(bundle, 20)
     ours, theirs = (find(bundle, sources, 4, beam=4, alpha=alpha) for find in (search_plainly, search))
+    tolerance = rounding(bundle, sources, beam=4, alpha=alpha)
     for our, their in zip(ours, theirs, strict=True):
         scores = {(*hypothesis.ids, hypothesis.finished): hypothesis.score for hypothesis in our}
         for hypothesis in their:
             score = scores.get((*hypothesis.ids, hypothesis.finished))
-            assert score is None or hypothesis.score == pytest.approx(score, rel=1e-5, abs=1e-4)  # sums in fp32
-        assert (their[0].ids == our[0].ids) or their[0].score < our[0].score - 1e-5
+            assert score is None or hypothesis.score == pytest.approx(score, abs=tolerance)
+        assert (their[0].ids == our[0].ids) or their[0].score < our[0].score
 
 
 def test_a_trained_model_gives_the_texts_of_the_reference(reverse_run, tmp_path):

@@ -1,5 +1,6 @@
 """The fast search against the plain one, whatever comes and goes in its batch."""
 
+import itertools
 import math
 import random
 
@@ -11,7 +12,8 @@ from nmt.decoding import engine as engine_module
 from nmt.decoding.engine import SearchEngine, batch_tokens, best_extensions
 from nmt.decoding.feed import Source
 from nmt.errors import UserError
-from nmt.model.inference import for_inference
+from nmt.model import inference
+from nmt.model.inference import BFloat16, Int8, for_inference, pays
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.text.symbols import BOS, EOS, PAD, UNK
@@ -224,7 +226,14 @@ def test_best_extensions_are_those_of_a_whole_sort(k, count, vocabulary):
 # --- precision ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("precision", "error"), [("fp32", 1e-5), ("bf16", 0.02), ("int8", 0.05)])
+NEEDS_BF16 = pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this processor does not multiply in bf16"
+)
+
+
+@pytest.mark.parametrize(
+    ("precision", "error"), [("fp32", 1e-5), pytest.param("bf16", 0.02, marks=NEEDS_BF16), ("int8", 0.05)]
+)
 def test_a_twin_computes_the_same_but_for_its_precision(precision, error):
     torch.manual_seed(1)
     model = Transformer(Model(layers=2, d_model=64, d_ff=128, heads=2), 300, 300).eval()
@@ -254,10 +263,69 @@ def test_int8_results_do_not_depend_on_batch_mates():
             torch.testing.assert_close(linear(row[None])[0], expected, rtol=1e-6, atol=1e-6)
 
 
-def test_bf16_is_what_it_is_asked_for_only_where_it_pays(monkeypatch):
-    for pays, expected in ((True, "bf16"), (False, "fp32")):
-        monkeypatch.setattr(engine_module, "bf16_pays", lambda pays=pays: pays)
-        assert SearchEngine([random_model().float()], Decoding(precision="bf16")).precision == expected
+def values(spread, *shape):
+    """Random numbers, or the same one everywhere, or the largest with either sign."""
+    torch.manual_seed(len(shape))
+    return {
+        "normal": torch.randn(shape),
+        "uniform": 2 * torch.rand(shape) - 1,
+        "positive": torch.rand(shape),
+        "constant": torch.ones(shape),
+        "extreme": torch.randn(shape).sign(),
+    }[spread]
+
+
+@pytest.mark.parametrize("of_rows", ["normal", "uniform", "positive", "constant", "extreme"])
+@pytest.mark.parametrize("of_weights", ["normal", "uniform", "positive", "constant", "extreme"])
+def test_an_int8_product_is_within_2_percent_on_any_processor(of_rows, of_weights):
+    rows, weight = values(of_rows, 8, 512), values(of_weights, 256, 512)
+    expected, found = rows @ weight.t(), Int8(weight, None)(rows)
+    assert (found - expected).norm() <= 0.02 * expected.norm()
+
+
+@pytest.mark.parametrize(("largest", "limit"), [(2**31 - 1, 127), (2**15 - 1, 64)])
+def test_weights_have_7_bits_where_sums_of_two_products_saturate(monkeypatch, largest, limit):
+    def product(x, zero_point, matrix, scales, zeros):  # as processors with VNNI and without it compute it
+        pairs = (x.long()[:, None, :] * matrix.long()).unflatten(2, (-1, 2)).sum(-1)
+        return pairs.clamp(-largest - 1, largest).sum(-1).float()
+
+    monkeypatch.setattr(inference, "_int8_product", product)
+    monkeypatch.setattr(torch.ops.onednn, "qlinear_prepack", lambda matrix, shape: matrix)
+    assert inference.largest_exact_weight.__wrapped__() == limit
+    x, weight = torch.full((1, 64), 255, dtype=torch.uint8), torch.full((1, 64), limit)
+    assert product(x, 0, weight, None, None).item() == 64 * 255 * limit
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_a_precision_is_what_it_is_asked_for_only_where_it_pays(monkeypatch, precision):
+    model = random_model().float()
+    with monkeypatch.context() as patched:
+        patched.setattr(engine_module, "pays", lambda wanted: False)
+        assert SearchEngine([model], Decoding(precision=precision)).precision == "fp32"
+    if precision == "bf16" and NEEDS_BF16.args[0]:
+        assert not pays("bf16")  # which raises nothing
+        return
+    monkeypatch.setattr(engine_module, "pays", lambda wanted: wanted == precision)
+    assert SearchEngine([model], Decoding(precision=precision)).precision == precision
+
+
+def test_a_precision_pays_where_its_fastest_run_is_clearly_faster(monkeypatch):
+    times = {inference.FewRows: 1.0, BFloat16: 0.5}
+    noise = itertools.cycle([7.0, 0.0, 3.0])
+    monkeypatch.setattr(inference, "_seconds", lambda layer, rows: times[type(layer)] + next(noise))
+    monkeypatch.setattr(BFloat16, "__init__", lambda self, weight, bias: torch.nn.Module.__init__(self))
+    assert pays("bf16")
+    times[BFloat16] = 0.95
+    assert not pays("bf16")
+
+
+def test_a_precision_that_the_processor_has_not_does_not_pay(monkeypatch):
+    def refused(*arguments):
+        raise RuntimeError("bf16 path needs the cpu support avx512bw")
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refused)
+    assert not pays("bf16")
+    assert SearchEngine([random_model().float()], Decoding(precision="bf16")).precision == "fp32"
 
 
 def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):
@@ -266,7 +334,8 @@ def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):
 
     monkeypatch.setattr(torch.ops.onednn, "qlinear_prepack", missing)
     with pytest.raises(UserError, match=r"precision int8: .*no kernel"):
-        SearchEngine([random_model().float()], Decoding(precision="int8"))
+        for_inference(random_model().float(), "int8", 64)
+    assert SearchEngine([random_model().float()], Decoding(precision="int8")).precision == "fp32"
 
 
 @pytest.mark.parametrize(("beam", "tokens"), [(1, 2048), (4, 2048), (21, 390), (1000, 8)])
