@@ -19,8 +19,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  || echo "nmt translate --engine ctranslate2 will not work: the package could not be installed"
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt sacremoses \
 	  || echo "nmt score --metric tokenised and --paper will not work: the package could not be installed"
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt pytest-xdist \
-	  || echo "make test will run its tests one by one: the package could not be installed"
 	touch $@
 
 # --- the main job, on embedded corpora: generate, preprocess, train, average, translate or parse, score ---------
@@ -70,13 +68,19 @@ $(RUN)/test.score: $(RUN)/ckpts/averaged/bundle.json
 
 # --- development -------------------------------------------------------------------------------------------------
 
-# Two tests at a time, on a core each, where pytest-xdist is there.
+PYTEST := $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal  # two tests at a time, each on a core
+
+# Processors differ: what computes is tested a second time as a processor with AVX2 alone would compute it.
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
+NUMERICS := tests/model tests/decoding $(addprefix tests/training/test_,averaging.py loop.py loss.py optimizer.py precision.py)
+
+test: export OMP_NUM_THREADS := 1
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -q -m 'not slow' \
-	  $$($(VENV)/bin/python -c 'import xdist; print("-n 2 --dist worksteal")' 2>/dev/null)
+	$(PYTEST) -m 'not slow'
+	$(AVX2) $(PYTEST) -m 'not slow' $(NUMERICS)
 
 test-slow: $(INSTALLED)
-	$(VENV)/bin/python -m pytest -q -m slow
+	$(VENV)/bin/python -m pytest -q -m slow --timeout 3600
 
 bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +21,45 @@ from nmt import cli
 
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # commands run the tree that these tests stand in
 torch.set_num_threads(1)  # on tensors as tiny as those of tests, threads cost more than they save
+# What is started in the background of a script ignores SIGINT, under nohup SIGHUP, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if sys.platform == "linux":
+    SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2): processes whose parent has died become children of this one
+    ctypes.CDLL(None).prctl(SUBREAPER, 1)
+
+
+def children() -> dict[int, str]:
+    """The running children of this process: process id to command line; none where there is no Linux /proc."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # it has none, not even some that have ended
+        return {}
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
+            command = (process / "cmdline").read_text().replace("\0", " ")
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(parent) == os.getpid() and state != "Z" and "resource_tracker" not in command:  # multiprocessing's own
+            found[int(process.name)] = command
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _processes_end_with_their_test() -> Iterator[None]:
+    """Kills what a test leaves running, and fails the test."""
+    yield
+    deadline = time.monotonic() + 3.0
+    while (left := children()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    while still := children():  # those that lose their parent by this come next
+        for pid in still:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    assert not left, f"left running: {left}"
 
 
 @dataclass(frozen=True)
