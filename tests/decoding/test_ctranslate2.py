@@ -321,14 +321,18 @@ def test_min_length_is_kept(make_bundle):
     assert min(len(best.ids) for (best,) in theirs) == 5
 
 
-def test_int8_scores_are_close_to_those_of_fp32(make_bundle):
-    bundle = make_bundle()
-    sources = sources_of(bundle, 40)
-    exact, rough = (search(bundle, sources, beam=1, precision=precision) for precision in ("fp32", "int8"))
-    pairs = [(a.score, b.score) for (a,), (b,) in zip(exact, rough, strict=True) if a.ids == b.ids]
-    assert len(pairs) >= 10
-    differences = [abs(a - b) / abs(a) for a, b in pairs]
-    assert 1e-3 < max(differences) < 0.5
+def test_int8_is_what_ctranslate2_computes_in_and_a_trained_model_says_the_same(reverse_run, tmp_path):
+    shutil.copytree(reverse_run / "ckpts" / "averaged", tmp_path / "bundle")
+    bundle = Bundle.read(tmp_path / "bundle")
+    lines = (reverse_run / "test.a").read_text().splitlines()
+    exact, rough = (
+        translations(bundle, settings(bundle, {"beam": 1, "precision": precision}), lines)[0]
+        for precision in ("fp32", "int8")
+    )
+    pairs = [(a.scores[0], b.scores[0]) for a, b in zip(exact, rough, strict=True) if a.texts == b.texts]
+    assert any(abs(a - b) > 1e-3 * abs(a) for a, b in pairs)
+    # Without VNNI its sums saturate, which may change more texts than rounding does; how many is CTranslate2's affair.
+    assert len(pairs) > 0.8 * len(lines)
 
 
 def test_lines_go_through_the_pipeline(make_bundle):
