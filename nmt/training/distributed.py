@@ -241,6 +241,8 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # else warned about; workers set their threads themselves
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # under nohup, and by PyTorch no longer unless told so
+    os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGQUIT" + ("" if ignored else ",SIGHUP"))
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -265,7 +267,7 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
             raise Interrupted("", int(stop.sigval)) from None
         except ChildFailedError as failed:
             ends = {rank: failure.exitcode for rank, failure in failed.failures.items()}
-        if (stopped := set(ends.values())) in ({128 + signal.SIGINT}, {128 + signal.SIGTERM}):
+        if (stopped := set(ends.values())) in [{128 + by} for by in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]:
             raise Interrupted("", stopped.pop() - 128)  # a signal that only workers were sent
         if any(code > 0 and code != TRY_AGAIN for code in ends.values()):
             raise GroupError("", retry=False)
