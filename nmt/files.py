@@ -89,16 +89,17 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             part.unlink(missing_ok=True)
 
 
-def check_replaceable(path: Path, replaceable: str) -> None:
-    """Raises UserError unless `whole_directory` may write `path`.
+def is_replaceable(path: Path, replaceable: str) -> bool:
+    """Whether `whole_directory` may write `path`: where there is nothing yet, an empty directory, or a directory that
+    holds a file `replaceable`."""
+    return not path.exists() or (path.is_dir() and ((path / replaceable).is_file() or not any(path.iterdir())))
 
-    It may where there is nothing yet, an empty directory, or a directory that holds a file `replaceable`.
-    """
-    hint = "name another directory, or move it away"
-    if path.exists() and not path.is_dir():
-        raise UserError(f"{path}: cannot be written: it is a file, not a directory", hint)
-    if path.exists() and any(path.iterdir()) and not (path / replaceable).is_file():
-        raise UserError(f"{path}: exists and holds something else", hint)
+
+def check_replaceable(path: Path, replaceable: str) -> None:
+    """Raises UserError unless `path` is replaceable."""
+    if not is_replaceable(path, replaceable):
+        problem = "exists and holds something else" if path.is_dir() else "cannot be written: it is no directory"
+        raise UserError(f"{path}: {problem}", "name another directory, or move it away")
 
 
 def clear_parts(folder: Path, name: str, locked: bool = False) -> None:

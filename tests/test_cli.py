@@ -724,6 +724,7 @@ def test_an_output_is_kept_when_more_hypotheses_are_asked_for_than_the_beam_has(
         ("estimated_flops", "x"),
         ("devices", 3),
         ("devices", {"CPU": "x"}),
+        ("place", 3),
     ],
 )
 def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, monkeypatch, key, value) -> None:
@@ -731,9 +732,11 @@ def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path / "run")
     path = Path("ckpts/step-00000800/training.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    for older in (200, 400, 600):
+        shutil.rmtree(f"ckpts/step-{older:08d}")
     done = nmt("train", "recipe.yaml", "--set", "training.updates=801")
     assert done.code == 1
-    assert "step-00000800: its training state is not complete" in done.err
+    assert "error: ckpts: no checkpoint is whole; of the newest, ckpts/step-00000800: its training state" in done.err
 
 
 def test_a_run_does_not_go_into_the_prepared_data(nmt, reverse_run: Path, monkeypatch) -> None:
