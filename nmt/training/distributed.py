@@ -262,8 +262,6 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # else warned about; workers set their threads themselves
-    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # under nohup, and by PyTorch no longer unless told so
-    os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGQUIT" + ("" if ignored else ",SIGHUP"))
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -279,6 +277,8 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
             local_addr="localhost",
             max_restarts=0,  # not PyTorch's, which would also repeat what can only fail again
         )
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup, where PyTorch would handle it all the same
+            config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
         try:
             with TemporaryDirectory() as logs:  # which PyTorch else leaves behind
                 config.logs_specs = DefaultLogsSpecs(log_dir=logs)

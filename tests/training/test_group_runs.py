@@ -211,6 +211,13 @@ def test_a_signal_saves_and_says_how_to_go_on(start, task: Path, number: int, co
     assert f"resuming at update {step:,}" in start("--devices", "2", settings=(more,)).end()
 
 
+def test_a_group_under_nohup_outlives_its_terminal(start, task: Path) -> None:
+    training = start("--devices", "2", command=["nohup", *NMT])
+    training.until("update 5/")
+    os.killpg(training.process.pid, signal.SIGHUP)
+    assert "finished: 20 of 20 updates" in training.end()
+
+
 @pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_rank_that_dies_is_named_and_the_group_resumes(start, task: Path, rank: int) -> None:
