@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nmt import recipe as recipes
 from nmt.errors import UserError
-from nmt.files import read_json, remove_directory, replace_json, whole_directory, write_json
+from nmt.files import check_replaceable, read_json, remove_directory, replace_json, whole_directory, write_json
 from nmt.recipe import Recipe, TaskName
 from nmt.text.tokenizer import TREES, Tokenizer
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 AVERAGED = "averaged"
+CHECKPOINT = re.compile(r"step-[0-9]{8,}")
 
 
 class Task(NamedTuple):
@@ -55,6 +56,10 @@ TASKS = {
     "score": Task("a language model", "perplexity", "ppl", sign=-1),
 }
 """By the command that runs such a model, as bundle.json has it."""
+
+
+class NewerFormat(UserError):
+    """A bundle was written by a later version of nmt, so it may well be whole."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,8 @@ class Bundle:
         info = read_json(path / "bundle.json")
         known = isinstance(info, dict) and info.get("format")
         if known != FORMAT:
-            raise UserError(f"{path}: bundle format {known!r}, this version reads {FORMAT}", "update nmt")
+            kind = NewerFormat if isinstance(known, int) and known > FORMAT else UserError
+            raise kind(f"{path}: bundle format {known!r}, this version reads {FORMAT}", "update nmt")
         kinds = {"run": str, "step": int, "data": str}
         wrong = [key for key, kind in kinds.items() if not isinstance(info.get(key), kind)]
         if info.get("task") not in list(TASKS):
@@ -135,6 +141,23 @@ class Bundle:
                 "take it from another copy of the model",
             )
         return Tokenizer.load(self.path)
+
+    def check(self) -> None:
+        """Raises UserError naming the first file that is missing or damaged; of a checkpoint, training state too."""
+        self.tokenizer()
+        self.recipe  # noqa: B018
+        from safetensors import SafetensorError, safe_open
+
+        is_checkpoint = CHECKPOINT.fullmatch(self.path.name)
+        for name in ("model", "training") if is_checkpoint else ("model",):
+            path = self.path / f"{name}.safetensors"
+            try:
+                with safe_open(path, "np"):  # looks whether the file is as long as its header says
+                    pass
+            except (SafetensorError, OSError) as error:
+                raise UserError(f"{path}: damaged or not readable: {error}") from None
+        if is_checkpoint:
+            read_json(self.path / "training.json")
 
     def model(self, device: torch.device) -> Transformer:
         """The model inside, on a device, in evaluation mode."""
@@ -263,10 +286,30 @@ def checkpoint_path(directory: Path, step: int) -> Path:
     return directory / f"step-{step:08d}"
 
 
+def checkpoint_folders(directory: Path) -> list[Path]:
+    """The folders of a run's directory that are called as checkpoints are, oldest first; some may be damaged."""
+    found = (path for path in directory.glob("step-*/") if CHECKPOINT.fullmatch(path.name))
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def survey(directory: Path) -> tuple[list[Bundle], list[UserError]]:
+    """The checkpoints of a run, oldest first, and what is wrong with each folder that is called so and is none."""
+    found, wrong = [], []
+    for path in checkpoint_folders(directory):
+        try:
+            found.append(Bundle.read(path))
+        except UserError as error:
+            hint = error.hint or f"move {path} away, or take it from another copy of the run; nmt train moves it away"
+            wrong.append(type(error)(error.message, hint))
+    return found, wrong
+
+
 def checkpoints(directory: Path) -> list[Bundle]:
-    """The checkpoints of a run, oldest first."""
-    found = (p for p in directory.glob("step-*/") if re.fullmatch(r"step-\d{8,}", p.name))
-    return [Bundle.read(path) for path in sorted(found, key=lambda p: int(p.name[5:]))]
+    """The checkpoints of a run, oldest first; raises UserError naming the first that cannot be read."""
+    found, wrong = survey(directory)
+    if wrong:
+        raise wrong[0]
+    return found
 
 
 def ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
@@ -282,7 +325,7 @@ def best(bundles: Sequence[Bundle]) -> Bundle | None:
 
 def prune(directory: Path, keep_last: int) -> None:
     """Removes old checkpoints: the newest `keep_last` and the best stay."""
-    found = checkpoints(directory)
+    found, _ = survey(directory)  # one that is damaged may be worth mending
     keep = {bundle.path for bundle in (*found[-keep_last:], best(found)) if bundle}
     for bundle in found:
         if bundle.path not in keep:
@@ -293,22 +336,25 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     """The bundle that a directory stands for, and a sentence that says which and why.
 
     A bundle is itself. A run's directory gives its average when no checkpoint is newer, else the best checkpoint by
-    dev score, else the newest.
+    dev score, else the newest. Checkpoints that cannot be read are passed over, which the sentence says.
     """
     if (path / "bundle.json").exists():
         return Bundle.read(path), f"model: {path}"
     if not path.is_dir():
         raise UserError(f"{path}: no such model", "--model names a bundle or a directory of checkpoints")
-    found = checkpoints(path)
-    note = ""
+    found, wrong = survey(path)
+    note = "".join(f"; passed over: {error.message}" for error in wrong)
     if (path / AVERAGED / "bundle.json").exists():
         average = Bundle.read(path / AVERAGED)
         same_run = not found or average.info["run"] == found[-1].info["run"]
         if same_run and (not found or average.step >= found[-1].step):
-            return average, f"model: {average.path} (average of {len(average.info.get('steps', []))} checkpoints)"
+            steps = average.info.get("steps", [])
+            return average, f"model: {average.path} (average of {len(steps)} checkpoints){note}"
         reason = "is older than the newest checkpoint" if same_run else "is of another run than the checkpoints"
-        note = f"; {average.path} {reason}, so not used: nmt average {path}"
+        note += f"; {average.path} {reason}, so not used: nmt average {path}"
     if not found:
+        if wrong:
+            raise wrong[0]
         raise UserError(f"{path}: holds neither a bundle nor checkpoints", "nmt train RECIPE writes some")
     chosen = best(found)
     if chosen is None:
@@ -360,6 +406,7 @@ def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
     path = out or directory / AVERAGED
     if (path / "training.json").exists():
         raise UserError(f"--out {path}: is a checkpoint, whose training state would be lost", "name another directory")
+    check_replaceable(path, "bundle.json")
     return found, path
 
 

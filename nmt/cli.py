@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
@@ -477,7 +477,9 @@ def main() -> NoReturn:
     from nmt.device import let_waiting_threads_sleep
 
     debug = "--debug" in sys.argv
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _stopped)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+        signal.signal(signal.SIGHUP, _stopped)
     let_waiting_threads_sleep()
     try:
         with cli.make_context("nmt", sys.argv[1:]) as context:  # not cli.main, which makes a closed pipe an error
@@ -501,7 +503,8 @@ def main() -> NoReturn:
     except Interrupted as stop:
         code = 128 + stop.signal_number
         if stop.message and _speaks():
-            click.echo(stop.message, err=True)
+            with suppress(OSError):  # the terminal that hung up
+                click.echo(stop.message, err=True)
     except (KeyboardInterrupt, click.Abort):
         code = 128 + signal.SIGINT
         if _speaks():
@@ -535,5 +538,5 @@ def _speaks() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _terminated(number: int, frame: object) -> NoReturn:
-    raise Interrupted("terminated", number)
+def _stopped(number: int, frame: object) -> NoReturn:
+    raise Interrupted("hung up" if number == signal.SIGHUP else "terminated", number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 
@@ -68,13 +68,18 @@ class Console:
             TextColumn("{task.fields[figures]}", markup=False),
             *([TimeRemainingColumn()] if remaining else []),
         ]
-        with Progress(*columns, console=terminal, transient=True) as bar:
-            handle = bar.add_task(task, total=total, completed=done, figures="")
+        bar = Progress(*columns, console=terminal, transient=True)
+        handle = bar.add_task(task, total=total, completed=done, figures="")
 
-            def advance(more: int, figures: str | None = None) -> None:
-                if figures is not None:
-                    bar.update(handle, figures=figures)
-                bar.advance(handle, more)
+        def advance(more: int, figures: str | None = None) -> None:
+            if figures is not None:
+                bar.update(handle, figures=figures)
+            bar.advance(handle, more)
 
+        bar.start()
+        try:
             with self.owned_by(lambda text: terminal.print(text, markup=False, highlight=False)):
                 yield advance
+        finally:
+            with suppress(OSError):  # the terminal is gone, which is no error of the work
+                bar.stop()

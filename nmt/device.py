@@ -90,7 +90,7 @@ def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
     """
     if name == "auto":
         name = "cuda" if cuda_devices else "cpu"
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", name):
         raise UserError(f"--device {name}: no such device", "auto, cpu, cuda or cuda:1")
     if worker is not None and name.startswith("cuda"):
         if ":" in name:

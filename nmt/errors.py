@@ -15,7 +15,7 @@ class UserError(Exception):
 
 
 class Interrupted(Exception):
-    """The user or the machine asked us to stop (SIGINT, SIGTERM), and everything worth keeping is saved.
+    """The user or the machine asked us to stop (SIGINT, SIGTERM, SIGHUP), and everything worth keeping is saved.
 
     The command line prints the message and exits with 128 + the signal's number.
     """

@@ -9,14 +9,19 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from glob import escape
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
 from nmt.errors import UserError
 
-OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
+OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/[^/]+/fd/[0-9]+")
+LOOK = 0.1  # seconds between two looks for a file that another process is writing
 
 
 @contextmanager
@@ -29,16 +34,10 @@ def whole_directory(path: Path, replaceable: str) -> Iterator[Path]:
     """
     if os.path.islink(path):
         path = Path(os.path.realpath(path))
-    part = path.parent / f".{path.name}@{os.getpid()}.tmp"
+    part, old = _part(path), path.with_name(f".{path.name}@old.tmp")
     try:
-        if path.exists() and not path.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        old = path.parent / f".{path.name}@old.tmp"
-        if old.exists() and not path.exists():
-            old.rename(path)  # a process was killed between the two renames below
-        if path.exists() and any(path.iterdir()) and not (path / replaceable).is_file():
-            raise UserError(f"{path}: exists and holds something else", "name another directory, or move it away")
-        clear_parts(path.parent, path.name)
+        clear_parts(path.parent, escape(path.name))
+        check_replaceable(path, replaceable)
         part.mkdir(parents=True)
         yield part
         for file in (*part.iterdir(), part):
@@ -46,7 +45,7 @@ def whole_directory(path: Path, replaceable: str) -> Iterator[Path]:
         if path.exists():
             path.rename(old)
             part.rename(path)
-            shutil.rmtree(old)
+            shutil.rmtree(old, ignore_errors=True)
         else:
             part.rename(path)
         _sync(path.parent)
@@ -65,8 +64,10 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """
     direct = OPEN_ALREADY.fullmatch(os.path.abspath(path)) or (path.exists() and not path.is_file())
     target = Path(os.path.realpath(path))
-    part = path if direct else target.parent / f".{target.name}@{os.getpid()}.tmp"
+    part = path if direct else _part(target)
     try:
+        if not direct:
+            clear_parts(target.parent, escape(target.name))
         stream = part.open("ab" if direct else "wb")
     except OSError as error:
         raise _not_written(path, error) from None
@@ -88,10 +89,94 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             part.unlink(missing_ok=True)
 
 
-def clear_parts(folder: Path, name: str) -> None:
-    """Removes what a killed process left of directories called `name` (a glob pattern)."""
+def is_replaceable(path: Path, replaceable: str) -> bool:
+    """Whether `whole_directory` may write `path`: where there is nothing yet, an empty directory, or a directory that
+    holds a file `replaceable`."""
+    return not path.exists() or (path.is_dir() and ((path / replaceable).is_file() or not any(path.iterdir())))
+
+
+def check_replaceable(path: Path, replaceable: str) -> None:
+    """Raises UserError unless `path` is replaceable."""
+    if not is_replaceable(path, replaceable):
+        problem = "exists and holds something else" if path.is_dir() else "cannot be written: it is no directory"
+        raise UserError(f"{path}: {problem}", "name another directory, or move it away")
+
+
+def clear_parts(folder: Path, name: str, locked: bool = False) -> None:
+    """Removes what killed processes left of files and directories called `name`, a glob pattern, in a folder.
+
+    A directory that such a process had set aside to replace it is put back. The parts of a running process stay, and
+    so do those of other hosts, since nobody can tell from here whether their process still runs. With `locked` these
+    go too: the caller holds a lock without which nobody writes these names.
+    """
     for left in folder.glob(f".{name}@*.tmp"):
-        shutil.rmtree(left, ignore_errors=True)
+        whole, _, owner = left.name.removeprefix(".").removesuffix(".tmp").rpartition("@")
+        if owner == "old" and not (folder / whole).exists():
+            left.rename(folder / whole)  # killed between the two renames of whole_directory
+        elif locked or owner in ("old", "gone") or _is_gone(owner):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+
+
+def _part(path: Path) -> Path:
+    """Where this process writes what will be called `path`."""
+    return path.with_name(f".{path.name}@{_host()}-{os.getpid()}.tmp")
+
+
+@cache
+def _host() -> str:
+    """A short name for the table in which this process has its number: that of its host, or of its container."""
+    table = ""
+    with suppress(OSError):  # there is no /proc on macOS
+        table = os.readlink("/proc/self/ns/pid")
+    return hashlib.sha256(f"{os.uname().nodename} {table}".encode()).hexdigest()[:12]
+
+
+def _is_gone(owner: str) -> bool:
+    """Whether a part's process, HOST-PID, ran on this host and has ended.
+
+    A part with the number of this very process was left by an earlier one, as in a container that is started again.
+    """
+    host, _, number = owner.rpartition("-")
+    if host != _host():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, ValueError):
+        return True
+    except OSError:  # it runs as another user
+        return False
+    return int(number) == os.getpid()
+
+
+def set_aside(path: Path) -> Path:
+    """Renames what stands at `path` to damaged-NAME, or damaged-NAME-2 and so on where that is taken; gives the new
+    path. Raises UserError where it cannot be renamed."""
+    names = (f"damaged-{path.name}" + (f"-{number}" if number > 1 else "") for number in count(1))
+    free = next(other for other in map(path.with_name, names) if not os.path.lexists(other))
+    try:
+        path.rename(free)
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be renamed to {free.name}: {error.strerror}", "move it away, and run this again"
+        ) from None
+    return free
+
+
+def wait_for(path: Path, patience: float, meanwhile: Callable[[], None]) -> None:
+    """Waits until another process, perhaps of another host, has written `path`: `patience` seconds at most.
+
+    Calls `meanwhile` now and then, which may raise where there is nothing to wait for any more. Raises UserError when
+    the time is over.
+    """
+    until = time.monotonic() + patience
+    while not path.exists():
+        if time.monotonic() > until:
+            raise UserError(f"{path}: not there after {patience:,.0f} s", "is this folder shared by all hosts?")
+        meanwhile()
+        time.sleep(LOOK)
 
 
 def remove_directory(path: Path) -> None:
@@ -122,7 +207,7 @@ def exclusive(lock: Path, what: str, wait: bool = False) -> Iterator[None]:
 
 def write_json(path: Path, value: Any) -> None:
     """Writes readable JSON."""
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(_json(value), encoding="utf-8")
 
 
 def replace_json(path: Path, value: Any) -> None:
@@ -130,15 +215,8 @@ def replace_json(path: Path, value: Any) -> None:
 
     Raises UserError where it cannot be written; what is there then stays.
     """
-    part = path.with_name(f".{path.name}@{os.getpid()}.tmp")
-    try:
-        write_json(part, value)
-        _sync(part)
-        part.replace(path)
-        _sync(path.parent)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise _not_written(path, error) from None
+    with whole_file(path) as stream:
+        stream.write(_json(value).encode())
 
 
 def read_json(path: Path) -> Any:
@@ -149,6 +227,10 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: is not valid JSON: {error}") from None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def sha256(path: Path) -> str:

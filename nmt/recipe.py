@@ -88,7 +88,7 @@ class Dataset(Settings):
         suffixes = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
         if self.file is not None and not self.file.endswith(suffixes):
             raise ValueError(f"file: must end in one of {', '.join(suffixes)}")
-        if self.fields and self.is_tsv and not all(re.fullmatch(r"[1-9]\d*", field) for field in self.fields):
+        if self.fields and self.is_tsv and not all(re.fullmatch(r"[1-9][0-9]*", field) for field in self.fields):
             raise ValueError('fields: of a .tsv are column numbers counted from 1, such as ["1", "2"]')
         return self
 

@@ -188,6 +188,45 @@ def test_a_damaged_bundle_is_named(ckpts: Path, name: str, damage: str) -> None:
         nmt.load(ckpts / "averaged")
 
 
+def test_a_damaged_checkpoint_hides_no_other(nmt, ckpts: Path) -> None:
+    (ckpts / "step-00000800/bundle.json").write_text("{")
+    bundle, note = bundles.resolve(ckpts)
+    assert bundle.path == ckpts / "averaged"
+    assert f"; passed over: {ckpts / 'step-00000800/bundle.json'}: is not valid JSON" in note
+    shutil.rmtree(ckpts / "averaged")
+    assert bundles.resolve(ckpts)[0].step in (200, 400, 600)
+    done = nmt("score", "--runs", ckpts)
+    assert (done.code, b"600" in done.out) == (0, True)
+    bundles.prune(ckpts, keep_last=1)
+    assert (ckpts / "step-00000800").exists()
+
+
+def test_a_damaged_checkpoint_is_not_left_out_of_an_average_in_silence(nmt, ckpts: Path) -> None:
+    (ckpts / "step-00000800/bundle.json").unlink()
+    done = nmt("average", ckpts)
+    assert done.code == 1
+    assert f"error: {ckpts / 'step-00000800/bundle.json'}: cannot be read" in done.err
+    assert f"hint: move {ckpts / 'step-00000800'} away" in done.err
+
+
+def test_folders_count_as_checkpoints_by_plain_digits_alone(ckpts: Path) -> None:
+    shutil.copytree(ckpts / "step-00000800", ckpts / "step-０００００９００")
+    assert [bundle.step for bundle in bundles.checkpoints(ckpts)] == [200, 400, 600, 800]
+
+
+def test_an_average_is_refused_its_place_before_anything_is_computed(nmt, ckpts: Path, monkeypatch) -> None:
+    shutil.rmtree(ckpts / "averaged")
+    (ckpts / "averaged").write_text("precious")
+    monkeypatch.setattr(bundles, "Mean", pytest.fail)
+    done = nmt("average", ckpts)
+    assert done.code == 1
+    assert done.err == (
+        f"error: {ckpts / 'averaged'}: cannot be written: it is no directory\n"
+        "hint: name another directory, or move it away\n"
+    )
+    assert (ckpts / "averaged").read_text() == "precious"
+
+
 def test_a_directory_that_is_no_bundle_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds neither a bundle nor checkpoints"):
         nmt.load(tmp_path)

@@ -660,7 +660,17 @@ def test_translate_answers_each_line_before_the_next_one_comes(reverse_run: Path
     assert process.returncode == 0
 
 
-def test_translate_stops_at_once_while_it_waits_for_input(reverse_run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (signal.SIGINT, 130, b"interrupted\n"),
+        (signal.SIGTERM, 143, b"terminated\n"),
+        (signal.SIGHUP, 129, b"hung up\n"),
+    ],
+)
+def test_translate_stops_at_once_while_it_waits_for_input(
+    reverse_run: Path, tmp_path: Path, number: int, code: int, said: bytes
+) -> None:
     command = [sys.executable, "-m", "nmt", "translate", "--quiet", "--output", tmp_path / "out"]
     process = subprocess.Popen(command, cwd=reverse_run, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
@@ -670,11 +680,20 @@ def test_translate_stops_at_once_while_it_waits_for_input(reverse_run: Path, tmp
     while not list(tmp_path.iterdir()):  # it has loaded its model, and writes
         assert process.poll() is None
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert process.stderr.read() == b"interrupted\n"
-    assert process.wait(60) == 130
+    process.send_signal(number)
+    assert process.stderr.read() == said
+    assert process.wait(60) == code
     process.stdin.close()
     assert list(tmp_path.iterdir()) == []  # nothing half-written
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(nmt, monkeypatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
+    try:
+        assert nmt("--version").code == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_full_disk_under_an_output_is_one_line(reverse_run: Path) -> None:
@@ -705,6 +724,7 @@ def test_an_output_is_kept_when_more_hypotheses_are_asked_for_than_the_beam_has(
         ("estimated_flops", "x"),
         ("devices", 3),
         ("devices", {"CPU": "x"}),
+        ("place", 3),
     ],
 )
 def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, monkeypatch, key, value) -> None:
@@ -712,9 +732,11 @@ def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path / "run")
     path = Path("ckpts/step-00000800/training.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    for older in (200, 400, 600):
+        shutil.rmtree(f"ckpts/step-{older:08d}")
     done = nmt("train", "recipe.yaml", "--set", "training.updates=801")
     assert done.code == 1
-    assert "step-00000800: its training state is not complete" in done.err
+    assert "error: ckpts: no checkpoint is whole; of the newest, ckpts/step-00000800: its training state" in done.err
 
 
 def test_a_run_does_not_go_into_the_prepared_data(nmt, reverse_run: Path, monkeypatch) -> None:

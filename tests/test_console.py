@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 from reverse_task import shell, write_reverse_task
 
 from nmt.console import Console
+from nmt.errors import Interrupted
 
 
 def test_a_line_goes_to_stderr_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +56,27 @@ def test_a_terminal_shows_how_far_work_is_and_lines_above_it(monkeypatch: pytest
     assert "2 a minute [s]" in last  # figures stay until there are others
     console.say("after")
     assert terminal.getvalue().endswith("after\n")
+
+
+def test_a_terminal_that_is_gone_hides_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    class HangsUp(Terminal):
+        gone = False
+
+        def write(self, text: str) -> int:
+            if self.gone:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return super().write(text)
+
+    terminal = HangsUp()
+    monkeypatch.setattr(sys, "stderr", terminal)
+
+    def hang_up() -> None:
+        with Console().progress("folding", 20, "sheets"):
+            terminal.gone = True
+            raise Interrupted("hung up", signal.SIGHUP)
+
+    with pytest.raises(Interrupted):
+        hang_up()
 
 
 def test_nobody_is_shown_a_bar_who_cannot_watch_it(monkeypatch: pytest.MonkeyPatch) -> None:

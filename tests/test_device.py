@@ -18,10 +18,11 @@ def test_devices_that_exist_are_chosen_by_name():
     assert choose_device("auto", None).type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-@pytest.mark.parametrize("name", ["gpu", "cuda:", "cpu:0", "cuda:99", ""])
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cpu:0", "cuda:99", "cuda:０", ""])
 def test_other_devices_are_refused_by_name(name):
-    with pytest.raises(UserError, match=f"--device {name}: "):
+    with pytest.raises(UserError, match=f"--device {name}: ") as error:
         choose_device(name, None)
+    assert ("no such device" in error.value.message) == (name != "cuda:99")
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,22 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+from nmt import files
 from nmt.errors import UserError
 from nmt.files import (
     clear_parts,
     exclusive,
     read_json,
     replace_json,
+    set_aside,
     sha256,
     whole_directory,
     whole_file,
@@ -136,6 +141,68 @@ def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
         assert part == left
         assert list(part.iterdir()) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.tmp"]
+
+
+def part_of(owner: str, target: Path) -> Path:
+    """A half-written file or directory of another process."""
+    part = target.with_name(f".{target.name}@{owner}.tmp")
+    part.mkdir()
+    (part / "a").write_text("half")
+    return part
+
+
+def a_process_that_has_ended() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait(60)
+    return child.pid
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_parts_of_processes_that_are_gone_are_removed_and_all_others_stay(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "out[1]"
+    here = files._host()
+    gone = part_of(f"{here}-{a_process_that_has_ended()}", target)
+    of_parent = part_of(f"{here}-{os.getppid()}", target)
+    of_another_host = part_of("0123456789ab-1", target)
+    of_another_name = part_of(f"{here}-{a_process_that_has_ended()}", tmp_path / "out1")
+    if kind == "file":
+        shutil.rmtree(gone)
+        gone.write_text("half")
+        with whole_file(target) as stream:
+            stream.write(b"1")
+    else:
+        with whole_directory(target, "a") as part:
+            (part / "a").write_text("1")
+    assert sorted(tmp_path.iterdir()) == sorted([target, of_parent, of_another_host, of_another_name])
+
+
+def test_whoever_holds_the_lock_clears_parts_of_other_hosts_too(tmp_path: Path) -> None:
+    part_of("0123456789ab-1", tmp_path / "step-00000007")
+    part_of("1", tmp_path / "step-00000008")  # a name that earlier versions gave
+    part_of("gone", tmp_path / "step-00000009")
+    part_of("old", tmp_path / "step-00000010")
+    clear_parts(tmp_path, "step-*", locked=True)
+    assert tree(tmp_path) == {"step-00000010/a": "half"}
+
+
+def test_a_killed_process_leaves_a_part_that_the_next_one_removes(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from nmt.files import replace_json, whole_file, whole_directory\n"
+        "os.fsync = lambda descriptor: os._exit(9)\n"
+        "replace_json(Path(sys.argv[1]), 1)\n"
+    )
+    target = tmp_path / "x.json"
+    assert subprocess.run([sys.executable, "-c", program, target]).returncode == 9
+    assert [path.name.startswith(".x.json@") for path in tmp_path.iterdir()] == [True]
+    replace_json(target, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_what_is_set_aside_never_takes_the_place_of_another(tmp_path: Path) -> None:
+    for content in "123":
+        (tmp_path / "step").write_text(content)
+        set_aside(tmp_path / "step")
+    assert tree(tmp_path) == {"damaged-step": "1", "damaged-step-2": "2", "damaged-step-3": "3"}
 
 
 def test_what_was_left_of_several_directories_is_cleared_by_pattern(tmp_path: Path) -> None:

@@ -248,6 +248,7 @@ def test_infinity_is_no_factor(write: Write, key: str) -> None:
         ("{sacrebleu: wmt13, fields: [en, de]}", "fields: goes with file or hub"),
         ("{file: a.txt}", "file: must end in one of .tsv"),
         ("{file: a.tsv, fields: ['0', '1']}", "fields: of a .tsv are column numbers counted from 1"),
+        ("{file: a.tsv, fields: ['1', '1０']}", "fields: of a .tsv are column numbers counted from 1"),
         ("{file: a.tsv, fields: [en, de]}", "fields: of a .tsv are column numbers counted from 1"),
         ("{file: a.jsonl, fields: [en]}", "fields: must be 2, the source's and the target's (got ['en'])"),
         ("{file: a.jsonl, fields: [en, de, fr]}", "fields: "),

@@ -7,7 +7,6 @@ code and mapped from disk by every rank of a host, so that it costs memory once.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,9 @@ from numpy.typing import NDArray
 
 from nmt.data.corpus import Ids, Rows
 from nmt.errors import UserError
-from nmt.files import whole_directory
+from nmt.files import wait_for, whole_directory
 
 BLOCK = 1 << 20  # pairs that are worked on at a time, which bounds the memory of intermediate arrays
-LOOK = 0.1  # seconds between two looks for a plan that another rank is making
 
 
 @dataclass(frozen=True)
@@ -152,11 +150,6 @@ def stored_plan(
             np.save(part / "order.npy", plan.order)
             np.save(part / "bounds.npy", plan.bounds)
         del plan
-    until = time.monotonic() + patience
-    while not (folder / "order.npy").exists():
-        if time.monotonic() > until:
-            raise UserError(f"{folder}: not there after {patience:,.0f} s", "is this folder shared by all hosts?")
-        meanwhile()
-        time.sleep(LOOK)
+    wait_for(folder / "order.npy", patience, meanwhile)
     order, bounds = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("order", "bounds"))
     return EpochPlan(order, bounds)

@@ -57,8 +57,8 @@ def load_engine(
 ) -> CTranslate2Engine:
     """An engine for a bundle, which is converted first where that is needed; `say` is told so.
 
-    `threads` are those of a CPU in all; `device` and `worker` are those of `find_device`; `folder` is where the
-    converted model stands, BUNDLE/ctranslate2 unless given. decoding.precision auto is float32 on a CPU, float16 on a
+    `threads` are those of a CPU in all; `device` and `worker` are those of `find_device`; for `folder`, where the
+    converted model stands, see `convert`. decoding.precision auto is float32 on a CPU, float16 on a
     GPU. Raises UserError where ctranslate2 or the device is missing, the device does not compute in that precision,
     the bundle is damaged, or the folder cannot be written.
     """
@@ -186,8 +186,9 @@ def convert(
     folder: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
-    """The folder with the CTranslate2 model of a bundle, BUNDLE/ctranslate2 unless given.
+    """The folder with the CTranslate2 model of a bundle.
 
+    Unless given this is BUNDLE/ctranslate2, or a folder in the user's cache where the bundle cannot be written to.
     `ctranslate2.Translator(folder)` loads it anywhere; the SentencePiece models lie inside too. It is made, and `say`
     told so, where there is none, or one of other weights, or one for shorter inputs and outputs than `decoding`
     allows. Raises UserError where ctranslate2 is not installed, the model has what CTranslate2 has not, the bundle is
@@ -201,14 +202,13 @@ def convert(
     path = folder or bundle.path / FOLDER
     if _is_current(path, bundle, decoding):
         return path
+    if folder is None and not os.access(bundle.path, os.W_OK):
+        path = _cache() / _digest(bundle)
+        if _is_current(path, bundle, decoding):
+            return path
     _library()
     from nmt.decoding.conversion import specification  # which imports numpy
 
-    if path.parent.exists() and not os.access(path.parent, os.W_OK):
-        raise UserError(
-            f"{path}: the model is not converted yet, and nothing can be written there",
-            f"copy {bundle.path} to where you may write, and name the copy",
-        )
     with exclusive(path.parent / f".{path.name}.lock", str(path), wait=True):
         if _is_current(path, bundle, decoding):  # now, by the process that held the lock
             return path
@@ -222,6 +222,21 @@ def convert(
                 (part / name).write_bytes(content)
             write_json(part / STAMP, made_from)
     return path
+
+
+def _cache() -> Path:
+    """The user's folder of models converted for CTranslate2, which is made where it is missing."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"  # others are to be ignored
+        folder = base / "nmt" / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # the latter where nobody knows the user's home
+        raise UserError(
+            f"the model's folder is read-only, and no cache can be made for its conversion: {error}",
+            "set XDG_CACHE_HOME to a folder where you may write",
+        ) from None
+    return folder
 
 
 def _is_current(path: Path, bundle: Bundle, decoding: Decoding) -> bool:

@@ -155,11 +155,12 @@ class _Worker:
         foreign = [] if elder is None else [self.connection, *(worker.connection for worker in elder)]
         self.process = context.Process(target=_work, args=(theirs, make, number, count, foreign), daemon=True)
         resource_tracker.ensure_running()  # which would else unblock the signal
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))  # Ctrl-C is for the parent, which ends it
+        of_terminal = (signal.SIGINT, signal.SIGHUP)  # these are for the parent, which ends the worker
+        signal.pthread_sigmask(signal.SIG_BLOCK, of_terminal)
         try:
             self.process.start()
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, of_terminal)
         theirs.close()
 
     def begin(self, n_best: int) -> None:

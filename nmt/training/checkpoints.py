@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from nmt import bundle as bundles
+from nmt.console import Console
+from nmt.files import is_replaceable, set_aside
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 
@@ -19,10 +21,10 @@ from nmt.text.tokenizer import Tokenizer
 class Checkpoints:
     """The checkpoints of a run's directory, as they are written one after another."""
 
-    def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
-        self._out, self._recipe, self._tokenizer = out, recipe, tokenizer
+    def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer, console: Console) -> None:
+        self._out, self._recipe, self._tokenizer, self._console = out, recipe, tokenizer, console
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._waiting: list[tuple[Future[None], Callable[[], None]]] = []
+        self._waiting: list[tuple[Future[Path | None], Callable[[], None]]] = []
 
     def write(
         self,
@@ -34,6 +36,8 @@ class Checkpoints:
     ) -> None:
         """Begins to write a checkpoint, and to prune old ones; its tensors are copied before this returns.
 
+        An older checkpoint at `path` is replaced. Anything else there is renamed, which is said, so that it does not
+        cost the updates since the last checkpoint.
         `then` is called by `check` or `wait` once it is written.
         """
         device = next(iter(weights.values())).device
@@ -43,11 +47,13 @@ class Checkpoints:
         if copied is not None:
             copied.record()
 
-        def work() -> None:
+        def work() -> Path | None:
+            aside = None if is_replaceable(path, "bundle.json") else set_aside(path)
             with _stream_after(copied, device):
                 bundles.save_bundle(path, copies[0], self._recipe, self._tokenizer, info, (copies[1], training[1]))
             copies.clear()
             bundles.prune(self._out, self._recipe.training.keep_last)
+            return aside
 
         self._waiting.append((self._thread.submit(work), then))
 
@@ -68,10 +74,12 @@ class Checkpoints:
     def _take(self) -> None:
         written, then = self._waiting.pop(0)
         try:
-            written.result()
+            aside = written.result()
         except BaseException:
             self._waiting.clear()  # what fails for want of this one would hide why
             raise
+        if aside is not None:
+            self._console.say(f"what stood in the place of a checkpoint and was none is now {aside}")
         then()
 
 

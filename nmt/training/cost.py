@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from nmt.bundle import Bundle, checkpoints, resolve
+from nmt.bundle import Bundle, resolve, survey
 from nmt.console import Console
 from nmt.errors import UserError
 from nmt.training.loop import Position
@@ -87,7 +87,7 @@ def read_run(path: Path, device: torch.device, console: Console) -> Run:
     """
     bundle, note = resolve(path)
     console.say(note)
-    newest = next(reversed(checkpoints(path)), bundle)
+    newest = next(reversed(survey(path)[0]), bundle)
     score, signature = bundle.dev_score, bundle.info.get("signature")
     if score is None:
         try:

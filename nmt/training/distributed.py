@@ -6,6 +6,7 @@ the few numbers that they add up, travels through gloo on the host, so that it n
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -17,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import torch
@@ -33,6 +34,9 @@ FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by th
 LOOK = 0.1  # seconds between two looks whether rank 0 is done
 BEAT = 1.0  # seconds between two notes of how far a rank is
 FAILED = "nmt/failed"  # key of the store: how many ranks have failed
+
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -118,20 +122,25 @@ class Group:
         """Whether this is rank 0, which speaks and writes for all."""
         return self.rank == 0
 
-    def first(self, work: Callable[[], None]) -> None:
-        """Rank 0 does some work, however long it takes, while the others wait; they end where it fails."""
+    def first(self, work: Callable[[], Result]) -> Result:
+        """Rank 0 does some work, however long it takes, while the others wait; they end where it fails.
+
+        All ranks get what it gives, which is a plain value that JSON knows.
+        """
         self._told += 1
         key = f"nmt/first/{self._told}"
         if self.leads:
-            work()
+            result = work()
             if self.size > 1:
                 with self.guard("telling the others to go on"):
-                    self._store.set(key, "done")
-            return
+                    self._store.set(key, json.dumps(result))
+            return result
         with self.guard("waiting for rank 0"):
             while not self._store.check([key]):  # no one long wait: rank 0 may fail meanwhile
                 self.check()
                 time.sleep(LOOK)
+            told: Result = json.loads(self._store.get(key))
+            return told
 
     def check(self) -> None:
         """Raises GroupError where a rank has failed, or this one has left: nothing more is to be waited for."""
@@ -188,6 +197,18 @@ class Group:
         with self.guard("gathering"):
             dist.all_gather_object(gathered, list(texts))
         return gathered
+
+    def check_same(self, state: str) -> None:
+        """Raises UserError, which names the ranks, unless `state` is the same text on all of them."""
+        ranks: dict[str, list[str]] = {}
+        for rank, (text,) in enumerate(self.gather([state])):
+            ranks.setdefault(text, []).append(str(rank))
+        if len(ranks) > 1:
+            each = (f"rank{'s' * (len(those) > 1)} {', '.join(those)} at {text}" for text, those in ranks.items())
+            raise UserError(
+                f"the ranks begin differently: {'; '.join(each)}",
+                "run the same command again once all hosts see the same files in --out and data/",
+            )
 
     def note(self, step: int) -> None:
         """Leaves word how far this rank is, so that the others can name it should it hang."""
@@ -256,6 +277,8 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
             local_addr="localhost",
             max_restarts=0,  # not PyTorch's, which would also repeat what can only fail again
         )
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup, where PyTorch would handle it all the same
+            config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
         try:
             with TemporaryDirectory() as logs:  # which PyTorch else leaves behind
                 config.logs_specs = DefaultLogsSpecs(log_dir=logs)
@@ -265,7 +288,7 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
             raise Interrupted("", int(stop.sigval)) from None
         except ChildFailedError as failed:
             ends = {rank: failure.exitcode for rank, failure in failed.failures.items()}
-        if (stopped := set(ends.values())) in ({128 + signal.SIGINT}, {128 + signal.SIGTERM}):
+        if (stopped := set(ends.values())) in [{128 + by} for by in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]:
             raise Interrupted("", stopped.pop() - 128)  # a signal that only workers were sent
         if any(code > 0 and code != TRY_AGAIN for code in ends.values()):
             raise GroupError("", retry=False)

@@ -9,6 +9,7 @@ import math
 import signal
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -54,6 +55,8 @@ class Position:
     """Updates that changed nothing, since a gradient was not finite"""
     device_tokens: int = 0
     """Size of micro-batches, on which sums depend to the last bit; 0 before it is known"""
+    place: str = ""
+    """Devices that this size is meant for, such as 8 × NVIDIA H200"""
     tokens: int = 0
     """Target tokens seen"""
     flops: float = 0.0
@@ -133,6 +136,8 @@ class Loop:
     def run(self, position: Position, progress: Progress, hooks: Hooks) -> None:
         """Runs until the run is done, or until a signal asks to stop (Interrupted)."""
         settings, group = self.settings, self.group
+        if position.place != (place := self._place()):  # another device holds more or less
+            position.device_tokens, position.place = 0, place
         position.device_tokens = position.device_tokens or settings.device_tokens or self._fitting_tokens()
         clock, meter = _Clock(position, group.size, self.device), Meter(self.device, group)
         self.objective.train()
@@ -326,6 +331,12 @@ class Loop:
             return step % self.settings.checkpoint_updates == 0
         minutes = self.settings.checkpoint_minutes
         return minutes is not None and seconds >= 60 * minutes
+
+    def _place(self) -> str:
+        """The devices of all ranks. Threads of a CPU do not count: memory does not depend on them."""
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "CPU"
+        names = Counter(name for (name,) in self.group.gather([name]))
+        return " + ".join(f"{number} × {name}" for name, number in sorted(names.items()))
 
     def _fitting_tokens(self) -> int:
         """Size of a micro-batch where the recipe does not say: what the memory of the smallest device holds."""

@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,7 +21,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
 from nmt.data.prepare import directory, fingerprint, prepare, set_sizes
 from nmt.errors import GroupError, Interrupted, UserError
-from nmt.files import clear_parts, exclusive, read_json
+from nmt.files import exclusive, read_json, set_aside, wait_for
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
@@ -34,6 +33,7 @@ from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import compile_layers, set_precision
 from nmt.training.progress import METRICS, Progress, clock, forget_after, show_progress
+from nmt.training.resume import Start, check_directory, clear_leftovers, find_start, position_of
 from nmt.training.validation import DevScores, Validation
 
 # Keys of training that shape the first update and no later one.
@@ -48,9 +48,13 @@ def train(recipe: Recipe, out: Path, console: Console, device: torch.device, thr
     group, together = Group(place, recipe.training.timeout_minutes), False
     with ExitStack() as held:
         try:
-            group.first(lambda: _open(recipe, out, console, threads, held))
+            found = group.first(lambda: _open(recipe, out, console, threads, held).to_json())
+            start = Start.from_json(out, found)
+            if start.checkpoint is not None:
+                there = start.checkpoint.path / "bundle.json"
+                wait_for(there, 60 * recipe.training.timeout_minutes, group.check)
             group.connect(device)
-            Run(recipe, out, console, device, group, newest(out)).go_on()
+            Run(recipe, out, console, device, group, start).go_on()
             together = True
         except Interrupted:
             together = True
@@ -65,18 +69,24 @@ def train(recipe: Recipe, out: Path, console: Console, device: torch.device, thr
             group.close(together)
 
 
-def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack) -> None:
-    """Locks the directory, checks that the run in it, if any, can go on with this recipe, and prepares the data."""
+def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack) -> Start:
+    """Locks the directory, checks that the run in it, if any, can go on with this recipe, and prepares the data.
+
+    Damaged checkpoints are kept under other names. Gives where the run begins or goes on.
+    """
     if out.resolve().is_relative_to(directory(recipe).resolve()):
         raise UserError(
             f"--out {out}: lies in the prepared data, which is replaced as a whole", "name another directory"
         )
+    check_directory(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--out {out}: cannot be made: {error.strerror}") from None
+        raise UserError(f"--out {out}: cannot be made: {error.strerror}", "name another directory") from None
     held.enter_context(exclusive(out / ".lock", str(out)))
-    resumed = newest(out)
+    clear_leftovers(out)
+    start, damaged = find_start(out)
+    resumed = start.checkpoint
     # A resumed run needs its own checkpoint and nothing of the bundle that it once started from.
     origin = (resumed or bundles.base(recipe)) if recipe.training.init_from else None
     tokenizer_from = origin.path if origin else None
@@ -86,12 +96,9 @@ def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitS
             console.say(line)
     if prepare(recipe, console, threads, tokenizer_from):
         console.say(f"data: {directory(recipe)} was missing or stale, now prepared")
-
-
-def newest(out: Path) -> Bundle | None:
-    """The newest checkpoint of a run's directory, if there is any."""
-    found = bundles.checkpoints(out)
-    return found[-1] if found else None
+    for path, problem in damaged.items():
+        console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
+    return start
 
 
 class Run:
@@ -104,7 +111,7 @@ class Run:
         console: Console,
         device: torch.device,
         group: Group,
-        resumed: Bundle | None,
+        start: Start,
     ) -> None:
         self.recipe, self.out, self.console, self.device, self.group = recipe, out, console, device, group
         settings = recipe.training
@@ -117,22 +124,23 @@ class Run:
         self.position = Position()
         self.id = uuid4().hex[:12]
         self.task = bundles.TASKS[recipe.task]
-        self.best_score: float | None = None
-        self.without_improvement = 0
+        self.best_score, self.without_improvement = start.best_score, start.without_improvement
         self.unscored: Path | None = None
         self.data = str(read_json(self.prepared / "fingerprint.json")["fingerprint"])
-        if resumed is not None:
-            self._restore(resumed)
+        if start.checkpoint is not None:
+            self._restore(start.checkpoint)
         elif (base := bundles.base(recipe)) is not None:
             bundles.load_weights(self.model, bundles.read_tensors(base.path / "model.safetensors"), base.path)
             console.say(f"weights: those of {base.path}")
-        use_embeddings(self.model, self.tokenizer, settings, console, fresh=resumed is None)
+        use_embeddings(self.model, self.tokenizer, settings, console, fresh=start.checkpoint is None)
+        if group.size > 1:
+            group.check_same(self._state())  # before DistributedDataParallel makes the weights those of rank 0
         if settings.compile or (settings.compile is None and device.type == "cuda"):
             compile_layers(self.model)
         self.corpus = Corpus(self.prepared / "train.arrow")
         self.mixture = Mixture(set_sizes(self.prepared), [dataset.weight for dataset in recipe.data.train])
         self.validation = self._validation()
-        self.checkpoints = Checkpoints(out, recipe, self.tokenizer)
+        self.checkpoints = Checkpoints(out, recipe, self.tokenizer, console)
         objective = Objective(self.model, settings.label_smoothing)
         self.loop = Loop(objective, self.optimizer, self.corpus, settings, group, device, console)
 
@@ -142,7 +150,6 @@ class Run:
         before = at.step
         if self.unscored is not None or not self.is_done(at):
             if self.group.leads:
-                clear_parts(self.out, "step-*")
                 forget_after(self.out / METRICS, at.step)
                 (self.out / "recipe.yaml").write_text(self.recipe.to_yaml(), encoding="utf-8")
             self.console.say(self._opening())
@@ -247,28 +254,13 @@ class Run:
                 "train into another directory: --out OTHER",
             )
         bundles.load_weights(self.model, bundles.read_tensors(checkpoint.path / "model.safetensors"), checkpoint.path)
-        values = read_json(checkpoint.path / "training.json")
+        self.position = at = position_of(checkpoint)
+        moments = bundles.read_tensors(checkpoint.path / "training.safetensors")
         try:
-            at = Position(estimated_flops=None)  # unless it is said: an earlier version did not estimate
-            for said in (values, checkpoint.cost):  # the latter knows of the last validation too
-                at = replace(at, **said)
-                whole = (at.step, at.epoch, at.offset, at.skipped, at.device_tokens, at.tokens)
-                if not all(isinstance(n, int) and n >= 0 for n in whole) or at.step != checkpoint.step:
-                    raise TypeError("its position is not that of the checkpoint")
-                sums = (at.seconds, at.device_seconds, at.flops, *at.devices.values())
-                if not all(isinstance(n, float) for n in sums) or not isinstance(at.estimated_flops, float | None):
-                    raise TypeError("a number is of the wrong kind")
-            self.position = at
-            moments = bundles.read_tensors(checkpoint.path / "training.safetensors")
             self.optimizer.load(moments, at.step - at.skipped)
-        except (TypeError, KeyError, AttributeError) as error:
+        except KeyError as error:
             raise UserError(f"{checkpoint.path}: its training state is not complete: {error}") from None
         self.id = checkpoint.info["run"]
-        found = bundles.checkpoints(self.out)
-        scored = [bundle for bundle in found if bundle.scores]
-        best = bundles.best(found)
-        self.best_score = best.dev_score if best else None
-        self.without_improvement = int(scored[-1].info.get("without_improvement", 0)) if scored else 0
         self.unscored = checkpoint.path if checkpoint.info.get("unscored") and self.recipe.data.valid else None
         before, now = checkpoint.recipe.training, self.recipe.training
         if before.device_tokens != now.device_tokens:
@@ -277,6 +269,16 @@ class Run:
         if (before.batch_tokens, before.seed, weights[0]) != (now.batch_tokens, now.seed, weights[1]):
             at.epoch, at.offset = at.epoch + 1, 0  # that epoch is now cut otherwise
             self.console.say(f"batches differ from before: going on with epoch {at.epoch}")
+
+    def _state(self) -> str:
+        """Where this rank begins, for comparison: its place in the plan, its data and a hash of its weights."""
+        at, weights = self.position, hashlib.sha256()
+        for parameter in self.model.parameters():
+            weights.update(parameter.detach().cpu().flatten().view(torch.uint8).numpy().data)
+        return (
+            f"update {at.step:,} (epoch {at.epoch}, {at.offset:,} updates into it), data {self.data[:8]}, "
+            f"weights {weights.hexdigest()[:8]}"
+        )
 
     def _validation(self) -> Validation | None:
         corpus = Corpus(self.prepared / "valid.arrow")

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from nmt import files
 from nmt.data import epochs
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
 from nmt.errors import UserError
@@ -257,7 +258,7 @@ def test_a_plan_is_made_once_and_mapped_from_disk(tmp_path: Path) -> None:
 def test_a_rank_waits_for_the_plan_that_another_is_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = plan_epoch(*drawn(200), 300, 1, 0)
     waiting, got = threading.Event(), []
-    monkeypatch.setattr(epochs.time, "sleep", lambda seconds: waiting.set())
+    monkeypatch.setattr(files.time, "sleep", lambda seconds: waiting.set())
     thread = threading.Thread(target=lambda: got.append(stored_plan(tmp_path / "plan", None, 60)))
     thread.start()
     assert waiting.wait(20)
@@ -268,7 +269,7 @@ def test_a_rank_waits_for_the_plan_that_another_is_making(tmp_path: Path, monkey
 
 
 def test_a_plan_that_does_not_come_is_given_up_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="plan: not there after 0 s") as error:
+    with pytest.raises(UserError, match=r"plan/order\.npy: not there after 0 s") as error:
         stored_plan(tmp_path / "plan", None, 0)
     assert error.value.hint == "is this folder shared by all hosts?"
     assert "\n" not in error.value.message

@@ -455,16 +455,49 @@ def test_a_device_that_is_not_there_is_named(make_bundle):
         load_engine(bundle, bundle.recipe.decoding, threads=1, device="cuda:99")
 
 
-def test_a_bundle_that_cannot_be_written_serves_once_it_is_converted(make_bundle, monkeypatch):
+@pytest.fixture
+def read_only(monkeypatch):
+    """Makes a folder look read-only: to root, who may run tests, none is. Tests look at what was written there."""
+
+    def make(folder):
+        monkeypatch.setattr(os, "access", lambda path, mode: path != folder)
+
+    return make
+
+
+def test_a_bundle_that_is_read_only_is_converted_into_the_cache_once(make_bundle, read_only, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    bundle, other = make_bundle(seed=3), make_bundle("other", seed=4)
+    before, said = sorted(bundle.path.rglob("*")), []
+    read_only(bundle.path)
+    path = convert(bundle, bundle.recipe.decoding, say=said.append)
+    assert path.parent == tmp_path / "cache/nmt/ctranslate2"
+    assert said == [f"converting {bundle.path} for CTranslate2: {path}"]
+    assert sorted(bundle.path.rglob("*")) == before
+    assert ctranslate2.Translator(str(path), device="cpu")
+    copy = shutil.copytree(bundle.path, tmp_path / "copy")
+    read_only(copy)
+    assert convert(Bundle.read(copy), bundle.recipe.decoding, say=pytest.fail) == path
+    read_only(other.path)
+    assert convert(other, bundle.recipe.decoding) != path
+
+
+def test_a_bundle_that_is_read_only_and_converted_needs_no_cache(make_bundle, read_only, monkeypatch):
     bundle = make_bundle()
-    monkeypatch.setattr(os, "access", lambda path, mode: path != bundle.path)
-    with pytest.raises(UserError, match=r"ctranslate2: the model is not converted yet") as error:
+    path = convert(bundle, bundle.recipe.decoding)
+    read_only(bundle.path)
+    monkeypatch.setattr(engine_module, "_cache", pytest.fail)
+    assert convert(bundle, bundle.recipe.decoding) == path
+
+
+def test_a_cache_that_cannot_be_made_is_told_with_what_helps(make_bundle, read_only, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    bundle = make_bundle()
+    read_only(bundle.path)
+    with pytest.raises(UserError, match="the model's folder is read-only, and no cache can be made") as error:
         convert(bundle, bundle.recipe.decoding)
-    assert f"copy {bundle.path}" in error.value.hint
-    monkeypatch.undo()
-    convert(bundle, bundle.recipe.decoding)
-    monkeypatch.setattr(os, "access", lambda path, mode: path != bundle.path)
-    assert convert(bundle, bundle.recipe.decoding).is_dir()
+    assert error.value.hint == "set XDG_CACHE_HOME to a folder where you may write"
 
 
 @pytest.mark.parametrize(

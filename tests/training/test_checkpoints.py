@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from nmt import bundle as bundles
+from nmt.console import Console
 from nmt.errors import UserError
 from nmt.recipe import Recipe, TokenizerSettings
 from nmt.text.tokenizer import Tokenizer
 from nmt.training import checkpoints as module
 from nmt.training.checkpoints import Checkpoints
+from nmt.training.resume import clear_leftovers
 
 INFO = {"run": "r", "data": "d"}
 
@@ -50,7 +52,7 @@ def written(
         save(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(bundles, "save_bundle", when_told)
-    return Checkpoints(tmp_path, recipe, tokenizer)
+    return Checkpoints(tmp_path, recipe, tokenizer, Console())
 
 
 class Told(list[str]):
@@ -176,6 +178,38 @@ def test_a_full_disk_is_told_in_one_line_and_spoils_nothing(
     written.wait()  # nothing more is told
 
 
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_stands_in_the_place_of_a_checkpoint_is_renamed(
+    written: Checkpoints, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    path = bundles.checkpoint_path(tmp_path, 1)
+    foreign = path if kind == "file" else path / "notes"
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_text("precious")
+    said = Told()
+    write(written, 1, said)
+    written.wait()
+    assert said == [path.name]
+    assert steps(tmp_path) == [1]
+    aside = tmp_path / "damaged-step-00000001"
+    assert (aside if kind == "file" else aside / "notes").read_text() == "precious"
+    assert f"is now {aside}" in capsys.readouterr().err
+
+
+def test_a_checkpoint_replaces_another_of_the_same_step_with_its_scores(written: Checkpoints, tmp_path: Path) -> None:
+    for step in (1, 2):
+        path = write(written, step, Told())
+        written.add(path, {"scores": {"bleu": 9.0}}, lambda: None)
+    write(written, 2, Told(), {"w": torch.full((3,), 7.0)})
+    written.wait()
+    assert steps(tmp_path) == [1, 2]
+    best = bundles.best(bundles.checkpoints(tmp_path))
+    assert best is not None
+    assert best.step == 1  # the other's score was that of other weights
+    assert bundles.read_tensors(path / "model.safetensors")["w"].eq(7).all()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
+
+
 def test_what_could_not_be_written_is_told_by_the_next_look(
     written: Checkpoints, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,21 +226,26 @@ def test_what_could_not_be_written_is_told_by_the_next_look(
         written.wait()
 
 
-def test_a_process_killed_at_any_time_leaves_whole_checkpoints_alone(tmp_path: Path, tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("step", [3, 2], ids=["a new one", "one that is there"])
+def test_a_process_killed_at_any_time_leaves_whole_checkpoints_alone(
+    tmp_path: Path, tokenizer: Tokenizer, step: int
+) -> None:
     """Killed at every call that changes the disk, one after another."""
     data = {"name": "x", "source": "a", "target": "b", "train": [{"file": "x.tsv"}]}
     recipe = Recipe.model_validate({"name": "x", "data": data, "training": {"keep_last": 2}})
     ended = False
     for calls in range(1, 100):
         out = tmp_path / str(calls)
-        to = Checkpoints(out, recipe, tokenizer)
-        for step in (1, 2):
-            write(to, step, Told())
+        to = Checkpoints(out, recipe, tokenizer, Console())
+        for before in (1, 2):
+            write(to, before, Told())
         to.wait()
-        if ended := killed_after(calls, out, recipe, tokenizer):
+        if ended := killed_after(calls, out, recipe, tokenizer, step):
             break
+        clear_leftovers(out)
         found = bundles.checkpoints(out)
-        assert [bundle.step for bundle in found] in ([1, 2], [1, 2, 3], [2, 3])
+        assert [bundle.step for bundle in found] in ([1, 2], [1, 2, step], [2, step])
+        assert all(entry.name.startswith("step-") for entry in (*out.iterdir(), *out.glob("*/.*")))
         for bundle in found:
             assert bundles.read_tensors(bundle.path / "model.safetensors")["w"].eq(bundle.step).all()
             assert bundles.read_tensors(bundle.path / "training.safetensors")["w:exp_avg"].eq(bundle.step).all()
@@ -214,11 +253,11 @@ def test_a_process_killed_at_any_time_leaves_whole_checkpoints_alone(tmp_path: P
             assert bundle.tokenizer().equals(tokenizer)
     assert ended
     assert calls > 10
-    assert steps(out) == [2, 3]
+    assert steps(out) == sorted({2, step} if step == 3 else {1, 2})
 
 
-def killed_after(calls: int, out: Path, recipe: Recipe, tokenizer: Tokenizer) -> bool:
-    """Writes step 3 and its scores in a process that dies at its n-th change of the disk; whether it came to an end."""
+def killed_after(calls: int, out: Path, recipe: Recipe, tokenizer: Tokenizer, step: int) -> bool:
+    """Writes a checkpoint with scores in a process that dies at its n-th change of the disk; whether it ended."""
     child = os.fork()
     if child == 0:
         left = calls
@@ -233,8 +272,8 @@ def killed_after(calls: int, out: Path, recipe: Recipe, tokenizer: Tokenizer) ->
                 return original(*arguments, **options)
 
             setattr(os, name, counted)
-        to = Checkpoints(out, recipe, tokenizer)
-        path = write(to, 3, Told())
+        to = Checkpoints(out, recipe, tokenizer, Console())
+        path = write(to, step, Told())
         to.add(path, {"scores": {"bleu": 1.0}}, lambda: None)
         to.wait()
         os._exit(0)

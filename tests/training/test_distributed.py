@@ -176,6 +176,12 @@ def test_others_wait_until_rank_0_is_done(pair: tuple[Group, Group], monkeypatch
     assert order == ["lead", "goes on"]
 
 
+def test_all_ranks_get_what_rank_0_gives(pair: tuple[Group, Group]) -> None:
+    lead, other = pair
+    for value in ({"checkpoint": "step-00000007", "best": [1.5, None]}, "", None):
+        assert (lead.first(lambda value=value: value), other.first(pytest.fail)) == (value, value)
+
+
 def test_others_end_silently_where_rank_0_has_failed(pair: tuple[Group, Group]) -> None:
     lead, other = pair
     with pytest.raises(UserError):

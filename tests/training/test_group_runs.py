@@ -211,6 +211,13 @@ def test_a_signal_saves_and_says_how_to_go_on(start, task: Path, number: int, co
     assert f"resuming at update {step:,}" in start("--devices", "2", settings=(more,)).end()
 
 
+def test_a_group_under_nohup_outlives_its_terminal(start, task: Path) -> None:
+    training = start("--devices", "2", command=["nohup", *NMT])
+    training.until("update 5/")
+    os.killpg(training.process.pid, signal.SIGHUP)
+    assert "finished: 20 of 20 updates" in training.end()
+
+
 @pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_rank_that_dies_is_named_and_the_group_resumes(start, task: Path, rank: int) -> None:
@@ -324,6 +331,48 @@ def test_a_problem_of_all_ranks_is_said_once(start, task: Path) -> None:
     assert said.count("error: training diverged") == said.count("error: ") == said.count("hint: ") == 1
     said = start("--devices", "2", "--device", "tpu").end(1)
     assert said.count("error: ") == 1
+
+
+def test_ranks_go_on_from_the_checkpoint_that_rank_0_finds(start, inject, task: Path, alone: dict[str, Path]) -> None:
+    start("--devices", "2", settings=("training.updates=7", "training.checkpoint_updates=4")).end()
+    inject(
+        1,
+        """
+from nmt import bundle
+original = bundle.checkpoints
+def stale(directory): return original(directory)[:-1]
+bundle.checkpoints = stale
+""",
+    )
+    assert "resuming at update 7" in start("--devices", "2").end()
+    assert_near(task / "ckpts", alone["fp32"], 1e-5)
+
+
+def test_ranks_that_begin_with_other_weights_are_named_before_the_first_update(start, inject, task: Path) -> None:
+    inject(
+        1,
+        """
+from nmt import bundle
+original = bundle.new_model
+def other(*arguments):
+    model = original(*arguments)
+    with torch.no_grad(): next(model.parameters()).mul_(2)
+    return model
+bundle.new_model = other
+""",
+    )
+    said = start("--devices", "2").end(1)
+    assert said.count("error: ") == said.count("hint: ") == 1
+    same = r"update 0 \(epoch 0, 0 updates into it\), data (\w{8}), weights"
+    assert (
+        found := re.search(
+            rf"error: the ranks begin differently: rank 0 at {same} (\w+); rank 1 at {same} (\w+)\n", said
+        )
+    )
+    assert found[1] == found[3]
+    assert found[2] != found[4]
+    assert "update 1/" not in said
+    assert not list((task / "ckpts").glob("step-*"))
 
 
 def test_a_plan_that_cannot_be_made_ends_all_ranks_at_once(start, inject, task: Path) -> None:

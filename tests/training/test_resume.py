@@ -1,0 +1,166 @@
+"""What a run's directory may hold, and which checkpoint a run goes on from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, position, sets
+
+from nmt import bundle as bundles
+from nmt.recipe import CPU_DEVICE_TOKENS
+
+SMALL = sets(
+    "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
+    "training={batch_tokens: 500, warmup: 20, updates: 6, log_updates: 1, checkpoint_updates: 2}",
+    *BARE,
+)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# --- damaged checkpoints ------------------------------------------------------------------------------------
+
+
+def empty(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint)
+    checkpoint.mkdir()
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    def damage(checkpoint: Path) -> None:
+        content = (checkpoint / name).read_bytes()
+        (checkpoint / name).write_bytes(content[: len(content) // 2])
+
+    return damage
+
+
+def lose(name: str) -> Callable[[Path], None]:
+    return lambda checkpoint: (checkpoint / name).unlink()
+
+
+def test_a_run_goes_on_from_the_newest_whole_checkpoint_and_keeps_damaged_ones(train, task: Path) -> None:
+    train(out="whole")
+    train()
+    damages = [empty, cut("model.safetensors"), lose("training.safetensors"), cut("training.json"), cut("bundle.json")]
+    for number, damage in enumerate(damages, 1):
+        damage(task / "ckpts/step-00000006")
+        left = names(task / "ckpts/step-00000006")
+        said = train()
+        aside = "damaged-step-00000006" + (f"-{number}" if number > 1 else "")
+        assert "damaged checkpoint: ckpts/step-00000006" in said
+        assert f"; kept as ckpts/{aside}\n" in said
+        assert "resuming at update 4:" in said
+        assert names(task / "ckpts" / aside) == left
+        assert_equal_to_the_bit(task / "whole", task / "ckpts")
+        logged = [[row["step"] for row in metrics(task / of) if "loss" in row] for of in ("whole", "ckpts")]
+        assert logged[0] == logged[1]  # each update stands there once
+    assert [bundle.step for bundle in bundles.checkpoints(task / "ckpts")] == [2, 4, 6]
+
+
+def test_an_older_checkpoint_that_is_damaged_is_no_hindrance(train, task: Path) -> None:
+    train("training.updates=4")
+    empty(task / "ckpts/step-00000002")
+    said = train()
+    assert "resuming at update 4:" in said
+    assert "kept as ckpts/damaged-step-00000002" in said
+    assert [bundle.step for bundle in bundles.checkpoints(task / "ckpts")] == [4, 6]
+
+
+def test_a_run_without_a_whole_checkpoint_says_so_and_changes_nothing(train, task: Path) -> None:
+    train("training.updates=4")
+    for step in (2, 4):
+        cut("model.safetensors")(task / f"ckpts/step-{step:08d}")
+    before = sorted((task / "ckpts").rglob("*"))
+    said = train(code=1)
+    assert "error: ckpts: no checkpoint is whole; of the newest, ckpts/step-00000004/model.safetensors: damaged" in said
+    assert "hint: put a copy of one into ckpts; or, to begin anew, train into another directory: --out OTHER" in said
+    assert sorted((task / "ckpts").rglob("*")) == before
+
+
+def test_a_checkpoint_of_a_later_version_is_not_taken_for_damaged(train, task: Path) -> None:
+    train("training.updates=4")
+    path = task / "ckpts/step-00000004/bundle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    said = train(code=1)
+    assert "step-00000004: bundle format 99" in said
+    assert "hint: update nmt" in said
+    assert path.exists()
+
+
+def test_the_best_score_is_not_that_of_a_damaged_checkpoint(train, task: Path) -> None:
+    scored = "data.name=reverse", "data.valid=[{source: valid.a, target: valid.b}]", "training.valid_beam=1"
+    train(*scored)
+    path = task / "ckpts/step-00000006/bundle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": {"bleu": 101.0, "perplexity": 1.0}}))
+    lose("training.json")(task / "ckpts/step-00000006")
+    train(*scored)
+    assert all(bundle.scores["bleu"] <= 100 for bundle in bundles.checkpoints(task / "ckpts"))
+
+
+# --- what else a directory holds ----------------------------------------------------------------------------
+
+
+def test_a_file_where_a_checkpoint_goes_is_refused_before_any_update(train, task: Path) -> None:
+    train("training.updates=2")
+    (task / "ckpts/step-00000004").write_text("precious")
+    said = train(code=1)
+    assert "error: ckpts/step-00000004: is no directory, where a checkpoint may have to be written\nhint: " in said
+    assert "update 3" not in said
+    assert (task / "ckpts/step-00000004").read_text() == "precious"
+
+
+def test_a_directory_of_other_things_is_refused_before_anything_is_written(train, task: Path) -> None:
+    shutil.rmtree(task / "data")
+    for content in ("thesis.tex", "averaged/bundle.json", "bundle.json"):
+        (task / "mine" / content).parent.mkdir(parents=True)
+        (task / "mine" / content).write_text("precious")
+        said = train(out="mine", code=1)
+        assert (
+            said
+            == "error: --out mine: exists and holds something else\nhint: name another directory, or an empty one\n"
+        )
+        assert [path.name for path in (task / "mine").rglob("*") if path.is_file()] == [Path(content).name]
+        assert not (task / "data").exists()
+        shutil.rmtree(task / "mine")
+
+
+def test_a_directory_that_is_empty_or_held_a_run_is_trained_into(train, task: Path) -> None:
+    (task / "empty").mkdir()
+    train(out="empty")
+    for path in (task / "empty").glob("step-*"):
+        shutil.rmtree(path)
+    assert "starting" in train(out="empty")
+    (task / "disk/lost+found").mkdir(parents=True)
+    assert "starting" in train(out="disk")
+
+
+def test_what_killed_processes_left_is_cleared_when_a_run_is_opened(train, task: Path) -> None:
+    train("training.updates=2")
+    before = names(task / "ckpts")
+    for left in (".step-00000004@0123456789ab-7.tmp", "..epoch-0-abc@0123456789ab-7.tmp", ".step-00000002@gone.tmp"):
+        (task / "ckpts" / left).mkdir()
+    (task / "ckpts/step-00000002/.bundle.json@0123456789ab-7.tmp").touch()
+    train("training.updates=2")
+    assert names(task / "ckpts") == before
+    assert not list((task / "ckpts/step-00000002").glob(".*"))
+
+
+# --- the size of micro-batches ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "size"), [("1 × CPU", 77), ("2 × CPU", CPU_DEVICE_TOKENS), ("1 × NVIDIA H200", CPU_DEVICE_TOKENS)]
+)
+def test_the_size_of_micro_batches_is_kept_on_the_same_devices_alone(train, task: Path, place: str, size: int) -> None:
+    train("training.updates=2")
+    assert position(task / "ckpts")["place"] == "1 × CPU"
+    path = task / "ckpts/step-00000002/training.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"place": place, "device_tokens": 77}))
+    train("training.updates=3")
+    assert (position(task / "ckpts")["place"], position(task / "ckpts")["device_tokens"]) == ("1 × CPU", size)
