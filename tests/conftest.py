@@ -18,6 +18,7 @@ import torch
 from reverse_task import BARE, sets, shell, write_reverse_task
 
 from nmt import cli
+from nmt.files import exclusive
 
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # commands run the tree that these tests stand in
 torch.set_num_threads(1)  # on tensors as tiny as those of tests, threads cost more than they save
@@ -90,15 +91,29 @@ def nmt(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
     return run
 
 
+def made_once(temporary: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that `make` fills for all processes among which the tests are shared out."""
+    root = temporary.getbasetemp()
+    folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / name
+    with exclusive(folder.with_suffix(".lock"), name, wait=True):
+        if not folder.with_suffix(".made").exists():
+            folder.mkdir()
+            make(folder)
+            folder.with_suffix(".made").touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def prepared_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reverse task with its data prepared; its tests must not change it."""
-    folder = tmp_path_factory.mktemp("prepared")
-    write_reverse_task(folder)
-    bare = " ".join(f"'{part}'" for part in sets(*BARE))
-    done = shell(f"nmt preprocess recipe.yaml && nmt preprocess recipe.yaml {bare}", folder)
-    assert done.returncode == 0, done.stderr.decode()
-    return folder
+
+    def make(folder: Path) -> None:
+        write_reverse_task(folder)
+        bare = " ".join(f"'{part}'" for part in sets(*BARE))
+        done = shell(f"nmt preprocess recipe.yaml && nmt preprocess recipe.yaml {bare}", folder)
+        assert done.returncode == 0, done.stderr.decode()
+
+    return made_once(tmp_path_factory, "prepared", make)
 
 
 @pytest.fixture
@@ -112,9 +127,11 @@ def task(prepared_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture(scope="session")
 def reverse_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory in which `nmt train recipe.yaml` and `nmt average ckpts` were typed; its tests must not change it."""
-    folder = tmp_path_factory.mktemp("reverse")
-    write_reverse_task(folder)
-    done = shell("nmt train recipe.yaml && nmt average ckpts", folder)
-    assert done.returncode == 0, done.stderr.decode()
-    (folder / "train.log").write_bytes(done.stderr)
-    return folder
+
+    def make(folder: Path) -> None:
+        write_reverse_task(folder)
+        done = shell("nmt train recipe.yaml && nmt average ckpts", folder)
+        assert done.returncode == 0, done.stderr.decode()
+        (folder / "train.log").write_bytes(done.stderr)
+
+    return made_once(tmp_path_factory, "reverse", make)

@@ -127,7 +127,7 @@ def fresh_graphs() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fresh_graphs")
-@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("norm", ["post", pytest.param("pre", marks=pytest.mark.slow)])
 def test_layers_are_compiled_to_few_graphs_for_shapes_of_any_size(norm: str) -> None:
     plain, compiled = (Objective(tiny(norm=norm).double(), 0.1) for _ in range(2))
     counter, draw = CompileCounterWithBackend("eager"), random.Random(1)
