@@ -1,13 +1,15 @@
 """Bundles and checkpoints: directories that need nothing else, read without executing or unpickling anything.
 
 A bundle holds `model.safetensors`, `recipe.yaml`, the SentencePiece models, a parser's symbols of trees and
-`bundle.json` (format, task, provenance, scores). A checkpoint `step-00001000/` is a bundle with the training state
-beside: `training.safetensors` (Adam's moments) and `training.json`. Metadata is read without importing torch.
+`bundle.json` (format, task, provenance, scores, and hashes of the other files). A checkpoint `step-00001000/` is a
+bundle with the training state beside: `training.safetensors` (Adam's moments) and `training.json`. Metadata is read
+without importing torch.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nmt import recipe as recipes
 from nmt.errors import UserError
-from nmt.files import read_json, remove_directory, replace_json, whole_directory, write_json
+from nmt.files import read_json, remedy, remove_directory, whole_directory, write_json
+from nmt.integrity import check_files, intact, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import Recipe, TaskName
 from nmt.text.tokenizer import TREES, Tokenizer
 
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 AVERAGED = "averaged"
+CHECKPOINT = re.compile(r"step-\d{8,}")
+MANIFEST = "bundle.json"
+WEIGHTS = "model.safetensors"
+MOMENTS, POSITION = "training.safetensors", "training.json"  # of a checkpoint
 
 
 class Task(NamedTuple):
@@ -101,7 +108,7 @@ class Bundle:
     @classmethod
     def read(cls, path: Path) -> Bundle:
         """Reads metadata; raises UserError where `path` is no bundle of a format this version knows."""
-        info = read_json(path / "bundle.json")
+        info = read_manifest(path / MANIFEST)
         known = isinstance(info, dict) and info.get("format")
         if known != FORMAT:
             raise UserError(f"{path}: bundle format {known!r}, this version reads {FORMAT}", "update nmt")
@@ -123,7 +130,11 @@ class Bundle:
     @cached_property
     def recipe(self) -> Recipe:
         """The resolved recipe inside."""
-        return recipes.load(self.path / "recipe.yaml")
+        path = intact(self.path / "recipe.yaml")
+        try:
+            return recipes.load(path)
+        except UserError as error:
+            raise UserError(error.message, error.hint or remedy(path)) from None
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer inside; raises UserError where it is missing, damaged or not for the task."""
@@ -142,12 +153,36 @@ class Bundle:
         from torch.utils import swap_tensors
 
         tokenizer = self.tokenizer()
+        weights = self.weights()
         with torch.device("meta"):  # no memory and no time for initial weights, which those of the file replace
             model = new_model(self.recipe, tokenizer)
-        weights = read_tensors(self.path / "model.safetensors")
         for name, parameter in _fitting(model, weights, self.path).items():  # on a CPU the file itself, mapped
             swap_tensors(parameter, torch.nn.Parameter(weights[name].to(device, parameter.dtype)))
         return model.eval()
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights inside, by name; on a CPU the file itself, mapped into memory."""
+        return read_tensors(self.path / WEIGHTS)
+
+    def moments(self) -> dict[str, Tensor]:
+        """What the optimizer of a checkpoint remembers, by name."""
+        return read_tensors(self.path / MOMENTS)
+
+    def position(self) -> Any:
+        """The content of a checkpoint's training.json."""
+        return read_json(intact(self.path / POSITION))
+
+    def check(self) -> None:
+        """Raises UserError naming the first file that is missing or damaged; of a checkpoint, the training state too.
+
+        What has been checked is not read again by this process to compare hashes.
+        """
+        check_files(self.path / MANIFEST)
+        self.tokenizer()
+        self.weights()
+        if CHECKPOINT.fullmatch(self.path.name):
+            self.moments()
+            self.position()
 
 
 def new_model(recipe: Recipe, tokenizer: Tokenizer) -> Transformer:
@@ -197,11 +232,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        return load_file(intact(path))
     except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path}: damaged or not readable: {error}") from None
+        raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
 
 
 def save_bundle(
@@ -222,21 +255,21 @@ def save_bundle(
         except SafetensorError as error:  # its word for a full disk, among others
             raise UserError(f"{path / name}: cannot be written: {error}", "is there space on the disk?") from None
 
-    with whole_directory(path, "bundle.json") as part:
-        save(weights, "model.safetensors")
+    with whole_directory(path, MANIFEST) as part:
+        save(weights, WEIGHTS)
         (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
-        write_json(part / "bundle.json", {"format": FORMAT, "task": recipe.task, **info})
         if training is not None:
             tensors, values = training
-            save(tensors, "training.safetensors")
-            write_json(part / "training.json", values)
+            save(tensors, MOMENTS)
+            write_json(part / POSITION, values)
+        write_manifest(part / MANIFEST, {"format": FORMAT, "task": recipe.task, **info})
 
 
 def add_info(path: Path, info: Mapping[str, Any]) -> None:
     """Adds to what a bundle's bundle.json says."""
-    replace_json(path / "bundle.json", read_json(path / "bundle.json") | dict(info))
+    replace_manifest(path / MANIFEST, read_manifest(path / MANIFEST) | dict(info))
 
 
 def base(recipe: Recipe) -> Bundle | None:
@@ -265,7 +298,7 @@ def checkpoint_path(directory: Path, step: int) -> Path:
 
 def checkpoints(directory: Path) -> list[Bundle]:
     """The checkpoints of a run, oldest first."""
-    found = (p for p in directory.glob("step-*/") if re.fullmatch(r"step-\d{8,}", p.name))
+    found = (p for p in directory.glob("step-*/") if CHECKPOINT.fullmatch(p.name))
     return [Bundle.read(path) for path in sorted(found, key=lambda p: int(p.name[5:]))]
 
 
@@ -295,13 +328,13 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     A bundle is itself. A run's directory gives its average when no checkpoint is newer, else the best checkpoint by
     dev score, else the newest.
     """
-    if (path / "bundle.json").exists():
+    if os.path.lexists(path / MANIFEST):
         return Bundle.read(path), f"model: {path}"
     if not path.is_dir():
         raise UserError(f"{path}: no such model", "--model names a bundle or a directory of checkpoints")
     found = checkpoints(path)
     note = ""
-    if (path / AVERAGED / "bundle.json").exists():
+    if os.path.lexists(path / AVERAGED / MANIFEST):
         average = Bundle.read(path / AVERAGED)
         same_run = not found or average.info["run"] == found[-1].info["run"]
         if same_run and (not found or average.step >= found[-1].step):
@@ -358,7 +391,7 @@ def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
         there = "holds no checkpoints" if directory.is_dir() else "no such directory"
         raise UserError(f"{directory}: {there}", "nmt train RECIPE writes some")
     path = out or directory / AVERAGED
-    if (path / "training.json").exists():
+    if (path / POSITION).exists():
         raise UserError(f"--out {path}: is a checkpoint, whose training state would be lost", "name another directory")
     return found, path
 
@@ -383,7 +416,7 @@ class Mean:
                 f"{bundle.path} and {newest.path} are of different runs, {bundle.info['run']} and {newest.info['run']}",
                 "average checkpoints of one run only",
             )
-        weights = {name: tensor.float() for name, tensor in read_tensors(bundle.path / "model.safetensors").items()}
+        weights = {name: tensor.float() for name, tensor in bundle.weights().items()}
         sums = self._sums or {name: weight.new_zeros(weight.shape) for name, weight in weights.items()}
         for name in sorted(sums.keys() | weights.keys()):
             if name not in sums or name not in weights or sums[name].shape != weights[name].shape:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from reverse_task import reseal
 from safetensors.torch import save_file
 
 import nmt
@@ -27,8 +27,7 @@ def ckpts(reverse_run: Path, tmp_path: Path) -> Path:
 
 def edit(path: Path, **changes: object) -> None:
     """Changes values of a bundle.json."""
-    info = json.loads((path / "bundle.json").read_text())
-    (path / "bundle.json").write_text(json.dumps(info | changes))
+    bundles.add_info(path, changes)
 
 
 def test_a_directory_stands_for_its_average_when_no_checkpoint_is_newer(ckpts: Path) -> None:
@@ -137,6 +136,7 @@ def test_checkpoints_that_do_not_fit_are_not_averaged(ckpts: Path) -> None:
     name, weight = next(iter(weights.items()))
     for other in ({**weights, name: weight[:1].clone()}, {**weights, "more": weight.clone()}):
         save_file(other, path)
+        reseal(path.parent)
         with pytest.raises(UserError, match=r"step-00000600: weight .* does not fit"):
             bundles.average(ckpts, last=2)
 
@@ -159,6 +159,7 @@ def test_half_precision_weights_are_summed_in_single(ckpts: Path) -> None:
         path = ckpts / f"step-{step:08d}" / "model.safetensors"
         weights = {k: torch.full_like(v, value, dtype=torch.float16) for k, v in bundles.read_tensors(path).items()}
         save_file(weights, path)
+        reseal(path.parent)
     result = bundles.read_tensors(bundles.average(ckpts, last=2).path / "model.safetensors")
     assert all(bool((tensor == 1024.5).all()) for tensor in result.values())
 
@@ -227,6 +228,7 @@ def test_an_ensembles_models_have_one_tokenizer(ckpts: Path) -> None:
     other = ckpts / "step-00000600"
     tokenizer = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
     (other / "tokenizer.model").write_bytes(tokenizer.source.serialized)
+    reseal(other)
     names = f"{ckpts / 'averaged'} and {other} have different tokenizers"
     with pytest.raises(UserError, match=re.escape(names)):
         nmt.load([ckpts / "averaged", ckpts / "step-00000800", other])
