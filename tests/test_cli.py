@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from reverse_task import assert_equal_to_the_bit, shell, write_reverse_task
+from reverse_task import assert_equal_to_the_bit, reseal, shell, write_reverse_task
 
 from nmt import bundle as bundles
 from nmt import files
@@ -712,6 +712,7 @@ def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path / "run")
     path = Path("ckpts/step-00000800/training.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    reseal(path.parent)
     done = nmt("train", "recipe.yaml", "--set", "training.updates=801")
     assert done.code == 1
     assert "step-00000800: its training state is not complete" in done.err

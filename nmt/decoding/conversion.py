@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from nmt.bundle import Bundle
 from nmt.errors import UserError
+from nmt.files import remedy
+from nmt.integrity import intact
 from nmt.recipe import Model
 
 Array = NDArray[np.float32]
@@ -116,9 +118,9 @@ class _Reader:
 
         self._path = path
         try:
-            self._found = load_file(path)
+            self._found = load_file(intact(path))
         except (SafetensorError, OSError, ValueError) as error:
-            raise UserError(f"{path}: damaged or not readable: {error}") from None
+            raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
 
     def __call__(self, name: str, *shape: int) -> Array:
         """One of them, in float32; raises UserError where it is missing or of another shape."""

@@ -124,7 +124,7 @@ class Run:
         if resumed is not None:
             self._restore(resumed)
         elif (base := bundles.base(recipe)) is not None:
-            bundles.load_weights(self.model, bundles.read_tensors(base.path / "model.safetensors"), base.path)
+            bundles.load_weights(self.model, base.weights(), base.path)
             console.say(f"weights: those of {base.path}")
         use_embeddings(self.model, self.tokenizer, settings, console, fresh=resumed is None)
         if settings.compile or (settings.compile is None and device.type == "cuda"):
@@ -246,8 +246,8 @@ class Run:
                 f"{self.prepared}: was prepared with another tokenizer than {checkpoint.path} has",
                 "train into another directory: --out OTHER",
             )
-        bundles.load_weights(self.model, bundles.read_tensors(checkpoint.path / "model.safetensors"), checkpoint.path)
-        values = read_json(checkpoint.path / "training.json")
+        bundles.load_weights(self.model, checkpoint.weights(), checkpoint.path)
+        values = checkpoint.position()
         try:
             at = Position(estimated_flops=None)  # unless it is said: an earlier version did not estimate
             for said in (values, checkpoint.cost):  # the latter knows of the last validation too
@@ -259,8 +259,7 @@ class Run:
                 if not all(isinstance(n, float) for n in sums) or not isinstance(at.estimated_flops, float | None):
                     raise TypeError("a number is of the wrong kind")
             self.position = at
-            moments = bundles.read_tensors(checkpoint.path / "training.safetensors")
-            self.optimizer.load(moments, at.step - at.skipped)
+            self.optimizer.load(checkpoint.moments(), at.step - at.skipped)
         except (TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{checkpoint.path}: its training state is not complete: {error}") from None
         self.id = checkpoint.info["run"]

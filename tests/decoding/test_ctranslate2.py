@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from reference_search import random_model, reference_search
+from reverse_task import reseal
 
 from nmt.bundle import Bundle, save_bundle
 from nmt.decoding import conversion
@@ -453,6 +454,7 @@ def test_weights_that_do_not_fit_the_recipe_are_named(make_bundle, changes, mess
     bundle = make_bundle()
     recipe = bundle.recipe.model_copy(update={"model": bundle.recipe.model.model_copy(update=changes)})
     (bundle.path / "recipe.yaml").write_text(recipe.to_yaml())
+    reseal(bundle.path)
     with pytest.raises(UserError, match=message):
         convert(Bundle.read(bundle.path), recipe.decoding)
     assert not (bundle.path / "ctranslate2").exists()
