@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reverse_task import sets
 from tiny_parser import train_tokenizer, write_parser
 
 BUNDLE = ("bundle.json", "model.safetensors", "recipe.yaml", "tokenizer.model")
@@ -17,16 +18,17 @@ CHECKPOINT = (*BUNDLE, "training.json", "training.safetensors")
 DATA = ("fingerprint.json", "report.json", "tokenizer.model", "train.arrow", "valid.arrow")
 AVERAGED, NEWEST, PREPARED, PARSER = "ckpts/averaged", "ckpts/step-00000800", "data/reverse", "parser"
 
-TRAIN = ("train", "recipe.yaml", "--device", "cpu", "--set", "training.updates=801")
+TRAIN = ("train", "recipe.yaml", "--device", "cpu", "--set")
+NEW = "training.updates=1", "data.name=new"
 READERS: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
     "translate": (("translate", "--model", AVERAGED), AVERAGED, BUNDLE),
     "score": (("score", "test.b", "--source", "test.a", "--model", AVERAGED), AVERAGED, BUNDLE),
     "convert": (("translate", "--model", AVERAGED, "--engine", "ctranslate2"), AVERAGED, BUNDLE),
     "runs": (("score", "--runs", AVERAGED), AVERAGED, ("bundle.json",)),
-    "start": ((*TRAIN, "--set", f"training.init_from={AVERAGED}", "--out", "new"), AVERAGED, BUNDLE),
+    "start": ((*TRAIN, f"training.init_from={AVERAGED}", *sets(*NEW), "--out", "new"), AVERAGED, BUNDLE),
     "average": (("average", "ckpts"), NEWEST, BUNDLE),
-    "resume": (TRAIN, NEWEST, CHECKPOINT),
-    "train": ((*TRAIN, "--out", "new"), PREPARED, DATA),
+    "resume": ((*TRAIN, "training.updates=801"), NEWEST, CHECKPOINT),
+    "train": ((*TRAIN, "training.updates=1", "--out", "new"), PREPARED, DATA),
     "preprocess": (("preprocess", "recipe.yaml"), PREPARED, DATA),
     "auto": (("average", "ckpts", "--last", "auto", "--device", "cpu"), PREPARED, ("fingerprint.json", "valid.arrow")),
     "parse": (("parse", "--model", PARSER), PARSER, ("source.model", "tree.json")),
@@ -100,7 +102,7 @@ def test_one_flipped_byte_is_named(
     path.write_bytes(content)
     before = files(folder)
     assert_refused(nmt(*command, stdin=b"a b c\n"), f"{where}/{name}", "damaged")
-    assert files(folder) == before
+    assert files(folder).items() >= before.items()
 
 
 @pytest.mark.parametrize(("command", "where", "name"), TABLE)
