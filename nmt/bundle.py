@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from nmt import recipe as recipes
 from nmt.errors import UserError
@@ -35,6 +35,7 @@ FORMAT = 1
 AVERAGED = "averaged"
 CHECKPOINT = re.compile(r"step-\d{8,}")
 MANIFEST = "bundle.json"
+MOST = 3.4028234663852886e38  # the largest number of fp32
 WEIGHTS = "model.safetensors"
 MOMENTS, POSITION = "training.safetensors", "training.json"  # of a checkpoint
 
@@ -109,22 +110,30 @@ class Bundle:
     def read(cls, path: Path) -> Bundle:
         """Reads metadata; raises UserError where `path` is no bundle of a format this version knows."""
         info = read_manifest(path / MANIFEST)
-        known = isinstance(info, dict) and info.get("format")
-        if known != FORMAT:
-            raise UserError(f"{path}: bundle format {known!r}, this version reads {FORMAT}", "update nmt")
-        kinds = {"run": str, "step": int, "data": str}
-        wrong = [key for key, kind in kinds.items() if not isinstance(info.get(key), kind)]
-        if info.get("task") not in list(TASKS):
-            wrong.append("task")
+        if not isinstance(info, dict):
+            raise UserError(f"{path / MANIFEST}: holds no mapping: damaged", remedy(path / MANIFEST))
+        known = info.get("format")
+        if _is_count(known) and known > FORMAT:
+            raise UserError(f"{path}: bundle format {known}, this version reads {FORMAT}", "update nmt")
         scores, steps = info.get("scores", {}), info.get("steps", [])
-        if not isinstance(scores, dict) or not all(isinstance(score, int | float) for score in scores.values()):
-            wrong.append("scores")
-        if not isinstance(steps, list) or not all(isinstance(step, int) for step in steps):
-            wrong.append("steps")
-        if not _is_cost(info.get("cost", {})):
-            wrong.append("cost")
+        valid = {
+            "format": _is_count(known) and known == FORMAT,
+            "run": isinstance(info.get("run"), str),
+            "step": _is_count(info.get("step")),
+            "data": isinstance(info.get("data"), str),
+            "task": info.get("task") in list(TASKS),
+            "scores": isinstance(scores, dict) and all(map(_is_score, scores.values())),
+            "signature": isinstance(info.get("signature", ""), str),
+            "steps": isinstance(steps, list) and all(map(_is_count, steps)),
+            "cost": _is_cost(info.get("cost", {})),
+            "unscored": isinstance(info.get("unscored", False), bool),
+            "without_improvement": _is_count(info.get("without_improvement", 0)),
+        }
+        wrong = [key for key in valid if not valid[key]]
         if wrong:
-            raise UserError(f"{path / 'bundle.json'}: {wrong[0]} is missing or of the wrong kind: damaged")
+            raise UserError(
+                f"{path / MANIFEST}: {wrong[0]} is missing or of the wrong kind: damaged", remedy(path / MANIFEST)
+            )
         return cls(path, info)
 
     @cached_property
@@ -161,12 +170,16 @@ class Bundle:
         return model.eval()
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights inside, by name; on a CPU the file itself, mapped into memory."""
-        return read_tensors(self.path / WEIGHTS)
+        """The weights inside, by name; on a CPU the file itself, mapped into memory.
+
+        Raises UserError where the file is missing or damaged, or holds what are no weights.
+        """
+        return _read_numbers(self.path / WEIGHTS, ("float32", "float16", "bfloat16", "float64"))
 
     def moments(self) -> dict[str, Tensor]:
-        """What the optimizer of a checkpoint remembers, by name."""
-        return read_tensors(self.path / MOMENTS)
+        """What the optimizer of a checkpoint remembers, by name; raises UserError as `weights` does."""
+        double = self.recipe.training.precision == "fp64"
+        return _read_numbers(self.path / MOMENTS, ("float64" if double else "float32",))
 
     def position(self) -> Any:
         """The content of a checkpoint's training.json."""
@@ -197,8 +210,22 @@ def _is_cost(cost: object) -> bool:
     """Whether it is figures by name, among them some by device."""
     if not isinstance(cost, dict) or not isinstance(devices := cost.get("devices", {}), dict):
         return False
-    figures = {name: value for name, value in cost.items() if name != "devices"} | devices
-    return all(isinstance(value, int | float | None) for value in figures.values())
+    figures = [value for name, value in cost.items() if name != "devices"]
+    return all(value is None or is_figure(value) for value in (*figures, *devices.values()))
+
+
+def is_figure(value: object) -> bool:
+    """Whether it may be a number of FLOPs, seconds or tokens: finite, and not more than any run could take."""
+    return type(value) in (int, float) and 0 <= value <= 1e30  # type: ignore[operator]
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_score(value: object) -> bool:
+    """Whether it is a dev score; that of a model which diverged may be infinite or no number."""
+    return type(value) is float or is_figure(value)
 
 
 def load_weights(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> None:
@@ -235,6 +262,24 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return load_file(intact(path))
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
+
+
+def _read_numbers(path: Path, kinds: Sequence[str]) -> dict[str, Tensor]:
+    """Reads a .safetensors file; raises UserError where a tensor is of no such kind, or not finite."""
+    tensors = read_tensors(path)
+    for name, tensor in tensors.items():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        extremes = tensor.aminmax() if kind in kinds and tensor.numel() else ()  # one pass, and no other copy
+        check_numbers(path, name, kind, kinds, [float(extreme) for extreme in extremes])
+    return tensors
+
+
+def check_numbers(path: Path, name: str, kind: str, kinds: Sequence[str], extremes: Sequence[float]) -> None:
+    """Raises UserError where a tensor's kind of number is none of `kinds`, or its extremes are no fp32 numbers."""
+    if kind not in kinds:
+        raise UserError(f"{path}: tensor {name}: holds numbers of type {kind}, not {' or '.join(kinds)}", remedy(path))
+    if not all(abs(extreme) <= MOST for extreme in extremes):  # which NaN is not either
+        raise UserError(f"{path}: tensor {name}: holds values that are infinite or not a number", remedy(path))
 
 
 def save_bundle(

@@ -245,6 +245,23 @@ def test_keywords_of_load_replace_decoding_settings(reverse_run: Path) -> None:
         ("step", None),
         ("run", 3),
         ("scores", "x"),
+        ("scores", {"bleu": 10**400}),
+        ("scores", {"bleu": True}),
+        ("signature", ["x"]),
+        ("without_improvement", [1]),
+        ("unscored", "x"),
+        ("step", True),
+        ("step", -1),
+        ("step", 10**30),
+        ("steps", [True]),
+        ("cost", {"seconds": float("inf")}),
+        ("cost", {"seconds": float("nan")}),
+        ("cost", {"tokens": 10**400}),
+        ("cost", {"flops": -1.0}),
+        ("cost", {"devices": {"CPU": float("inf")}}),
+        ("format", True),
+        ("format", "1"),
+        ("format", None),
         ("scores", {"bleu": None}),
         ("steps", 3),
         ("task", None),
@@ -321,3 +338,12 @@ def test_training_starts_from_a_bundle_of_its_own_task(nmt, ckpts: Path, reverse
         out = ("--out", ckpts.parent / "new") if command == "train" else ()
         done = nmt(command, "recipe.yaml", "--set", f"training.init_from={ckpts / 'averaged'}", *out)
         assert (done.code, "averaged: is a parser, and a translator is needed" in done.err) == (1, True)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", '"x"', "null", "[" * 100_000])
+def test_a_bundle_json_that_is_no_mapping_is_damaged(nmt, ckpts: Path, content: str) -> None:
+    (ckpts / "averaged/bundle.json").write_text(content)
+    for command in (["translate", "--model"], ["score", "--runs"]):
+        done = nmt(*command, ckpts / "averaged")
+        assert (done.code, done.out) == (1, b"")
+        assert re.match(rf"error: {ckpts}/averaged/bundle.json: .*damaged.*\nhint: take .*another copy", done.err)

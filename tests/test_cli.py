@@ -705,6 +705,14 @@ def test_an_output_is_kept_when_more_hypotheses_are_asked_for_than_the_beam_has(
         ("estimated_flops", "x"),
         ("devices", 3),
         ("devices", {"CPU": "x"}),
+        ("devices", [1]),
+        ("tokens", True),
+        ("tokens", 10**400),
+        ("offset", None),
+        ("seconds", float("nan")),
+        ("flops", float("inf")),
+        ("skipped", 801),
+        ("more", 1),
     ],
 )
 def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, monkeypatch, key, value) -> None:
@@ -715,7 +723,8 @@ def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, mon
     reseal(path.parent)
     done = nmt("train", "recipe.yaml", "--set", "training.updates=801")
     assert done.code == 1
-    assert "step-00000800: its training state is not complete" in done.err
+    assert "error: ckpts/step-00000800: its training state is not complete" in done.err
+    assert "\nhint: " in done.err
 
 
 def test_a_run_does_not_go_into_the_prepared_data(nmt, reverse_run: Path, monkeypatch) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reverse_task import sets
+import torch
+from reverse_task import reseal, sets
+from safetensors.torch import load_file, save_file
 from tiny_parser import train_tokenizer, write_parser
 
 BUNDLE = ("bundle.json", "model.safetensors", "recipe.yaml", "tokenizer.model")
@@ -114,3 +116,68 @@ def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(
     (folder / where / name).unlink()
     os.mkfifo(folder / where / name)
     assert_refused(nmt(*command, stdin=b"a b c\n"), f"{where}/{name}", "is not a regular file")
+
+
+NOT_WEIGHTS = {
+    "bool": torch.Tensor.bool,
+    "int8": lambda tensor: tensor.to(torch.int8),
+    "uint64": lambda tensor: tensor.to(torch.uint64),
+    "nan": lambda tensor: tensor.index_fill(0, torch.tensor([0]), float("nan")),
+    "inf": lambda tensor: tensor.index_fill(0, torch.tensor([1]), float("inf")),
+    "beyond fp32": lambda tensor: tensor.double() * 1e300,
+}
+USERS = ("translate", "score", "convert", "start", "average", "resume")
+
+
+def replace_tensor(path: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Changes one tensor of a file, which its manifest then takes for undamaged."""
+    tensors = {key: tensor.clone() for key, tensor in load_file(path).items()}
+    assert name in tensors
+    path.unlink()
+    save_file(tensors | {name: change(tensors[name]).contiguous()}, path)
+    manifest = path.with_name("bundle.json")
+    copy = manifest.read_bytes()
+    manifest.unlink()
+    manifest.write_bytes(copy)
+    reseal(path.parent)
+
+
+@pytest.mark.parametrize("reader", USERS)
+@pytest.mark.parametrize("change", NOT_WEIGHTS.values(), ids=NOT_WEIGHTS)
+def test_weights_that_are_none_are_named(
+    nmt: Callable[..., Any], folder: Path, reader: str, change: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    command, where, _ = READERS[reader]
+    if "ctranslate2" in command:
+        pytest.importorskip("ctranslate2")
+    replace_tensor(folder / where / "model.safetensors", "decoder.0.feed_forward.inner.weight", change)
+    problem = "tensor decoder.0.feed_forward.inner.weight: holds "
+    assert_refused(nmt(*command, stdin=b"a b c\n"), f"{where}/model.safetensors", problem)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_other_floating_types_are_used(nmt: Callable[..., Any], folder: Path, kind: torch.dtype) -> None:
+    replace_tensor(folder / AVERAGED / "model.safetensors", "decoder.0.feed_forward.inner.bias", lambda t: t.to(kind))
+    assert nmt("translate", "--model", AVERAGED, stdin=b"a b c\n").out == b"c b a\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (torch.Tensor.half, "holds numbers of type float16, not float32"),
+        (torch.Tensor.double, "holds numbers of type float64, not float32"),
+        (NOT_WEIGHTS["nan"], "holds values that are infinite or not a number"),
+    ],
+)
+def test_moments_that_the_optimizer_did_not_write_are_named(
+    nmt: Callable[..., Any], folder: Path, change: Callable[[torch.Tensor], torch.Tensor], problem: str
+) -> None:
+    name = "decoder.0.feed_forward.inner.bias:exp_avg_sq"
+    replace_tensor(folder / NEWEST / "training.safetensors", name, change)
+    assert_refused(nmt(*READERS["resume"][0]), f"{NEWEST}/training.safetensors", f"tensor {name}: {problem}")
+
+
+def test_moments_of_another_shape_are_named(nmt: Callable[..., Any], folder: Path) -> None:
+    name = "decoder.0.feed_forward.inner.bias:exp_avg"
+    replace_tensor(folder / NEWEST / "training.safetensors", name, lambda tensor: tensor[:1])
+    assert_refused(nmt(*READERS["resume"][0]), NEWEST, f"{name} has another shape")

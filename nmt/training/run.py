@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,7 +21,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
 from nmt.data.prepare import directory, fingerprint, prepare, set_sizes
 from nmt.errors import GroupError, Interrupted, UserError
-from nmt.files import clear_parts, exclusive, read_json
+from nmt.files import clear_parts, exclusive, read_json, remedy
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
@@ -247,21 +246,15 @@ class Run:
                 "train into another directory: --out OTHER",
             )
         bundles.load_weights(self.model, checkpoint.weights(), checkpoint.path)
-        values = checkpoint.position()
+        said, moments = checkpoint.position(), checkpoint.moments()
         try:
-            at = Position(estimated_flops=None)  # unless it is said: an earlier version did not estimate
-            for said in (values, checkpoint.cost):  # the latter knows of the last validation too
-                at = replace(at, **said)
-                whole = (at.step, at.epoch, at.offset, at.skipped, at.device_tokens, at.tokens)
-                if not all(isinstance(n, int) and n >= 0 for n in whole) or at.step != checkpoint.step:
-                    raise TypeError("its position is not that of the checkpoint")
-                sums = (at.seconds, at.device_seconds, at.flops, *at.devices.values())
-                if not all(isinstance(n, float) for n in sums) or not isinstance(at.estimated_flops, float | None):
-                    raise TypeError("a number is of the wrong kind")
-            self.position = at
-            self.optimizer.load(checkpoint.moments(), at.step - at.skipped)
-        except (TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"{checkpoint.path}: its training state is not complete: {error}") from None
+            at = self.position = Position.restore(said, checkpoint.cost, checkpoint.step)
+            self.optimizer.load(moments, at.step - at.skipped)
+        except (KeyError, ValueError) as error:
+            raise UserError(
+                f"{checkpoint.path}: its training state is not complete: {error}",
+                remedy(checkpoint.path / bundles.POSITION),
+            ) from None
         self.id = checkpoint.info["run"]
         found = bundles.checkpoints(self.out)
         scored = [bundle for bundle in found if bundle.scores]
