@@ -347,3 +347,40 @@ def test_a_bundle_json_that_is_no_mapping_is_damaged(nmt, ckpts: Path, content: 
         done = nmt(*command, ckpts / "averaged")
         assert (done.code, done.out) == (1, b"")
         assert re.match(rf"error: {ckpts}/averaged/bundle.json: .*damaged.*\nhint: take .*another copy", done.err)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("model.d_model", 10**9), ("model.d_model", 10**6), ("model.layers", 1000), ("model.d_ff", 10**6),
+     ("model.heads", 2), ("tokenizer.vocab_size", 10**7), ("decoding.max_source", 10**12)],
+)  # fmt: skip
+def test_a_recipe_of_another_size_than_the_weights_is_refused(nmt, ckpts: Path, key: str, value: int) -> None:
+    path = ckpts / "averaged"
+    section, name = key.split(".")
+    content = (path / "recipe.yaml").read_text()
+    before, after = content.split(f"{section}:\n")
+    (path / "recipe.yaml").write_text(
+        f"{before}{section}:\n" + re.sub(rf"  {name}: .*", f"  {name}: {value}", after, count=1)
+    )
+    reseal(path)
+    done = nmt("translate", "--model", path, stdin=b"a b c\n")
+    if key in ("tokenizer.vocab_size", "model.heads"):  # which no weight depends on
+        assert done.code == 0
+    else:
+        assert (done.code, done.out) == (1, b"")
+        assert re.fullmatch(rf"(model: .*\n)?error: {path}[^\n]*\nhint: [^\n]*\n", done.err), done.err
+
+
+def test_links_to_themselves_in_a_bundle_are_named(nmt, ckpts: Path) -> None:
+    for name in ("bundle.json", "recipe.yaml", "model.safetensors", "tokenizer.model"):
+        path = ckpts / "averaged" / name
+        path.rename(ckpts / "kept")
+        path.symlink_to(name)
+        for model in (ckpts, ckpts / "averaged"):
+            done = nmt("translate", "--model", model, "--quiet", stdin=b"a b c\n")
+            assert (done.code, done.out) == (1, b"")
+            assert re.fullmatch(
+                rf"error: {path}: cannot be read: Too many levels of symbolic links\nhint: .*\n", done.err
+            )
+        path.unlink()
+        (ckpts / "kept").rename(path)

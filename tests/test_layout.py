@@ -21,11 +21,11 @@ EVERYTHING = {"report", "training"} | REPORT
 
 MAY_IMPORT = {
     "errors": set(),
-    "console": set(),
+    "console": {"errors"},
     "files": {"errors"},
     "integrity": {"files", "errors"},
     "device": {"errors"},
-    "recipe_file": {"errors"},
+    "recipe_file": {"files", "errors"},
     "recipe": {"recipe_file", "errors"},
     "options": set(),
     "streams": {"text", "files", "errors"},
