@@ -3,12 +3,14 @@
 import ctypes
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from nmt import device
-from nmt.device import choose_device, find_device
+from nmt.device import _cgroup_limits, available_memory, choose_device, find_device, memory_error
 from nmt.errors import UserError
 
 
@@ -75,3 +77,56 @@ def test_other_c_libraries_are_left_alone(monkeypatch, failure):
 
     monkeypatch.setattr(device.ctypes, "CDLL", missing)
     assert choose_device("cpu", None) == torch.device("cpu")
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+def test_the_memory_of_this_machine_is_known():
+    if not Path("/proc/meminfo").exists():
+        pytest.skip("needs /proc")
+    there = available_memory(torch.device("cpu"))
+    assert there is not None
+    assert there > 2**20
+
+
+def test_the_limits_of_all_cgroups_around_a_process_count(tmp_path: Path):
+    for name, text in {
+        "self": "12:cpu,cpuacct:/elsewhere\n5:memory:/job\n0::/user/job\n",
+        "memory.max": "max\n",
+        "user/memory.max": "5000\n",
+        "user/job/memory.max": "7000\n",
+        "memory/job/memory.limit_in_bytes": "3000\n",
+        "elsewhere/memory.max": "1\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert sorted(_cgroup_limits(tmp_path / "self", tmp_path)) == [3000, 5000, 7000]
+    assert list(_cgroup_limits(tmp_path / "none", tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("allocate", "size"),
+    [(lambda: torch.empty(2**55), "134217728.0 GiB"), (lambda: np.empty(2**50), "8.00 PiB"),
+     (lambda: bytearray(2**60), ""), (lambda: torch.empty(2**62, 8), "")],
+    ids=["torch", "numpy", "python", "overflow"],
+)  # fmt: skip
+def test_memory_that_cannot_be_had_is_called_so(allocate, size: str):
+    with pytest.raises((RuntimeError, MemoryError)) as caught:
+        allocate()
+    error = memory_error(caught.value)
+    assert error is not None
+    assert error.message == "out of memory" + (f": {size} could not be had at once" if size else "")
+    assert error.hint
+
+
+def test_memory_of_a_gpu_that_cannot_be_had_is_called_so():
+    text = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.18 GiB"
+    error = memory_error(torch.OutOfMemoryError(text))
+    assert error is not None
+    assert error.message == "out of memory: 20.00 GiB could not be had at once"
+
+
+def test_other_errors_are_not_called_a_lack_of_memory():
+    for other in (ValueError("out of memory"), RuntimeError("shape mismatch"), KeyError("x")):
+        assert memory_error(other) is None

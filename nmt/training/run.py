@@ -30,6 +30,7 @@ from nmt.training.distributed import Group, Place
 from nmt.training.embeddings import use_embeddings
 from nmt.training.loop import AHEAD, Loop, Position
 from nmt.training.loss import Objective
+from nmt.training.memory import check_memory
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import compile_layers, set_precision
 from nmt.training.progress import METRICS, Progress, clock, forget_after, show_progress
@@ -66,7 +67,7 @@ def train(recipe: Recipe, out: Path, console: Console, device: torch.device, thr
 
 def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack) -> None:
     """Locks the directory, checks that the run in it, if any, can go on with this recipe, and prepares the data."""
-    if out.resolve().is_relative_to(directory(recipe).resolve()):
+    if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
         raise UserError(
             f"--out {out}: lies in the prepared data, which is replaced as a whole", "name another directory"
         )
@@ -110,6 +111,9 @@ class Run:
         self.prepared = directory(recipe)
         self.tokenizer = Tokenizer.load(self.prepared)
         torch.manual_seed(settings.seed)
+        with torch.device("meta"):  # shapes without memory
+            size = sum(weight.numel() for weight in bundles.new_model(recipe, self.tokenizer).parameters())
+        check_memory(size, settings, device, group.local_size if device.type == "cpu" else 1)
         self.model = bundles.new_model(recipe, self.tokenizer).to(device)
         set_precision(self.model, settings.precision, device)
         self.optimizer = Optimizer(self.model, recipe.model.d_model, settings)
