@@ -261,6 +261,7 @@ def test_a_run_needs_the_tokenizer_it_began_with(nmt, tmp_path: Path, monkeypatc
     other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
     for name, content in other.files().items():
         (tmp_path / "data/reverse" / name).write_bytes(content)
+    reseal(tmp_path / "data/reverse")
     done = nmt("train", "recipe.yaml", "--set", "training.updates=2")
     assert done.code == 1
     assert "was prepared with another tokenizer than ckpts/step-00000001 has" in done.err
@@ -602,6 +603,7 @@ def test_models_with_other_tokenizers_are_no_ensemble(nmt, reverse_run: Path, tm
     other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
     for name, content in other.files().items():
         (tmp_path / "other" / name).write_bytes(content)
+    reseal(tmp_path / "other")
     models = ("--model", reverse_run / "ckpts", "--model", tmp_path / "other")
     done = nmt("score", *models, "--source", reverse_run / "test.a", reverse_run / "test.b")
     assert (done.code, done.out) == (1, b"")
