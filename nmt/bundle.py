@@ -1,23 +1,26 @@
 """Bundles and checkpoints: directories that need nothing else, read without executing or unpickling anything.
 
 A bundle holds `model.safetensors`, `recipe.yaml`, the SentencePiece models, a parser's symbols of trees and
-`bundle.json` (format, task, provenance, scores). A checkpoint `step-00001000/` is a bundle with the training state
-beside: `training.safetensors` (Adam's moments) and `training.json`. Metadata is read without importing torch.
+`bundle.json` (format, task, provenance, scores, and hashes of the other files). A checkpoint `step-00001000/` is a
+bundle with the training state beside: `training.safetensors` (Adam's moments) and `training.json`. Metadata is read
+without importing torch.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from nmt import recipe as recipes
 from nmt.errors import UserError
-from nmt.files import check_replaceable, read_json, remove_directory, replace_json, whole_directory, write_json
+from nmt.files import check_replaceable, read_json, remedy, remove_directory, whole_directory, write_json
+from nmt.integrity import check_files, intact, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import Recipe, TaskName
 from nmt.text.tokenizer import TREES, Tokenizer
 
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
 FORMAT = 1
 AVERAGED = "averaged"
 CHECKPOINT = re.compile(r"step-[0-9]{8,}")
+MANIFEST = "bundle.json"
+MOST = 3.4028234663852886e38  # the largest number of fp32
+WEIGHTS = "model.safetensors"
+MOMENTS, POSITION = "training.safetensors", "training.json"  # of a checkpoint
 
 
 class Task(NamedTuple):
@@ -106,30 +113,41 @@ class Bundle:
     @classmethod
     def read(cls, path: Path) -> Bundle:
         """Reads metadata; raises UserError where `path` is no bundle of a format this version knows."""
-        info = read_json(path / "bundle.json")
-        known = isinstance(info, dict) and info.get("format")
-        if known != FORMAT:
-            kind = NewerFormat if isinstance(known, int) and known > FORMAT else UserError
-            raise kind(f"{path}: bundle format {known!r}, this version reads {FORMAT}", "update nmt")
-        kinds = {"run": str, "step": int, "data": str}
-        wrong = [key for key, kind in kinds.items() if not isinstance(info.get(key), kind)]
-        if info.get("task") not in list(TASKS):
-            wrong.append("task")
+        info = read_manifest(path / MANIFEST)
+        if not isinstance(info, dict):
+            raise UserError(f"{path / MANIFEST}: holds no mapping: damaged", remedy(path / MANIFEST))
+        known = info.get("format")
+        if _is_count(known) and known > FORMAT:
+            raise NewerFormat(f"{path}: bundle format {known}, this version reads {FORMAT}", "update nmt")
         scores, steps = info.get("scores", {}), info.get("steps", [])
-        if not isinstance(scores, dict) or not all(isinstance(score, int | float) for score in scores.values()):
-            wrong.append("scores")
-        if not isinstance(steps, list) or not all(isinstance(step, int) for step in steps):
-            wrong.append("steps")
-        if not _is_cost(info.get("cost", {})):
-            wrong.append("cost")
+        valid = {
+            "format": _is_count(known) and known == FORMAT,
+            "run": isinstance(info.get("run"), str),
+            "step": _is_count(info.get("step")),
+            "data": isinstance(info.get("data"), str),
+            "task": info.get("task") in list(TASKS),
+            "scores": isinstance(scores, dict) and all(map(_is_score, scores.values())),
+            "signature": isinstance(info.get("signature", ""), str),
+            "steps": isinstance(steps, list) and all(map(_is_count, steps)),
+            "cost": _is_cost(info.get("cost", {})),
+            "unscored": isinstance(info.get("unscored", False), bool),
+            "without_improvement": _is_count(info.get("without_improvement", 0)),
+        }
+        wrong = [key for key in valid if not valid[key]]
         if wrong:
-            raise UserError(f"{path / 'bundle.json'}: {wrong[0]} is missing or of the wrong kind: damaged")
+            raise UserError(
+                f"{path / MANIFEST}: {wrong[0]} is missing or of the wrong kind: damaged", remedy(path / MANIFEST)
+            )
         return cls(path, info)
 
     @cached_property
     def recipe(self) -> Recipe:
         """The resolved recipe inside."""
-        return recipes.load(self.path / "recipe.yaml")
+        path = intact(self.path / "recipe.yaml")
+        try:
+            return recipes.load(path)
+        except UserError as error:
+            raise UserError(error.message, error.hint or remedy(path)) from None
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer inside; raises UserError where it is missing, damaged or not for the task."""
@@ -142,35 +160,46 @@ class Bundle:
             )
         return Tokenizer.load(self.path)
 
-    def check(self) -> None:
-        """Raises UserError naming the first file that is missing or damaged; of a checkpoint, training state too."""
-        self.tokenizer()
-        self.recipe  # noqa: B018
-        from safetensors import SafetensorError, safe_open
-
-        is_checkpoint = CHECKPOINT.fullmatch(self.path.name)
-        for name in ("model", "training") if is_checkpoint else ("model",):
-            path = self.path / f"{name}.safetensors"
-            try:
-                with safe_open(path, "np"):  # looks whether the file is as long as its header says
-                    pass
-            except (SafetensorError, OSError) as error:
-                raise UserError(f"{path}: damaged or not readable: {error}") from None
-        if is_checkpoint:
-            read_json(self.path / "training.json")
-
     def model(self, device: torch.device) -> Transformer:
         """The model inside, on a device, in evaluation mode."""
         import torch
         from torch.utils import swap_tensors
 
         tokenizer = self.tokenizer()
+        weights = self.weights()
         with torch.device("meta"):  # no memory and no time for initial weights, which those of the file replace
             model = new_model(self.recipe, tokenizer)
-        weights = read_tensors(self.path / "model.safetensors")
         for name, parameter in _fitting(model, weights, self.path).items():  # on a CPU the file itself, mapped
             swap_tensors(parameter, torch.nn.Parameter(weights[name].to(device, parameter.dtype)))
         return model.eval()
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights inside, by name; on a CPU the file itself, mapped into memory.
+
+        Raises UserError where the file is missing or damaged, or holds what are no weights.
+        """
+        return _read_numbers(self.path / WEIGHTS, ("float32", "float16", "bfloat16", "float64"))
+
+    def moments(self) -> dict[str, Tensor]:
+        """What the optimizer of a checkpoint remembers, by name; raises UserError as `weights` does."""
+        double = self.recipe.training.precision == "fp64"
+        return _read_numbers(self.path / MOMENTS, ("float64" if double else "float32",))
+
+    def position(self) -> Any:
+        """The content of a checkpoint's training.json."""
+        return read_json(intact(self.path / POSITION))
+
+    def check(self) -> None:
+        """Raises UserError naming the first file that is missing or damaged; of a checkpoint, the training state too.
+
+        What has been checked is not read again by this process to compare hashes.
+        """
+        check_files(self.path / MANIFEST)
+        self.tokenizer()
+        self.weights()
+        if CHECKPOINT.fullmatch(self.path.name):
+            self.moments()
+            self.position()
 
 
 def new_model(recipe: Recipe, tokenizer: Tokenizer) -> Transformer:
@@ -185,8 +214,22 @@ def _is_cost(cost: object) -> bool:
     """Whether it is figures by name, among them some by device."""
     if not isinstance(cost, dict) or not isinstance(devices := cost.get("devices", {}), dict):
         return False
-    figures = {name: value for name, value in cost.items() if name != "devices"} | devices
-    return all(isinstance(value, int | float | None) for value in figures.values())
+    figures = [value for name, value in cost.items() if name != "devices"]
+    return all(value is None or is_figure(value) for value in (*figures, *devices.values()))
+
+
+def is_figure(value: object) -> bool:
+    """Whether it may be a number of FLOPs, seconds or tokens: finite, and not more than any run could take."""
+    return type(value) in (int, float) and 0 <= value <= 1e30  # type: ignore[operator]
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_score(value: object) -> bool:
+    """Whether it is a dev score; that of a model which diverged may be infinite or no number."""
+    return type(value) is float or is_figure(value)
 
 
 def load_weights(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> None:
@@ -220,11 +263,27 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        return load_file(intact(path))
     except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path}: damaged or not readable: {error}") from None
+        raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
+
+
+def _read_numbers(path: Path, kinds: Sequence[str]) -> dict[str, Tensor]:
+    """Reads a .safetensors file; raises UserError where a tensor is of no such kind, or not finite."""
+    tensors = read_tensors(path)
+    for name, tensor in tensors.items():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        extremes = tensor.aminmax() if kind in kinds and tensor.numel() else ()  # one pass, and no other copy
+        check_numbers(path, name, kind, kinds, [float(extreme) for extreme in extremes])
+    return tensors
+
+
+def check_numbers(path: Path, name: str, kind: str, kinds: Sequence[str], extremes: Sequence[float]) -> None:
+    """Raises UserError where a tensor's kind of number is none of `kinds`, or its extremes are no fp32 numbers."""
+    if kind not in kinds:
+        raise UserError(f"{path}: tensor {name}: holds numbers of type {kind}, not {' or '.join(kinds)}", remedy(path))
+    if not all(abs(extreme) <= MOST for extreme in extremes):  # which NaN is not either
+        raise UserError(f"{path}: tensor {name}: holds values that are infinite or not a number", remedy(path))
 
 
 def save_bundle(
@@ -245,21 +304,21 @@ def save_bundle(
         except SafetensorError as error:  # its word for a full disk, among others
             raise UserError(f"{path / name}: cannot be written: {error}", "is there space on the disk?") from None
 
-    with whole_directory(path, "bundle.json") as part:
-        save(weights, "model.safetensors")
+    with whole_directory(path, MANIFEST) as part:
+        save(weights, WEIGHTS)
         (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
-        write_json(part / "bundle.json", {"format": FORMAT, "task": recipe.task, **info})
         if training is not None:
             tensors, values = training
-            save(tensors, "training.safetensors")
-            write_json(part / "training.json", values)
+            save(tensors, MOMENTS)
+            write_json(part / POSITION, values)
+        write_manifest(part / MANIFEST, {"format": FORMAT, "task": recipe.task, **info})
 
 
 def add_info(path: Path, info: Mapping[str, Any]) -> None:
     """Adds to what a bundle's bundle.json says."""
-    replace_json(path / "bundle.json", read_json(path / "bundle.json") | dict(info))
+    replace_manifest(path / MANIFEST, read_manifest(path / MANIFEST) | dict(info))
 
 
 def base(recipe: Recipe) -> Bundle | None:
@@ -299,8 +358,7 @@ def survey(directory: Path) -> tuple[list[Bundle], list[UserError]]:
         try:
             found.append(Bundle.read(path))
         except UserError as error:
-            hint = error.hint or f"move {path} away, or take it from another copy of the run; nmt train moves it away"
-            wrong.append(type(error)(error.message, hint))
+            wrong.append(error)
     return found, wrong
 
 
@@ -338,13 +396,13 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     A bundle is itself. A run's directory gives its average when no checkpoint is newer, else the best checkpoint by
     dev score, else the newest. Checkpoints that cannot be read are passed over, which the sentence says.
     """
-    if (path / "bundle.json").exists():
+    if os.path.lexists(path / MANIFEST):
         return Bundle.read(path), f"model: {path}"
     if not path.is_dir():
         raise UserError(f"{path}: no such model", "--model names a bundle or a directory of checkpoints")
     found, wrong = survey(path)
     note = "".join(f"; passed over: {error.message}" for error in wrong)
-    if (path / AVERAGED / "bundle.json").exists():
+    if os.path.lexists(path / AVERAGED / MANIFEST):
         average = Bundle.read(path / AVERAGED)
         same_run = not found or average.info["run"] == found[-1].info["run"]
         if same_run and (not found or average.step >= found[-1].step):
@@ -404,9 +462,9 @@ def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
         there = "holds no checkpoints" if directory.is_dir() else "no such directory"
         raise UserError(f"{directory}: {there}", "nmt train RECIPE writes some")
     path = out or directory / AVERAGED
-    if (path / "training.json").exists():
+    if (path / POSITION).exists():
         raise UserError(f"--out {path}: is a checkpoint, whose training state would be lost", "name another directory")
-    check_replaceable(path, "bundle.json")
+    check_replaceable(path, MANIFEST)
     return found, path
 
 
@@ -430,7 +488,7 @@ class Mean:
                 f"{bundle.path} and {newest.path} are of different runs, {bundle.info['run']} and {newest.info['run']}",
                 "average checkpoints of one run only",
             )
-        weights = {name: tensor.float() for name, tensor in read_tensors(bundle.path / "model.safetensors").items()}
+        weights = {name: tensor.float() for name, tensor in bundle.weights().items()}
         sums = self._sums or {name: weight.new_zeros(weight.shape) for name, weight in weights.items()}
         for name in sorted(sums.keys() | weights.keys()):
             if name not in sums or name not in weights or sums[name].shape != weights[name].shape:

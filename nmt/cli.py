@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 import click
 
 from nmt import __version__
-from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError, printable
 from nmt.options import NumberOrAuto, SearchOptions, common_options, device_option, overrides_option, search_options
 
 if TYPE_CHECKING:
@@ -489,22 +489,20 @@ def main() -> NoReturn:
         code = 0
     except UserError as error:
         code = 1
-        click.echo(f"error: {error.message}", err=True)
-        if error.hint:
-            click.echo(f"hint: {error.hint}", err=True)
+        _complain(error.message, error.hint)
         if debug:
             raise
     except GroupError as error:
         code = TRY_AGAIN if error.retry else 1
         if error.message:
-            click.echo(f"error: {error.message}", err=True)
+            _complain(error.message)
         if debug and error.retry:
             raise
     except Interrupted as stop:
         code = 128 + stop.signal_number
         if stop.message and _speaks():
             with suppress(OSError):  # the terminal that hung up
-                click.echo(stop.message, err=True)
+                click.echo(printable(stop.message), err=True)
     except (KeyboardInterrupt, click.Abort):
         code = 128 + signal.SIGINT
         if _speaks():
@@ -521,16 +519,28 @@ def main() -> NoReturn:
         if debug:
             raise
         code = 1
-        click.echo(f"error: {error.filename or 'input or output'}: {error.strerror or error}", err=True)
+        where = error.filename or "input or output"
+        _complain(f"{where}: {error.strerror or error}", "check that it is there, and the space on its disk")
     except Exception as error:
+        from nmt.device import memory_error
+
         if debug:
             raise
         code = 1
-        click.echo(f"error: {type(error).__name__}: {error}", err=True)
-        click.echo("hint: this should not happen; run it with --debug and report what it shows", err=True)
+        known = memory_error(error) or UserError(
+            f"{type(error).__name__}: {error}", "this should not happen; run it with --debug and report what it shows"
+        )
+        _complain(known.message, known.hint)
     if "RANK" in os.environ:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # its launcher's, to one that is ending and has said why
     sys.exit(code)
+
+
+def _complain(message: str, hint: str | None = None) -> None:
+    """Prints an error, and a hint, as a line each; what they quote of files cannot steer the terminal."""
+    click.echo(f"error: {printable(message)}", err=True)
+    if hint:
+        click.echo(f"hint: {printable(hint)}", err=True)
 
 
 def _speaks() -> bool:

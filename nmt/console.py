@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
+from nmt.errors import printable
+
 
 class Advance(Protocol):
     """Moves a progress bar on."""
@@ -25,9 +27,10 @@ class Console:
         self._say: Callable[[str], None] | None = None  # set while a live display owns the terminal
 
     def say(self, text: str) -> None:
-        """One line for whoever watches."""
+        """One line for whoever watches; control characters in it are escaped."""
         if self.quiet:
             return
+        text = printable(text)
         try:
             if self._say is not None:
                 self._say(text)

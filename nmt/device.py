@@ -6,10 +6,12 @@ import ctypes
 import math
 import os
 import re
-from pathlib import Path, PurePosixPath
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmt.errors import UserError
+from nmt.limits import cpu_quota, memory_limit
 
 if TYPE_CHECKING:
     import torch
@@ -22,38 +24,6 @@ def cores() -> int:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota()
     return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
-
-
-def cpu_quota(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float | None:
-    """Cores' worth of time that the control groups of this process grant it, such as 2.0 under `docker --cpus=2`.
-
-    None where they set no limit. Versions 1 and 2 of Linux's control groups are read; the smallest limit on the way
-    up from the group that `own` names counts.
-    """
-    try:
-        entries = [line.split(":", 2) for line in own.read_text().splitlines()]
-    except OSError:  # not Linux
-        return None
-    limits = []
-    for _, controllers, path in (entry for entry in entries if len(entry) == 3):
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        for group in (PurePosixPath(path), *PurePosixPath(path).parents):
-            # A container sees its own group as the root of the hierarchy, whatever its path is called outside.
-            limits += _quota_of(groups / controllers / group.relative_to("/"))
-    return min(limits, default=None)
-
-
-def _quota_of(group: Path) -> list[float]:
-    """The limit that one control group sets, in cores; none if it sets none."""
-    try:
-        if (group / "cpu.max").exists():
-            quota, period = (group / "cpu.max").read_text().split()
-        else:
-            quota, period = ((group / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period"))
-        return [int(quota) / int(period)] if quota.isdecimal() and int(quota) > 0 else []
-    except (OSError, ValueError, ZeroDivisionError):
-        return []
 
 
 def let_waiting_threads_sleep() -> None:
@@ -100,6 +70,42 @@ def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
     if kind == "cuda" and int(index or 0) >= cuda_devices:
         raise UserError(f"--device {name}: this machine has {cuda_devices} CUDA devices", "--device cpu")
     return name
+
+
+def available_memory(device: torch.device) -> int | None:
+    """Bytes that a process could still get: of a GPU what is free, else of the machine what is available, swap counted,
+    or the limit of the process's cgroup where that is less. None where nobody tells.
+    """
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    limit = memory_limit()
+    bounds = [] if limit is None else [limit]
+    with suppress(OSError, KeyError, ValueError):
+        lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+        sizes = {words[0]: 1024 * int(words[1]) for words in lines}
+        bounds.append(sizes["MemAvailable:"] + sizes["SwapFree:"])
+    return min(bounds, default=None)
+
+
+def memory_error(error: Exception) -> UserError | None:
+    """What to tell the user where memory could not be had; None of any other error."""
+    text = str(error)
+    refused = r"can't allocate|not enough memory|out of memory|size calculation overflowed"
+    if not isinstance(error, MemoryError) and not (isinstance(error, RuntimeError) and re.search(refused, text)):
+        return None
+    asked = re.search(r"allocate (\d+(?:\.\d+)? ?\w+)", text)  # 1024 bytes; or 20.00 GiB
+    return UserError(
+        "out of memory" + (f": {_readable(asked[1])} could not be had at once" if asked else ""),
+        "take a smaller beam, fewer tokens at a time (decoding.batch_tokens, training.device_tokens) or a smaller "
+        "model, or a machine with more memory",
+    )
+
+
+def _readable(size: str) -> str:
+    number, unit = size.split() if " " in size else (size, "")
+    return f"{int(number) / 2**30:.1f} GiB" if unit == "bytes" else size
 
 
 def _keep_memory() -> None:

@@ -1,5 +1,15 @@
 """The one exception that is meant for users; everything else that escapes is a bug of ours."""
 
+import re
+
+# Control characters, line separators and what turns the direction of text: a terminal obeys them.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """The text as one line that a terminal shows as it is: control characters are written as escapes such as \\x1b."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
 
 class UserError(Exception):
     """A problem with the user's data, files or machine.

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -219,14 +220,38 @@ def replace_json(path: Path, value: Any) -> None:
         stream.write(_json(value).encode())
 
 
+def regular(path: Path) -> Path:
+    """Gives back the path of a regular file, or of a link to one.
+
+    Raises UserError where there is none. To open a pipe or a device in its place could wait forever.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path}: is not a regular file", remedy(path))
+    return path
+
+
+def remedy(path: Path) -> str:
+    """Says what to do about a file that is missing or damaged, by the directory it stands in."""
+    folder = path.parent
+    if os.path.lexists(folder / "fingerprint.json"):
+        return f"remove {folder}, and nmt preprocess writes it anew"
+    if re.fullmatch(r"step-[0-9]{8,}", folder.name):
+        return f"take another copy of {folder}, or move it away: the run goes on from the checkpoint before it"
+    return f"take it from another copy of {folder}"
+
+
 def read_json(path: Path) -> Any:
     """Reads JSON; raises UserError naming the file where it is missing or broken."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(regular(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is not valid JSON: {error}") from None
+        raise UserError(f"{path}: damaged: is not valid JSON: {error}", remedy(path)) from None
 
 
 def _json(value: Any) -> str:
@@ -236,7 +261,7 @@ def _json(value: Any) -> str:
 def sha256(path: Path) -> str:
     """Hexadecimal digest of a file's content."""
     try:
-        with path.open("rb") as stream:
+        with regular(path).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None

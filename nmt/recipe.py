@@ -35,6 +35,9 @@ PARSER: dict[str, dict[str, Any]] = {
 CPU_DEVICE_TOKENS = 4096  # what training.device_tokens is on a CPU unless given
 CPU_BATCH_TOKENS = 2048  # what decoding.batch_tokens auto is on a CPU for beams of up to CPU_BEAM
 CPU_BEAM = 4
+# Bounds far beyond any use, so that sizes of tensors and loops over them stay within what a computer can count.
+MOST_WIDE = 1_000_000
+MOST_LONG = 1_000_000_000
 
 
 class Settings(BaseModel):
@@ -225,19 +228,19 @@ class Model(Settings):
 
     layers: int = Field(6, ge=1, le=1000)
     """N: identical layers in the encoder, and in the decoder."""
-    decoder_layers: int | None = Field(None, ge=1)
+    decoder_layers: int | None = Field(None, ge=1, le=1000)
     """Layers of the decoder, which is all that a language model has, where they differ from `layers`."""
-    d_model: int = Field(512, ge=1)
+    d_model: int = Field(512, ge=1, le=MOST_WIDE)
     """Width of embeddings and layers."""
-    d_ff: int = Field(2048, ge=1)
+    d_ff: int = Field(2048, ge=1, le=MOST_WIDE)
     """Inner width of the feed-forward layers."""
-    heads: int = Field(8, ge=1)
+    heads: int = Field(8, ge=1, le=10_000)
     """h: attention heads."""
-    d_k: int | None = Field(None, ge=1)
+    d_k: int | None = Field(None, ge=1, le=MOST_WIDE)
     """Width of a head's queries and keys; d_model / heads unless given."""
-    d_v: int | None = Field(None, ge=1)
+    d_v: int | None = Field(None, ge=1, le=MOST_WIDE)
     """Width of a head's values; d_model / heads unless given."""
-    attention_window: int | None = Field(None, ge=1)
+    attention_window: int | None = Field(None, ge=1, le=MOST_LONG)
     """r of section 4: self-attention sees only the r positions around each, in the decoder the last r; it sees all
     unless given."""
     dropout: float = Field(0.1, ge=0, lt=1)
@@ -251,7 +254,7 @@ class Model(Settings):
     positions: Literal["sinusoidal", "learned", "words"] = "sinusoidal"
     """Position encoding, section 3.5. With words, half of it tells which word it is, on the target side which comes
     next, so that a decoder need not count: not in the paper, and much the quickest for a parser of a small treebank."""
-    max_positions: int = Field(1024, ge=1)
+    max_positions: int = Field(1024, ge=1, le=MOST_LONG)
     """Longest sequence that learned positions serve, `</s>` and `<s>` counted; sinusoids serve any."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
     """One matrix for source embedding, target embedding and softmax (section 3.4), for the latter two, or none; of a
@@ -341,7 +344,7 @@ class Training(Settings):
     """Newest checkpoints to keep; the best one by dev score is kept besides."""
     log_updates: int = Field(50, ge=1)
     """Updates between lines of metrics.jsonl."""
-    valid_beam: int | None = Field(None, ge=1)
+    valid_beam: int | None = Field(None, ge=1, le=1000)
     """Beam for dev BLEU or F1; that of `decoding` unless given."""
     patience: int | None = Field(None, ge=1)
     """Stop after this many checkpoints in a row without a better dev BLEU or F1, or perplexity of a language model."""
@@ -374,13 +377,13 @@ class Decoding(Settings):
     """Hypotheses kept alive; 1 is greedy search. 21 for trees."""
     alpha: float = Field(0.6, ge=0)
     """α of the length penalty ((5 + |Y|) / 6)^α; 0.3 for trees."""
-    max_extra: int = Field(50, ge=1)
+    max_extra: int = Field(50, ge=1, le=MOST_LONG)
     """An output has at most this many subwords more than its own input; 300 for trees."""
-    max_source: int = Field(1024, ge=1)
+    max_source: int = Field(1024, ge=1, le=MOST_LONG)
     """Longer inputs, in subwords, are split, translated or parsed in parts and joined."""
-    min_length: int = Field(0, ge=0)
+    min_length: int = Field(0, ge=0, le=MOST_LONG)
     """An output has at least this many subwords, `</s>` not counted."""
-    batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    batch_tokens: Annotated[int, Field(ge=1, le=10**9)] | Literal["auto"] = "auto"
     """Padded source tokens that are searched together; auto: 2,048 on a CPU, fewer in proportion for a beam
     beyond 4, on a GPU what its free memory holds."""
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"

@@ -7,6 +7,7 @@ the file and line.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,8 +16,11 @@ from typing import Any
 import yaml
 
 from nmt.errors import UserError
+from nmt.files import regular
 
 MOST_VALUES = 10_000  # a few lines of aliases of aliases would be billions
+MOST_LEVELS = 20
+NOT_YAML = (yaml.YAMLError, ValueError, AttributeError, RecursionError)  # what the parser raises
 Origins = dict[tuple[str, ...], str]  # key path -> "file:line", or the --set that gave it
 
 
@@ -62,32 +66,38 @@ def dump(values: Mapping[str, Any]) -> str:
 
 def read(path: Path, seen: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Origins]:
     """The values of a recipe, merged with those it extends; `seen` are the files that extend it."""
-    if path.resolve() in seen:
-        raise UserError(f"{path}: extends itself by way of {', '.join(p.name for p in seen)}")
+    real = Path(os.path.realpath(path))  # which a link to itself does not trouble
+    if real in seen:
+        raise UserError(
+            f"{path}: extends itself by way of {', '.join(p.name for p in seen)}", "let one of them extend no other"
+        )
     try:
+        if seen and path.exists():  # only the recipe that a user names may be a pipe
+            regular(path)
         text = path.read_text(encoding="utf-8")
-        loader = Loader(text)
-        node = loader.get_single_node() or yaml.MappingNode("tag:yaml.org,2002:map", [])
-        tree = loader.construct_document(node)
     except FileNotFoundError:
         raise UserError(f"{path}: no such recipe", _nearby_recipes(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}", "name a recipe that can be read") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: cannot be read: {error}", "a recipe is a text file in UTF-8") from None
+    try:
+        tree, node = _parse(text)
+    except NOT_YAML as error:
+        problem = " ".join(str(error).split())
+        raise UserError(f"{path}: not valid YAML: {problem}", "mend the recipe there, or take another copy") from None
+    tree = {} if tree is None else tree
     if not isinstance(tree, dict):
-        raise UserError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
-    origins: Origins = {}
-    for key_path, origin in _origins(node, str(path)):
-        if len(origins) == MOST_VALUES:
-            raise UserError(f"{path}: more than {MOST_VALUES:,} values, each alias counted as what it stands for")
-        origins[key_path] = origin
+        raise UserError(
+            f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}", "recipes/ holds examples"
+        )
+    origins = _locate(node, str(path))
     base_name = tree.pop("extends", None)
     if base_name is None:
         return tree, origins
     if not isinstance(base_name, str):
         raise UserError(f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})")
-    base, base_origins = read(path.parent / base_name, (*seen, path.resolve()))
+    base, base_origins = read(path.parent / base_name, (*seen, real))
     if isinstance(base.get("data"), dict):
         own_data = "data" in tree or "tokenizer" in tree  # then it must not overwrite what the base prepared
         base["data"].setdefault("name", base.get("name"))
@@ -97,10 +107,30 @@ def read(path: Path, seen: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Origi
     return base, base_origins | origins
 
 
+def _parse(text: str) -> tuple[Any, yaml.Node]:
+    """The value that YAML stands for, and its nodes; raises one of NOT_YAML."""
+    loader = Loader(text)  # a SafeLoader: plain values only
+    node = loader.get_single_node() or yaml.ScalarNode("tag:yaml.org,2002:null", "")
+    return loader.construct_document(node), node
+
+
+def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Origins:
+    """File and line of every key; raises UserError where there are too many, too deep, or one twice."""
+    origins: Origins = {}
+    for key_path, origin in _origins(node, file, path):
+        if len(origins) == MOST_VALUES:
+            raise UserError(
+                f"{file}: more than {MOST_VALUES:,} values, each alias counted as what it stands for",
+                "leave out what is no key of a recipe",
+            )
+        origins[key_path] = origin
+    return origins
+
+
 def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
     """File and line of every key; refuses keys that stand twice, which YAML would take silently."""
-    if len(path) > 20:
-        raise UserError(f"{file}: nested too deeply, or an alias holds itself")
+    if len(path) > MOST_LEVELS:
+        raise UserError(f"{file}: nested too deeply, or an alias holds itself", "keys of a recipe are section.key")
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key, value in node.value:
@@ -129,14 +159,16 @@ def override(tree: dict[str, Any], origins: Origins, setting: str) -> None:
     """Applies a `section.key=value`, whose value is YAML; raises UserError where it is none."""
     key, equals, text = setting.partition("=")
     parts = key.strip().split(".")
+    shown = setting if len(setting) <= 200 else f"{setting[:200]}…"
     if not equals or not all(parts):
-        raise UserError(f"--set {setting}: must be section.key=value", "for example --set training.updates=2000")
+        raise UserError(f"--set {shown}: must be section.key=value", "for example --set training.updates=2000")
     try:
-        value = yaml.load(text, Loader=Loader)  # a SafeLoader: plain values only
-    except (yaml.YAMLError, ValueError):
+        value, node = _parse(text)
+    except NOT_YAML:
         raise UserError(
-            f"--set {setting}: the value is not valid YAML", "quote it, as in --set 'name=\"a: b\"'"
+            f"--set {shown}: the value is not valid YAML", "quote it, as in --set 'name=\"a: b\"'"
         ) from None
+    _locate(node, f"--set {shown}", tuple(parts))
     for depth, part in enumerate(parts[:-1], 1):
         if part not in tree:
             origins[tuple(parts[:depth])] = f"--set {setting}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from reverse_task import reseal
 from safetensors.torch import save_file
 
 import nmt
@@ -27,8 +27,7 @@ def ckpts(reverse_run: Path, tmp_path: Path) -> Path:
 
 def edit(path: Path, **changes: object) -> None:
     """Changes values of a bundle.json."""
-    info = json.loads((path / "bundle.json").read_text())
-    (path / "bundle.json").write_text(json.dumps(info | changes))
+    bundles.add_info(path, changes)
 
 
 def test_a_directory_stands_for_its_average_when_no_checkpoint_is_newer(ckpts: Path) -> None:
@@ -137,6 +136,7 @@ def test_checkpoints_that_do_not_fit_are_not_averaged(ckpts: Path) -> None:
     name, weight = next(iter(weights.items()))
     for other in ({**weights, name: weight[:1].clone()}, {**weights, "more": weight.clone()}):
         save_file(other, path)
+        reseal(path.parent)
         with pytest.raises(UserError, match=r"step-00000600: weight .* does not fit"):
             bundles.average(ckpts, last=2)
 
@@ -159,6 +159,7 @@ def test_half_precision_weights_are_summed_in_single(ckpts: Path) -> None:
         path = ckpts / f"step-{step:08d}" / "model.safetensors"
         weights = {k: torch.full_like(v, value, dtype=torch.float16) for k, v in bundles.read_tensors(path).items()}
         save_file(weights, path)
+        reseal(path.parent)
     result = bundles.read_tensors(bundles.average(ckpts, last=2).path / "model.safetensors")
     assert all(bool((tensor == 1024.5).all()) for tensor in result.values())
 
@@ -266,6 +267,7 @@ def test_an_ensembles_models_have_one_tokenizer(ckpts: Path) -> None:
     other = ckpts / "step-00000600"
     tokenizer = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
     (other / "tokenizer.model").write_bytes(tokenizer.source.serialized)
+    reseal(other)
     names = f"{ckpts / 'averaged'} and {other} have different tokenizers"
     with pytest.raises(UserError, match=re.escape(names)):
         nmt.load([ckpts / "averaged", ckpts / "step-00000800", other])
@@ -282,6 +284,23 @@ def test_keywords_of_load_replace_decoding_settings(reverse_run: Path) -> None:
         ("step", None),
         ("run", 3),
         ("scores", "x"),
+        ("scores", {"bleu": 10**400}),
+        ("scores", {"bleu": True}),
+        ("signature", ["x"]),
+        ("without_improvement", [1]),
+        ("unscored", "x"),
+        ("step", True),
+        ("step", -1),
+        ("step", 10**30),
+        ("steps", [True]),
+        ("cost", {"seconds": float("inf")}),
+        ("cost", {"seconds": float("nan")}),
+        ("cost", {"tokens": 10**400}),
+        ("cost", {"flops": -1.0}),
+        ("cost", {"devices": {"CPU": float("inf")}}),
+        ("format", True),
+        ("format", "1"),
+        ("format", None),
         ("scores", {"bleu": None}),
         ("steps", 3),
         ("task", None),
@@ -358,3 +377,49 @@ def test_training_starts_from_a_bundle_of_its_own_task(nmt, ckpts: Path, reverse
         out = ("--out", ckpts.parent / "new") if command == "train" else ()
         done = nmt(command, "recipe.yaml", "--set", f"training.init_from={ckpts / 'averaged'}", *out)
         assert (done.code, "averaged: is a parser, and a translator is needed" in done.err) == (1, True)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", '"x"', "null", "[" * 100_000])
+def test_a_bundle_json_that_is_no_mapping_is_damaged(nmt, ckpts: Path, content: str) -> None:
+    (ckpts / "averaged/bundle.json").write_text(content)
+    for command in (["translate", "--model"], ["score", "--runs"]):
+        done = nmt(*command, ckpts / "averaged")
+        assert (done.code, done.out) == (1, b"")
+        assert re.match(rf"error: {ckpts}/averaged/bundle.json: .*damaged.*\nhint: take .*another copy", done.err)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("model.d_model", 10**9), ("model.d_model", 10**6), ("model.layers", 1000), ("model.d_ff", 10**6),
+     ("model.heads", 2), ("tokenizer.vocab_size", 10**7), ("decoding.max_source", 10**12)],
+)  # fmt: skip
+def test_a_recipe_of_another_size_than_the_weights_is_refused(nmt, ckpts: Path, key: str, value: int) -> None:
+    path = ckpts / "averaged"
+    section, name = key.split(".")
+    content = (path / "recipe.yaml").read_text()
+    before, after = content.split(f"{section}:\n")
+    (path / "recipe.yaml").write_text(
+        f"{before}{section}:\n" + re.sub(rf"  {name}: .*", f"  {name}: {value}", after, count=1)
+    )
+    reseal(path)
+    done = nmt("translate", "--model", path, stdin=b"a b c\n")
+    if key in ("tokenizer.vocab_size", "model.heads"):  # which no weight depends on
+        assert done.code == 0
+    else:
+        assert (done.code, done.out) == (1, b"")
+        assert re.fullmatch(rf"(model: .*\n)?error: {path}[^\n]*\nhint: [^\n]*\n", done.err), done.err
+
+
+def test_links_to_themselves_in_a_bundle_are_named(nmt, ckpts: Path) -> None:
+    for name in ("bundle.json", "recipe.yaml", "model.safetensors", "tokenizer.model"):
+        path = ckpts / "averaged" / name
+        path.rename(ckpts / "kept")
+        path.symlink_to(name)
+        for model in (ckpts, ckpts / "averaged"):
+            done = nmt("translate", "--model", model, "--quiet", stdin=b"a b c\n")
+            assert (done.code, done.out) == (1, b"")
+            assert re.fullmatch(
+                rf"error: {path}: cannot be read: Too many levels of symbolic links\nhint: .*\n", done.err
+            )
+        path.unlink()
+        (ckpts / "kept").rename(path)

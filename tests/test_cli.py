@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from reverse_task import assert_equal_to_the_bit, shell, write_reverse_task
+from reverse_task import assert_equal_to_the_bit, reseal, shell, write_reverse_task
 
 from nmt import bundle as bundles
 from nmt import files
@@ -263,6 +263,7 @@ def test_a_run_needs_the_tokenizer_it_began_with(nmt, tmp_path: Path, monkeypatc
     other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
     for name, content in other.files().items():
         (tmp_path / "data/reverse" / name).write_bytes(content)
+    reseal(tmp_path / "data/reverse")
     done = nmt("train", "recipe.yaml", "--set", "training.updates=2")
     assert done.code == 1
     assert "was prepared with another tokenizer than ckpts/step-00000001 has" in done.err
@@ -604,6 +605,7 @@ def test_models_with_other_tokenizers_are_no_ensemble(nmt, reverse_run: Path, tm
     other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
     for name, content in other.files().items():
         (tmp_path / "other" / name).write_bytes(content)
+    reseal(tmp_path / "other")
     models = ("--model", reverse_run / "ckpts", "--model", tmp_path / "other")
     done = nmt("score", *models, "--source", reverse_run / "test.a", reverse_run / "test.b")
     assert (done.code, done.out) == (1, b"")
@@ -727,6 +729,14 @@ def test_an_output_is_kept_when_more_hypotheses_are_asked_for_than_the_beam_has(
         ("devices", 3),
         ("devices", {"CPU": "x"}),
         ("place", 3),
+        ("devices", [1]),
+        ("tokens", True),
+        ("tokens", 10**400),
+        ("offset", None),
+        ("seconds", float("nan")),
+        ("flops", float("inf")),
+        ("skipped", 801),
+        ("more", 1),
     ],
 )
 def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, monkeypatch, key, value) -> None:
@@ -734,11 +744,13 @@ def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path / "run")
     path = Path("ckpts/step-00000800/training.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    reseal(path.parent)
     for older in (200, 400, 600):
         shutil.rmtree(f"ckpts/step-{older:08d}")
     done = nmt("train", "recipe.yaml", "--set", "training.updates=801")
     assert done.code == 1
     assert "error: ckpts: no checkpoint is whole; of the newest, ckpts/step-00000800: its training state" in done.err
+    assert "\nhint: " in done.err
 
 
 def test_a_run_does_not_go_into_the_prepared_data(nmt, reverse_run: Path, monkeypatch) -> None:

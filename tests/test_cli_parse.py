@@ -15,6 +15,7 @@ import pytest
 from reverse_task import shell
 from tiny_parser import train_tokenizer, write_parser
 
+from nmt.bundle import add_info
 from nmt.text.linear import escape
 from nmt.text.tree import Tree, parse_tree, read_tree_lines
 
@@ -182,8 +183,8 @@ def test_a_parser_does_not_translate(nmt, folder: Path) -> None:
 
 
 def test_a_translator_does_not_parse(nmt, folder: Path, tmp_path: Path) -> None:
-    info = json.loads((folder / "ckpts/bundle.json").read_text())
-    (tmp_path / "bundle.json").write_text(json.dumps(info | {"task": "translate"}))
+    shutil.copyfile(folder / "ckpts/bundle.json", tmp_path / "bundle.json")
+    add_info(tmp_path, {"task": "translate"})
     done = nmt("parse", "--model", tmp_path, stdin=b"the dog\n")
     assert (done.code, done.out) == (1, b"")
     assert done.err.startswith(f"error: {tmp_path}: is a translator, and a parser is needed\nhint: nmt translate ")
@@ -195,8 +196,7 @@ def test_a_bundle_that_holds_what_its_task_does_not_want_is_named(nmt, folder: P
     if command == "parse":
         (tmp_path / "tree.json").rename(tmp_path / "target.model")
     else:
-        info = json.loads((tmp_path / "bundle.json").read_text())
-        (tmp_path / "bundle.json").write_text(json.dumps(info | {"task": "translate"}))
+        add_info(tmp_path, {"task": "translate"})
     done = nmt(command, "--model", tmp_path, stdin=b"the dog\n")
     what, has = ("a parser", "lacks") if command == "parse" else ("a translator", "holds")
     assert (done.code, done.out) == (1, b"")

@@ -4,12 +4,14 @@ import ctypes
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from nmt import device
-from nmt.device import choose_device, cores, cpu_quota, find_device
+from nmt.device import available_memory, choose_device, cores, find_device, memory_error
 from nmt.errors import UserError
 
 
@@ -82,40 +84,6 @@ def test_other_c_libraries_are_left_alone(monkeypatch, failure):
 # --- threads ------------------------------------------------------------------------------------------------
 
 
-def control_groups(folder, own, limits):
-    """Files of a hierarchy of control groups, by name, and of the group of this process."""
-    (folder / "cgroup").write_text("".join(f"{line}\n" for line in own))
-    for name, content in limits.items():
-        (folder / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "fs" / name).write_text(f"{content}\n")
-    return folder / "fs", folder / "cgroup"
-
-
-@pytest.mark.parametrize(
-    ("own", "limits", "quota"),
-    [
-        (["0::/"], {"cpu.max": "200000 100000"}, 2.0),  # a container of version 2
-        (["0::/"], {"cpu.max": "max 100000"}, None),
-        (["0::/"], {}, None),
-        (["0::/job/step"], {"job/cpu.max": "150000 100000", "job/step/cpu.max": "max 100000"}, 1.5),
-        (["0::/job/step"], {"job/cpu.max": "400000 100000", "job/step/cpu.max": "50000 100000"}, 0.5),
-        (["4:memory:/", "3:cpu,cpuacct:/docker/1", "0::/"],  # a container of version 1, which sees itself as the root
-         {"cpu,cpuacct/cpu.cfs_quota_us": "300000", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, 3.0),
-        (["1:cpu:/"], {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
-        (["1:cpuset:/"], {"cpuset/cpu.cfs_quota_us": "100000", "cpuset/cpu.cfs_period_us": "100000"}, None),
-        (["0::/"], {"cpu.max": "0 0"}, None),
-        (["0::/"], {"cpu.max": "much"}, None),
-        (["what is this"], {}, None),
-    ],
-)  # fmt: skip
-def test_the_quota_of_a_container_is_read(tmp_path, own, limits, quota):
-    assert cpu_quota(*control_groups(tmp_path, own, limits)) == quota
-
-
-def test_without_control_groups_there_is_no_quota(tmp_path):
-    assert cpu_quota(tmp_path / "none", tmp_path / "nothing") is None
-
-
 @pytest.mark.parametrize(("quota", "expected"), [(None, 64), (2.0, 2), (1.5, 2), (0.1, 1), (100.0, 64)])
 def test_cores_are_no_more_than_the_quota(monkeypatch, quota, expected):
     monkeypatch.setattr(device.os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
@@ -156,3 +124,41 @@ def test_the_command_has_waiting_threads_sleep_unless_the_user_says_otherwise(gi
     command = [sys.executable, "-c", SPINNING]
     done = subprocess.run(command, env=others | given, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == expected
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+def test_the_memory_of_this_machine_is_known():
+    if not Path("/proc/meminfo").exists():
+        pytest.skip("needs /proc")
+    there = available_memory(torch.device("cpu"))
+    assert there is not None
+    assert there > 2**20
+
+
+@pytest.mark.parametrize(
+    ("allocate", "size"),
+    [(lambda: torch.empty(2**55), "134217728.0 GiB"), (lambda: np.empty(2**50), "8.00 PiB"),
+     (lambda: bytearray(2**60), ""), (lambda: torch.empty(2**62, 8), "")],
+    ids=["torch", "numpy", "python", "overflow"],
+)  # fmt: skip
+def test_memory_that_cannot_be_had_is_called_so(allocate, size: str):
+    with pytest.raises((RuntimeError, MemoryError)) as caught:
+        allocate()
+    error = memory_error(caught.value)
+    assert error is not None
+    assert error.message == "out of memory" + (f": {size} could not be had at once" if size else "")
+    assert error.hint
+
+
+def test_memory_of_a_gpu_that_cannot_be_had_is_called_so():
+    text = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.18 GiB"
+    error = memory_error(torch.OutOfMemoryError(text))
+    assert error is not None
+    assert error.message == "out of memory: 20.00 GiB could not be had at once"
+
+
+def test_other_errors_are_not_called_a_lack_of_memory():
+    for other in (ValueError("out of memory"), RuntimeError("shape mismatch"), KeyError("x")):
+        assert memory_error(other) is None

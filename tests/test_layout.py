@@ -14,21 +14,23 @@ PACKAGE = Path(__file__).parents[1] / "nmt"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 BASE = {"recipe", "errors"}
-SERVICES = {"files", "console", "device"}
+SERVICES = {"files", "integrity", "console", "device"}
 DECODING = {"bundle", "data", "model", "text"} | BASE | SERVICES
 REPORT = {"metrics", "decoding"} | DECODING
 EVERYTHING = {"report", "training"} | REPORT
 
 MAY_IMPORT = {
     "errors": set(),
-    "console": set(),
+    "console": {"errors"},
     "files": {"errors"},
-    "device": {"errors"},
-    "recipe_file": {"errors"},
+    "integrity": {"files", "errors"},
+    "limits": set(),
+    "device": {"limits", "errors"},
+    "recipe_file": {"files", "errors"},
     "recipe": {"recipe_file", "errors"},
     "options": set(),
     "streams": {"text", "files", "errors"},
-    "text": BASE,
+    "text": {"files", "integrity"} | BASE,
     "model": BASE,
     "data": {"text"} | BASE | SERVICES,
     "bundle": {"model", "text"} | BASE | SERVICES,

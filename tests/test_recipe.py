@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
@@ -792,3 +793,52 @@ def test_aliases_of_aliases_are_counted_as_what_they_stand_for(tmp_path: Path) -
     path.write_text("\n".join(lines))
     with pytest.raises(UserError, match=r"bomb\.yaml: more than 10,000 values"):
         load(path)
+
+
+# --- hostile recipes ----------------------------------------------------------------------------------------
+
+
+def test_links_to_themselves_are_named(nmt, tmp_path: Path) -> None:
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "recipe.yaml").write_text("extends: loop.yaml\n")
+    for name in ("loop.yaml", "recipe.yaml"):
+        done = nmt("train", tmp_path / name)
+        problem = "loop.yaml: cannot be read: Too many levels of symbolic links"
+        assert (done.code, done.err) == (1, f"error: {tmp_path}/{problem}\nhint: name a recipe that can be read\n")
+
+
+def test_a_recipe_may_be_a_pipe_but_not_what_it_extends(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "recipe.yaml").write_text("extends: pipe\n")
+    with pytest.raises(UserError, match="pipe: is not a regular file") as caught:
+        load(tmp_path / "recipe.yaml")
+    assert caught.value.hint
+    read, write = os.pipe()
+    os.write(write, (RECIPES / "demo.yaml").read_bytes())
+    os.close(write)
+    assert load(f"/dev/fd/{read}") == load(RECIPES / "demo.yaml")
+    os.close(read)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [f"model={'[' * 3000}", f"model={'[' * 3000}{']' * 3000}", f"model={'{a: ' * 100}1{'}' * 100}",
+     ".".join("a" * 3000) + "=1", ".".join("a" * 3000) + "=", "model=&a [*a]"],
+    ids=["open", "brackets", "mappings", "keys", "keys without a value", "alias"],
+)  # fmt: skip
+def test_settings_that_are_nested_too_deeply_are_refused(nmt, setting: str) -> None:
+    done = nmt("train", RECIPES / "demo.yaml", "--set", setting)
+    assert done.code == 1
+    assert re.fullmatch(r"error: --set .{,210}: [^\n]*(nested too deeply|not valid YAML)[^\n]*\nhint: .+\n", done.err)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["model.layers", "model.decoder_layers", "model.d_model", "model.d_ff", "model.heads", "model.d_k", "model.d_v",
+     "model.max_positions", "model.attention_window", "training.valid_beam", "decoding.beam", "decoding.max_extra",
+     "decoding.max_source", "decoding.batch_tokens", "tokenizer.vocab_size"],
+)  # fmt: skip
+@pytest.mark.parametrize("value", [10**10, 10**30])
+def test_sizes_beyond_any_use_are_refused_at_once(key: str, value: int) -> None:
+    with pytest.raises(UserError, match=f"{key}.*: must be"):
+        load(RECIPES / "demo.yaml", [f"{key}={value}"])

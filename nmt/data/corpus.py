@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nmt.errors import UserError
+from nmt.files import regular, remedy
 
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
@@ -30,6 +31,7 @@ class Corpus:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Maps an .arrow file; raises UserError where there is none or it is cut short."""
+        path = regular(Path(path))
         try:
             with open(path, "rb") as file:
                 pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -39,9 +41,7 @@ class Corpus:
             mapped = pa.py_buffer(pages)
             self._table = pa.ipc.open_stream(mapped).read_all()
         except (OSError, ValueError) as error:  # an empty file, and what pyarrow cannot read, are ValueErrors
-            raise UserError(
-                f"{Path(path)}: cannot be read: {error}", f"remove {Path(path).parent} and run the same command again"
-            ) from None
+            raise UserError(f"{path}: cannot be read: {error}", remedy(path)) from None
         source, target = SIDES
         self._source = _Column(self._table[source], mapped) if source in self._table.column_names else None
         self._target = _Column(self._table[target], mapped)

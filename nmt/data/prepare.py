@@ -1,7 +1,7 @@
 """`nmt preprocess`: raw text to a tokenizer, memory-mapped Arrow files of ids and a report of what was dropped.
 
 A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the files of the tokenizer, `report.json` and
-`fingerprint.json`, which ties them to the content of the inputs and to the settings.
+`fingerprint.json`, which ties them to the content of the inputs and to the settings, and holds hashes of them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from nmt.data.corpus import ABSENT, SIDES
 from nmt.data.encode import Chunk, EncodedChunk, PairEncoder, Sentences, encode_chunks
 from nmt.data.pairs import Pair, Pairs, check_inputs, describe, input_files
 from nmt.errors import UserError
-from nmt.files import exclusive, read_json, replace_json, sha256, whole_directory, write_json
+from nmt.files import exclusive, read_json, remedy, sha256, whole_directory, write_json
+from nmt.integrity import HASHES, check_files, intact, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.text.linear import TreeVocabulary
 from nmt.text.tokenizer import Tokenizer
 
 FORMAT = 2
+MANIFEST = "fingerprint.json"
 CHUNK = 10_000  # pairs per record batch and unit of work
 
 
@@ -41,21 +43,23 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     """Prepares the recipe's data unless that is done already; returns whether there was anything to do.
 
     `tokenizer_from` is a bundle whose tokenizer is used instead of training one. Raises UserError on missing or
-    unequal files before anything is written; on any error what was prepared before stays.
+    unequal files before anything is written, and where a file of the prepared data is damaged; on any error what was
+    prepared before stays.
     """
     out = directory(recipe)
     before = _read_fingerprint(out)
     inputs = _identify(recipe, tokenizer_from, before)
     if before.get("fingerprint") == inputs["fingerprint"]:
+        check_files(out / MANIFEST)
         if before["files"] != inputs["files"]:  # so that files that were only touched are not read at every start
             with suppress(UserError):  # prepared data may be read-only
-                replace_json(out / "fingerprint.json", inputs)
+                replace_manifest(out / MANIFEST, inputs | {key: before[key] for key in (HASHES,) if key in before})
         return False
     splits, sides, unit = _splits(recipe), len(recipe.data.languages), recipe.data.unit
     totals = {split: check_inputs(datasets, recipe.data) for split, datasets in splits.items()}
     with (
         exclusive(out.parent / f".{out.name}.lock", str(out)),
-        whole_directory(out, "fingerprint.json") as part,
+        whole_directory(out, MANIFEST) as part,
     ):
         tokenizer = _tokenizer(recipe, totals["train"], console, tokenizer_from)
         for name, content in tokenizer.files().items():
@@ -79,7 +83,7 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
         if not report["train"]["kept"]:
             raise UserError(f"data.train: none of the {report['train']['read']:,} {unit} read is usable")
         write_json(part / "report.json", report)
-        write_json(part / "fingerprint.json", inputs)
+        write_manifest(part / MANIFEST, inputs)
     for line in _summary(out, report, tokenizer, unit):
         console.say(line)
     return True
@@ -102,7 +106,7 @@ def mean_lengths(prepared: Path) -> tuple[float, float] | None:
     Of a language model the former are ABSENT.
     """
     path = prepared / "report.json"
-    report = read_json(path) if path.exists() else {}
+    report = read_json(intact(path)) if path.exists() else {}
     train = report.get("train", {}) if isinstance(report, dict) else {}
     source, target = train.get("mean length of sources", ABSENT), train.get("mean length of targets")
     return (source, target) if source and target else None
@@ -111,14 +115,11 @@ def mean_lengths(prepared: Path) -> tuple[float, float] | None:
 def set_sizes(prepared: Path) -> list[int]:
     """How many pairs of train.arrow come from each training set, in order. Raises UserError where that is not said."""
     path = prepared / "report.json"
-    report = read_json(path)
+    report = read_json(intact(path))
     train = report.get("train") if isinstance(report, dict) else None
     sizes = train.get("kept by set") if isinstance(train, dict) else None
     if not isinstance(sizes, list) or not all(isinstance(size, int) for size in sizes):
-        raise UserError(
-            f"{path}: does not say how many pairs each training set has",
-            f"remove {prepared} and run the same command again",
-        )
+        raise UserError(f"{path}: does not say how many pairs each training set has", remedy(path))
     return sizes
 
 
@@ -128,8 +129,8 @@ def _splits(recipe: Recipe) -> dict[str, tuple[Dataset, ...]]:
 
 def _read_fingerprint(out: Path) -> dict[str, Any]:
     """What the last preparation saw; under `files` each file's size, time and hash. Empty where there was none."""
-    path = out / "fingerprint.json"
-    found = read_json(path) if os.path.exists(path) else None
+    path = out / MANIFEST
+    found = read_manifest(path) if os.path.lexists(path) else None
     if not isinstance(found, dict) or not isinstance(files := found.get("files"), dict):
         return {}
     return found if all(isinstance(seen, list) and len(seen) == 3 for seen in files.values()) else {}

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.bundle import Bundle
+from nmt.bundle import Bundle, check_numbers
 from nmt.errors import UserError
+from nmt.files import remedy
+from nmt.integrity import intact
 from nmt.recipe import Model
 
 Array = NDArray[np.float32]
 
+KINDS = ("F32", "F16", "F64")  # of weights, as safetensors calls them; of those that torch has, numpy lacks bfloat16
 LAYER_NORM_EPSILON = 1e-6  # as in nmt.model.layers, which needs torch
 
 
@@ -111,25 +114,27 @@ class _Reader:
     """The weights of a bundle, by name."""
 
     def __init__(self, path: Path) -> None:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
+        from safetensors import SafetensorError, safe_open
 
         self._path = path
         try:
-            self._found = load_file(path)
+            self._file: Any = safe_open(intact(path), framework="numpy")
         except (SafetensorError, OSError, ValueError) as error:
-            raise UserError(f"{path}: damaged or not readable: {error}") from None
+            raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
 
     def __call__(self, name: str, *shape: int) -> Array:
-        """One of them, in float32; raises UserError where it is missing or of another shape."""
-        found = self._found.get(name)
-        if found is None or found.shape != shape:
-            there = "missing" if found is None else f"{list(found.shape)} there, {list(shape)} by the recipe"
+        """One of them, in float32; raises UserError where it is missing, of another shape, or holds no weights."""
+        found = self._file.get_slice(name) if name in self._file.keys() else None  # noqa: SIM118  # it is no mapping
+        if found is None or tuple(found.get_shape()) != shape:
+            there = "missing" if found is None else f"{found.get_shape()} there, {list(shape)} by the recipe"
             raise UserError(
                 f"{self._path}: weight {name} is {there}",
                 "its recipe's model section must be the one it was trained by",
             )
-        return found.astype(np.float32, copy=False)
+        check_numbers(self._path, name, found.get_dtype(), KINDS, ())
+        values: NDArray[Any] = self._file.get_tensor(name)
+        check_numbers(self._path, name, found.get_dtype(), KINDS, (values.min(), values.max()))
+        return values.astype(np.float32, copy=False)
 
 
 def _transformer_spec() -> Any:

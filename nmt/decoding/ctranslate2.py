@@ -32,7 +32,8 @@ from nmt.bundle import Bundle
 from nmt.decoding.feed import Feed, Hypothesis, Source
 from nmt.device import find_device
 from nmt.errors import UserError
-from nmt.files import exclusive, read_json, replace_json, sha256, whole_directory, write_json
+from nmt.files import exclusive, sha256, whole_directory
+from nmt.integrity import check_files, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 from nmt.text.tokenizer import Tokenizer
@@ -220,7 +221,7 @@ def convert(
             model.save(str(part))
             for name, content in tokenizer.files().items():
                 (part / name).write_bytes(content)
-            write_json(part / STAMP, made_from)
+            write_manifest(part / STAMP, made_from)
     return path
 
 
@@ -240,18 +241,21 @@ def _cache() -> Path:
 
 
 def _is_current(path: Path, bundle: Bundle, decoding: Decoding) -> bool:
-    """Whether a conversion of these very weights is there, for sequences as long as these settings allow."""
-    if not (path / STAMP).exists():
-        return False
-    made_from, weights = read_json(path / STAMP), _size_and_time(bundle)
-    if made_from["format"] != FORMAT or made_from["positions"] < _positions(bundle.recipe.model, decoding):
-        return False
-    if made_from.items() >= weights.items():
-        return True
-    if made_from["bytes"] != weights["bytes"] or made_from["sha256"] != _digest(bundle):
+    """Whether a whole conversion of these very weights is there, for sequences as long as these settings allow."""
+    weights, positions = _size_and_time(bundle), _positions(bundle.recipe.model, decoding)
+    try:
+        made_from = read_manifest(path / STAMP)
+        if made_from["format"] != FORMAT or made_from["positions"] < positions:
+            return False
+        check_files(path / STAMP)
+        if made_from.items() >= weights.items():
+            return True
+        if made_from["bytes"] != weights["bytes"] or made_from["sha256"] != _digest(bundle):
+            return False
+    except (UserError, AttributeError, KeyError, TypeError):  # it is missing or damaged
         return False
     with suppress(UserError):  # a copy of the bundle; where nothing can be written it is compared again next time
-        replace_json(path / STAMP, made_from | weights)
+        replace_manifest(path / STAMP, made_from | weights)
     return True
 
 

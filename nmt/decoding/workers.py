@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import Self
 
 from nmt.decoding.feed import Engine, Feed, Hypothesis, Pool, Source
+from nmt.device import memory_error
 from nmt.errors import UserError
 
 LOOK = 0.05  # seconds between two looks at the feed while a worker asks in vain
@@ -228,7 +229,8 @@ def _work(connection: Connection, make: MakeEngine, number: int, count: int, for
         parent.tell(_Failed(error.message, error.hint, traceback.format_exc()))
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        parent.tell(_Failed(message, "run it with --debug to see where", traceback.format_exc()))
+        known = memory_error(error) or UserError(message, "run it with --debug to see where")
+        parent.tell(_Failed(known.message, known.hint, traceback.format_exc()))
 
 
 class _Parent:

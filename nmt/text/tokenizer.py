@@ -17,8 +17,10 @@ from random import Random
 import sentencepiece
 
 from nmt.errors import UserError
+from nmt.files import remedy
+from nmt.integrity import content, known_files
 from nmt.recipe import TokenizerSettings
-from nmt.text.linear import TreeVocabulary
+from nmt.text.linear import DAMAGED, TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 
 SHARED = ("tokenizer.model",)
@@ -43,10 +45,10 @@ class Vocabulary:
         try:
             self._processor.load_from_serialized_proto(serialized)
         except (RuntimeError, TypeError, ValueError):
-            raise UserError(f"{name}: is not a SentencePiece model") from None
+            raise UserError(f"{name}: is not a SentencePiece model", DAMAGED) from None
         sp = self._processor
         if (sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()) != (PAD, UNK, BOS, EOS):
-            raise UserError(f"{name}: a SentencePiece model whose control symbols are not {PAD} to {EOS}")
+            raise UserError(f"{name}: a SentencePiece model whose control symbols are not {PAD} to {EOS}", DAMAGED)
         lead_bytes = (f"<0x{byte:02X}>" for byte in (*range(0x80), *range(0xC0, 0x100)))  # one for each character
         self._unknown = frozenset((UNK, *map(sp.piece_to_id, lead_bytes)))
 
@@ -118,19 +120,24 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
-        """Reads `tokenizer.model`, or `source.model` with `target.model` or `tree.json`, from a directory."""
+        """Reads `tokenizer.model`, or `source.model` with `target.model` or `tree.json`, from a directory.
+
+        Raises UserError naming the file that is missing or damaged.
+        """
 
         def read(name: str) -> tuple[bytes, str]:
-            return (directory / name).read_bytes(), str(directory / name)
+            return content(directory / name), str(directory / name)
 
-        try:
-            if (directory / TREES[1]).exists():
-                return cls(Vocabulary(*read(TREES[0])), TreeVocabulary(*read(TREES[1])))
-            names = SHARED if (directory / SHARED[0]).exists() else SEPARATE
-            vocabularies = [Vocabulary(*read(name)) for name in names]
-        except OSError as error:
-            raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from None
-        return cls(vocabularies[0], vocabularies[-1])
+        known = known_files(directory)
+        names = next((names for names in (TREES, SHARED, SEPARATE) if names[-1] in known), SEPARATE)
+        if known.isdisjoint(names):
+            raise UserError(
+                f"{directory}: holds neither {SHARED[0]} nor {' and '.join(SEPARATE)}", remedy(directory / SHARED[0])
+            )
+        source = Vocabulary(*read(names[0]))
+        if names == SHARED:
+            return cls(source, source)
+        return cls(source, (TreeVocabulary if names == TREES else Vocabulary)(*read(names[-1])))
 
     def files(self) -> dict[str, bytes]:
         """What `load` reads: file name to content."""

@@ -11,7 +11,7 @@ import torch
 
 from nmt.bundle import Bundle, resolve, survey
 from nmt.console import Console
-from nmt.errors import UserError
+from nmt.errors import UserError, printable
 from nmt.training.loop import Position
 from nmt.training.progress import clock
 from nmt.training.validation import Validation
@@ -110,4 +110,4 @@ def table(runs: Sequence[Run]) -> str:
         cells = [model.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(figures, widths[1:], strict=False))]
         lines.append("  ".join([*cells, devices]))
     signatures = {f"dev {run.bundle.task.label}: {run.signature}": None for run in runs if run.signature}
-    return "\n".join([*lines, *signatures])
+    return "\n".join(map(printable, (*lines, *signatures)))

@@ -10,12 +10,12 @@ import signal
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from nmt.bundle import is_figure
 from nmt.console import Console
 from nmt.data.batches import Batch, make_batch, prefetched, split_update
 from nmt.data.corpus import Corpus, Ids, Rows
@@ -71,8 +72,36 @@ class Position:
     """Seconds by the devices at work, such as 8 × NVIDIA H200"""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `Position(**values)` restores them."""
+        """Plain values; `restore` reads them."""
         return asdict(self)
+
+    @classmethod
+    def restore(cls, said: object, cost: Mapping[str, Any], step: int) -> Self:
+        """The position of a checkpoint at update `step`, by its training.json and by the cost in its bundle.json.
+
+        The latter knows of the last validation too. An earlier version did not estimate FLOPs. Raises ValueError where
+        something is missing or of the wrong kind.
+        """
+        if not isinstance(said, dict):
+            raise ValueError("training.json holds no mapping")
+        values = {"estimated_flops": None, **said, **cost}
+        defaults = asdict(cls())
+        for name, value in (*said.items(), *cost.items()):
+            default = defaults.get(name)
+            if isinstance(default, int):
+                valid = type(value) is int and 0 <= value < 2**63
+            elif isinstance(default, str):
+                valid = isinstance(value, str)
+            elif isinstance(default, dict):
+                valid = isinstance(value, dict) and all(map(is_figure, value.values()))
+            else:
+                valid = name in defaults and (is_figure(value) or (name == "estimated_flops" and value is None))
+            if not valid:
+                raise ValueError(f"{name} is of the wrong kind")
+        missing = sorted({"step", "epoch", "offset"} - values.keys())
+        if missing or values["step"] != step or values.get("skipped", 0) > step:
+            raise ValueError(f"{missing[0]} is missing" if missing else f"its position is not that of update {step}")
+        return cls(**values)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,12 @@ from collections.abc import Callable
 
 import torch
 
+from nmt.device import available_memory
+from nmt.errors import UserError
+from nmt.recipe import Training
+
 SHARE = 0.9  # of a GPU's memory that a micro-batch may lead to; the rest is for the allocator's gaps
+GIB = 2**30
 RETRY = 0.9  # of a size that did not fit after all
 
 
@@ -17,6 +22,21 @@ def peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def check_memory(parameters: int, settings: Training, device: torch.device, ranks: int) -> None:
+    """Raises UserError where a model of so many parameters cannot be trained on a device, which `ranks` share.
+
+    Counts weights, gradients and Adam's moments, which every run needs; activations and checkpoints come on top.
+    """
+    needed = 4 * parameters * (8 if settings.precision == "fp64" else 4) * ranks
+    there = available_memory(device)
+    if there is not None and needed > there:
+        raise UserError(
+            f"model: its {parameters:,} parameters need {needed / GIB:,.1f} GiB for weights, gradients and Adam's "
+            f"moments, and {there / GIB:,.1f} GiB of memory are available ({device})",
+            "lower model.d_model, model.d_ff, model.layers or tokenizer.vocab_size; nmt train --plan counts parameters",
+        )
 
 
 def largest_fitting(measure: Callable[[int], int], least: int, most: int, limit: int) -> int:

@@ -58,9 +58,12 @@ class Optimizer:
     def load(self, state: dict[str, Tensor], step: int) -> None:
         """Restores what `state` gave after `step` updates, skipped ones left out.
 
-        Raises KeyError where a parameter's moments are missing.
+        Raises KeyError where a parameter's moments are missing, and ValueError where they have another shape.
         """
         for name, parameter in zip(self._names, self._adam.param_groups[0]["params"], strict=True):
+            for moment in ("exp_avg", "exp_avg_sq"):
+                if state[f"{name}:{moment}"].shape != parameter.shape:
+                    raise ValueError(f"{name}:{moment} has another shape than the weight {name}")
             self._adam.state[parameter] = {
                 "step": torch.tensor(float(step), device=parameter.device),
                 "exp_avg": state[f"{name}:exp_avg"].to(parameter),  # training.precision may have changed

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from nmt import bundle as bundles
-from nmt.bundle import CHECKPOINT, Bundle, NewerFormat
+from nmt.bundle import CHECKPOINT, POSITION, Bundle, NewerFormat
 from nmt.errors import UserError
-from nmt.files import clear_parts, read_json
+from nmt.files import clear_parts, remedy
 from nmt.training.loop import Position
 from nmt.training.progress import METRICS
 
@@ -106,19 +106,9 @@ def find_start(out: Path) -> tuple[Start, dict[Path, str]]:
 
 def position_of(checkpoint: Bundle) -> Position:
     """How far the run of a checkpoint was; raises UserError where training.json does not say it."""
-    values = read_json(checkpoint.path / "training.json")
     try:
-        at = Position(estimated_flops=None)  # unless it is said: an earlier version did not estimate
-        for said in (values, checkpoint.cost):  # the latter knows of the last validation too
-            at = replace(at, **said)
-            whole = (at.step, at.epoch, at.offset, at.skipped, at.device_tokens, at.tokens)
-            if not all(isinstance(n, int) and n >= 0 for n in whole) or at.step != checkpoint.step:
-                raise TypeError("its position is not that of the checkpoint")
-            sums = (at.seconds, at.device_seconds, at.flops, *at.devices.values())
-            if not all(isinstance(n, float) for n in sums) or not isinstance(at.estimated_flops, float | None):
-                raise TypeError("a number is of the wrong kind")
-            if not isinstance(at.place, str):
-                raise TypeError("place is of the wrong kind")
-    except (TypeError, AttributeError) as error:
-        raise UserError(f"{checkpoint.path}: its training state is not complete: {error}") from None
-    return at
+        return Position.restore(checkpoint.position(), checkpoint.cost, checkpoint.step)
+    except ValueError as error:
+        raise UserError(
+            f"{checkpoint.path}: its training state is not complete: {error}", remedy(checkpoint.path / POSITION)
+        ) from None

@@ -21,7 +21,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
 from nmt.data.prepare import directory, fingerprint, prepare, set_sizes
 from nmt.errors import GroupError, Interrupted, UserError
-from nmt.files import exclusive, read_json, set_aside, wait_for
+from nmt.files import exclusive, read_json, remedy, set_aside, wait_for
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
@@ -30,6 +30,7 @@ from nmt.training.distributed import Group, Place
 from nmt.training.embeddings import use_embeddings
 from nmt.training.loop import AHEAD, Loop, Position
 from nmt.training.loss import Objective
+from nmt.training.memory import check_memory
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import compile_layers, set_precision
 from nmt.training.progress import METRICS, Progress, clock, forget_after, show_progress
@@ -74,7 +75,7 @@ def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitS
 
     Damaged checkpoints are kept under other names. Gives where the run begins or goes on.
     """
-    if out.resolve().is_relative_to(directory(recipe).resolve()):
+    if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
         raise UserError(
             f"--out {out}: lies in the prepared data, which is replaced as a whole", "name another directory"
         )
@@ -118,6 +119,9 @@ class Run:
         self.prepared = directory(recipe)
         self.tokenizer = Tokenizer.load(self.prepared)
         torch.manual_seed(settings.seed)
+        with torch.device("meta"):  # shapes without memory
+            size = sum(weight.numel() for weight in bundles.new_model(recipe, self.tokenizer).parameters())
+        check_memory(size, settings, device, group.local_size if device.type == "cpu" else 1)
         self.model = bundles.new_model(recipe, self.tokenizer).to(device)
         set_precision(self.model, settings.precision, device)
         self.optimizer = Optimizer(self.model, recipe.model.d_model, settings)
@@ -130,7 +134,7 @@ class Run:
         if start.checkpoint is not None:
             self._restore(start.checkpoint)
         elif (base := bundles.base(recipe)) is not None:
-            bundles.load_weights(self.model, bundles.read_tensors(base.path / "model.safetensors"), base.path)
+            bundles.load_weights(self.model, base.weights(), base.path)
             console.say(f"weights: those of {base.path}")
         use_embeddings(self.model, self.tokenizer, settings, console, fresh=start.checkpoint is None)
         if group.size > 1:
@@ -253,13 +257,15 @@ class Run:
                 f"{self.prepared}: was prepared with another tokenizer than {checkpoint.path} has",
                 "train into another directory: --out OTHER",
             )
-        bundles.load_weights(self.model, bundles.read_tensors(checkpoint.path / "model.safetensors"), checkpoint.path)
+        bundles.load_weights(self.model, checkpoint.weights(), checkpoint.path)
         self.position = at = position_of(checkpoint)
-        moments = bundles.read_tensors(checkpoint.path / "training.safetensors")
         try:
-            self.optimizer.load(moments, at.step - at.skipped)
-        except KeyError as error:
-            raise UserError(f"{checkpoint.path}: its training state is not complete: {error}") from None
+            self.optimizer.load(checkpoint.moments(), at.step - at.skipped)
+        except (KeyError, ValueError) as error:
+            raise UserError(
+                f"{checkpoint.path}: its training state is not complete: {error}",
+                remedy(checkpoint.path / bundles.POSITION),
+            ) from None
         self.id = checkpoint.info["run"]
         self.unscored = checkpoint.path if checkpoint.info.get("unscored") and self.recipe.data.valid else None
         before, now = checkpoint.recipe.training, self.recipe.training

@@ -16,6 +16,7 @@ from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
+from nmt.integrity import intact
 from nmt.metrics.brackets import score_brackets
 from nmt.metrics.translation import score
 from nmt.model import likelihood
@@ -81,7 +82,7 @@ class Validation:
                 f"{prepared}: {problem}, and the development set of {bundle.path} is needed",
                 f"run it where the model was trained, or prepare it: nmt preprocess {bundle.path / 'recipe.yaml'}",
             )
-        corpus = Corpus(prepared / "valid.arrow")
+        corpus = Corpus(intact(prepared / "valid.arrow"))
         if not len(corpus):
             raise UserError(f"{bundle.path}: its recipe has no development set, data.valid")
         return cls(corpus, bundle.tokenizer(), recipe, Group(Place(), recipe.training.timeout_minutes))

@@ -274,8 +274,36 @@ def test_touching_a_file_changes_nothing_but_what_is_known_of_its_time() -> None
     after = snapshot()
     known = json.loads(before.pop(str(OUT / "fingerprint.json"))[0])
     known["files"]["a.en"][1] = known["files"]["v.de"][1] = 1
-    assert json.loads(after.pop(str(OUT / "fingerprint.json"))[0]) == known
+    now = json.loads(after.pop(str(OUT / "fingerprint.json"))[0])
+    assert now["hashes"].pop("fingerprint.json") != known["hashes"].pop("fingerprint.json")
+    assert now == known
     assert after == before
+
+
+def test_data_prepared_without_hashes_is_not_prepared_anew() -> None:
+    """As earlier versions left it."""
+    prepare(recipe(), QUIET, 1)
+    path = OUT / "fingerprint.json"
+    values = json.loads(path.read_text())
+    del values["hashes"]
+    path.write_text(json.dumps(values))
+    os.utime("a.en", ns=(1, 1))
+    assert prepare(recipe(), QUIET, 1) is False
+    assert "hashes" not in json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("name", ["train.arrow", "valid.arrow", "tokenizer.model", "report.json", "fingerprint.json"])
+def test_data_that_is_damaged_is_named_and_stays(name: str) -> None:
+    prepare(recipe(), QUIET, 1)
+    content = bytearray((OUT / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (OUT / name).write_bytes(content)
+    before = snapshot()
+    with pytest.raises(UserError, match=f"{name}: damaged") as caught:
+        prepare(recipe(), QUIET, 1)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(f"remove {OUT}, and nmt preprocess writes it anew")
+    assert snapshot() == before
 
 
 @pytest.mark.parametrize("change", ["touched", "moved"])

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from reference_search import random_model, reference_search
+from reverse_task import reseal
 
 from nmt.bundle import Bundle, save_bundle
 from nmt.decoding import conversion
@@ -412,13 +413,13 @@ def test_the_folder_is_there_whole_or_not_at_all(make_bundle, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     bundle = make_bundle(seed=3)
-    monkeypatch.setattr(engine_module, "write_json", full)
+    monkeypatch.setattr(engine_module, "write_manifest", full)
     with pytest.raises(UserError, match="disk is full"):
         convert(bundle, bundle.recipe.decoding)
     assert not [path.name for path in bundle.path.iterdir() if path.is_dir()]
     monkeypatch.undo()
     before = (convert(bundle, bundle.recipe.decoding) / "model.bin").read_bytes()
-    monkeypatch.setattr(engine_module, "write_json", full)
+    monkeypatch.setattr(engine_module, "write_manifest", full)
     with pytest.raises(UserError, match="disk is full"):
         convert(bundle, bundle.recipe.decoding.model_copy(update={"max_source": 500}))
     assert (bundle.path / "ctranslate2" / "model.bin").read_bytes() == before
@@ -511,6 +512,7 @@ def test_weights_that_do_not_fit_the_recipe_are_named(make_bundle, changes, mess
     bundle = make_bundle()
     recipe = bundle.recipe.model_copy(update={"model": bundle.recipe.model.model_copy(update=changes)})
     (bundle.path / "recipe.yaml").write_text(recipe.to_yaml())
+    reseal(bundle.path)
     with pytest.raises(UserError, match=message):
         convert(Bundle.read(bundle.path), recipe.decoding)
     assert not (bundle.path / "ctranslate2").exists()
@@ -522,6 +524,29 @@ def test_what_ctranslate2_has_not_is_refused(make_bundle, key, value):
     with pytest.raises(UserError, match=rf"CTranslate2 has nothing like model\.{key} {value}"):
         convert(bundle, bundle.recipe.decoding)
     assert not (bundle.path / "ctranslate2").exists()
+
+
+@pytest.mark.parametrize(
+    "damage", ["flipped", "missing", "[]", "{}", '{"format": 1}', '{"format": 1, "positions": "x"}']
+)
+def test_a_damaged_conversion_is_made_anew(make_bundle, damage):
+    bundle = make_bundle()
+    path = convert(bundle, bundle.recipe.decoding)
+    whole = (path / "model.bin").read_bytes()
+    if damage == "flipped":
+        content = bytearray(whole)
+        content[len(content) // 2] ^= 1
+        (path / "model.bin").write_bytes(content)
+    elif damage == "missing":
+        (path / "model.bin").unlink()
+    else:
+        (path / "converted.json").write_text(damage)
+    said = []
+    convert(bundle, bundle.recipe.decoding, say=said.append)
+    assert len(said) == 1
+    assert (path / "model.bin").read_bytes() == whole
+    convert(bundle, bundle.recipe.decoding, say=said.append)
+    assert len(said) == 1
 
 
 def test_damaged_weights_are_named(make_bundle):

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import UserError
+from nmt.integrity import write_manifest
 from nmt.recipe import TokenizerSettings
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK
@@ -225,10 +226,21 @@ def test_a_broken_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:
 
 
 def test_a_missing_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds neither tokenizer\.model nor source\.model and target\.model"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "target.model").write_bytes(train(300).source.serialized)
     with pytest.raises(UserError, match=r"source\.model: cannot be read"):
         Tokenizer.load(tmp_path)
-    (tmp_path / "source.model").write_bytes(train(300).source.serialized)
+    (tmp_path / "target.model").rename(tmp_path / "source.model")
     with pytest.raises(UserError, match=r"target\.model: cannot be read"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_missing_model_file_is_the_one_that_the_hashes_name(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(train(300).source.serialized)
+    write_manifest(tmp_path / "bundle.json", {})
+    (tmp_path / "tokenizer.model").rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"tokenizer\.model: cannot be read: No such file"):
         Tokenizer.load(tmp_path)
 
 

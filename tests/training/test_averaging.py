@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,8 +99,7 @@ def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tu
 
 
 def test_checkpoints_of_different_runs_are_not_compared(ckpts: Path, scored) -> None:
-    path = ckpts / "step-00000200/bundle.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"run": "another"}))
+    bundles.add_info(ckpts / "step-00000200", {"run": "another"})
     scored((1, 1), (2, 2), (3, 3))
     with pytest.raises(UserError, match="of different runs, another and"):
         average_by_score(ckpts, None, CPU, Console(quiet=True))
@@ -110,8 +108,7 @@ def test_checkpoints_of_different_runs_are_not_compared(ckpts: Path, scored) -> 
 
 def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], ckpts: Path) -> None:
     newest = ckpts / "step-00000800"
-    content = json.loads((newest / "bundle.json").read_text())
-    (newest / "bundle.json").write_text(json.dumps(content | {"data": "another"}))
+    bundles.add_info(newest, {"data": "another"})
     assert (
         f"data/reverse: was prepared from other data or settings, and the development set of {newest} is"
         in nmt("average", ckpts, "--last", "auto").err
@@ -144,9 +141,7 @@ def test_what_to_average_is_said_once(nmt: Callable[..., Any], arguments: list[s
 
 def test_the_best_are_named(nmt: Callable[..., Any], ckpts: Path) -> None:
     for step, bleu in ((200, 30.0), (400, None), (600, 10.0), (800, 20.0)):
-        path = ckpts / f"step-{step:08d}/bundle.json"
-        scores = {} if bleu is None else {"scores": {"bleu": bleu}}
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": {}} | scores))
+        bundles.add_info(ckpts / f"step-{step:08d}", {"scores": {} if bleu is None else {"bleu": bleu}})
     said = nmt("average", ckpts, "--best", "2").err
     assert said == "averaged 2 checkpoints, updates 200, 800: ckpts/averaged\n"
     said = nmt("average", ckpts, "--best", "4").err

@@ -33,8 +33,7 @@ def runs(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def edit(path: Path, **changes: object) -> None:
     """Changes values of a bundle.json."""
-    info = json.loads((path / "bundle.json").read_text())
-    (path / "bundle.json").write_text(json.dumps(info | changes))
+    bundles.add_info(path, changes)
 
 
 def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, reseal, sets
 from torch import Tensor
 
 from nmt import bundle as bundles
@@ -373,6 +373,7 @@ def test_what_an_earlier_version_did_not_estimate_is_not_known(train, task, monk
         part = content[where[0]] if where else content
         del part["estimated_flops"], part["devices"]
         (path / name).write_text(json.dumps(content))
+    reseal(path)
     assert "as the paper estimates it, not known; " in train("training.updates=4")
     cost = bundles.checkpoints(task / "ckpts")[-1].cost
     assert cost["estimated_flops"] is None

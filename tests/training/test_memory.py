@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from nmt.training.memory import RETRY, largest_fitting, peak_memory
+from nmt.errors import UserError
+from nmt.recipe import Training
+from nmt.training import memory
+from nmt.training.memory import RETRY, check_memory, largest_fitting, peak_memory
 
 
 class Device:
@@ -76,3 +82,40 @@ def test_the_memory_of_this_process_is_counted_in_bytes() -> None:
     block = torch.ones(before // 8)  # fp32: half as much again
     assert peak_memory(torch.device("cpu")) >= before
     del block
+
+
+@pytest.mark.parametrize(
+    ("precision", "ranks", "needed"), [("fp32", 1, 16 * 2**20), ("fp64", 1, 32 * 2**20), ("auto", 2, 32 * 2**20)]
+)
+def test_a_model_whose_training_state_does_not_fit_is_refused(
+    monkeypatch: pytest.MonkeyPatch, precision: str, ranks: int, needed: int
+) -> None:
+    settings, cpu = Training.model_validate({"precision": precision}), torch.device("cpu")
+    for there in (needed, None):  # which nobody knows
+        monkeypatch.setattr(memory, "available_memory", lambda device, there=there: there)
+        check_memory(2**20, settings, cpu, ranks)
+    monkeypatch.setattr(memory, "available_memory", lambda device: needed - 1)
+    with pytest.raises(UserError, match=r"1,048,576 parameters need 0\.0 GiB .* 0\.0 GiB of memory are available"):
+        check_memory(2**20, settings, cpu, ranks)
+
+
+def test_a_run_that_cannot_fit_says_what_it_needs_and_what_there_is(nmt: Callable[..., Any], task: Path) -> None:
+    done = nmt("train", "recipe.yaml", "--device", "cpu", "--set", "model.d_model=100000")
+    assert (done.code, done.out) == (1, b"")
+    assert re.fullmatch(
+        r"error: model: its [\d,]+ parameters need [\d,]+\.\d GiB .*, and [\d,]+\.\d GiB of memory are available .*\n"
+        r"hint: lower model\.d_model.*\n",
+        done.err,
+    ), done.err
+    assert list((task / "ckpts").glob("step-*")) == []
+
+
+def test_a_search_that_runs_out_of_memory_says_so(
+    nmt: Callable[..., Any], reverse_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt.decoding.engine.SearchEngine.search", lambda *arguments: torch.empty(2**55))
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--quiet", stdin=b"a b c\n")
+    assert done.code == 1
+    assert re.fullmatch(
+        r"error: out of memory: [\d.]+ GiB could not be had at once\nhint: take a smaller beam.*\n", done.err
+    )

@@ -1,0 +1,126 @@
+"""Directories that notice when one of their files is damaged.
+
+A bundle's `bundle.json`, the `fingerprint.json` of prepared data and the `converted.json` of a conversion hold, under
+`hashes`, the xxh3_64 of every other file in the directory and of their own content. Each file is compared with its
+hash when it is read. This finds accidents, such as bit rot or a broken copy; it is no protection from attackers, who
+can change a hash as well. Directories written by earlier versions have no hashes, and their files are read as they
+are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from nmt.errors import UserError
+from nmt.files import read_json, regular, remedy, replace_json, write_json
+
+MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json")
+"""Files that hold the hashes of their directories."""
+HASHES = "hashes"
+BLOCK = 1 << 18  # bytes that are hashed at a time: they fit into a core's cache
+
+_unchanged: set[tuple[Path, int, int, str]] = set()  # files hashed by this process: path, size, time and hash
+
+
+def write_manifest(path: Path, values: Mapping[str, Any]) -> None:
+    """Writes JSON with the hashes of all files that stand in its directory by now, and of its own content."""
+    hashes = {file.name: hash_file(file) for file in sorted(path.parent.iterdir()) if file != path}
+    write_json(path, _sealed(path, {**values, HASHES: hashes}))
+
+
+def replace_manifest(path: Path, values: Mapping[str, Any]) -> None:
+    """Writes other values over a manifest, whole or not at all; the hashes of files are those among the values."""
+    replace_json(path, _sealed(path, values))
+
+
+def read_manifest(path: Path) -> Any:
+    """Reads JSON, with or without hashes; raises UserError where it is missing or damaged."""
+    values = read_json(path)
+    if isinstance(values, dict) and HASHES in values:
+        hashes = values[HASHES]
+        if not isinstance(hashes, dict) or hashes.get(path.name) != _hash_values(path, values):
+            raise _damaged(path)
+    return values
+
+
+def intact(path: Path) -> Path:
+    """Gives back the path of a file that is as it was written, as far as a manifest beside it knows.
+
+    Raises UserError where it is missing, no regular file, or damaged. A process hashes a file once unless it changes.
+    """
+    status = regular(path).stat()
+    expected = next((_hashes(path.parent / name) for name in MANIFESTS if os.path.lexists(path.parent / name)), {})
+    if path.name in expected:
+        known = (path.absolute(), status.st_size, status.st_mtime_ns, str(expected[path.name]))
+        if known not in _unchanged:
+            if hash_file(path) != expected[path.name]:
+                raise _damaged(path)
+            _unchanged.add(known)
+    return path
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a file that is `intact`; raises UserError as that does."""
+    try:
+        return intact(path).read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+
+
+def known_files(folder: Path) -> set[str]:
+    """Names of the files that are in a directory, and of those that were when its manifest was written."""
+    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    return there.union(*(_hashes(folder / name) for name in there.intersection(MANIFESTS)))
+
+
+def check_files(manifest: Path) -> None:
+    """Raises UserError naming the first file of a directory that is missing or damaged, by the hashes of its
+    manifest."""
+    for name in _hashes(manifest):
+        if name != manifest.name:
+            intact(manifest.parent / name)
+
+
+def hash_file(path: Path) -> str:
+    """The xxh3_64 of a file's content, in hexadecimal."""
+    digest, buffer = xxhash.xxh3_64(), bytearray(BLOCK)
+    view = memoryview(buffer)
+    try:
+        with regular(path).open("rb", buffering=0) as stream:
+            while size := stream.readinto(buffer):
+                digest.update(view[:size])
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+    return digest.hexdigest()
+
+
+def _hashes(manifest: Path) -> dict[str, Any]:
+    values = read_manifest(manifest)
+    return values.get(HASHES, {}) if isinstance(values, dict) else {}
+
+
+def _sealed(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, with a hash of their own content where they have hashes."""
+    if HASHES not in values:
+        return dict(values)
+    return {**values, HASHES: {**values[HASHES], path.name: _hash_values(path, values)}}
+
+
+def _hash_values(path: Path, values: Mapping[str, Any]) -> str:
+    """The xxh3_64 of what a manifest says, except for this hash itself; independent of spaces and the order of keys."""
+    others = {name: value for name, value in values[HASHES].items() if name != path.name}
+    return xxhash.xxh3_64_hexdigest(json.dumps({**values, HASHES: others}, sort_keys=True).encode())
+
+
+def _damaged(path: Path) -> UserError:
+    edited = "; or, where somebody edited it, take `hashes` out of the .json file that has them"
+    return UserError(
+        f"{path}: damaged: its content is not what was written",
+        remedy(path) + (edited if path.suffix in (".json", ".yaml") else ""),
+    )

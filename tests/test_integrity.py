@@ -1,0 +1,153 @@
+"""Directories whose manifest tells when one of their files is damaged, missing or no regular file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nmt.bundle import Bundle
+from nmt.errors import UserError
+from nmt.integrity import check_files, hash_file, intact, read_manifest, replace_manifest, write_manifest
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A directory of two files and their manifest."""
+    (tmp_path / "weights").write_bytes(bytes(1000))
+    (tmp_path / "words").write_bytes(b"one two")
+    write_manifest(tmp_path / "bundle.json", {"format": 1, "score": 0.1, "name": "größer \u2028"})
+    return tmp_path
+
+
+def flip(path: Path, at: int) -> None:
+    """Flips the lowest bit of one byte."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def test_files_that_are_as_they_were_written_pass(folder: Path) -> None:
+    check_files(folder / "bundle.json")
+    assert intact(folder / "words") == folder / "words"
+    assert read_manifest(folder / "bundle.json")["score"] == 0.1
+
+
+def test_a_hash_is_the_same_however_long_the_file(tmp_path: Path) -> None:
+    """Known answers of xxh3_64; the second is read in several blocks."""
+    (tmp_path / "empty").write_bytes(b"")
+    assert hash_file(tmp_path / "empty") == "2d06800538d394c2"
+    (tmp_path / "long").write_bytes(b"abc" * 1_000_000)
+    assert len(hash_file(tmp_path / "long")) == 16
+    assert hash_file(tmp_path / "long") != hash_file(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("at", [0, 500, 999])
+def test_one_flipped_byte_is_found_and_named(folder: Path, at: int) -> None:
+    intact(folder / "weights")  # what was checked before is checked again after a change
+    flip(folder / "weights", at)
+    for check in (lambda: intact(folder / "weights"), lambda: check_files(folder / "bundle.json")):
+        with pytest.raises(UserError, match="weights: damaged: its content is not what was written") as caught:
+            check()
+        assert caught.value.hint
+
+
+def test_every_flipped_byte_of_a_manifest_is_found(folder: Path) -> None:
+    path = folder / "bundle.json"
+    whole = path.read_bytes()
+    key = whole.index(b'"hashes"')
+    for at in range(len(whole) - 1):
+        if at in range(key + 1, key + 7):
+            continue  # it would be a manifest without hashes, as earlier versions wrote them
+        flip(path, at)
+        with pytest.raises(UserError, match=r"bundle\.json: damaged"):
+            read_manifest(path)
+        path.write_bytes(whole)
+
+
+def test_a_manifest_may_change_and_keeps_the_hashes_of_files(folder: Path) -> None:
+    path = folder / "bundle.json"
+    replace_manifest(path, read_manifest(path) | {"score": 2})
+    assert read_manifest(path)["score"] == 2
+    check_files(path)
+    flip(folder / "words", 0)
+    with pytest.raises(UserError, match="words: damaged"):
+        check_files(path)
+
+
+def test_files_without_hashes_are_taken_as_they_are(folder: Path) -> None:
+    path = folder / "bundle.json"
+    path.write_text(json.dumps({"format": 1}))
+    flip(folder / "words", 0)
+    check_files(path)
+    assert intact(folder / "words").read_bytes() == b"nne two"
+    replace_manifest(path, read_manifest(path) | {"score": 2})
+    assert read_manifest(path) == {"format": 1, "score": 2}
+
+
+def test_what_is_missing_or_no_regular_file_is_named_without_opening_it(folder: Path) -> None:
+    for name, replace in (("words", os.mkfifo), ("weights", os.mkdir), ("bundle.json", os.mkfifo)):
+        path = folder / name
+        path.unlink()
+        with pytest.raises(UserError, match=f"{name}: cannot be read: No such file") as caught:
+            check_files(folder / "bundle.json")
+        assert caught.value.hint
+        replace(path)
+        with pytest.raises(UserError, match=f"{name}: is not a regular file") as caught:
+            check_files(folder / "bundle.json")
+        assert caught.value.hint
+        if name != "bundle.json":
+            os.rename(path, folder.parent / f"{folder.name}-{name}")
+            path.write_bytes({"words": b"one two", "weights": bytes(1000)}[name])
+
+
+def test_a_link_to_itself_is_named(folder: Path) -> None:
+    (folder / "words").unlink()
+    (folder / "words").symlink_to("words")
+    with pytest.raises(UserError, match="words: cannot be read: Too many levels of symbolic links"):
+        intact(folder / "words")
+
+
+def test_a_link_to_a_file_is_as_good_as_the_file(folder: Path) -> None:
+    (folder / "words").rename(folder.parent / f"{folder.name}-words")
+    (folder / "words").symlink_to(folder.parent / f"{folder.name}-words")
+    check_files(folder / "bundle.json")
+
+
+def test_the_hint_says_what_to_do_about_bundles_checkpoints_and_prepared_data(tmp_path: Path) -> None:
+    hints = []
+    for name, manifest in (("a", "bundle.json"), ("step-00000001", "bundle.json"), ("b", "fingerprint.json")):
+        path = tmp_path / name
+        path.mkdir()
+        (path / "words").write_text("one")
+        write_manifest(path / manifest, {})
+        flip(path / "words", 0)
+        with pytest.raises(UserError, match="damaged") as caught:
+            check_files(path / manifest)
+        hints.append(caught.value.hint)
+    assert hints == [
+        f"take it from another copy of {tmp_path / 'a'}",
+        f"take another copy of {tmp_path / 'step-00000001'}, or move it away: "
+        "the run goes on from the checkpoint before it",
+        f"remove {tmp_path / 'b'}, and nmt preprocess writes it anew",
+    ]
+
+
+def test_a_bundle_is_checked_as_a_whole(reverse_run: Path, tmp_path: Path) -> None:
+    for checkpoint in ("averaged", "step-00000800"):
+        path = Path(shutil.copytree(reverse_run / "ckpts" / checkpoint, tmp_path / checkpoint))
+        Bundle.read(path).check()
+        for file in path.iterdir():
+            if file.name == "bundle.json":
+                continue
+            whole = file.read_bytes()
+            flip(file, len(whole) // 2)
+            with pytest.raises(UserError, match=f"{file.name}: damaged"):
+                Bundle.read(path).check()
+            file.unlink()
+            with pytest.raises(UserError, match=f"{file.name}: cannot be read: No such file"):
+                Bundle.read(path).check()
+            file.write_bytes(whole)

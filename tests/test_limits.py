@@ -1,0 +1,56 @@
+"""What control groups grant a process, of version 1 and 2."""
+
+import pytest
+
+from nmt.limits import cpu_quota, memory_limit
+
+
+def control_groups(folder, own, limits):
+    """Files of a hierarchy of control groups, by name, and of the group of this process."""
+    (folder / "cgroup").write_text("".join(f"{line}\n" for line in own))
+    for name, content in limits.items():
+        (folder / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "fs" / name).write_text(f"{content}\n")
+    return folder / "fs", folder / "cgroup"
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "quota"),
+    [
+        (["0::/"], {"cpu.max": "200000 100000"}, 2.0),  # a container of version 2
+        (["0::/"], {"cpu.max": "max 100000"}, None),
+        (["0::/"], {}, None),
+        (["0::/job/step"], {"job/cpu.max": "150000 100000", "job/step/cpu.max": "max 100000"}, 1.5),
+        (["0::/job/step"], {"job/cpu.max": "400000 100000", "job/step/cpu.max": "50000 100000"}, 0.5),
+        (["4:memory:/", "3:cpu,cpuacct:/docker/1", "0::/"],  # a container of version 1, which sees itself as the root
+         {"cpu,cpuacct/cpu.cfs_quota_us": "300000", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, 3.0),
+        (["1:cpu:/"], {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        (["1:cpuset:/"], {"cpuset/cpu.cfs_quota_us": "100000", "cpuset/cpu.cfs_period_us": "100000"}, None),
+        (["0::/"], {"cpu.max": "0 0"}, None),
+        (["0::/"], {"cpu.max": "much"}, None),
+        (["what is this"], {}, None),
+    ],
+)  # fmt: skip
+def test_the_quota_of_a_container_is_read(tmp_path, own, limits, quota):
+    assert cpu_quota(*control_groups(tmp_path, own, limits)) == quota
+
+
+def test_without_control_groups_there_is_no_quota(tmp_path):
+    assert cpu_quota(tmp_path / "none", tmp_path / "nothing") is None
+
+
+def test_the_limits_of_all_cgroups_around_a_process_count(tmp_path):
+    for name, text in {
+        "self": "12:cpu,cpuacct:/elsewhere\n5:memory:/job\n0::/user/job\n",
+        "memory.max": "max\n",
+        "user/memory.max": "5000\n",
+        "user/job/memory.max": "7000\n",
+        "memory/job/memory.limit_in_bytes": "3000\n",
+        "elsewhere/memory.max": "1\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory_limit(tmp_path, tmp_path / "self") == 3000
+    (tmp_path / "memory/job/memory.limit_in_bytes").unlink()
+    assert memory_limit(tmp_path, tmp_path / "self") == 5000
+    assert memory_limit(tmp_path, tmp_path / "none") is None
