@@ -19,7 +19,15 @@ import click
 
 from nmt import __version__
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
-from nmt.options import NumberOrAuto, SearchOptions, common_options, device_option, overrides_option, search_options
+from nmt.options import (
+    WORKERS,
+    NumberOrAuto,
+    SearchOptions,
+    common_options,
+    device_option,
+    overrides_option,
+    search_options,
+)
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
@@ -69,7 +77,7 @@ def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, qui
 @click.argument("recipe")
 @click.option("--out", type=Path, default=Path("ckpts"), show_default=True, help="Directory of the run.")
 @click.option("--plan", is_flag=True, help="Print what the run would need, and train nothing.")
-@click.option("--devices", type=click.IntRange(min=1), help="Workers, a device each; every visible GPU unless given.")
+@click.option("--devices", type=WORKERS, help="Workers, a device each; every visible GPU unless given.")
 @overrides_option
 @device_option
 @common_options

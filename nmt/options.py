@@ -15,6 +15,8 @@ from nmt import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+WORKERS = click.IntRange(1, 256)  # more GPUs than a host has, and more shares than are worth cutting its CPU into
+
 
 class NumberOrAuto(click.IntRange):
     """A whole number from 1 on, or auto."""
@@ -103,7 +105,7 @@ def search_options(function: Callable[..., None]) -> Callable[..., None]:
         device_option,
         overrides_option,
         click.option(
-            "--devices", type=click.IntRange(min=1), help="Workers: a GPU or a share of the CPU threads each."
+            "--devices", type=WORKERS, help="Workers: a GPU or a share of the CPU threads each."
         ),
         click.option("--batch-tokens", help="Source tokens that are searched together, or auto."),
         click.option("--precision", help="auto, fp32, bf16 or int8."),
