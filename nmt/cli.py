@@ -274,7 +274,7 @@ def _run_search(
                 searched(0)  # being blank
             return as_line(ledger.lines, result)
 
-        groups = held.enter_context(closing(pipeline.groups(lines, options.n_best or 1, searched)))
+        groups = held.enter_context(closing(pipeline.groups(ledger.timed(lines), options.n_best or 1, searched)))
         write = open_output(options.output, held)
         total = count_input(options.source) if shown.live else None
         advance = held.enter_context(shown.progress("searching", total, "lines"))

@@ -104,9 +104,7 @@ def search_options(function: Callable[..., None]) -> Callable[..., None]:
         common_options,
         device_option,
         overrides_option,
-        click.option(
-            "--devices", type=WORKERS, help="Workers: a GPU or a share of the CPU threads each."
-        ),
+        click.option("--devices", type=WORKERS, help="Workers: a GPU or a share of the CPU threads each."),
         click.option("--batch-tokens", help="Source tokens that are searched together, or auto."),
         click.option("--precision", help="auto, fp32, bf16 or int8."),
         click.option("--output", type=Path, help="Write to a file, plain or .gz, instead of stdout."),
@@ -116,7 +114,9 @@ def search_options(function: Callable[..., None]) -> Callable[..., None]:
             "--json", "as_json", is_flag=True, help="Print one JSON object per input, with all that is known."
         ),
         click.option(
-            "--n-best", type=click.IntRange(min=1), help="Print N lines per input: line, rank, score, result."
+            "--n-best",
+            type=click.IntRange(min=1),
+            help="Print the best N different results per input, or what there is of them: line, rank, score, result.",
         ),
         click.option("--alpha", type=click.FloatRange(min=0), help="Exponent of the length penalty."),
         click.option("--beam", type=click.IntRange(min=1), help="Hypotheses kept alive; 1 is greedy search."),
