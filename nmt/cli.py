@@ -6,13 +6,16 @@ answers before torch is loaded.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
+from threading import Timer
+from types import FrameType
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 
 import click
@@ -20,6 +23,8 @@ import click
 from nmt import __version__
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.options import (
+    FILE,
+    TEXT,
     WORKERS,
     NumberOrAuto,
     SearchOptions,
@@ -28,6 +33,8 @@ from nmt.options import (
     overrides_option,
     search_options,
 )
+from nmt.streams import open_standard_streams, release
+from nmt.text.lines import one_line
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
@@ -41,6 +48,8 @@ if TYPE_CHECKING:
     from nmt.recipe import Decoding, TaskName
 
 Result = TypeVar("Result", bound="Outcome")
+
+UNINTERRUPTED = ("<frozen importlib._bootstrap>", os.path.join("multiprocessing", "popen_fork.py"))  # files of code
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -56,7 +65,7 @@ def cli() -> None:
 
 
 @cli.command(short_help="Train the tokenizer and encode every split into data/NAME/.")
-@click.argument("recipe")
+@click.argument("recipe", type=TEXT)
 @overrides_option
 @common_options
 def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, quiet: bool, debug: bool) -> None:
@@ -74,8 +83,8 @@ def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, qui
 
 
 @cli.command(short_help="Train a recipe, or go on with the run in ckpts/.")
-@click.argument("recipe")
-@click.option("--out", type=Path, default=Path("ckpts"), show_default=True, help="Directory of the run.")
+@click.argument("recipe", type=TEXT)
+@click.option("--out", type=FILE, default=Path("ckpts"), show_default=True, help="Directory of the run.")
 @click.option("--plan", is_flag=True, help="Print what the run would need, and train nothing.")
 @click.option("--devices", type=WORKERS, help="Workers, a device each; every visible GPU unless given.")
 @overrides_option
@@ -121,7 +130,7 @@ def train(
 
 
 @cli.command(short_help="Average checkpoints into one bundle: the newest, or the best.")
-@click.argument("ckpts", type=Path)
+@click.argument("ckpts", type=FILE)
 @click.option(
     "--last",
     type=NumberOrAuto(min=1),
@@ -129,7 +138,7 @@ def train(
     help="How many of the newest; auto: as many as score best on the dev set. The recipe's number unless given.",
 )
 @click.option("--best", type=click.IntRange(min=1), metavar="N", help="Instead of the newest the N of best dev score.")
-@click.option("--out", type=Path, help="The bundle to write; CKPTS/averaged unless given.")
+@click.option("--out", type=FILE, help="The bundle to write; CKPTS/averaged unless given.")
 @device_option
 @common_options
 def average(
@@ -286,29 +295,32 @@ def _run_search(
 
 
 @cli.command(short_help="BLEU, chrF and TER, with signatures; F1 of trees; perplexity under a model.")
-@click.argument("files", type=Path, nargs=-1, metavar="REF [HYP]")
+@click.argument("files", type=FILE, nargs=-1, metavar="REF [HYP]")
 @click.option("--runs", is_flag=True, help="The files are runs: print what each reached and took.")
-@click.option("--reference", "more", type=Path, multiple=True, help="A further reference; repeatable.")
+@click.option("--reference", "more", type=FILE, multiple=True, help="A further reference; repeatable.")
 @click.option(
     "--metric",
+    type=TEXT,
     help="bleu, chrf, ter, tokenised, paper; separated by commas; bleu,chrf unless given. Or brackets: F1 of trees. "
     "With --model perplexity, unless given, or logprob, a line per sentence: log-probability, tab, subwords.",
 )
 @click.option("--paper", is_flag=True, help="Add the metric paper: BLEU as the papers of 2017 counted it.")
 @click.option("--lowercase", is_flag=True, help="Capitals do not count, as in most figures on IWSLT and Multi30k.")
 @click.option(
-    "--language", help="Language of REF, a code, for tokenised and paper; what REF's name ends in unless given."
+    "--language",
+    type=TEXT,
+    help="Language of REF, a code, for tokenised and paper; what REF's name ends in unless given.",
 )
-@click.option("--baseline", type=Path, help="Another HYP to compare with, by paired bootstrap.")
+@click.option("--baseline", type=FILE, help="Another HYP to compare with, by paired bootstrap.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--model",
     "models",
-    type=Path,
+    type=FILE,
     multiple=True,
     help="A bundle or a directory of checkpoints by which to score REF; repeatable, an ensemble.",
 )
-@click.option("--source", type=Path, help="What REF translates, line by line; goes with a translator as --model.")
+@click.option("--source", type=FILE, help="What REF translates, line by line; goes with a translator as --model.")
 @overrides_option
 @device_option
 @common_options
@@ -482,57 +494,75 @@ def _find_models(
 
 def main() -> NoReturn:
     """The command `nmt`: 0 done, 1 a problem of the user's, 2 usage, 128 + signal when stopped."""
+    open_standard_streams()
     debug = "--debug" in sys.argv
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _stop)
+    if signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, signal.default_int_handler):  # it may be ignored
+        signal.signal(signal.SIGINT, _stop)
     try:
         with cli.make_context("nmt", sys.argv[1:]) as context:  # not cli.main, which makes a closed pipe an error
             cli.invoke(context)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         code = 0
     except UserError as error:
         code = 1
-        click.echo(f"error: {error.message}", err=True)
-        if error.hint:
-            click.echo(f"hint: {error.hint}", err=True)
+        _complain(error.message, error.hint)
         if debug:
             raise
     except GroupError as error:
         code = TRY_AGAIN if error.retry else 1
         if error.message:
-            click.echo(f"error: {error.message}", err=True)
+            _complain(error.message, "run the same command again; it goes on from the last checkpoint")
         if debug and error.retry:
             raise
     except Interrupted as stop:
         code = 128 + stop.signal_number
         if stop.message and _speaks():
-            click.echo(stop.message, err=True)
+            _tell(stop.message)
     except (KeyboardInterrupt, click.Abort):
         code = 128 + signal.SIGINT
         if _speaks():
-            click.echo("interrupted", err=True)
+            _tell("interrupted")
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.ClickException as error:
         code = error.exit_code
-        error.show()
+        with suppress(OSError):
+            error.show()
     except BrokenPipeError:  # the reader, head for one, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except OSError as error:  # a full disk under stdout, say
         if debug:
             raise
         code = 1
-        click.echo(f"error: {error.filename or 'input or output'}: {error.strerror or error}", err=True)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "free some space" if full else "see that it is there and may be used; --debug shows where it was needed"
+        _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", hint)
     except Exception as error:
         if debug:
             raise
         code = 1
-        click.echo(f"error: {type(error).__name__}: {error}", err=True)
-        click.echo("hint: this should not happen; run it with --debug and report what it shows", err=True)
+        _complain(
+            f"{type(error).__name__}: {error}", "this should not happen; run it with --debug and report what it shows"
+        )
     if "RANK" in os.environ:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # its launcher's, to one that is ending and has said why
+    for stream in (sys.stdout, sys.stderr):
+        release(stream)
     sys.exit(code)
+
+
+def _complain(message: str, hint: str | None) -> None:
+    """Says what is wrong in a line, and in another what to do."""
+    _tell("error: " + one_line(message))
+    if hint:
+        _tell("hint: " + one_line(hint))
+
+
+def _tell(line: str) -> None:
+    """A line on stderr, unless nobody takes it."""
+    with suppress(OSError):
+        click.echo(line, err=True)
 
 
 def _speaks() -> bool:
@@ -540,5 +570,17 @@ def _speaks() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _terminated(number: int, frame: object) -> NoReturn:
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Raises what ends the command; while a module is imported or a process is forked, when that is done.
+
+    An exception that is raised in the middle of these may be lost: callbacks of weak references, of forks and
+    extension modules ignore it, and the command would go on.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(UNINTERRUPTED):
+            Timer(0.05, os.kill, (os.getpid(), number)).start()  # the signal comes once more
+            return
+        frame = frame.f_back
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     raise Interrupted("terminated", number)
