@@ -33,8 +33,6 @@ from nmt.options import (
     overrides_option,
     search_options,
 )
-from nmt.streams import open_standard_streams, release
-from nmt.text.lines import one_line
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
@@ -494,6 +492,8 @@ def _find_models(
 
 def main() -> NoReturn:
     """The command `nmt`: 0 done, 1 a problem of the user's, 2 usage, 128 + signal when stopped."""
+    from nmt.streams import open_standard_streams, release
+
     open_standard_streams()
     debug = "--debug" in sys.argv
     signal.signal(signal.SIGTERM, _stop)
@@ -554,6 +554,8 @@ def main() -> NoReturn:
 
 def _complain(message: str, hint: str | None) -> None:
     """Says what is wrong in a line, and in another what to do."""
+    from nmt.text.lines import one_line
+
     _tell("error: " + one_line(message))
     if hint:
         _tell("hint: " + one_line(hint))
