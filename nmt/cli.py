@@ -580,7 +580,9 @@ def _stop(number: int, frame: FrameType | None) -> None:
     """
     while frame is not None:
         if frame.f_code.co_filename.endswith(UNINTERRUPTED):
-            Timer(0.05, os.kill, (os.getpid(), number)).start()  # the signal comes once more
+            again = Timer(0.02, os.kill, (os.getpid(), number))  # the signal comes once more
+            again.daemon = True
+            again.start()
             return
         frame = frame.f_back
     if number == signal.SIGINT:
