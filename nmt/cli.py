@@ -6,6 +6,7 @@ answers before torch is loaded.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -13,13 +14,25 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
+from threading import Timer
+from types import FrameType
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 
 import click
 
 from nmt import __version__
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError, printable
-from nmt.options import NumberOrAuto, SearchOptions, common_options, device_option, overrides_option, search_options
+from nmt.options import (
+    FILE,
+    TEXT,
+    WORKERS,
+    NumberOrAuto,
+    SearchOptions,
+    common_options,
+    device_option,
+    overrides_option,
+    search_options,
+)
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
@@ -33,6 +46,8 @@ if TYPE_CHECKING:
     from nmt.recipe import Decoding, TaskName
 
 Result = TypeVar("Result", bound="Outcome")
+
+UNINTERRUPTED = ("<frozen importlib._bootstrap>", os.path.join("multiprocessing", "popen_fork.py"))  # files of code
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,7 +63,7 @@ def cli() -> None:
 
 
 @cli.command(short_help="Train the tokenizer and encode every split into data/NAME/.")
-@click.argument("recipe")
+@click.argument("recipe", type=TEXT)
 @overrides_option
 @common_options
 def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, quiet: bool, debug: bool) -> None:
@@ -66,10 +81,10 @@ def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, qui
 
 
 @cli.command(short_help="Train a recipe, or go on with the run in ckpts/.")
-@click.argument("recipe")
-@click.option("--out", type=Path, default=Path("ckpts"), show_default=True, help="Directory of the run.")
+@click.argument("recipe", type=TEXT)
+@click.option("--out", type=FILE, default=Path("ckpts"), show_default=True, help="Directory of the run.")
 @click.option("--plan", is_flag=True, help="Print what the run would need, and train nothing.")
-@click.option("--devices", type=click.IntRange(min=1), help="Workers, a device each; every visible GPU unless given.")
+@click.option("--devices", type=WORKERS, help="Workers, a device each; every visible GPU unless given.")
 @overrides_option
 @device_option
 @common_options
@@ -113,7 +128,7 @@ def train(
 
 
 @cli.command(short_help="Average checkpoints into one bundle: the newest, or the best.")
-@click.argument("ckpts", type=Path)
+@click.argument("ckpts", type=FILE)
 @click.option(
     "--last",
     type=NumberOrAuto(min=1),
@@ -121,7 +136,7 @@ def train(
     help="How many of the newest; auto: as many as score best on the dev set. The recipe's number unless given.",
 )
 @click.option("--best", type=click.IntRange(min=1), metavar="N", help="Instead of the newest the N of best dev score.")
-@click.option("--out", type=Path, help="The bundle to write; CKPTS/averaged unless given.")
+@click.option("--out", type=FILE, help="The bundle to write; CKPTS/averaged unless given.")
 @device_option
 @common_options
 def average(
@@ -266,7 +281,7 @@ def _run_search(
                 searched(0)  # being blank
             return as_line(ledger.lines, result)
 
-        groups = held.enter_context(closing(pipeline.groups(lines, options.n_best or 1, searched)))
+        groups = held.enter_context(closing(pipeline.groups(ledger.timed(lines), options.n_best or 1, searched)))
         write = open_output(options.output, held)
         total = count_input(options.source) if shown.live else None
         advance = held.enter_context(shown.progress("searching", total, "lines"))
@@ -278,29 +293,32 @@ def _run_search(
 
 
 @cli.command(short_help="BLEU, chrF and TER, with signatures; F1 of trees; perplexity under a model.")
-@click.argument("files", type=Path, nargs=-1, metavar="REF [HYP]")
+@click.argument("files", type=FILE, nargs=-1, metavar="REF [HYP]")
 @click.option("--runs", is_flag=True, help="The files are runs: print what each reached and took.")
-@click.option("--reference", "more", type=Path, multiple=True, help="A further reference; repeatable.")
+@click.option("--reference", "more", type=FILE, multiple=True, help="A further reference; repeatable.")
 @click.option(
     "--metric",
+    type=TEXT,
     help="bleu, chrf, ter, tokenised, paper; separated by commas; bleu,chrf unless given. Or brackets: F1 of trees. "
     "With --model perplexity, unless given, or logprob, a line per sentence: log-probability, tab, subwords.",
 )
 @click.option("--paper", is_flag=True, help="Add the metric paper: BLEU as the papers of 2017 counted it.")
 @click.option("--lowercase", is_flag=True, help="Capitals do not count, as in most figures on IWSLT and Multi30k.")
 @click.option(
-    "--language", help="Language of REF, a code, for tokenised and paper; what REF's name ends in unless given."
+    "--language",
+    type=TEXT,
+    help="Language of REF, a code, for tokenised and paper; what REF's name ends in unless given.",
 )
-@click.option("--baseline", type=Path, help="Another HYP to compare with, by paired bootstrap.")
+@click.option("--baseline", type=FILE, help="Another HYP to compare with, by paired bootstrap.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--model",
     "models",
-    type=Path,
+    type=FILE,
     multiple=True,
     help="A bundle or a directory of checkpoints by which to score REF; repeatable, an ensemble.",
 )
-@click.option("--source", type=Path, help="What REF translates, line by line; goes with a translator as --model.")
+@click.option("--source", type=FILE, help="What REF translates, line by line; goes with a translator as --model.")
 @overrides_option
 @device_option
 @common_options
@@ -475,17 +493,18 @@ def _find_models(
 def main() -> NoReturn:
     """The command `nmt`: 0 done, 1 a problem of the user's, 2 usage, 128 + signal when stopped."""
     from nmt.device import let_waiting_threads_sleep
+    from nmt.streams import open_standard_streams, release
 
+    open_standard_streams()
     debug = "--debug" in sys.argv
-    signal.signal(signal.SIGTERM, _stopped)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
-        signal.signal(signal.SIGHUP, _stopped)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGHUP is under nohup
+            signal.signal(number, _stop)
     let_waiting_threads_sleep()
     try:
         with cli.make_context("nmt", sys.argv[1:]) as context:  # not cli.main, which makes a closed pipe an error
             cli.invoke(context)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         code = 0
     except UserError as error:
         code = 1
@@ -495,32 +514,32 @@ def main() -> NoReturn:
     except GroupError as error:
         code = TRY_AGAIN if error.retry else 1
         if error.message:
-            _complain(error.message)
+            _complain(error.message, "run the same command again; it goes on from the last checkpoint")
         if debug and error.retry:
             raise
     except Interrupted as stop:
         code = 128 + stop.signal_number
         if stop.message and _speaks():
-            with suppress(OSError):  # the terminal that hung up
-                click.echo(printable(stop.message), err=True)
+            _tell(stop.message)
     except (KeyboardInterrupt, click.Abort):
         code = 128 + signal.SIGINT
         if _speaks():
-            click.echo("interrupted", err=True)
+            _tell("interrupted")
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.ClickException as error:
         code = error.exit_code
-        error.show()
+        with suppress(OSError):
+            error.show()
     except BrokenPipeError:  # the reader, head for one, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except OSError as error:  # a full disk under stdout, say
         if debug:
             raise
         code = 1
-        where = error.filename or "input or output"
-        _complain(f"{where}: {error.strerror or error}", "check that it is there, and the space on its disk")
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "free some space" if full else "see that it is there and may be used; --debug shows where it was needed"
+        _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", hint)
     except Exception as error:
         from nmt.device import memory_error
 
@@ -533,14 +552,22 @@ def main() -> NoReturn:
         _complain(known.message, known.hint)
     if "RANK" in os.environ:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # its launcher's, to one that is ending and has said why
+    for stream in (sys.stdout, sys.stderr):
+        release(stream)
     sys.exit(code)
 
 
-def _complain(message: str, hint: str | None = None) -> None:
+def _complain(message: str, hint: str | None) -> None:
     """Prints an error, and a hint, as a line each; what they quote of files cannot steer the terminal."""
-    click.echo(f"error: {printable(message)}", err=True)
+    _tell(f"error: {printable(message)}")
     if hint:
-        click.echo(f"hint: {printable(hint)}", err=True)
+        _tell(f"hint: {printable(hint)}")
+
+
+def _tell(line: str) -> None:
+    """Prints a line on stderr, unless nobody takes it."""
+    with suppress(OSError):
+        click.echo(line, err=True)
 
 
 def _speaks() -> bool:
@@ -548,5 +575,19 @@ def _speaks() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _stopped(number: int, frame: object) -> NoReturn:
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Raises what ends the command; while a module is imported or a process is forked, when that is done.
+
+    An exception that is raised in the middle of these may be lost: callbacks of weak references, of forks and
+    extension modules ignore it, and the command would go on.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(UNINTERRUPTED):
+            again = Timer(0.02, os.kill, (os.getpid(), number))  # the signal comes once more
+            again.daemon = True
+            again.start()
+            return
+        frame = frame.f_back
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     raise Interrupted("hung up" if number == signal.SIGHUP else "terminated", number)

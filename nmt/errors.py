@@ -24,8 +24,10 @@ class UserError(Exception):
         self.hint = hint
 
 
-class Interrupted(Exception):
+class Interrupted(BaseException):
     """The user or the machine asked us to stop (SIGINT, SIGTERM, SIGHUP), and everything worth keeping is saved.
+
+    Like KeyboardInterrupt this is no Exception: a signal may come anywhere, and must not be taken for an error there.
 
     The command line prints the message and exits with 128 + the signal's number.
     """

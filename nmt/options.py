@@ -15,6 +15,8 @@ from nmt import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+WORKERS = click.IntRange(1, 256)  # more GPUs than a host has, and more shares than are worth cutting its CPU into
+
 
 class NumberOrAuto(click.IntRange):
     """A whole number from 1 on, or auto."""
@@ -27,6 +29,31 @@ class NumberOrAuto(click.IntRange):
             return super().convert(value, param, ctx)
         except click.BadParameter:
             self.fail(f"{value!r} is neither auto nor a whole number from {self.min} on", param, ctx)
+
+
+class Text(click.ParamType[Any]):
+    """A string that is not empty: an empty one is a shell variable that was never set."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Fails, as click has it, on an empty one."""
+        if value == "":
+            self.fail("must not be empty", param, ctx)
+        return value
+
+
+class FilePath(Text):
+    """A path that is not empty, which Python would take for the working directory."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Fails, as click has it, on an empty one."""
+        return Path(super().convert(value, param, ctx))
+
+
+TEXT, FILE = Text(), FilePath()
 
 
 def common_options(function: F) -> F:
@@ -43,7 +70,9 @@ def common_options(function: F) -> F:
 
 def device_option(function: F) -> F:
     """Where to compute."""
-    return click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")(function)
+    return click.option("--device", type=TEXT, default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")(
+        function
+    )
 
 
 def overrides_option(function: F) -> F:
@@ -51,6 +80,7 @@ def overrides_option(function: F) -> F:
     return click.option(
         "--set",
         "overrides",
+        type=TEXT,
         multiple=True,
         metavar="SECTION.KEY=VALUE",
         help="Override a recipe key; repeatable.",
@@ -102,26 +132,26 @@ def search_options(function: Callable[..., None]) -> Callable[..., None]:
         common_options,
         device_option,
         overrides_option,
-        click.option(
-            "--devices", type=click.IntRange(min=1), help="Workers: a GPU or a share of the CPU threads each."
-        ),
-        click.option("--batch-tokens", help="Source tokens that are searched together, or auto."),
-        click.option("--precision", help="auto, fp32, bf16 or int8."),
-        click.option("--output", type=Path, help="Write to a file, plain or .gz, instead of stdout."),
-        click.option("--input", "source", type=Path, help="Read from a file, plain or .gz, instead of stdin."),
+        click.option("--devices", type=WORKERS, help="Workers: a GPU or a share of the CPU threads each."),
+        click.option("--batch-tokens", type=TEXT, help="Source tokens that are searched together, or auto."),
+        click.option("--precision", type=TEXT, help="auto, fp32, bf16 or int8."),
+        click.option("--output", type=FILE, help="Write to a file, plain or .gz, instead of stdout."),
+        click.option("--input", "source", type=FILE, help="Read from a file, plain or .gz, instead of stdin."),
         click.option("--strict", is_flag=True, help="Exit with 1 if anything went less than well, as said at the end."),
         click.option(
             "--json", "as_json", is_flag=True, help="Print one JSON object per input, with all that is known."
         ),
         click.option(
-            "--n-best", type=click.IntRange(min=1), help="Print N lines per input: line, rank, score, result."
+            "--n-best",
+            type=click.IntRange(min=1),
+            help="Print the best N different results per input, or what there is of them: line, rank, score, result.",
         ),
         click.option("--alpha", type=click.FloatRange(min=0), help="Exponent of the length penalty."),
         click.option("--beam", type=click.IntRange(min=1), help="Hypotheses kept alive; 1 is greedy search."),
         click.option(
             "--model",
             "models",
-            type=Path,
+            type=FILE,
             multiple=True,
             help="A bundle or a directory of checkpoints; $NMT_MODEL or ckpts/ unless given. Repeatable: an ensemble.",
         ),

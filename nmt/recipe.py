@@ -35,9 +35,13 @@ PARSER: dict[str, dict[str, Any]] = {
 CPU_DEVICE_TOKENS = 4096  # what training.device_tokens is on a CPU unless given
 CPU_BATCH_TOKENS = 2048  # what decoding.batch_tokens auto is on a CPU for beams of up to CPU_BEAM
 CPU_BEAM = 4
-# Bounds far beyond any use, so that sizes of tensors and loops over them stay within what a computer can count.
-MOST_WIDE = 1_000_000
-MOST_LONG = 1_000_000_000
+# Limits far beyond any sensible use. A value above one of them is a typing error that would make a search or an
+# allocation practically endless.
+MOST_SUBWORDS = 100_000  # of a sequence; what one costs grows with the square of its length
+MOST_EXTRA = 10_000  # of an output beyond its input; a model that never ends a sentence takes minutes to get there
+MOST_TOKENS = 1_000_000_000  # of an update or a batch
+MOST_UPDATES = 1_000_000_000
+WIDEST = 1_000_000  # of a layer
 
 
 class Settings(BaseModel):
@@ -120,7 +124,7 @@ class Data(Settings):
     is what chooses a language model."""
     test: tuple[Dataset, ...] = Field((), strict=False)
     """Test sets: only encoded and searched for in the training data."""
-    max_length: int = Field(256, ge=1)
+    max_length: int = Field(256, ge=1, le=MOST_SUBWORDS)
     """Training pairs with more subwords than this on a side are dropped; 512 for trees."""
     max_ratio: float = Field(9.0, ge=1)
     """Training pairs one side of which has this many times the subwords of the other are dropped; 20 for trees."""
@@ -230,17 +234,17 @@ class Model(Settings):
     """N: identical layers in the encoder, and in the decoder."""
     decoder_layers: int | None = Field(None, ge=1, le=1000)
     """Layers of the decoder, which is all that a language model has, where they differ from `layers`."""
-    d_model: int = Field(512, ge=1, le=MOST_WIDE)
+    d_model: int = Field(512, ge=1, le=WIDEST)
     """Width of embeddings and layers."""
-    d_ff: int = Field(2048, ge=1, le=MOST_WIDE)
+    d_ff: int = Field(2048, ge=1, le=WIDEST)
     """Inner width of the feed-forward layers."""
-    heads: int = Field(8, ge=1, le=10_000)
+    heads: int = Field(8, ge=1, le=WIDEST)
     """h: attention heads."""
-    d_k: int | None = Field(None, ge=1, le=MOST_WIDE)
+    d_k: int | None = Field(None, ge=1, le=WIDEST)
     """Width of a head's queries and keys; d_model / heads unless given."""
-    d_v: int | None = Field(None, ge=1, le=MOST_WIDE)
+    d_v: int | None = Field(None, ge=1, le=WIDEST)
     """Width of a head's values; d_model / heads unless given."""
-    attention_window: int | None = Field(None, ge=1, le=MOST_LONG)
+    attention_window: int | None = Field(None, ge=1, le=MOST_SUBWORDS)
     """r of section 4: self-attention sees only the r positions around each, in the decoder the last r; it sees all
     unless given."""
     dropout: float = Field(0.1, ge=0, lt=1)
@@ -254,7 +258,7 @@ class Model(Settings):
     positions: Literal["sinusoidal", "learned", "words"] = "sinusoidal"
     """Position encoding, section 3.5. With words, half of it tells which word it is, on the target side which comes
     next, so that a decoder need not count: not in the paper, and much the quickest for a parser of a small treebank."""
-    max_positions: int = Field(1024, ge=1, le=MOST_LONG)
+    max_positions: int = Field(1024, ge=1, le=2 * MOST_SUBWORDS)
     """Longest sequence that learned positions serve, `</s>` and `<s>` counted; sinusoids serve any."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
     """One matrix for source embedding, target embedding and softmax (section 3.4), for the latter two, or none; of a
@@ -305,14 +309,14 @@ class Model(Settings):
 class Training(Settings):
     """Section 5 of the paper."""
 
-    updates: int = Field(100_000, ge=1)
+    updates: int = Field(100_000, ge=1, le=MOST_UPDATES)
     """Updates in all: a run that stopped goes on up to this number."""
-    batch_tokens: int = Field(25_000, ge=1)
+    batch_tokens: int = Field(25_000, ge=1, le=MOST_TOKENS)
     """Tokens per update and side, `</s>` counted, padding not: neither side of an update has more."""
-    device_tokens: int | None = Field(None, ge=1)
+    device_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Padded tokens per side of a device's micro-batch (a longer pair makes one alone); an update is accumulated from
     as many as it needs. Unless given: 4,096 on a CPU; on a GPU as many as its memory holds, tried out once and kept."""
-    warmup: int = Field(4000, ge=1)
+    warmup: int = Field(4000, ge=1, le=MOST_UPDATES)
     """Updates of linear growth of the learning rate."""
     learning_rate_scale: float = Field(1.0, gt=0)
     """Factor on the paper's learning rate, d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
@@ -330,7 +334,7 @@ class Training(Settings):
     the same on a GPU, to tf32. auto is bf16 on a GPU that has it, fp32 elsewhere."""
     compile: bool | None = None
     """Compile the layers with torch.compile, which takes a minute at the start; on a GPU unless told."""
-    timeout_minutes: float = Field(10, gt=0)
+    timeout_minutes: float = Field(10, gt=0, le=100_000)
     """A device that lets the others wait this long is given up."""
     tensorboard: bool = False
     """Write all figures for TensorBoard too, into the run's directory."""
@@ -338,15 +342,15 @@ class Training(Settings):
     """Seed of initialisation, order of batches and dropout."""
     checkpoint_minutes: float | None = Field(10, gt=0)
     """Minutes between checkpoints; not used where `checkpoint_updates` is given."""
-    checkpoint_updates: int | None = Field(None, ge=1)
+    checkpoint_updates: int | None = Field(None, ge=1, le=MOST_UPDATES)
     """Updates between checkpoints."""
-    keep_last: int = Field(20, ge=1)
+    keep_last: int = Field(20, ge=1, le=MOST_UPDATES)
     """Newest checkpoints to keep; the best one by dev score is kept besides."""
-    log_updates: int = Field(50, ge=1)
+    log_updates: int = Field(50, ge=1, le=MOST_UPDATES)
     """Updates between lines of metrics.jsonl."""
     valid_beam: int | None = Field(None, ge=1, le=1000)
     """Beam for dev BLEU or F1; that of `decoding` unless given."""
-    patience: int | None = Field(None, ge=1)
+    patience: int | None = Field(None, ge=1, le=MOST_UPDATES)
     """Stop after this many checkpoints in a row without a better dev BLEU or F1, or perplexity of a language model."""
     init_from: str | None = None
     """Bundle whose weights and tokenizer to start from (fine-tuning)."""
@@ -375,27 +379,27 @@ class Decoding(Settings):
 
     beam: int = Field(4, ge=1, le=1000)
     """Hypotheses kept alive; 1 is greedy search. 21 for trees."""
-    alpha: float = Field(0.6, ge=0)
+    alpha: float = Field(0.6, ge=0, le=5)
     """α of the length penalty ((5 + |Y|) / 6)^α; 0.3 for trees."""
-    max_extra: int = Field(50, ge=1, le=MOST_LONG)
+    max_extra: int = Field(50, ge=1, le=MOST_EXTRA)
     """An output has at most this many subwords more than its own input; 300 for trees."""
-    max_source: int = Field(1024, ge=1, le=MOST_LONG)
+    max_source: int = Field(1024, ge=1, le=MOST_SUBWORDS)
     """Longer inputs, in subwords, are split, translated or parsed in parts and joined."""
-    min_length: int = Field(0, ge=0, le=MOST_LONG)
+    min_length: int = Field(0, ge=0, le=MOST_EXTRA)
     """An output has at least this many subwords, `</s>` not counted."""
-    batch_tokens: Annotated[int, Field(ge=1, le=10**9)] | Literal["auto"] = "auto"
+    batch_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["auto"] = "auto"
     """Padded source tokens that are searched together; auto: 2,048 on a CPU, fewer in proportion for a beam
     beyond 4, on a GPU what its free memory holds."""
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
     """Of matrix products; auto is bf16 on a GPU, fp32 on a CPU."""
-    average_last: int = Field(5, ge=1)
+    average_last: int = Field(5, ge=1, le=MOST_UPDATES)
     """Checkpoints that `nmt average` averages unless told."""
 
     @field_validator("batch_tokens", mode="before")
     @classmethod
     def _tokens(cls, value: object) -> object:
-        if value != "auto" and (type(value) is not int or value < 1):
-            raise ValueError(f"must be a whole number from 1 on, or auto (got {value!r})")
+        if value != "auto" and (type(value) is not int or not 1 <= value <= MOST_TOKENS):
+            raise ValueError(f"must be a whole number from 1 to {MOST_TOKENS}, or auto (got {value!r})")
         return value
 
     @model_validator(mode="after")
@@ -545,6 +549,7 @@ def _validate(kind: type[S], tree: object, origins: Origins, file: str, prefix: 
         text, hint = f"unknown key (value {problem['input']!r})", _nearest_key(path)
     else:
         text = f"{text.replace('Input should be', 'must be')} (got {problem['input']!r})"
+        hint = "correct the value, or leave the key out to get its default"
     where = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), file)
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     raise UserError(f"{where}: {'.'.join(path)}: {text}{more}" if path else f"{where}: {text}{more}", hint)

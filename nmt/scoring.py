@@ -103,8 +103,8 @@ def _say_cuts(decoder: ForcedDecoder, totals: Totals, console: Console) -> None:
         )
     if totals.targets_cut:
         console.say(
-            f"{totals.targets_cut:,} of {totals.pairs:,} reference lines were longer than model.max_positions "
-            f"{decoder.max_target:,} and cut there: {totals.subwords_cut:,} subwords are not scored"
+            f"{totals.targets_cut:,} of {totals.pairs:,} reference lines were longer than {decoder.max_target:,} "
+            f"subwords and cut there: {totals.subwords_cut:,} subwords are not scored"
         )
 
 

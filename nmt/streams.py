@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO, NoReturn
 
 from nmt.errors import UserError
 from nmt.files import whole_file
 from nmt.text.lines import compressed, count_lines, count_rest, decode, read_lines
+
+
+class _ClosedOutput(io.StringIO):
+    """What sys.stdout is where the command was started with stdout closed."""
+
+    def write(self, text: str) -> NoReturn:
+        """Raises UserError: a result must not be lost without a word."""
+        raise UserError("stdout is closed, so that the result has nowhere to go", "redirect stdout to a file or a pipe")
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """Raises UserError, as `write` does."""
+        self.write("")
+
+
+def open_standard_streams() -> None:
+    """Replaces standard streams that were closed when the command was started.
+
+    What goes to stderr is thrown away then, and what would go to stdout is an error. The descriptors become those of
+    /dev/null: else the next file that is opened would get the number of stderr, and the warnings of libraries in it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)  # for worker processes, which would have the same trouble
+    os.close(descriptor)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = _ClosedOutput()
+
+
+def release(stream: IO[str]) -> None:
+    """Flushes a standard stream, or throws away what nobody takes; Python would try it again at its end and fail."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def read_input(path: Path | None) -> Iterator[str]:
@@ -48,8 +87,6 @@ def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
     A file is whole when what is `held` ends.
     """
     if path is None:
-        if sys.stdout is None:
-            raise UserError("stdout is closed", "give --output FILE, or a pipe")
         stream: IO[bytes] = sys.stdout.buffer
     else:
         stream = held.enter_context(compressed(held.enter_context(whole_file(path)), path))

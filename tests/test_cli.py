@@ -142,8 +142,8 @@ def test_json_lines_tell_scores_subwords_and_what_they_look_at(nmt, reverse_run:
     assert [line["line"] for line in lines] == [1, 2, 3]
     assert [line["parts"] for line in lines] == [1, 0, 2]
     assert lines[0]["source"] == ["▁a", "▁b", "▁c", "▁d"]
+    assert [len(line["hypotheses"]) for line in lines] == [2, 1, 2]
     for line in lines:
-        assert len(line["hypotheses"]) == 2
         for found in line["hypotheses"]:
             assert set(found) == {"text", "score", "tokens", "alignment"}
             assert len(found["alignment"]) == len(found["tokens"])
@@ -454,7 +454,9 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
         (["parse", "--pretty", "--json"], 2, "--pretty draws the best tree: no --json or --n-best goes with it"),
         (["translate", "--beam", "0"], 2, "'--beam': 0 is not in the range x>=1"),
         (["translate", "--engine", "marian"], 2, "'marian' is not one of 'nmt', 'ctranslate2'"),
-        (["translate", "--devices", "0"], 2, "'--devices': 0 is not in the range x>=1"),
+        (["translate", "--devices", "0"], 2, "'--devices': 0 is not in the range 1<=x<=256"),
+        (["parse", "--devices", "1000000000000"], 2, "1000000000000 is not in the range 1<=x<=256"),
+        (["train", "missing.yaml", "--devices", "1000000000000"], 2, "1000000000000 is not in the range 1<=x<=256"),
         (["translate", "--no-such-flag"], 2, "No such option '--no-such-flag'"),
         (["no-such-command"], 2, "No such command 'no-such-command'"),
         (["score", "missing.txt"], 1, "error: missing.txt: cannot be read: No such file or directory"),

@@ -169,8 +169,17 @@ def test_a_wrong_type_names_line_key_value_and_what_is_allowed(
 
 IMPOSSIBLE = [
     ("decoding: {beam: 0}", "decoding.beam", "0", "greater than or equal to 1"),
-    ("decoding: {batch_tokens: 0}", "decoding.batch_tokens", "0", "must be a whole number from 1 on, or auto"),
-    ("decoding: {batch_tokens: all}", "decoding.batch_tokens", "'all'", "must be a whole number from 1 on, or auto"),
+    ("decoding: {batch_tokens: 0}", "decoding.batch_tokens", "0", "a whole number from 1 to 1000000000, or auto"),
+    ("decoding: {batch_tokens: all}", "decoding.batch_tokens", "'all'", "a whole number from 1 to 1000000000, or auto"),
+    (
+        "decoding: {batch_tokens: 1000000000000}",
+        "decoding.batch_tokens",
+        "1000000000000",
+        "from 1 to 1000000000, or auto",
+    ),
+    ("decoding: {max_extra: 1000000000}", "decoding.max_extra", "1000000000", "less than or equal to 10000"),
+    ("decoding: {max_source: 1000000000}", "decoding.max_source", "1000000000", "less than or equal to 100000"),
+    ("decoding: {alpha: 1.0e+300}", "decoding.alpha", "1e+300", "less than or equal to 5"),
     ("decoding: {precision: fp16}", "decoding.precision", "'fp16'", "'auto', 'fp32', 'bf16' or 'int8'"),
     ("decoding: {alpha: -0.1}", "decoding.alpha", "-0.1", "greater than or equal to 0"),
     ("model: {dropout: 1}", "model.dropout", "1", "less than 1"),
@@ -216,6 +225,21 @@ def test_an_impossible_value_names_key_value_and_what_is_allowed(
     # where the key itself is not in the file there is no line to name, but the file always is
     in_file = key.split(".")[1] in line
     assert message.startswith(f"{path}:6: " if in_file else f"{path}: ")
+
+
+def test_a_number_out_of_bounds_says_what_to_do(write: Write) -> None:
+    assert "default" in (refusal(write(BASE + "decoding: {max_extra: 1000000000}\n")).hint or "")
+
+
+def test_no_whole_number_of_a_recipe_is_without_an_upper_limit() -> None:
+    """A number without one makes a loop or an allocation without an end."""
+    unlimited = []
+    for section, schema in json_schema()["$defs"].items():
+        for key, about in schema["properties"].items():
+            kinds = [kind for kind in (about, *about.get("anyOf", ())) if kind.get("type") == "integer"]
+            if not all({"maximum", "exclusiveMaximum"} & kind.keys() for kind in kinds):
+                unlimited.append(f"{section}.{key}")
+    assert unlimited == []
 
 
 def test_heads_that_divide_are_suggested(write: Write) -> None:

@@ -12,7 +12,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy as np
 from nmt.console import Console
 from nmt.data.corpus import ABSENT, SIDES
 from nmt.data.encode import Chunk, EncodedChunk, PairEncoder, Sentences, encode_chunks
-from nmt.data.pairs import Pair, Pairs, check_inputs, describe, input_files
+from nmt.data.pairs import Pair, Pairs, check_inputs, describe, in_groups, input_files
 from nmt.errors import UserError
 from nmt.files import exclusive, read_json, remedy, sha256, whole_directory, write_json
 from nmt.integrity import HASHES, check_files, intact, read_manifest, replace_manifest, write_manifest
@@ -31,7 +30,7 @@ from nmt.text.tokenizer import Tokenizer
 
 FORMAT = 2
 MANIFEST = "fingerprint.json"
-CHUNK = 10_000  # pairs per record batch and unit of work
+CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs, and about their characters, per record batch and unit of work
 
 
 def directory(recipe: Recipe) -> Path:
@@ -229,8 +228,7 @@ def _write_split(
 def _chunks(datasets: Sequence[Dataset], data: Data) -> Iterator[Chunk]:
     first = 1
     for index, dataset in enumerate(datasets):
-        pairs = _pairs(dataset, data)
-        while chunk := list(islice(pairs, CHUNK)):
+        for chunk in in_groups(_pairs(dataset, data), CHUNK, CHUNK_TEXT):
             yield Chunk(index, first, chunk)
             first += len(chunk)
 

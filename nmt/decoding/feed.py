@@ -13,13 +13,16 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 # Lines that are sorted together: few at first, for an early answer. A very long line counts as several.
 FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
 IN_FLIGHT = 3 * LARGEST_WINDOW  # most lines that are read and not yet given out
 PATIENCE = 0.05  # seconds that a slow input may keep a window waiting to be filled
 END = object()  # of an iterator
+
+Output = TypeVar("Output")
+Rest = TypeVar("Rest")
 
 
 @dataclass(frozen=True)
@@ -145,9 +148,22 @@ class Line:
         """Whether a best hypothesis was cut off at its cap."""
         return any(not part[0].finished for part in self.hypotheses)
 
-    def ranks(self, n_best: int) -> range:
-        """Ranks that all parts have; of a line without parts as many as are wanted."""
-        return range(min(map(len, self.hypotheses), default=n_best))
+    def ranks(self) -> range:
+        """Ranks that all parts have; of a line without parts one."""
+        return range(min(map(len, self.hypotheses), default=1))
+
+
+def distinct(found: Iterable[tuple[Output, Rest]], most: int) -> dict[Output, Rest]:
+    """The first `most` different outputs, each with what came with it first; looks at no more than it needs.
+
+    Hypotheses that differ in their symbols can be one text: subwords cut a word in more ways than one.
+    """
+    kept: dict[Output, Rest] = {}
+    for output, rest in found:
+        kept.setdefault(output, rest)
+        if len(kept) == most:
+            break
+    return kept
 
 
 class ReadAhead:
@@ -166,7 +182,7 @@ class ReadAhead:
         self._numbers = count()
         self._windows: deque[Pool] = deque()
         self._size = FIRST_WINDOW  # of the window that is being filled
-        self._filled = 0
+        self._filled = 0  # weight of the lines in it
         self._filling: list[Source] = []
         self._patience = PATIENCE
         self._asked: float | None = None  # when the thread began to wait for the input
@@ -182,16 +198,15 @@ class ReadAhead:
             while not self._closed:
                 if wait and self._is_due():
                     return []
-                if self._filling and self._patience_left() <= 0.0:
-                    self._patience = 0.0
-                    self._hand_out()
+                if self._hand_out_late():
+                    continue
                 if self._windows:
                     taken = self._windows[0].take(tokens, at_least=int(wait))
                     self._taken += len(taken)
                     if not self._windows[0]:
                         self._windows.popleft()
                     return taken
-                if self._filling:
+                if self._filling or (wait and self._filled):
                     self._changed.wait(self._patience_left())
                 elif not wait or self._ended:
                     return []
@@ -218,14 +233,20 @@ class ReadAhead:
             self._changed.notify_all()
         return found
 
-    def is_over(self) -> bool:
-        """Whether all lines were given out, between two searches; raises what reading them raised."""
+    def wait(self) -> bool:
+        """Between two searches: waits for sources, or for lines that can be given out without a search.
+
+        Gives False when all lines were given out; raises what reading them raised.
+        """
         with self._changed:
             assert self._taken == 0, "the engine ended its search before all that it took was done"
+            while not (self._is_due() or self._windows or self._ended):
+                if not self._hand_out_late():
+                    self._changed.wait(self._patience_left() if self._filled else None)
             over = self._ended and not self._lines
         if over and self._error is not None:
             raise self._error
-        return over
+        return not over
 
     def close(self) -> None:
         """Ends the thread, or, where it waits for the input, has it end when that comes."""
@@ -235,12 +256,22 @@ class ReadAhead:
             self._changed.wait_for(lambda: self._ended or self._asked is not None)
 
     def _is_due(self) -> bool:
-        return bool(self._lines) and self._lines[0].missing == 0
+        """Whether the first line is done; a blank one is when its window is handed out, not at once: to give out such
+        lines one by one would have the two threads wait for each other all the time."""
+        return self._load > self._filled and self._lines[0].missing == 0
 
     def _patience_left(self) -> float:
         """Seconds for which a window that holds something may still be waited for."""
         waiting = 0.0 if self._asked is None else time.monotonic() - self._asked
         return self._patience - waiting
+
+    def _hand_out_late(self) -> bool:
+        """Hands out what is there where the input has kept it waiting for too long; whether it has."""
+        late = self._filled > 0 and self._patience_left() <= 0.0
+        if late:
+            self._patience = 0.0
+            self._hand_out()
+        return late
 
     def _hand_out(self) -> None:
         if self._filling:
@@ -275,13 +306,13 @@ class ReadAhead:
 
     def _end_to_wait(self) -> None:
         with self._changed:
-            if self._filling:
+            if self._filled:
                 self._patience = self._patience_left()
             self._asked = None
 
     def _add(self, line: Line) -> None:
         with self._changed:
-            if line.missing == 0 or not self._filling:
+            if not self._filled:
                 self._changed.notify_all()
             for index, part in enumerate(line.parts):
                 number = next(self._numbers)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import torch
 from torch import Tensor
 
 from nmt.data.batches import Batch, pad_ids
+from nmt.data.pairs import in_groups
 from nmt.decoding.engine import batch_tokens
 from nmt.model.likelihood import log_probabilities, perplexity
 from nmt.model.transformer import Transformer
@@ -22,7 +22,8 @@ from nmt.recipe import Decoding
 from nmt.text.symbols import BOS, EOS
 from nmt.text.tokenizer import Tokenizer
 
-WINDOW = 2048  # pairs that are sorted by length and scored together
+WINDOW, WINDOW_TEXT = 2048, 1 << 22  # pairs, and about their characters, that are sorted and scored together
+LONGEST_TARGET = 8192  # subwords; the time that a line takes grows with the square of them
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class PairScore:
     source_cut: int
     """Subwords at the source's end that the model did not see: those beyond its limit."""
     target_cut: int
-    """Subwords at the target's end, `</s>` among them, that are not scored: those beyond the model's positions."""
+    """Subwords at the target's end, `</s>` among them, that are not scored: those beyond the limit."""
 
 
 @dataclass
@@ -76,8 +77,8 @@ class ForcedDecoder:
         positions = [model.config.max_positions for model in models if model.config.positions == "learned"]
         self.max_source = min([decoding.max_source, *(longest - 1 for longest in positions)])
         """Most subwords of a source, `</s>` not counted; the rest is cut off."""
-        self.max_target = min(positions, default=None)
-        """Most subwords of a target, `</s>` counted; the rest is not scored. None where the model serves any length."""
+        self.max_target = min([max(LONGEST_TARGET, decoding.max_source), *positions])
+        """Most subwords of a target, `</s>` counted; the rest is not scored."""
         self._models, self._tokenizer, self._batch_tokens = models, tokenizer, batch_tokens(decoding, models)
 
     def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScore]:
@@ -85,8 +86,7 @@ class ForcedDecoder:
 
         A blank target is `</s>` alone, a blank source too; a language model looks at no source.
         """
-        iterator = iter(pairs)
-        while window := list(islice(iterator, WINDOW)):
+        for window in in_groups(pairs, WINDOW, WINDOW_TEXT):
             sources = self._tokenizer.source.encode_all([source.strip() for source, _ in window])
             targets = self._tokenizer.target.encode_all([target.strip() for _, target in window])
             seen = [ids[: self.max_source] for ids in sources]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Generic, Protocol
 
 from nmt.decoding.parsing import Parse
@@ -132,9 +133,16 @@ class Ledger(Generic[Result]):
         self.lines = 0
         self._problems = problems
         self._tokens = 0
-        self._began = time.monotonic()
+        self._began: float | None = None
         self._counts = dict.fromkeys(problems, 0)
         self._first: dict[str, int] = {}  # line in which a problem first was
+
+    def timed(self, lines: Iterator[str]) -> Iterator[str]:
+        """The same lines; the time that `speed` counts begins when the first of them is there."""
+        first = list(islice(lines, 1))
+        self._began = time.monotonic()
+        yield from first
+        yield from lines
 
     def add(self, result: Result) -> None:
         """Counts the next line."""
@@ -149,8 +157,9 @@ class Ledger(Generic[Result]):
         self._tokens += tokens
 
     def speed(self) -> str:
-        """Target symbols over the time since the beginning."""
-        return f"{self._tokens / max(time.monotonic() - self._began, 1e-9):,.0f} tokens/s"
+        """Target symbols over the time since the first line came."""
+        seconds = 0.0 if self._began is None else time.monotonic() - self._began
+        return f"{self._tokens / max(seconds, 1e-9):,.0f} tokens/s"
 
     def summary(self) -> str:
         """All in one line."""

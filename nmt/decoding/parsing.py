@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from nmt.decoding.feed import Line, Part
+from nmt.decoding.feed import Line, Part, distinct
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.text.linear import TreeVocabulary, escape
@@ -22,8 +22,8 @@ class Parse:
     """What became of one line."""
 
     trees: list[Tree | None]
-    """Best first, one unless more were asked for; None where a malformed output could not be mended, and of a blank
-    line."""
+    """Best first, one unless more were asked for; no two are equal. None where a malformed output could not be mended,
+    and of a blank line."""
     scores: list[float]
     """Length-normalised log-probability of each, in nats; of a line split into parts their sum."""
     malformed: list[bool]
@@ -85,12 +85,14 @@ class Parsing:
 
     def join(self, line: Line, n_best: int) -> Parse:
         """See `Treatment`; the trees of parts have one root."""
-        ranks, source, words = line.ranks(n_best), line.source(), _words_of_parts(line)
-        found = [self._tree([part[rank].ids for part in line.hypotheses], words) for rank in ranks]
+        source, words = line.source(), _words_of_parts(line)
+        each = ((rank, *self._tree([part[rank].ids for part in line.hypotheses], words)) for rank in line.ranks())
+        found = distinct(((tree, (rank, malformed)) for rank, tree, malformed in each), n_best)
+        ranks = [rank for rank, _ in found.values()]
         return Parse(
-            trees=[tree for tree, _ in found],
+            trees=list(found),
             scores=[line.score(rank) for rank in ranks],
-            malformed=[malformed for _, malformed in found],
+            malformed=[malformed for _, malformed in found.values()],
             ids=[line.ids(rank) for rank in ranks],
             source=source,
             parts=len(line.parts),

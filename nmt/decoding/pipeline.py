@@ -24,7 +24,8 @@ class Treatment(Protocol[Result_co]):
         ...
 
     def join(self, line: Line, n_best: int) -> Result_co:
-        """What was found for all parts of a line as one result; for a line without parts `n_best` empty ones."""
+        """What was found for all parts of a line as one result: its best `n_best` outputs that differ, or fewer; for a
+        line without parts an empty one."""
         ...
 
 
@@ -63,16 +64,18 @@ class Pipeline(Generic[Result]):
         ahead = ReadAhead(lines, self._treatment.split, self._cap)
         search = None
         try:
-            while not ahead.is_over():
-                search = self.engine.search(ahead, n_best)
+            while ahead.wait():
+                if due := ahead.due():  # blank lines, for which no engine has to begin a search
+                    yield [self._treatment.join(line, n_best) for line in due]
+                    continue
+                # Several hypotheses may be one text, and then those behind them in the beam are wanted.
+                search = self.engine.search(ahead, 1 if n_best == 1 else self.decoding.beam)
                 for number, hypotheses in search:
                     line = ahead.put(number, hypotheses)
                     if not line.missing:
                         searched(line.tokens())
                     if due := ahead.due():
                         yield [self._treatment.join(line, n_best) for line in due]
-                if due := ahead.due():  # blank lines, which the engine never sees and waits no longer for
-                    yield [self._treatment.join(line, n_best) for line in due]
         finally:
             ahead.close()  # first, since an engine may be waiting for it
             if search is not None:

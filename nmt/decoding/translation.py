@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
-from nmt.decoding.feed import Line, Part
+from nmt.decoding.feed import Line, Part, distinct
 from nmt.recipe import Decoding
 from nmt.text.lines import one_line
 from nmt.text.tokenizer import Tokenizer
@@ -19,7 +19,7 @@ class Translation:
     """What became of one line."""
 
     texts: list[str]
-    """Best first; one unless more were asked for."""
+    """Best first; one unless more were asked for. No two are equal."""
     scores: list[float]
     """Length-normalised log-probability of each, in nats; of a line split into parts their sum."""
     ids: list[list[int]]
@@ -61,10 +61,11 @@ class Translating:
 
     def join(self, line: Line, n_best: int) -> Translation:
         """See `Treatment`."""
-        ranks, source = line.ranks(n_best), line.source()
-        decode = self.tokenizer.target.decode
+        source = line.source()
+        found = distinct(((self._text(line, rank), rank) for rank in line.ranks()), n_best)
+        ranks = found.values()
         return Translation(
-            texts=[" ".join(one_line(decode(part[rank].ids)) for part in line.hypotheses) for rank in ranks],
+            texts=list(found),
             scores=[line.score(rank) for rank in ranks],
             ids=[line.ids(rank) for rank in ranks],
             alignments=[_alignment(line, rank) for rank in ranks],
@@ -73,6 +74,10 @@ class Translating:
             capped=line.capped(),
             unknown=self.tokenizer.source.count_unknown(source),
         )
+
+    def _text(self, line: Line, rank: int) -> str:
+        """Text of the hypotheses of a rank, joined."""
+        return " ".join(one_line(self.tokenizer.target.decode(part[rank].ids)) for part in line.hypotheses)
 
 
 def _alignment(line: Line, rank: int) -> list[int]:

@@ -62,7 +62,7 @@ class Vocabulary:
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of many lines, on one thread; other threads may call it at the same time."""
         lines = [text.replace(_SPACE_MARK, _STAND_IN) for text in texts]
-        return list(self._processor.encode(lines, num_threads=1))
+        return list(self._processor.encode(lines, num_threads=1)) if lines else []  # it starts a thread even for none
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; control symbols among them give nothing."""

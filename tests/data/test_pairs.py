@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from nmt.data.pairs import Pairs, check_inputs, describe, input_files
+from nmt.data.pairs import Pairs, check_inputs, describe, in_groups, input_files
 from nmt.errors import UserError
 from nmt.recipe import Data, Dataset
 
@@ -32,6 +32,15 @@ PAIRS = [
     ("😀👩‍👩‍👧‍👦 🇩🇪", "\u2581 e\u0301"),
     ("2020-01-01", "007"),
 ]
+
+
+def test_groups_end_at_so_many_pairs_or_characters() -> None:
+    pairs = [("aa", "b"), ("", "c"), ("d", ""), ("e" * 50, "f"), ("g", "h"), ("i" * 8, "jj"), ("k", "l")]
+    sizes = [len(group) for group in in_groups(pairs, most=2, characters=10)]
+    assert sizes == [2, 2, 2, 1]
+    assert [pair for group in in_groups(pairs, 2, 10) for pair in group] == pairs
+    assert [len(group) for group in in_groups(pairs, most=5, characters=10)] == [4, 2, 1]
+    assert list(in_groups([], 2, 10)) == []
 
 
 @pytest.fixture(autouse=True)

@@ -573,6 +573,14 @@ def test_chunks_do_not_change_what_is_written(monkeypatch: pytest.MonkeyPatch) -
     assert len(table("train", Path("data/y"))["source"].chunks) == 18
 
 
+def test_long_lines_make_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(recipe(), QUIET, 1)
+    monkeypatch.setattr(preparation, "CHUNK_TEXT", 1)
+    prepare(recipe(data={"name": "y"}), QUIET, 1)
+    assert table("train").equals(table("train", Path("data/y")))
+    assert len(table("train", Path("data/y"))["source"].chunks) == len(table("train"))
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_pairs_are_streamed_not_held(threads: int, given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the chunk that is written, no more are read than there are threads."""

@@ -183,6 +183,17 @@ def test_a_target_that_fits_learned_positions_exactly_is_whole(tokenizer):
         assert (found.subwords, found.target_cut) == (length - cut, cut)
 
 
+def test_a_target_is_cut_where_its_line_would_take_too_long(tokenizer, monkeypatch):
+    monkeypatch.setattr(forced, "LONGEST_TARGET", 20, raising=False)
+    model, line = random_model(tokenizer), sentence(40, seed=1)
+    source, target = ids_of(tokenizer, ("the dog", line))
+    (found,) = decoder_of(tokenizer, model, max_source=15).stream([("the dog", line)])
+    assert (found.subwords, found.target_cut) == (20, len(target) - 20)
+    assert found.log_probability == pytest.approx(plain([model], source, target[:20]), abs=1e-9)
+    (found,) = decoder_of(tokenizer, model, max_source=30).stream([("the dog", line)])
+    assert found.subwords == 30  # as much as is seen of a source
+
+
 def test_sinusoids_serve_lines_of_any_length(tokenizer):
     line = "x" * 1500
     model = random_model(tokenizer)
@@ -214,6 +225,14 @@ def test_an_endless_stream_is_scored_as_it_comes(tokenizer, monkeypatch):
     pairs = (PAIRS[next(taken) % len(PAIRS)] for _ in itertools.repeat(None))
     next(decoder_of(tokenizer, random_model(tokenizer)).stream(pairs))
     assert next(taken) == 7
+
+
+def test_few_lines_are_read_ahead_where_they_are_long(tokenizer, monkeypatch):
+    monkeypatch.setattr(forced, "WINDOW_TEXT", 500, raising=False)
+    taken = itertools.count()
+    pairs = (("the dog", f"{next(taken):0200}") for _ in range(50))
+    next(decoder_of(tokenizer, random_model(tokenizer)).stream(pairs))
+    assert next(taken) == 3
 
 
 def test_no_lines_give_no_scores(tokenizer):

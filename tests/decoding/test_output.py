@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -125,6 +126,7 @@ def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: p
     times = iter([10.0, 12.0])
     monkeypatch.setattr(output.time, "monotonic", lambda: next(times))
     ledger = Ledger(TRANSLATION_PROBLEMS)
+    assert list(ledger.timed(iter(["a line"]))) == ["a line"]
     split, capped, odd = replace(FOX, parts=3), replace(FOX, capped=True, parts=2), replace(FOX, unknown=5)
     for translation in [FOX, BLANK, split, capped, odd, odd, replace(FOX, texts=[" "])]:
         ledger.add(translation)
@@ -138,6 +140,26 @@ def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: p
         "--strict: caps hit 1 (first in line 4), inputs split 2 (first in line 3), "
         "unknown characters 10 (first in line 5), empty outputs 1 (first in line 7)"
     )
+
+
+def test_speed_is_counted_from_the_first_line_on_and_not_while_a_model_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(output.time, "monotonic", lambda: now)
+
+    def lines() -> Iterator[str]:
+        nonlocal now
+        now = 110.0  # when the first one comes
+        yield "one"
+        now = 111.0
+        yield "two"
+
+    ledger = Ledger(TRANSLATION_PROBLEMS)
+    now = 100.0
+    assert ledger.speed() == "0 tokens/s"
+    assert list(ledger.timed(lines())) == ["one", "two"]
+    ledger.searched(7000)
+    now = 112.0
+    assert ledger.speed() == "3,500 tokens/s"
 
 
 def test_a_ledger_without_problems_passes() -> None:

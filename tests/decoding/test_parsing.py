@@ -137,7 +137,7 @@ def test_a_blank_line_has_no_tree_and_is_no_failure() -> None:
     assert (blank.parts, blank.cut, blank.capped, blank.failed, blank.mended) == (0, 0, False, False, False)
     assert (parse.parts, parse.failed) == (1, False)
     assert len(engine.sources) == 1
-    assert parses(engine, [""], n_best=3)[0].texts == ["", "", ""]
+    assert parses(engine, [""], n_best=3)[0].texts == [""]
 
 
 @pytest.mark.parametrize("said", ["(S (NP XX )NP XX", "(S XX XX )S )S", "(S XX (NP )NP XX )S", "(S XX (NP XX )S )NP"])
@@ -165,13 +165,22 @@ def test_a_part_that_failed_fails_its_line() -> None:
 
 def test_hypotheses_are_ranked_and_each_tells_whether_it_was_malformed() -> None:
     def say(source: Source) -> list[str]:
-        return ["(S XX )S", "(S XX", "XX XX"]
+        return ["(S XX )S", "(NP XX", "XX XX"]
 
     (parse,) = parses(Saying(say), ["."], n_best=3)
     assert [tree is None for tree in parse.trees] == [False, False, True]
     assert parse.malformed == [False, True, True]
     assert parse.scores == [-1.0, -2.0, -3.0]
     assert (parse.failed, parse.mended) == (False, False)
+
+
+def test_each_tree_stands_once_whether_it_was_mended_or_not() -> None:
+    def say(source: Source) -> list[str]:
+        return ["(S XX", "(S XX )S", "XX XX", "(NP XX )NP", "XX XX XX"]
+
+    (parse,) = parses(Saying(say), ["."], n_best=4)
+    assert parse.texts == ["(TOP (S (. .)))", "", "(TOP (NP (. .)))"]
+    assert (parse.scores, parse.malformed) == ([-1.0, -3.0, -4.0], [True, True, False])
 
 
 def test_a_tree_may_be_words_alone() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
@@ -304,6 +305,43 @@ def test_a_translation_tells_what_became_of_its_line() -> None:
     assert (found.parts, found.capped, found.unknown, found.empty) == (1, False, 2, False)
 
 
+class Stuttering(Mirror):
+    """Finds as many hypotheses as it is asked for, of which each text stands twice, one after the other."""
+
+    def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
+        for number, found in super().search(feed, n_best):
+            yield number, [hypothesis for one in found for hypothesis in (one, replace(one, score=one.score - 0.5))]
+
+
+def test_texts_of_several_hypotheses_differ_and_have_the_best_scores() -> None:
+    (found,) = pipeline(Stuttering(), beam=4).stream(["abc de"], n_best=3)
+    assert found.texts == ["ed cba", "d cba", " cba"]
+    assert found.scores == [-1.0, -2.0, -3.0]
+    assert found.ids == [Characters().encode(text) for text in found.texts]
+    (found,) = pipeline(Stuttering(), beam=4).stream(["a"], n_best=4)
+    assert (found.texts, found.scores) == (["a", ""], [-1.0, -2.0])  # there are no others
+
+
+def test_joined_texts_of_parts_differ() -> None:
+    (found,) = pipeline(Stuttering(), beam=3, max_source=4).stream(["abcd efg"], n_best=2)
+    assert found.parts == 2
+    assert found.texts == ["dcba gfe ", "cba fe "]
+    assert found.scores == [-2.0, -4.0]
+
+
+def test_one_hypothesis_is_asked_for_where_one_is_wanted_and_else_the_beam() -> None:
+    asked = []
+
+    class Asked(Mirror):
+        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
+            asked.append(n_best)
+            return super().search(feed, n_best)
+
+    for n_best in (1, 2, 4):
+        list(pipeline(Asked(), beam=4).stream(["abc"], n_best))
+    assert asked == [1, 4, 4]
+
+
 def test_a_split_line_is_joined_and_its_indices_run_on() -> None:
     (found,) = pipeline(Mirror(), max_source=4).stream(["abcd Efg hi"])
     assert found.texts == ["dcba gfE  ih "]  # its parts "abcd", " Efg", " hi", each reversed
@@ -333,9 +371,29 @@ def test_lines_are_counted_as_soon_as_they_are_searched() -> None:
 def test_blank_lines_never_reach_the_engine() -> None:
     engine = Mirror()
     (found,) = pipeline(engine).stream([" \t "], n_best=2)
-    assert (found.texts, found.scores, found.ids, found.source) == (["", ""], [0.0, 0.0], [[], []], [])
+    assert (found.texts, found.scores, found.ids, found.source) == ([""], [0.0], [[]], [])
     assert (found.parts, found.capped, found.unknown, found.empty) == (0, False, 0, False)
     assert engine.batches == []
+
+
+def test_no_search_begins_for_blank_lines_alone() -> None:
+    searches = []
+
+    class Counted(Mirror):
+        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
+            searches.append(n_best)
+            return super().search(feed, n_best)
+
+    assert [found.parts for found in pipeline(Counted()).stream([""] * 1000)] == [0] * 1000
+    assert searches == []
+    assert len(list(pipeline(Counted()).stream([*[""] * 1000, "a", *[""] * 1000]))) == 2001
+    assert searches == [1]
+
+
+def test_blank_lines_of_a_fast_input_are_given_out_by_the_window() -> None:
+    groups = [len(group) for group in pipeline(Mirror()).groups([""] * 10_000)]
+    assert sum(groups) == 10_000
+    assert len(groups) <= 10
 
 
 def test_an_output_of_nothing_is_empty_unless_its_line_is_blank() -> None:

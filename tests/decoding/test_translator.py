@@ -123,7 +123,7 @@ def test_no_lines_give_no_lines(tokenizer):
 def test_blank_lines_give_blank_lines(tokenizer):
     found = list(random_translator(tokenizer).stream([*BLANK, "the dog"], n_best=2))
     for translation in found[:-1]:
-        assert translation.texts == ["", ""]  # as many as asked for, so that lines can be grouped
+        assert translation.texts == [""]
         assert (translation.parts, translation.capped) == (0, False)
     assert found[-1].parts == 1
 
@@ -246,7 +246,7 @@ def test_n_best_texts_are_ordered_and_begin_with_the_best(tokenizer):
     best = translator.translate(SENTENCES)
     for text, found in zip(best, translator.stream(SENTENCES, n_best=4), strict=True):
         assert found.texts[0] == text
-        assert len(found.texts) == len(found.scores) == 4
+        assert 1 <= len(set(found.texts)) == len(found.texts) == len(found.scores) <= 4
         assert found.scores == sorted(found.scores, reverse=True)
 
 

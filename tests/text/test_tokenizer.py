@@ -73,6 +73,11 @@ def test_many_lines_are_encoded_like_each_alone(tokenizer: Tokenizer) -> None:
     assert tokenizer.source.encode_all(texts) == [tokenizer.source.encode(text) for text in texts]
 
 
+def test_no_lines_are_encoded_without_starting_a_thread(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer.source, "_processor", None)  # whose batches always start one
+    assert tokenizer.source.encode_all([]) == []
+
+
 def test_control_symbols_give_no_text(tokenizer: Tokenizer) -> None:
     ids = tokenizer.source.encode("the dog")
     assert tokenizer.source.decode([BOS, *ids, EOS, PAD, UNK]) == "the dog"

@@ -1,0 +1,244 @@
+"""Standard streams that are closed, full or left by their reader, signals while the command starts, empty options."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.popen_fork import Popen
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from reverse_task import shell, write_reverse_task
+
+from nmt import streams
+from nmt.cli import _stop, cli
+from nmt.errors import Interrupted
+
+FULL = Path("/dev/full")
+WAIT = 20.0  # seconds that no test takes
+ONE_ERROR = re.compile(rb"error: [^\n]+\nhint: [^\n]+\n")
+
+# --- closed streams -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ["--threads 1", "--threads 2", "--threads 1 --json"])
+def test_a_closed_stderr_costs_no_result(reverse_run: Path, options: str) -> None:
+    expected = shell(f"echo a b c | nmt translate {options}", reverse_run)
+    done = shell(f"echo a b c | nmt translate {options} 2>&-", reverse_run)
+    assert (done.returncode, done.stdout) == (0, expected.stdout)
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    ["2>&-", pytest.param("2>/dev/full", marks=pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full"))],
+)
+def test_a_stderr_that_takes_nothing_costs_no_run_and_gets_into_no_file(tmp_path: Path, stderr: str) -> None:
+    write_reverse_task(tmp_path)
+    line = "nmt train recipe.yaml --set training.updates=2 --set data.valid=[]"
+    done = shell(
+        f"{line} {stderr} && nmt average ckpts {stderr} && echo a | nmt translate --output out {stderr}", tmp_path
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (tmp_path / "ckpts/averaged/bundle.json").is_file()
+    assert (tmp_path / "out").read_bytes().count(b"\n") == 1
+
+
+def test_an_error_keeps_its_exit_code_where_nobody_can_read_it(tmp_path: Path) -> None:
+    closed = shell("nmt score missing 2>&-; echo $?; nmt score --no-such-option 2>&-; echo $?", tmp_path)
+    assert (closed.stdout, closed.stderr) == (b"1\n2\n", b"")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "nmt translate < test.a",
+        "nmt translate --json < test.a",
+        "nmt score test.b test.b",
+        "nmt score --model ckpts --source test.a test.b",
+        "nmt score --model ckpts --source test.a test.b --metric logprob",
+        "nmt train recipe.yaml --plan",
+        "nmt --help",
+        "nmt translate --help",
+        "nmt --version",
+    ],
+)
+def test_a_closed_stdout_is_one_error(reverse_run: Path, command: str) -> None:
+    done = shell(f"{command} >&-", reverse_run)
+    assert done.returncode == 1
+    assert b"Traceback" not in done.stderr
+    assert ONE_ERROR.fullmatch(done.stderr[done.stderr.index(b"error: ") :])
+    assert b"stdout is closed" in done.stderr
+
+
+def test_a_closed_stdout_does_not_matter_where_results_go_elsewhere(reverse_run: Path, tmp_path: Path) -> None:
+    done = shell(f"echo a b c | nmt translate --quiet --output {tmp_path / 'out'} >&-", reverse_run)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "out").read_bytes() == b"c b a\n"
+
+
+def test_a_closed_stdin_is_one_error(reverse_run: Path) -> None:
+    for command in ("nmt translate --quiet <&-", "nmt score test.b <&-"):
+        done = shell(command, reverse_run)
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert ONE_ERROR.fullmatch(done.stderr)
+        assert b"stdin is closed" in done.stderr
+    done = shell("nmt translate --quiet --input test.a <&-", reverse_run)
+    assert (done.returncode, done.stdout.count(b"\n")) == (0, 100)
+
+
+def test_a_closed_descriptor_is_not_given_to_the_next_file(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from nmt.streams import open_standard_streams; open_standard_streams(); "
+        "file = open('file', 'w'); print(file.fileno(), file=file); print('lost', file=sys.stderr); "
+        "os.write(1, b'lost'); os.write(2, b'lost')"
+    )
+    done = shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-', tmp_path)
+    assert done.returncode == 0
+    assert int((tmp_path / "file").read_text()) > 2
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("command", ["nmt translate --quiet < test.a", "nmt score test.b test.b", "nmt --help"])
+def test_a_full_stdout_is_one_error_with_a_hint(reverse_run: Path, command: str) -> None:
+    done = shell(f"{command} > /dev/full", reverse_run)
+    assert done.returncode == 1
+    assert ONE_ERROR.fullmatch(done.stderr)
+    assert b"No space left" in done.stderr
+    assert b"hint: free some space" in done.stderr
+
+
+def test_an_error_of_the_system_is_one_line_with_a_hint(
+    nmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path | None) -> Iterator[str]:
+        raise OSError(5, "Input/output error", "some\nfile")
+
+    monkeypatch.setattr(streams, "read_input", fail)
+    monkeypatch.setattr("nmt.scoring.read_input", fail)
+    done = nmt("score", __file__)
+    assert done.code == 1
+    assert re.fullmatch(r"error: some file: Input/output error\nhint: [^\n]+\n", done.err)
+
+
+def test_an_error_of_ours_is_one_line(nmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path | None) -> Iterator[str]:
+        raise RuntimeError("one\ntwo")
+
+    monkeypatch.setattr("nmt.scoring.read_input", fail)
+    done = nmt("score", __file__)
+    assert done.code == 1
+    assert re.fullmatch(r"error: RuntimeError: one two\nhint: [^\n]+\n", done.err)
+
+
+# --- what breaks in the middle ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_input_that_breaks_off_is_one_error_after_the_lines_before(
+    reverse_run: Path, tmp_path: Path, threads: int
+) -> None:
+    (tmp_path / "in.gz").write_bytes(gzip.compress(b"a b c\n" * 10_000)[:-40])
+    done = shell(f"nmt translate --quiet --beam 1 --threads {threads} --input {tmp_path / 'in.gz'}", reverse_run)
+    assert done.returncode == 1
+    assert re.fullmatch(rb"error: \S+in\.gz: cannot be read to its end: [^\n]+\n(hint: [^\n]+\n)?", done.stderr)
+    assert set(done.stdout.splitlines()) <= {b"c b a"}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_reader_that_has_enough_ends_all_quietly(reverse_run: Path, threads: int) -> None:
+    line = f"yes 'a b c' | nmt translate --quiet --beam 1 --threads {threads} | head -1; echo ${{PIPESTATUS[1]}}"
+    done = shell(line, reverse_run)
+    assert (done.stdout, done.stderr) == (b"c b a\n0\n", b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("seconds", [0.3, 0.9])
+def test_a_signal_while_the_command_starts_ends_it_without_a_traceback(
+    reverse_run: Path, number: int, seconds: float
+) -> None:
+    command = [sys.executable, "-m", "nmt", "translate", "--quiet"]
+    process = subprocess.Popen(command, cwd=reverse_run, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        time.sleep(seconds)
+        process.send_signal(number)
+        code = process.wait(WAIT)  # its input stays open
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert code in (128 + number, -number)  # the latter before our code runs; a shell says the former
+        assert said in (b"", b"interrupted\n", b"terminated\n")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Interrupted)])
+def test_a_signal_is_not_lost_where_a_module_that_is_imported_ignores_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[BaseException]
+) -> None:
+    code = f"import os\ntry:\n  os.kill(os.getpid(), {int(number)})\n  sum(range(10))\nexcept BaseException:\n  pass\n"
+    (tmp_path / "deaf_module.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "deaf_module", raising=False)
+    before = signal.signal(number, _stop)
+    try:
+        with pytest.raises(kind):  # noqa: PT012
+            importlib.import_module("deaf_module")
+            time.sleep(WAIT)
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Interrupted)])
+def test_a_signal_is_not_lost_where_a_fork_ignores_it(
+    monkeypatch: pytest.MonkeyPatch, number: int, kind: type[BaseException]
+) -> None:
+    def fork() -> int:
+        with suppress(BaseException):  # as callbacks of forks do
+            os.kill(os.getpid(), number)
+            sum(range(10))
+        return os.getpid()
+
+    monkeypatch.setattr("multiprocessing.popen_fork.os.fork", fork)
+    before = signal.signal(number, _stop)
+    try:
+        with pytest.raises(kind):  # noqa: PT012
+            Popen(get_context("fork").Process())
+            time.sleep(WAIT)
+    finally:
+        signal.signal(number, before)
+
+
+# --- empty options ------------------------------------------------------------------------------------------
+
+
+def texts() -> Iterator[tuple[str, click.Parameter]]:
+    """Every option and argument that takes more than a number or one of a few words."""
+    for name, command in cli.commands.items():
+        for parameter in command.params:
+            flag = isinstance(parameter, click.Option) and parameter.is_flag
+            if not flag and not isinstance(parameter.type, click.IntRange | click.FloatRange | click.Choice):
+                yield name, parameter
+
+
+@pytest.mark.parametrize(("command", "parameter"), list(texts()), ids=str)
+def test_an_empty_text_is_a_usage_error_that_names_the_option(
+    nmt: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, parameter: click.Parameter
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    is_option = isinstance(parameter, click.Option)
+    given = [parameter.opts[0], ""] if is_option else [""]
+    done = nmt(command, *([] if not is_option else ["x"] * (command not in ("translate", "parse"))), *given)
+    assert done.code == 2
+    name = parameter.opts[0] if is_option else parameter.make_metavar(click.Context(cli.commands[command]))
+    assert f"Invalid value for '{name}': must not be empty" in done.err
