@@ -73,18 +73,22 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise _not_written(path, error) from None
     try:
-        with stream:
-            yield stream
-        if not direct:
-            if target.exists():
-                shutil.copymode(target, part)
-            _sync(part)
-            part.replace(target)
-            _sync(target.parent)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # others may be of anything that the block did
+        try:
+            with stream:
+                yield stream
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # others may be of anything that the block did
+                raise _not_written(path, error) from None
+            raise
+        try:
+            if not direct:
+                if target.exists():
+                    shutil.copymode(target, part)
+                _sync(part)
+                part.replace(target)
+                _sync(target.parent)
+        except OSError as error:
             raise _not_written(path, error) from None
-        raise
     finally:
         if not direct:
             part.unlink(missing_ok=True)

@@ -193,7 +193,7 @@ def test_a_damaged_checkpoint_hides_no_other(nmt, ckpts: Path) -> None:
     (ckpts / "step-00000800/bundle.json").write_text("{")
     bundle, note = bundles.resolve(ckpts)
     assert bundle.path == ckpts / "averaged"
-    assert f"; passed over: {ckpts / 'step-00000800/bundle.json'}: is not valid JSON" in note
+    assert f"; passed over: {ckpts / 'step-00000800/bundle.json'}: damaged: is not valid JSON" in note
     shutil.rmtree(ckpts / "averaged")
     assert bundles.resolve(ckpts)[0].step in (200, 400, 600)
     done = nmt("score", "--runs", ckpts)
@@ -207,7 +207,7 @@ def test_a_damaged_checkpoint_is_not_left_out_of_an_average_in_silence(nmt, ckpt
     done = nmt("average", ckpts)
     assert done.code == 1
     assert f"error: {ckpts / 'step-00000800/bundle.json'}: cannot be read" in done.err
-    assert f"hint: move {ckpts / 'step-00000800'} away" in done.err
+    assert f"hint: take another copy of {ckpts / 'step-00000800'}, or move it away" in done.err
 
 
 def test_folders_count_as_checkpoints_by_plain_digits_alone(ckpts: Path) -> None:

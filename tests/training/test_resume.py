@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, position, sets
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, position, reseal, sets
 
 from nmt import bundle as bundles
 from nmt.recipe import CPU_DEVICE_TOKENS
@@ -85,8 +85,8 @@ def test_a_run_without_a_whole_checkpoint_says_so_and_changes_nothing(train, tas
 
 def test_a_checkpoint_of_a_later_version_is_not_taken_for_damaged(train, task: Path) -> None:
     train("training.updates=4")
-    path = task / "ckpts/step-00000004/bundle.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    path = task / "ckpts/step-00000004"
+    bundles.add_info(path, {"format": 99})
     said = train(code=1)
     assert "step-00000004: bundle format 99" in said
     assert "hint: update nmt" in said
@@ -96,8 +96,7 @@ def test_a_checkpoint_of_a_later_version_is_not_taken_for_damaged(train, task: P
 def test_the_best_score_is_not_that_of_a_damaged_checkpoint(train, task: Path) -> None:
     scored = "data.name=reverse", "data.valid=[{source: valid.a, target: valid.b}]", "training.valid_beam=1"
     train(*scored)
-    path = task / "ckpts/step-00000006/bundle.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": {"bleu": 101.0, "perplexity": 1.0}}))
+    bundles.add_info(task / "ckpts/step-00000006", {"scores": {"bleu": 101.0, "perplexity": 1.0}})
     lose("training.json")(task / "ckpts/step-00000006")
     train(*scored)
     assert all(bundle.scores["bleu"] <= 100 for bundle in bundles.checkpoints(task / "ckpts"))
@@ -162,5 +161,6 @@ def test_the_size_of_micro_batches_is_kept_on_the_same_devices_alone(train, task
     assert position(task / "ckpts")["place"] == "1 × CPU"
     path = task / "ckpts/step-00000002/training.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"place": place, "device_tokens": 77}))
+    reseal(path.parent)
     train("training.updates=3")
     assert (position(task / "ckpts")["place"], position(task / "ckpts")["device_tokens"]) == ("1 × CPU", size)
