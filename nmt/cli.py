@@ -497,8 +497,9 @@ def main() -> NoReturn:
 
     open_standard_streams()
     debug = "--debug" in sys.argv
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGHUP is under nohup
+    signal.signal(signal.SIGTERM, _stop)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as they are under nohup, or in the background of a script
             signal.signal(number, _stop)
     let_waiting_threads_sleep()
     try:

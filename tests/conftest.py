@@ -83,8 +83,13 @@ def nmt(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
         monkeypatch.setattr(sys, "argv", ["nmt", *map(str, argv)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capfdbinary.readouterr()
-        with pytest.raises(SystemExit) as exit_info:
-            cli.main()
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        try:
+            with pytest.raises(SystemExit) as exit_info:
+                cli.main()
+        finally:
+            for number, handler in handlers.items():  # what this process ignored its children would ignore too
+                signal.signal(number, handler)
         captured = capfdbinary.readouterr()
         return Result(exit_info.value.code, captured.out, captured.err.decode())
 
