@@ -128,7 +128,7 @@ def test_an_error_of_the_system_is_one_line_with_a_hint(
     monkeypatch.setattr("nmt.scoring.read_input", fail)
     done = nmt("score", __file__)
     assert done.code == 1
-    assert re.fullmatch(r"error: some file: Input/output error\nhint: [^\n]+\n", done.err)
+    assert re.fullmatch(r"error: some\\nfile: Input/output error\nhint: [^\n]+\n", done.err)
 
 
 def test_an_error_of_ours_is_one_line(nmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_an_error_of_ours_is_one_line(nmt: Callable[..., Any], monkeypatch: pyte
     monkeypatch.setattr("nmt.scoring.read_input", fail)
     done = nmt("score", __file__)
     assert done.code == 1
-    assert re.fullmatch(r"error: RuntimeError: one two\nhint: [^\n]+\n", done.err)
+    assert re.fullmatch(r"error: RuntimeError: one\\ntwo\nhint: [^\n]+\n", done.err)
 
 
 # --- what breaks in the middle ------------------------------------------------------------------------------
