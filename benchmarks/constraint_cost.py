@@ -27,13 +27,13 @@ import torch
 from torch import Tensor
 
 from nmt.bundle import resolve
-from nmt.decoding import engine as engine_module
-from nmt.decoding.constraints import TreeConstraint
-from nmt.decoding.engine import SearchEngine
-from nmt.decoding.feed import Pool, Source
 from nmt.device import choose_device
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
+from nmt.search import engine as engine_module
+from nmt.search.constraints import TreeConstraint
+from nmt.search.engine import SearchEngine
+from nmt.search.feed import Pool, Source
 from nmt.text.linear import TreeVocabulary, escape
 from nmt.text.lines import read_lines
 

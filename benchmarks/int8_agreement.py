@@ -18,14 +18,13 @@ from pathlib import Path
 import torch
 
 from nmt.bundle import Bundle, resolve
-from nmt.decoding import engine as engines
-from nmt.decoding.engine import SearchEngine
-from nmt.decoding.feed import Hypothesis, Source
-from nmt.decoding.forced import ForcedDecoder
-from nmt.decoding.search import length_penalty
 from nmt.device import choose_device
 from nmt.metrics.translation import score
 from nmt.model.inference import Int8, largest_exact_weight
+from nmt.search import engine as engines
+from nmt.search.engine import SearchEngine, length_penalty
+from nmt.search.feed import Hypothesis, Source
+from nmt.search.forced import ForcedDecoder
 from nmt.text.lines import one_line, read_lines
 from nmt.text.symbols import EOS
 from translate_speed import Pile
@@ -89,12 +88,15 @@ def main() -> None:
 
     pairs = list(zip(exact, rough, scores(exact), scores(rough), strict=True))
     noise = statistics.quantiles([abs(a.score - b.score) for a, b, _, _ in pairs if a.ids == b.ids], n=20)[-1]
-    gaps = [abs(first - second) for a, b, first, second in pairs if a.ids != b.ids]
-    beyond = sum(gap > 2 * noise for gap in gaps)
+    gaps = [second - first for a, b, first, second in pairs if a.ids != b.ids]
+    better, worse = (sum(sign * gap > 2 * noise for gap in gaps) for sign in (1, -1))
     texts = [[one_line(tokenizer.target.decode(best.ids)) for best in found] for found in (exact, rough)]
     references = [list(read_lines(arguments.reference))]
     bleu, rough_bleu = (score(found, references, ["bleu"])["bleu"] for found in texts)
-    print(f"{len(sources):,} lines: {len(gaps)} differ, {beyond} of them by more than a tie ({2 * noise:.4f} of score)")
+    print(
+        f"{len(sources):,} lines: {len(gaps)} differ; by more than a tie, {2 * noise:.4f} of score in fp32, "
+        f"{worse} are worse in int8 and {better} better"
+    )
     print(f"BLEU {bleu.score:.2f} in fp32, {rough_bleu.score:.2f} in int8")
 
 

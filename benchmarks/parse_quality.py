@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+from nmt.api import Parser
 from nmt.bundle import resolve
-from nmt.decoding.parser import Parser
 from nmt.device import choose_device
 from nmt.metrics.brackets import BracketScores, score_brackets
 from nmt.text.tree import Tree, prepare_tree, read_trees

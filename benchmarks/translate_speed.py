@@ -30,13 +30,13 @@ import torch
 
 from nmt import recipe as recipes
 from nmt.bundle import Bundle, resolve, save_bundle
-from nmt.decoding.ctranslate2 import convert
-from nmt.decoding.engine import SearchEngine
-from nmt.decoding.feed import Engine, Pool, Source
-from nmt.decoding.workers import Workers
 from nmt.device import choose_device
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model, TokenizerSettings
+from nmt.search.ctranslate2 import convert
+from nmt.search.engine import SearchEngine
+from nmt.search.feed import Engine, Pool, Source
+from nmt.search.workers import Workers
 from nmt.text.lines import read_lines
 from nmt.text.tokenizer import Tokenizer
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "load": "nmt.decoding.translator",
-    "Translator": "nmt.decoding.translator",
-    "Parser": "nmt.decoding.parser",
+    "load": "nmt.api",
+    "Translator": "nmt.api",
+    "Parser": "nmt.api",
     "Transformer": "nmt.model.transformer",
     "Tree": "nmt.text.tree",
     "Model": "nmt.recipe",
@@ -26,8 +26,7 @@ _HOMES = {
 __all__ = ["Model", "Parser", "Recipe", "Transformer", "Translator", "Tree", "UserError", "__version__", "load"]
 
 if TYPE_CHECKING:
-    from nmt.decoding.parser import Parser
-    from nmt.decoding.translator import Translator, load
+    from nmt.api import Parser, Translator, load
     from nmt.errors import UserError
     from nmt.model.transformer import Transformer
     from nmt.recipe import Model, Recipe

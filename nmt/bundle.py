@@ -40,7 +40,7 @@ WEIGHTS = "model.safetensors"
 MOMENTS, POSITION = "training.safetensors", "training.json"  # of a checkpoint
 
 
-class Task(NamedTuple):
+class Kind(NamedTuple):
     """What a model is for."""
 
     noun: str
@@ -57,10 +57,10 @@ class Task(NamedTuple):
         return self.sign * score if math.isfinite(score) else -math.inf
 
 
-TASKS = {
-    "translate": Task("a translator", "bleu", "BLEU"),
-    "parse": Task("a parser", "f1", "F1"),
-    "score": Task("a language model", "perplexity", "ppl", sign=-1),
+KINDS = {
+    "translate": Kind("a translator", "bleu", "BLEU"),
+    "parse": Kind("a parser", "f1", "F1"),
+    "score": Kind("a language model", "perplexity", "ppl", sign=-1),
 }
 """By the command that runs such a model, as bundle.json has it."""
 
@@ -83,9 +83,9 @@ class Bundle:
         return int(self.info["step"])
 
     @property
-    def task(self) -> Task:
+    def kind(self) -> Kind:
         """What the model is for."""
-        return TASKS[self.info["task"]]
+        return KINDS[self.info["task"]]
 
     @property
     def scores(self) -> dict[str, float]:
@@ -95,7 +95,7 @@ class Bundle:
     @property
     def dev_score(self) -> float | None:
         """The one by which checkpoints are compared."""
-        return self.scores.get(self.task.metric)
+        return self.scores.get(self.kind.metric)
 
     @property
     def cost(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Bundle:
         """Raises UserError, which says what the model is for, unless it is for this task."""
         if self.info["task"] != task:
             raise UserError(
-                f"{self.path}: is {self.task.noun}, and {TASKS[task].noun} is needed",
+                f"{self.path}: is {self.kind.noun}, and {KINDS[task].noun} is needed",
                 f"nmt {self.info['task']} --model {self.path} runs it",
             )
 
@@ -125,7 +125,7 @@ class Bundle:
             "run": isinstance(info.get("run"), str),
             "step": _is_count(info.get("step")),
             "data": isinstance(info.get("data"), str),
-            "task": info.get("task") in list(TASKS),
+            "task": info.get("task") in list(KINDS),
             "scores": isinstance(scores, dict) and all(map(_is_score, scores.values())),
             "signature": isinstance(info.get("signature", ""), str),
             "steps": isinstance(steps, list) and all(map(_is_count, steps)),
@@ -155,7 +155,7 @@ class Bundle:
         if (self.path / TREES[1]).exists() != parses:
             does = "lacks" if parses else "holds"
             raise UserError(
-                f"{self.path}: is {self.task.noun} by its bundle.json, and {does} {TREES[1]}: damaged",
+                f"{self.path}: is {self.kind.noun} by its bundle.json, and {does} {TREES[1]}: damaged",
                 "take it from another copy of the model",
             )
         return Tokenizer.load(self.path)
@@ -372,7 +372,7 @@ def checkpoints(directory: Path) -> list[Bundle]:
 
 def ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
     """Those that were scored, the best by dev score last, and the latest last among equals."""
-    scored = [(b.task.rank(score), b.step, b) for b in bundles if (score := b.dev_score) is not None]
+    scored = [(b.kind.rank(score), b.step, b) for b in bundles if (score := b.dev_score) is not None]
     return [bundle for _, _, bundle in sorted(scored, key=lambda entry: entry[:2])]
 
 
@@ -417,7 +417,7 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     chosen = best(found)
     if chosen is None:
         return found[-1], f"model: {found[-1].path} (newest checkpoint){note}"
-    return chosen, f"model: {chosen.path} (best dev {chosen.task.label}, {chosen.dev_score:.2f}){note}"
+    return chosen, f"model: {chosen.path} (best dev {chosen.kind.label}, {chosen.dev_score:.2f}){note}"
 
 
 def common_tokenizer(bundles: Sequence[Bundle]) -> Tokenizer:

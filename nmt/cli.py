@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from functools import partial
 from pathlib import Path
 from threading import Timer
 from types import FrameType
@@ -37,15 +36,12 @@ from nmt.options import (
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
     from nmt.console import Console
-    from nmt.decoding.composition import Composition
-    from nmt.decoding.forced import ForcedDecoder
-    from nmt.decoding.output import Ledger, Outcome
-    from nmt.decoding.parsing import Parse
-    from nmt.decoding.pipeline import Treatment
-    from nmt.decoding.translation import Translation
     from nmt.recipe import Decoding, TaskName
+    from nmt.search.forced import ForcedDecoder
+    from nmt.tasks.output import LineResult
+    from nmt.tasks.pipeline import Task
 
-Result = TypeVar("Result", bound="Outcome")
+Result = TypeVar("Result", bound="LineResult")
 
 UNINTERRUPTED = ("<frozen importlib._bootstrap>", os.path.join("multiprocessing", "popen_fork.py"))  # files of code
 
@@ -171,7 +167,7 @@ def average(
     updates = ", ".join(f"{step:,}" for step in steps) if best else f"{steps[0]:,} to {steps[-1]:,}"
     there = f"only {len(steps)} there{' with a dev score' if best else ''}"
     fewer = f" ({there}, {wanted} asked for)" if isinstance(wanted, int) and len(steps) < wanted else ""
-    scored = "" if result.dev_score is None else f", dev {result.task.label} {result.dev_score:.2f}"
+    scored = "" if result.dev_score is None else f", dev {result.kind.label} {result.dev_score:.2f}"
     plural = "s" if len(steps) > 1 else ""
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
 
@@ -186,29 +182,12 @@ def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"]) -> 
     """
     from nmt.bundle import common_tokenizer
     from nmt.console import Console
-    from nmt.decoding.composition import Composition
-    from nmt.decoding.output import TRANSLATION_PROBLEMS, Ledger, best, ranked, translation_json
-    from nmt.decoding.translation import Translating
+    from nmt.tasks.translating import Translating
 
     console = Console(options.quiet)
     bundles, decoding = _find_models(options.paths, "translate", options.settings, console)
-    translating = Translating(common_tokenizer(bundles), decoding)
-    aligned = options.as_json and engine == "nmt"
-    composition = Composition(
-        bundles,
-        decoding,
-        engine,
-        options.device,
-        options.devices,
-        options.threads,
-        aligned=aligned,
-        trees=None,
-        say=console.say,
-    )
-    as_line: Callable[[int, Translation], str] = ranked if options.n_best else best
-    if options.as_json:
-        as_line = partial(translation_json, tokenizer=translating.tokenizer, aligned=aligned)
-    _run_search(options, composition, translating, Ledger(TRANSLATION_PROBLEMS), as_line, console)
+    task = Translating(common_tokenizer(bundles), decoding, aligned=options.as_json and engine == "nmt")
+    _answer(options, bundles, decoding, engine, task, console)
 
 
 @cli.command(short_help="Sentences to bracketed trees: one out for each in, in order.")
@@ -224,50 +203,40 @@ def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
     """
     from nmt.bundle import common_tokenizer
     from nmt.console import Console
-    from nmt.decoding.composition import Composition
-    from nmt.decoding.output import PARSE_PROBLEMS, Ledger, best, drawn, parse_json, ranked
-    from nmt.decoding.parsing import Parsing
+    from nmt.tasks.parsing import Parsing, drawn
 
     if pretty and (options.as_json or options.n_best):
         raise click.UsageError("--pretty draws the best tree: no --json or --n-best goes with it")
     console = Console(options.quiet)
     bundles, decoding = _find_models(options.paths, "parse", options.settings, console)
-    parsing = Parsing(common_tokenizer(bundles), decoding)
-    trees = None if unconstrained else parsing.trees
-    composition = Composition(
-        bundles,
-        decoding,
-        "nmt",
-        options.device,
-        options.devices,
-        options.threads,
-        aligned=False,
-        trees=trees,
-        say=console.say,
-    )
-    as_line: Callable[[int, Parse], str] = drawn if pretty else ranked if options.n_best else best
-    if options.as_json:
-        as_line = partial(parse_json, tokenizer=parsing.tokenizer)
-    _run_search(options, composition, parsing, Ledger(PARSE_PROBLEMS), as_line, console)
+    task = Parsing(common_tokenizer(bundles), decoding, constrained=not unconstrained)
+    _answer(options, bundles, decoding, "nmt", task, console, drawn if pretty else None)
 
 
-def _run_search(
+def _answer(
     options: SearchOptions,
-    composition: Composition,
-    treatment: Treatment[Result],
-    ledger: Ledger[Result],
-    as_line: Callable[[int, Result], str],
+    bundles: Sequence[Bundle],
+    decoding: Decoding,
+    engine: Literal["nmt", "ctranslate2"],
+    task: Task[Result],
     console: Console,
+    as_line: Callable[[int, Result], str] | None = None,
 ) -> None:
-    """Has lines searched and writes what becomes of them, as lines that `as_line` makes of their number and result."""
+    """Has lines searched and writes what becomes of them: as the options say, unless `as_line` makes the lines."""
+    from nmt.assembly import Assembly
     from nmt.console import Console
     from nmt.streams import count_input, open_output, read_input
+    from nmt.tasks.output import Ledger, best, ranked
 
+    as_line = as_line or (task.as_json if options.as_json else ranked if options.n_best else best)
+    device, workers, threads = options.device, options.devices, options.threads
+    assembly = Assembly(bundles, decoding, engine, device, workers, threads, forks=True, say=console.say)
+    ledger = Ledger(task.warnings)
     with ExitStack() as held:
         lines = read_input(options.source)
         if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
             raise UserError(f"--output {options.output}: is the input too", "name another file")
-        pipeline = held.enter_context(composition.open(treatment))
+        pipeline = held.enter_context(assembly.open(task))
         # Where it garbles no results
         shown = Console(options.quiet or (options.output is None and sys.stdout.isatty()))
 
@@ -446,8 +415,8 @@ def _forced_decoder(
         if path is not None and not path.is_fifo():
             open_input(path).close()  # says that there is no such file before a model is loaded
     from nmt.bundle import common_tokenizer
-    from nmt.decoding.forced import ForcedDecoder
     from nmt.device import choose_device
+    from nmt.search.forced import ForcedDecoder
 
     bundles, decoding = _find_models(paths, _task_to_score(paths, source), overrides, console)
     tokenizer, chosen = common_tokenizer(bundles), choose_device(device, threads)

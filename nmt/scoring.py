@@ -18,7 +18,7 @@ from nmt.text.lines import read_lines, read_parallel
 if TYPE_CHECKING:
     import torch
 
-    from nmt.decoding.forced import ForcedDecoder, Totals
+    from nmt.search.forced import ForcedDecoder, Totals
 
 
 def translations(
@@ -65,7 +65,7 @@ def by_model(
 
     Raises UserError where perplexity is asked for and there is no line.
     """
-    from nmt.decoding.forced import Totals
+    from nmt.search.forced import Totals
 
     totals = Totals()
     lines_of_both = read_parallel(source, reference) if source else (("", line) for line in read_lines(reference))

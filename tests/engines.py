@@ -9,11 +9,11 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
-from nmt.decoding.feed import Feed, Hypothesis, Source
-from nmt.decoding.pipeline import Pipeline
-from nmt.decoding.translation import Translating, Translation
 from nmt.errors import UserError
 from nmt.recipe import Decoding
+from nmt.search.feed import Feed, Hypothesis, Source
+from nmt.tasks.pipeline import Pipeline
+from nmt.tasks.translating import Translating, Translation
 
 Found = tuple[int, list[Hypothesis]]
 

@@ -3,9 +3,9 @@
 import math
 
 import torch
+from plain_search import beam_search
 
-from nmt.data.batches import pad_ids
-from nmt.decoding.search import beam_search
+from nmt.batch import pad_ids
 from nmt.model.transformer import Memory, Transformer
 from nmt.recipe import Model
 from nmt.text.symbols import BOS, EOS, PAD, UNK

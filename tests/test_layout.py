@@ -15,8 +15,10 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 BASE = {"recipe", "errors"}
 SERVICES = {"files", "integrity", "console", "device"}
-DECODING = {"bundle", "data", "model", "text"} | BASE | SERVICES
-REPORT = {"metrics", "decoding"} | DECODING
+SEARCH = {"bundle", "batch", "model", "text"} | BASE | {"files", "integrity", "device"}
+TASKS = {"search", "text"} | BASE
+API = {"assembly", "search", "tasks", "bundle", "model", "text", "device"} | BASE
+REPORT = {"metrics", "data", "api"} | SEARCH | TASKS | API | SERVICES
 EVERYTHING = {"report", "training"} | REPORT
 
 MAY_IMPORT = {
@@ -31,11 +33,15 @@ MAY_IMPORT = {
     "options": set(),
     "streams": {"text", "files", "errors"},
     "text": {"files", "integrity"} | BASE,
+    "batch": {"text"},
     "model": BASE,
-    "data": {"text"} | BASE | SERVICES,
+    "data": {"text", "batch"} | BASE | SERVICES,
     "bundle": {"model", "text"} | BASE | SERVICES,
-    "decoding": DECODING,
+    "search": SEARCH,
     "metrics": {"text", "errors"},
+    "tasks": TASKS,
+    "assembly": API - {"assembly"},
+    "api": API,
     "report": REPORT,
     "training": {"report"} | REPORT,
     "scoring": {"streams"} | EVERYTHING,
@@ -138,10 +144,8 @@ def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
 def test_text_imports_no_torch() -> None:
     for library in ("torch", "safetensors"):
         assert [name for name in importers(library) if layer(name) == "text"] == []
-    torchless = {
-        f"nmt.decoding.{name}"
-        for name in ("feed", "pipeline", "translation", "parsing", "output", "ctranslate2", "conversion")
-    }
+    torchless = {f"nmt.search.{name}" for name in ("feed", "workers", "ctranslate2", "conversion")}
+    torchless |= {name_of(path) for path in FILES if layer(name_of(path)) == "tasks"}
     assert not torchless & importers("torch")
 
 
@@ -164,8 +168,8 @@ def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
         "nmt.text.tokenizer",
         "nmt.text.lines",
         "nmt.device",
-        "nmt.decoding.ctranslate2",
-        "nmt.decoding.conversion",
+        "nmt.search.ctranslate2",
+        "nmt.search.conversion",
     ]
     modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.translation", "nmt.metrics.brackets"]
     program = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'datasets'}} & set(sys.modules)))"

@@ -3,55 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from nmt.batch import Batch
 from nmt.data.corpus import Corpus, Ids, Rows
 from nmt.text.symbols import BOS, EOS, PAD
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A micro-batch; padding is 0."""
-
-    source: Tensor | None
-    """(batch, source length), each row ending in `</s>`; a language model has none"""
-    target_in: Tensor
-    """(batch, target length), each row beginning with `<s>`"""
-    target_out: Tensor
-    """(batch, target length), each row ending in `</s>`"""
-    real: Tensor
-    """(tokens,) cells of `target_out`, row after row, that are not padding: known here without asking the device"""
-
-    @property
-    def num_tokens(self) -> int:
-        """Target tokens, `</s>` counted, padding not."""
-        return self.real.numel()
-
-    @property
-    def num_cells(self) -> int:
-        """Of both sides, padding counted."""
-        return self.target_out.numel() + (0 if self.source is None else self.source.numel())
-
-    def to(self, device: torch.device) -> Batch:
-        """The batch on another device; from pinned memory the copy runs beside what the device computes."""
-        return self._each(lambda ids: ids.to(device, non_blocking=True))
-
-    def pin(self) -> Batch:
-        """The batch in memory that a GPU can copy from by itself."""
-        return self._each(Tensor.pin_memory)
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        source = None if self.source is None else change(self.source)
-        return Batch(source, change(self.target_in), change(self.target_out), change(self.real))
 
 
 def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
@@ -90,21 +53,6 @@ def _with_end(ids: Rows, lengths: Ids) -> Rows:
     ended = np.pad(ids, ((0, 0), (0, 1)), constant_values=PAD)
     ended[np.arange(len(ids)), lengths] = EOS
     return ended
-
-
-def pad_ids(rows: Sequence[Ids | Sequence[int]], before: int | None = None, after: int | None = None) -> Tensor:
-    """(rows, longest) int64, each row between the given symbols and padded at its end."""
-    extra = (before is not None) + (after is not None)
-    start = int(before is not None)
-    padded = np.full((len(rows), max(map(len, rows)) + extra), PAD, dtype=np.int64)
-    for line, ids in zip(padded, rows, strict=True):
-        end = start + len(ids)
-        line[start:end] = ids
-        if before is not None:
-            line[0] = before
-        if after is not None:
-            line[end] = after
-    return torch.from_numpy(padded)
 
 
 def prefetched(items: Iterator[T], ahead: int) -> Generator[T]:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from nmt.data.testsets import find_test_set
 from nmt.errors import UserError
@@ -23,7 +23,6 @@ from nmt.text.tree import prepare_tree, read_trees, tree_files
 
 Pair = tuple[str, ...]
 """A sentence for each of `Data.languages`."""
-Texts = TypeVar("Texts", bound=Pair)
 
 
 class Pairs:
@@ -36,20 +35,6 @@ class Pairs:
     def __iter__(self) -> Iterator[Pair]:
         for dataset in self._datasets:
             yield from _read(dataset, self._data)
-
-
-def in_groups(pairs: Iterable[Texts], most: int, characters: int) -> Iterator[list[Texts]]:
-    """Neighbouring pairs together, in bounded memory: `most` of them, or fewer once they have so many characters."""
-    group: list[Texts] = []
-    size = 0
-    for pair in pairs:
-        group.append(pair)
-        size += sum(map(len, pair))
-        if len(group) == most or size >= characters:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> list[Path]:

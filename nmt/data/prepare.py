@@ -20,12 +20,13 @@ import numpy as np
 from nmt.console import Console
 from nmt.data.corpus import ABSENT, SIDES
 from nmt.data.encode import Chunk, EncodedChunk, PairEncoder, Sentences, encode_chunks
-from nmt.data.pairs import Pair, Pairs, check_inputs, describe, in_groups, input_files
+from nmt.data.pairs import Pair, Pairs, check_inputs, describe, input_files
 from nmt.errors import UserError
 from nmt.files import exclusive, read_json, remedy, sha256, whole_directory, write_json
 from nmt.integrity import HASHES, check_files, intact, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.text.linear import TreeVocabulary
+from nmt.text.lines import in_groups
 from nmt.text.tokenizer import Tokenizer
 
 FORMAT = 2

@@ -12,15 +12,17 @@ import itertools
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TypeVar, cast
 
 from nmt.errors import UserError
 
 BLOCK = 1 << 20  # bytes that are counted at a time
+
+Texts = TypeVar("Texts", bound=tuple[str, ...])
 
 
 def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
@@ -103,3 +105,17 @@ def _count(blocks: Iterator[bytes]) -> int:
 def one_line(text: str) -> str:
     """The text with line ends turned into spaces, so that it stays one line wherever it is written."""
     return text.replace("\r", " ").replace("\n", " ")
+
+
+def in_groups(pairs: Iterable[Texts], most: int, characters: int) -> Iterator[list[Texts]]:
+    """Neighbouring pairs together, in bounded memory: `most` of them, or fewer once they have so many characters."""
+    group: list[Texts] = []
+    size = 0
+    for pair in pairs:
+        group.append(pair)
+        size += sum(map(len, pair))
+        if len(group) == most or size >= characters:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

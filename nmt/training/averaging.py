@@ -23,7 +23,7 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
     found, path = averageable(directory, out)
     newest = found[-1]
     validation, model = Validation.of(newest), newest.model(device)
-    task = newest.task
+    task = newest.kind
     mean, curve, best = Mean(newest), [], None
     tried = numbers_to_try(len(found))
     names = [f"dev {name}" for name in dict.fromkeys((task.label, PERPLEXITY))]

@@ -58,7 +58,7 @@ class Run:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        score = {"metric": self.bundle.task.metric, "score": self.score, "signature": self.signature}
+        score = {"metric": self.bundle.kind.metric, "score": self.score, "signature": self.signature}
         cost = {name: self.cost.get(name) for name in COST}
         return {"model": str(self.path), "bundle": str(self.bundle.path), "dev": score, "updates": self.updates, **cost}
 
@@ -67,7 +67,7 @@ class Run:
         cost = {name: value for name, value in self.cost.items() if value is not None}
         return [
             str(self.path),
-            UNKNOWN if self.score is None else f"{self.bundle.task.label} {self.score:.2f}",
+            UNKNOWN if self.score is None else f"{self.bundle.kind.label} {self.score:.2f}",
             f"{cost['estimated_flops']:.1e}" if "estimated_flops" in cost else UNKNOWN,
             f"{cost['flops']:.1e}" if "flops" in cost else UNKNOWN,
             clock(cost["seconds"]) if "seconds" in cost else UNKNOWN,
@@ -109,5 +109,5 @@ def table(runs: Sequence[Run]) -> str:
         model, *figures, devices = row
         cells = [model.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(figures, widths[1:], strict=False))]
         lines.append("  ".join([*cells, devices]))
-    signatures = {f"dev {run.bundle.task.label}: {run.signature}": None for run in runs if run.signature}
+    signatures = {f"dev {run.bundle.kind.label}: {run.signature}": None for run in runs if run.signature}
     return "\n".join(map(printable, (*lines, *signatures)))

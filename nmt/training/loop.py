@@ -23,9 +23,10 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from nmt.batch import Batch
 from nmt.bundle import is_figure
 from nmt.console import Console
-from nmt.data.batches import Batch, make_batch, prefetched, split_update
+from nmt.data.batches import make_batch, prefetched, split_update
 from nmt.data.corpus import Corpus, Ids, Rows
 from nmt.data.epochs import EpochPlan
 from nmt.errors import Interrupted, UserError

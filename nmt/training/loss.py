@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.data.batches import Batch
+from nmt.batch import Batch
 from nmt.data.corpus import Ids
 from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer

@@ -127,7 +127,7 @@ class Run:
         self.optimizer = Optimizer(self.model, recipe.model.d_model, settings)
         self.position = Position()
         self.id = uuid4().hex[:12]
-        self.task = bundles.TASKS[recipe.task]
+        self.kind = bundles.KINDS[recipe.task]
         self.best_score, self.without_improvement = start.best_score, start.without_improvement
         self.unscored: Path | None = None
         self.data = str(read_json(self.prepared / "fingerprint.json")["fingerprint"])
@@ -164,7 +164,7 @@ class Run:
                     f"{stop.message} in {self.out}; to go on, run the same command again", stop.signal_number
                 ) from None
         if at.step < settings.updates:
-            done = f"no better dev {self.task.label} for {self.without_improvement} checkpoints"
+            done = f"no better dev {self.kind.label} for {self.without_improvement} checkpoints"
             more = f"--set training.patience={2 * self.without_improvement}"
         else:
             done = f"{at.step:,} of {settings.updates:,} updates in {clock(at.seconds)}"
@@ -239,15 +239,15 @@ class Run:
         """Scores the model as it is, whose checkpoint is `path`, on the development set."""
         assert self.validation is not None
         dev: DevScores = self.validation(self.model)
-        is_best = self.best_score is None or self.task.rank(dev.score) > self.task.rank(self.best_score)
+        is_best = self.best_score is None or self.kind.rank(dev.score) > self.kind.rank(self.best_score)
         self.best_score = dev.score if is_best else self.best_score
         self.without_improvement = 0 if is_best else self.without_improvement + 1
         if self.group.leads:
-            scores = {self.task.metric: dev.score, "perplexity": dev.perplexity}
+            scores = {self.kind.metric: dev.score, "perplexity": dev.perplexity}
             info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
             info |= {"without_improvement": self.without_improvement, "unscored": False}
             figures = {"step": self.position.step, **{f"valid_{name}": score for name, score in scores.items()}}
-            said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(self.task.label).items())
+            said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(self.kind.label).items())
             said += "  best so far" if is_best else ""
             self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, said))
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from nmt.bundle import TASKS, Bundle
+from nmt.api import Parser, Translator
+from nmt.bundle import KINDS, Bundle
 from nmt.data.batches import make_batch, split_update
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, fingerprint_of
-from nmt.decoding.forced import token_log_probabilities
-from nmt.decoding.parser import Parser
-from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.integrity import intact
 from nmt.metrics.brackets import score_brackets
@@ -22,13 +20,14 @@ from nmt.metrics.translation import score
 from nmt.model import likelihood
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
+from nmt.search.forced import token_log_probabilities
 from nmt.text.linear import TreeVocabulary
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import parse_tree
 from nmt.training.distributed import Group, Place
 
 VALID_TOKENS = 4096  # padded, per side of a batch
-PERPLEXITY = TASKS["score"].label
+PERPLEXITY = KINDS["score"].label
 
 
 @dataclass(frozen=True)

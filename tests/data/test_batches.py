@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from nmt.batch import Batch, pad_ids
 from nmt.console import Console
-from nmt.data.batches import Batch, make_batch, pad_ids, prefetched, split_update
+from nmt.data.batches import make_batch, prefetched, split_update
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, prepare

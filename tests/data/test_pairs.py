@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from nmt.data.pairs import Pairs, check_inputs, describe, in_groups, input_files
+from nmt.data.pairs import Pairs, check_inputs, describe, input_files
 from nmt.errors import UserError
 from nmt.recipe import Data, Dataset
+from nmt.text.lines import in_groups
 
 PAIRS = [
     ("I like trees.", "Ich mag Bäume."),

@@ -14,7 +14,7 @@ from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, pos
 from torch import Tensor
 
 from nmt import bundle as bundles
-from nmt.data.batches import Batch
+from nmt.batch import Batch
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
 from nmt.recipe import Model

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nmt.data.batches import Batch, pad_ids
+from nmt.batch import Batch, pad_ids
 from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model

@@ -113,7 +113,7 @@ def test_a_run_that_cannot_fit_says_what_it_needs_and_what_there_is(nmt: Callabl
 def test_a_search_that_runs_out_of_memory_says_so(
     nmt: Callable[..., Any], reverse_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nmt.decoding.engine.SearchEngine.search", lambda *arguments: torch.empty(2**55))
+    monkeypatch.setattr("nmt.search.engine.SearchEngine.search", lambda *arguments: torch.empty(2**55))
     done = nmt("translate", "--model", reverse_run / "ckpts", "--quiet", stdin=b"a b c\n")
     assert done.code == 1
     assert re.fullmatch(

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from nmt.data.batches import Batch, make_batch, pad_ids
+from nmt.batch import Batch, pad_ids
+from nmt.data.batches import make_batch
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model

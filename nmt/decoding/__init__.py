@@ -1,1 +1,0 @@
-"""Model and text to text."""

@@ -1,0 +1,1 @@
+"""Ids to hypotheses. Knows no lines and no tasks."""

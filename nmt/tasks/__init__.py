@@ -1,0 +1,1 @@
+"""Lines to what a search takes, and back: translating and parsing."""

@@ -1,0 +1,247 @@
+"""Lines on their way through a search: read ahead in windows, split into parts, and given out in their order.
+
+A thread reads lines, as fast as they come, and splits them into the parts that are searched; an engine takes sources
+from a window, long ones first, and gives hypotheses back in whatever order they are done. Knows no model, no text and
+imports no torch.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeVar
+
+from nmt.search.feed import Hypothesis, Pool, Source
+
+# Lines that are sorted together: few at first, for an early answer. A very long line counts as several.
+FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
+IN_FLIGHT = 3 * LARGEST_WINDOW  # most lines that are read and not yet given out
+PATIENCE = 0.05  # seconds that a slow input may keep a window waiting to be filled
+END = object()  # of an iterator
+
+Output = TypeVar("Output")
+Rest = TypeVar("Rest")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A line, or a piece of one that is too long for one search."""
+
+    ids: list[int]
+    """Subwords without `</s>`, from 1 to decoding.max_source of them."""
+    words: int = 0
+    """Leaves that a tree over it has."""
+
+
+class Line:
+    """A line on its way."""
+
+    def __init__(self, text: str, parts: list[Part]) -> None:
+        self.text, self.parts = text, parts
+        self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
+        """Of each part, best first; empty until it has been searched"""
+        self.missing = len(parts)
+        """Parts that have not been searched"""
+        self.weight = 1 + sum(len(part.ids) for part in parts) // SUBWORDS_OF_A_LINE
+
+    def tokens(self) -> int:
+        """Subwords of the best hypothesis, `</s>` of each part counted."""
+        return sum(len(part[0].ids) + part[0].finished for part in self.hypotheses)
+
+    def source(self) -> list[int]:
+        """Its subwords."""
+        return [symbol for part in self.parts for symbol in part.ids]
+
+    def ids(self, rank: int) -> list[int]:
+        """Symbols of the hypotheses of a rank, joined."""
+        return [symbol for part in self.hypotheses for symbol in part[rank].ids]
+
+    def score(self, rank: int) -> float:
+        """Of the hypotheses of a rank, their sum."""
+        return sum((part[rank].score for part in self.hypotheses), 0.0)
+
+    def capped(self) -> bool:
+        """Whether a best hypothesis was cut off at its cap."""
+        return any(not part[0].finished for part in self.hypotheses)
+
+    def ranks(self) -> range:
+        """Ranks that all parts have; of a line without parts one."""
+        return range(min(map(len, self.hypotheses), default=1))
+
+
+def distinct(found: Iterable[tuple[Output, Rest]], most: int) -> dict[Output, Rest]:
+    """The first `most` different outputs, each with what came with it first; looks at no more than it needs.
+
+    Hypotheses that differ in their symbols can be one text: subwords cut a word in more ways than one.
+    """
+    kept: dict[Output, Rest] = {}
+    for output, rest in found:
+        kept.setdefault(output, rest)
+        if len(kept) == most:
+            break
+    return kept
+
+
+class ReadAhead:
+    """The feed of a stream of lines: a thread reads and splits them ahead of the engine, into windows.
+
+    A window is handed out when it is full, so that a fast input is searched alike in every run. An input that has
+    kept its window waiting for PATIENCE has what is there handed out at once, until a window fills up again.
+    """
+
+    def __init__(self, lines: Iterable[str], split: Callable[[str], list[Part]], cap: Callable[[int], int]) -> None:
+        """`split` gives the parts of a line, none of a blank one; `cap` the most symbols of an output by length."""
+        self._split, self._cap = split, cap
+        self._lines: deque[Line] = deque()  # in flight, in order
+        self._load = 0  # their weight
+        self._wanted: dict[int, tuple[Line, int]] = {}  # by source: its line, and which part of it
+        self._numbers = count()
+        self._windows: deque[Pool] = deque()
+        self._size = FIRST_WINDOW  # of the window that is being filled
+        self._filled = 0  # weight of the lines in it
+        self._filling: list[Source] = []
+        self._patience = PATIENCE
+        self._asked: float | None = None  # when the thread began to wait for the input
+        self._taken = 0  # sources that the engine has and did not give back
+        self._ended = self._closed = False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        threading.Thread(target=self._read, args=(iter(lines),), name="read-ahead", daemon=True).start()
+
+    def take(self, tokens: int, wait: bool) -> list[Source]:
+        """See `Feed`."""
+        with self._changed:
+            while not self._closed:
+                if wait and self._is_due():
+                    return []
+                if self._hand_out_late():
+                    continue
+                if self._windows:
+                    taken = self._windows[0].take(tokens, at_least=int(wait))
+                    self._taken += len(taken)
+                    if not self._windows[0]:
+                        self._windows.popleft()
+                    return taken
+                if self._filling or (wait and self._filled):
+                    self._changed.wait(self._patience_left())
+                elif not wait or self._ended:
+                    return []
+                else:
+                    self._changed.wait()
+            return []
+
+    def put(self, number: int, hypotheses: list[Hypothesis]) -> Line:
+        """Takes what a search found for a source, best first; gives the line that the source is of."""
+        with self._changed:
+            line, part = self._wanted.pop(number)
+            line.hypotheses[part] = hypotheses
+            line.missing -= 1
+            self._taken -= 1
+        return line
+
+    def due(self) -> list[Line]:
+        """Removes the lines that can be given out now."""
+        found = []
+        with self._changed:
+            while self._is_due():
+                found.append(self._lines.popleft())
+                self._load -= found[-1].weight
+            self._changed.notify_all()
+        return found
+
+    def wait(self) -> bool:
+        """Between two searches: waits for sources, or for lines that can be given out without a search.
+
+        Gives False when all lines were given out; raises what reading them raised.
+        """
+        with self._changed:
+            assert self._taken == 0, "the engine ended its search before all that it took was done"
+            while not (self._is_due() or self._windows or self._ended):
+                if not self._hand_out_late():
+                    self._changed.wait(self._patience_left() if self._filled else None)
+            over = self._ended and not self._lines
+        if over and self._error is not None:
+            raise self._error
+        return not over
+
+    def close(self) -> None:
+        """Ends the thread, or, where it waits for the input, has it end when that comes."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._ended or self._asked is not None)
+
+    def _is_due(self) -> bool:
+        """Whether the first line is done; a blank one is when its window is handed out, not at once: to give out such
+        lines one by one would have the two threads wait for each other all the time."""
+        return self._load > self._filled and self._lines[0].missing == 0
+
+    def _patience_left(self) -> float:
+        """Seconds for which a window that holds something may still be waited for."""
+        waiting = 0.0 if self._asked is None else time.monotonic() - self._asked
+        return self._patience - waiting
+
+    def _hand_out_late(self) -> bool:
+        """Hands out what is there where the input has kept it waiting for too long; whether it has."""
+        late = self._filled > 0 and self._patience_left() <= 0.0
+        if late:
+            self._patience = 0.0
+            self._hand_out()
+        return late
+
+    def _hand_out(self) -> None:
+        if self._filling:
+            self._windows.append(Pool(self._filling))
+        self._filling, self._filled = [], 0
+        self._changed.notify_all()
+
+    # --- the thread
+
+    def _read(self, lines: Iterator[str]) -> None:
+        try:
+            while self._begin_to_wait():
+                line = next(lines, END)
+                self._end_to_wait()
+                if line is END or self._closed:
+                    break
+                if not isinstance(line, str):  # None above all, which must not pass for the end
+                    raise TypeError(f"a line must be str, not {type(line).__name__}")
+                self._add(Line(line, self._split(line)))
+        except BaseException as error:
+            self._error = error
+        with self._changed:
+            self._ended = True
+            self._hand_out()
+
+    def _begin_to_wait(self) -> bool:
+        """Waits for room; whether another line is wanted."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._filled or self._load + self._size <= IN_FLIGHT)
+            self._asked = time.monotonic()
+            return not self._closed
+
+    def _end_to_wait(self) -> None:
+        with self._changed:
+            if self._filled:
+                self._patience = self._patience_left()
+            self._asked = None
+
+    def _add(self, line: Line) -> None:
+        with self._changed:
+            if not self._filled:
+                self._changed.notify_all()
+            for index, part in enumerate(line.parts):
+                number = next(self._numbers)
+                self._wanted[number] = (line, index)
+                self._filling.append(Source(number, part.ids, self._cap(len(part.ids)), part.words))
+            self._lines.append(line)
+            self._load += line.weight
+            self._filled += line.weight
+            if self._filled >= self._size:
+                self._size = min(4 * self._size, LARGEST_WINDOW)
+                self._patience = PATIENCE
+                self._hand_out()

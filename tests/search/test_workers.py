@@ -1,0 +1,145 @@
+"""Several processes as one engine: order, shares, errors and ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+from engines import fateful, numbered, pipeline, second_refuses, shuffling
+
+from nmt.errors import UserError
+from nmt.search.workers import Workers
+
+WAIT = 60.0  # seconds after which a test gives up
+
+
+def test_results_are_those_of_one_engine_in_order() -> None:
+    lines = [f"{number:x}" * (number % 7) for number in range(3000)]
+    with Workers(shuffling, 2, longest=1024) as engine:
+        for _ in range(2):  # a search follows another
+            found = pipeline(engine).stream(lines, n_best=2)
+            assert [translation.texts[0] for translation in found] == [line[::-1] for line in lines]
+
+
+def test_every_worker_has_its_share(tmp_path: Path) -> None:
+    lines = [f"{number:08}" for number in range(500)]
+    with Workers(partial(numbered, tmp_path), 3, longest=10) as engine:
+        found = list(pipeline(engine).stream(lines))
+    assert [translation.texts[0] for translation in found] == [line[::-1] for line in lines]
+    assert {translation.scores[0] for translation in found} == {0.0, 1.0, 2.0}
+
+
+def test_sources_longer_than_what_a_worker_asks_for_are_searched() -> None:
+    lines = ["x" * 50, "abc"] * 3
+    with Workers(fateful, 2, longest=60) as engine:  # which ask for one token
+        assert [translation.texts[0] for translation in pipeline(engine).stream(lines)] == ["x" * 50, "cba"] * 3
+
+
+def test_a_slow_input_is_answered_while_a_worker_is_busy() -> None:
+    answered = threading.Semaphore(0)
+
+    def conversation() -> Iterator[str]:
+        for line in ["ab", "", "cd", "ef"]:
+            yield line
+            assert answered.acquire(timeout=WAIT)
+
+    found = []
+    with Workers(fateful, 2, longest=10) as engine:
+        for translation in pipeline(engine).stream(conversation()):
+            found.append(translation.texts[0])
+            answered.release()
+    assert found == ["ba", "", "dc", "fe"]
+
+
+@pytest.mark.parametrize(
+    ("word", "message", "hint"),
+    [
+        ("raise", r"^worker [12] of 2: ValueError: out of memory$", "--debug"),
+        ("refuse", r"^worker [12] of 2: no such key$", "try another"),
+        ("die", r"^worker [12] of 2 was killed by SIGKILL$", "memory"),
+    ],
+)
+def test_a_workers_failure_is_one_error_that_names_it(word: str, message: str, hint: str) -> None:
+    with Workers(fateful, 2, longest=10) as engine:
+        processes = [worker.process for worker in engine._workers]
+        lines = (word if number == 300 else "ab" for number in count())
+        with pytest.raises(UserError, match=message) as error:
+            for _ in pipeline(engine).stream(lines):
+                pass
+        assert hint in str(error.value.hint)
+        assert not any(process.is_alive() for process in processes)
+    if word == "raise":
+        assert "in order" in str(error.value.__cause__)  # where it happened
+
+
+def test_a_worker_that_cannot_begin_is_named_at_once() -> None:
+    with pytest.raises(UserError, match=r"^worker 2 of 2: no such device$"):
+        Workers(second_refuses, 2, longest=10)
+
+
+def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
+    with Workers(fateful, 2, longest=5) as engine:
+        processes = [worker.process for worker in engine._workers]
+        stream = pipeline(engine).stream(["abcde", "hang", "cd"])
+        assert next(stream).texts == ["edcba"]
+        stream.close()
+        assert not any(process.is_alive() for process in processes)
+
+
+PARENT = """
+import sys, threading
+from engines import fateful, pipeline
+from nmt.search.workers import Workers
+
+def lines():
+    yield from ("abcde", "hang")
+    threading.Event().wait()
+
+if __name__ == "__main__":
+    with Workers(fateful, 3, longest=5, fork=FORK) as engine:
+        try:
+            for translation in pipeline(engine).stream(lines()):
+                print(translation.texts[0], flush=True)
+        except KeyboardInterrupt:
+            print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("fork", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_worker_outlives_its_parent(tmp_path: Path, number: int, fork: bool) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(textwrap.dedent(PARENT).replace("FORK", str(fork)))
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ["PYTHONPATH"]])
+    parent = subprocess.Popen(
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "edcba\n"
+    if number == signal.SIGINT:
+        os.killpg(parent.pid, number)  # as a terminal does
+    else:
+        parent.send_signal(number)
+    out, err = parent.communicate(timeout=WAIT)  # which ends when the last of them is gone, whose streams these are
+    assert err == ""
+    if number == signal.SIGINT:
+        assert (out, parent.returncode) == ("interrupted\n", 0)
+
+
+def test_it_loads_no_torch() -> None:
+    program = "import sys, nmt.search.workers; assert not {'torch', 'numpy'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

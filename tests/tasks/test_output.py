@@ -1,0 +1,184 @@
+"""Translations and parses as lines, and what the ledger says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from engines import Alphabet
+
+from nmt.errors import UserError
+from nmt.recipe import Decoding
+from nmt.tasks import output
+from nmt.tasks.output import Ledger, best, ranked
+from nmt.tasks.parsing import Parse, Parsing, drawn
+from nmt.tasks.translating import Translating, Translation
+from nmt.text.tree import parse_tree
+
+FOX = Translation(
+    texts=['fox \u2028 "', "foxes"],
+    scores=[-0.125, -2.0],
+    ids=[[1, 2], [3]],
+    alignments=[[1, 0], [1]],
+    source=[7, 8],
+    parts=1,
+    capped=False,
+    unknown=0,
+)
+BLANK = Translation([""], [0.0], [[]], [[]], [], parts=0, capped=False, unknown=0)
+TREE = parse_tree("(TOP (S (NP (XX cats)) (VP (XX sleep)) (. .)))")
+CATS = Parse(
+    trees=[TREE, None],
+    scores=[-0.25, -1.0],
+    malformed=[True, True],
+    ids=[[5, 4], [4]],
+    source=[7, 8, 9],
+    parts=1,
+    capped=False,
+    unknown=0,
+    cut=0,
+)
+NOTHING = Parse([None], [0.0], [False], [[]], [], parts=0, capped=False, unknown=0, cut=0)
+
+
+class Numbers:
+    def pieces(self, ids: list[int]) -> list[str]:
+        return [f"\u2581{index}" for index in ids]
+
+
+class Numbered(Alphabet):
+    source = target = Numbers()  # type: ignore[assignment]
+
+
+TOKENIZER: Any = Numbered()
+TRANSLATING, ALIGNING = (Translating(TOKENIZER, Decoding(), aligned) for aligned in (False, True))
+
+
+class ParsingNumbers(Parsing):
+    """Needs no vocabulary of trees, since it makes none."""
+
+    def __init__(self) -> None:
+        self.tokenizer = TOKENIZER
+
+
+def test_ranked_lines_tell_number_rank_score_and_text() -> None:
+    assert ranked(12, FOX) == '12\t1\t-0.1250\tfox \u2028 "\n12\t2\t-2.0000\tfoxes'
+
+
+def test_the_best_is_a_line_and_that_of_a_blank_line_or_a_failure_is_empty() -> None:
+    assert best(12, FOX) == 'fox \u2028 "'
+    assert best(12, CATS) == str(TREE)
+    assert best(1, NOTHING) == best(1, BLANK) == ""
+    assert ranked(3, CATS) == f"3\t1\t-0.2500\t{TREE}\n3\t2\t-1.0000\t"
+
+
+def test_a_drawing_ends_with_an_empty_line() -> None:
+    assert drawn(1, CATS) == f"{TREE.pretty()}\n"
+    assert drawn(1, NOTHING) == ""
+
+
+def test_json_tells_all_of_a_parse_in_one_line() -> None:
+    line = ParsingNumbers().as_json(3, CATS)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "line": 3,
+        "source": ["\u25817", "\u25818", "\u25819"],
+        "hypotheses": [
+            {"tree": str(TREE), "score": -0.25, "malformed": True, "tokens": ["\u25815", "\u25814"]},
+            {"tree": None, "score": -1.0, "malformed": True, "tokens": ["\u25814"]},
+        ],
+        "parts": 1,
+        "capped": False,
+        "unknown": 0,
+        "cut": 0,
+    }
+
+
+def test_json_tells_all_in_one_line() -> None:
+    line = ALIGNING.as_json(3, FOX)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "line": 3,
+        "source": ["\u25817", "\u25818"],
+        "hypotheses": [
+            {"text": 'fox \u2028 "', "score": -0.125, "tokens": ["\u25811", "\u25812"], "alignment": [1, 0]},
+            {"text": "foxes", "score": -2.0, "tokens": ["\u25813"], "alignment": [1]},
+        ],
+        "parts": 1,
+        "capped": False,
+        "unknown": 0,
+    }
+
+
+def test_json_of_an_engine_that_knows_no_alignment_has_none() -> None:
+    for translation in (FOX, BLANK):
+        found = json.loads(TRANSLATING.as_json(1, translation))
+        assert all("alignment" not in hypothesis for hypothesis in found["hypotheses"])
+    assert json.loads(ALIGNING.as_json(1, BLANK))["hypotheses"] == [
+        {"text": "", "score": 0.0, "tokens": [], "alignment": []}
+    ]
+
+
+def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([10.0, 12.0])
+    monkeypatch.setattr(output.time, "monotonic", lambda: next(times))
+    ledger = Ledger(Translating.warnings)
+    assert list(ledger.timed(iter(["a line"]))) == ["a line"]
+    split, capped, odd = replace(FOX, parts=3), replace(FOX, capped=True, parts=2), replace(FOX, unknown=5)
+    for translation in [FOX, BLANK, split, capped, odd, odd, replace(FOX, texts=[" "])]:
+        ledger.add(translation)
+        ledger.searched(1000)
+    assert ledger.summary() == (
+        "7 sentences, 3,500 tokens/s; caps hit 1, inputs split 2, unknown characters 10, empty outputs 1"
+    )
+    with pytest.raises(UserError) as error:
+        ledger.check()
+    assert error.value.message == (
+        "--strict: caps hit 1 (first in line 4), inputs split 2 (first in line 3), "
+        "unknown characters 10 (first in line 5), empty outputs 1 (first in line 7)"
+    )
+
+
+def test_speed_is_counted_from_the_first_line_on_and_not_while_a_model_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(output.time, "monotonic", lambda: now)
+
+    def lines() -> Iterator[str]:
+        nonlocal now
+        now = 110.0  # when the first one comes
+        yield "one"
+        now = 111.0
+        yield "two"
+
+    ledger = Ledger(Translating.warnings)
+    now = 100.0
+    assert ledger.speed() == "0 tokens/s"
+    assert list(ledger.timed(lines())) == ["one", "two"]
+    ledger.searched(7000)
+    now = 112.0
+    assert ledger.speed() == "3,500 tokens/s"
+
+
+def test_a_ledger_without_problems_passes() -> None:
+    ledger = Ledger(Translating.warnings)
+    ledger.check()
+    ledger.add(FOX)
+    ledger.add(BLANK)
+    ledger.check()
+    assert ledger.summary().startswith("2 sentences, 0 tokens/s; caps hit 0, ")
+
+
+def test_the_ledger_of_a_parser_tells_the_mended_from_the_failed() -> None:
+    ledger = Ledger(Parsing.warnings)
+    failed, fine = replace(CATS, trees=[None], malformed=[True]), replace(CATS, malformed=[False, True])
+    for parse in [CATS, NOTHING, fine, failed, replace(fine, cut=2, parts=3, capped=True, unknown=4)]:
+        ledger.add(parse)
+    assert ledger.summary() == (
+        "5 sentences, 0 tokens/s; caps hit 1, inputs split 1, words cut 2, unknown characters 4, "
+        "malformed 2, mended 1, failed 1"
+    )
+    with pytest.raises(UserError, match=r"malformed 2 \(first in line 1\), .*failed 1 \(first in line 4\)"):
+        ledger.check()

@@ -1,0 +1,189 @@
+"""Lines as words and parts, and what becomes of symbols that are trees or not; with engines that only say symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from engines import Characters, Found
+
+from nmt.errors import UserError
+from nmt.recipe import Decoding
+from nmt.search.feed import Feed, Hypothesis, Source
+from nmt.tasks.parsing import Parse, Parsing, words_of
+from nmt.tasks.pipeline import Pipeline
+from nmt.text.linear import LEAF, TreeVocabulary
+from nmt.text.tree import parse_tree
+
+TREES = TreeVocabulary.train(["(TOP (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .)))"])
+
+
+class Words(Characters):
+    """Characters, all of a word at once."""
+
+    def encode_all(self, texts: list[str]) -> list[list[int]]:
+        return [self.encode(text) for text in texts]
+
+
+class Saying:
+    """Finds for each source what `say` has of it, best first."""
+
+    def __init__(self, say: Callable[[Source], list[str]]) -> None:
+        self.say = say
+        self.sources: list[Source] = []
+
+    def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
+        while batch := feed.take(1000, wait=True):
+            self.sources += batch
+            for source in batch:
+                found = [Hypothesis(ids_of(text), -1.0 - n, True) for n, text in enumerate(self.say(source)[:n_best])]
+                yield source.number, found
+
+
+def ids_of(linear: str) -> list[int]:
+    """(NP XX )NP as ids."""
+    return [TREES.listing().index(symbol) for symbol in linear.split()]
+
+
+def parsing(**settings: Any) -> Parsing:
+    tokenizer: Any = SimpleNamespace(source=Words(), target=TREES)
+    return Parsing(tokenizer, Decoding(**settings))
+
+
+def parses(engine: Saying, lines: list[str], n_best: int = 1, **settings: Any) -> list[Parse]:
+    return list(Pipeline(parsing(**settings), Decoding(**settings), engine).stream(lines, n_best))
+
+
+def flat(source: Source) -> list[str]:
+    return [f"(S {'XX ' * source.words})S"]
+
+
+# --- words --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("The cat sleeps .", ["The", "cat", "sleeps", "."]),
+        ("  two \t\t tabs\r\x0b\x0c", ["two", "tabs"]),
+        ("a\u00a0b c\u2028d e\u3000f \x85 \x1c", ["a\u00a0b", "c\u2028d", "e\u3000f", "\x85", "\x1c"]),
+        ("\x00 \ufeffx", ["\x00", "\ufeffx"]),
+        ("x\ud800y", ["x?y"]),
+        (" \t", []),
+    ],
+)
+def test_words_are_what_ascii_whitespace_parts(line: str, words: list[str]) -> None:
+    assert words_of(line) == words
+
+
+def test_brackets_of_words_are_read_and_written_as_a_treebank_spells_them() -> None:
+    engine = Saying(flat)
+    (parse,) = parses(engine, ["( a(b)"])
+    assert Characters().decode(engine.sources[0].ids) == "-LRB-a-LRB-b-RRB-"
+    assert parse.texts == ["(TOP (S (XX -LRB-) (XX a-LRB-b-RRB-)))"]
+
+
+def test_a_source_tells_its_words_and_leaves_room_for_more() -> None:
+    engine = Saying(flat)
+    parses(engine, ["ab c . "], max_extra=7)
+    assert [(source.words, source.cap) for source in engine.sources] == [(3, 4 + 7)]
+
+
+# --- long lines ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("abc de", [("abcde", 2)]),
+        ("abc def", [("abc", 1), ("def", 1)]),
+        ("a b c d e f", [("abcde", 5), ("f", 1)]),
+        ("abcde f", [("abcde", 1), ("f", 1)]),
+        ("a bcdefgh i", [("a", 1), ("bcdef", 1), ("i", 1)]),
+        ("abcdefgh", [("abcde", 1)]),
+    ],
+)
+def test_long_lines_are_split_between_words_and_long_words_are_cut(line: str, parts: list[tuple[str, int]]) -> None:
+    found = parsing(max_source=5).split(line)
+    assert [(Characters().decode(part.ids), part.words) for part in found] == parts
+
+
+def test_parts_have_one_root_and_all_the_words() -> None:
+    (parse,) = parses(Saying(flat), ["ab c def longest x"], max_source=4)
+    assert parse.texts == ["(TOP (S (XX ab) (XX c)) (S (XX def)) (S (XX longest)) (S (XX x)))"]
+    assert (parse.parts, parse.cut, parse.scores, parse.malformed) == (4, 1, [-4.0], [False])
+    assert Characters().decode(parse.source) == "abcdeflongx"
+    assert TREES.decode(parse.ids[0]) == "(S XX XX )S (S XX )S (S XX )S (S XX )S"
+
+
+def test_a_word_that_just_fits_is_not_cut() -> None:
+    assert [parse.cut for parse in parses(Saying(flat), ["abcd", "abcde", "ab cd"], max_source=4)] == [0, 1, 0]
+
+
+# --- what the engine says -----------------------------------------------------------------------------------
+
+
+def test_a_least_length_is_refused() -> None:
+    with pytest.raises(UserError, match=r"decoding\.min_length: must be 0 for a parser.*\(got 3\)"):
+        parsing(min_length=3)
+
+
+def test_a_blank_line_has_no_tree_and_is_no_failure() -> None:
+    engine = Saying(flat)
+    blank, parse = parses(engine, [" ", "a"], n_best=1)
+    assert (blank.trees, blank.texts, blank.scores, blank.malformed) == ([None], [""], [0.0], [False])
+    assert (blank.parts, blank.cut, blank.capped, blank.failed, blank.mended) == (0, 0, False, False, False)
+    assert (parse.parts, parse.failed) == (1, False)
+    assert len(engine.sources) == 1
+    assert parses(engine, [""], n_best=3)[0].texts == [""]
+
+
+@pytest.mark.parametrize("said", ["(S (NP XX )NP XX", "(S XX XX )S )S", "(S XX (NP )NP XX )S", "(S XX (NP XX )S )NP"])
+def test_what_is_malformed_is_mended_and_told(said: str) -> None:
+    (parse,) = parses(Saying(lambda source: [said]), ["a b"])
+    assert parse.trees == [TREES.tree(TREES.mend(ids_of(said)), ["a", "b"])]
+    assert (parse.malformed, parse.mended, parse.failed) == ([True], True, False)
+    assert TREES.decode(parse.ids[0]) == said
+
+
+@pytest.mark.parametrize("said", ["XX", "(S XX XX XX )S", "(S", ""])
+def test_other_leaves_than_words_are_a_failure(said: str) -> None:
+    (parse,) = parses(Saying(lambda source: [said]), ["a b"])
+    assert (parse.trees, parse.texts, parse.malformed) == ([None], [""], [True])
+    assert (parse.failed, parse.mended) == (True, False)
+
+
+def test_a_part_that_failed_fails_its_line() -> None:
+    def say(source: Source) -> list[str]:
+        return flat(source) if source.words > 1 else ["XX XX"]
+
+    good, bad = parses(Saying(say), ["a b", "a b c d e"], max_source=4)
+    assert (good.failed, bad.failed, bad.parts) == (False, True, 2)
+
+
+def test_hypotheses_are_ranked_and_each_tells_whether_it_was_malformed() -> None:
+    def say(source: Source) -> list[str]:
+        return ["(S XX )S", "(NP XX", "XX XX"]
+
+    (parse,) = parses(Saying(say), ["."], n_best=3)
+    assert [tree is None for tree in parse.trees] == [False, False, True]
+    assert parse.malformed == [False, True, True]
+    assert parse.scores == [-1.0, -2.0, -3.0]
+    assert (parse.failed, parse.mended) == (False, False)
+
+
+def test_each_tree_stands_once_whether_it_was_mended_or_not() -> None:
+    def say(source: Source) -> list[str]:
+        return ["(S XX", "(S XX )S", "XX XX", "(NP XX )NP", "XX XX XX"]
+
+    (parse,) = parses(Saying(say), ["."], n_best=4)
+    assert parse.texts == ["(TOP (S (. .)))", "", "(TOP (NP (. .)))"]
+    assert (parse.scores, parse.malformed) == ([-1.0, -3.0, -4.0], [True, True, False])
+
+
+def test_a_tree_may_be_words_alone() -> None:
+    (parse,) = parses(Saying(lambda source: ["XX " * source.words]), ["the dog ."])
+    assert parse.trees == [parse_tree("(TOP (XX the) (XX dog) (. .))")]
+    assert parse.ids == [[LEAF] * 3]

@@ -1,0 +1,278 @@
+"""Lines in, lines out: order, batches, splitting and n-best lists, with random models."""
+
+import itertools
+import random
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import reference_search
+
+from nmt.api import Translator
+from nmt.errors import UserError
+from nmt.recipe import Decoding, TokenizerSettings
+from nmt.search.engine import SearchEngine
+from nmt.tasks.lines import IN_FLIGHT
+from nmt.text.tokenizer import Tokenizer
+
+NOUNS = ["tree", "house", "dog", "cat", "river", "garden", "window", "teacher"]
+VERBS = ["sees", "likes", "finds"]
+NEWLINE, RETURN = 4 + 0x0A, 4 + 0x0D  # byte symbols follow the four control symbols
+
+
+def sentence(words, seed):
+    return " ".join(random.Random(seed).choices([*NOUNS, *VERBS, "the", "."], k=words))
+
+
+SENTENCES = [sentence(1 + seed * 5 % 17, seed) for seed in range(40)]
+
+HOSTILE = [
+    "a\u2028b",
+    "a\u2029b",
+    "a\rb",
+    "a\x0bb\x0cc\x1cd\x85e",
+    "😀 👩\u200d👩\u200d👧 tree",
+    "\x00\x01\x07\x1b[31m\x7f",
+    "\ufeffthe dog",
+    "\u2581 \u2581the",
+    "<s> </s> <pad> <unk>",
+    "\u202eabc",
+    "x" * 10_000,
+    "the dog " * 1_250,
+    " leading and trailing ",
+]
+BLANK = ["", " ", "\t", "\r", "\u2028", "\x85", "\u3000"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    triples = itertools.product(NOUNS, VERBS, NOUNS)
+    pairs = [(f"the {a} {v} the {b} .", f"den {b} {v} der {a} , Nr. 1") for a, v, b in triples]
+    return Tokenizer.train(pairs, TokenizerSettings(vocab_size=330))
+
+
+def random_model(tokenizer, **changes):
+    return reference_search.random_model(len(tokenizer.source), len(tokenizer.target), **changes)
+
+
+MODELS = [
+    {"liking": 6.0},
+    {"liking": 2.0, "norm": "pre", "positions": "learned", "max_positions": 120, "d_k": 3, "d_v": 5},
+]
+
+
+def random_translator(tokenizer, model=None, **decoding):
+    settings = {"beam": 3, "max_extra": 8, "max_source": 100} | decoding
+    return Translator(model or random_model(tokenizer), tokenizer, Decoding(**settings))
+
+
+# --- batches and order --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("changes", MODELS)
+def test_output_does_not_depend_on_batch_mates(tokenizer, beam, changes):
+    model = random_model(tokenizer, **changes)
+    one_by_one = random_translator(tokenizer, model, beam=beam)
+    alone = {text: one_by_one.translate([text])[0] for text in SENTENCES}
+    assert len(set(alone.values())) > 25  # the outputs are worth comparing
+    for batch_tokens in (1, 60, 4096):
+        translator = random_translator(tokenizer, model, beam=beam, batch_tokens=batch_tokens)
+        for seed in (1, 2):
+            texts = random.Random(seed).sample(SENTENCES, len(SENTENCES))
+            assert translator.translate(texts) == [alone[text] for text in texts]
+    assert one_by_one.translate(SENTENCES[:5]) == [alone[text] for text in SENTENCES[:5]]
+
+
+def test_scores_do_not_depend_on_batch_mates(tokenizer):
+    translator = random_translator(tokenizer)
+    together = list(translator.stream(SENTENCES, n_best=3))
+    for text, found in zip(SENTENCES, together, strict=True):
+        (alone,) = translator.stream([text], n_best=3)
+        assert found.texts == alone.texts
+        assert found.scores == pytest.approx(alone.scores, abs=1e-5)
+
+
+def test_many_lines_stay_in_order(tokenizer):
+    """More lines than one chunk takes, sorted by length inside."""
+    translator = random_translator(tokenizer, beam=1, max_extra=2)
+    known = dict(zip(SENTENCES, translator.translate(SENTENCES), strict=True))
+    lines = random.Random(4).choices([*SENTENCES, ""], k=200)
+    assert translator.translate(lines) == [known.get(line, "") for line in lines]
+
+
+def test_an_endless_stream_is_answered_as_it_comes(tokenizer):
+    translator, taken = random_translator(tokenizer, beam=1, max_extra=2), itertools.count()
+    lines = (SENTENCES[next(taken) % 40] for _ in itertools.repeat(None))
+    first = next(translator.stream(lines))
+    assert first.texts == translator.translate(SENTENCES[:1])
+    assert next(taken) <= IN_FLIGHT
+
+
+def test_one_string_is_no_list_of_sentences(tokenizer):
+    with pytest.raises(TypeError, match=r"translate\(\[sentence\]\)"):
+        random_translator(tokenizer).translate("a string")
+
+
+def test_no_lines_give_no_lines(tokenizer):
+    assert random_translator(tokenizer).translate([]) == []
+
+
+# --- lines --------------------------------------------------------------------------------------------------
+
+
+def test_blank_lines_give_blank_lines(tokenizer):
+    found = list(random_translator(tokenizer).stream([*BLANK, "the dog"], n_best=2))
+    for translation in found[:-1]:
+        assert translation.texts == [""]
+        assert (translation.parts, translation.capped) == (0, False)
+    assert found[-1].parts == 1
+
+
+def test_hostile_lines_come_out_in_order_one_for_each(tokenizer):
+    model = random_model(tokenizer, liking=0.0)  # whose outputs are never empty
+    translator = random_translator(tokenizer, model, max_source=24, max_extra=3)
+    lines = [line for pair in itertools.zip_longest(HOSTILE, BLANK, fillvalue="the cat") for line in pair]
+    found = translator.translate(lines)
+    alone = {line: translator.translate([line])[0] for line in HOSTILE}
+    assert len(found) == len(lines)
+    assert not any("\n" in text or "\r" in text for text in found)
+    for line, text in zip(lines, found, strict=True):
+        assert text == alone.get(line, text)
+        assert (text == "") == (line in BLANK)
+
+
+@pytest.mark.parametrize("symbol", [NEWLINE, RETURN])
+def test_no_output_contains_a_line_end(tokenizer, symbol):
+    assert tokenizer.target.decode([symbol]) in ("\n", "\r")
+    model = random_model(tokenizer, favourite=symbol, liking=40.0)
+    (found,) = random_translator(tokenizer, model, max_extra=3).stream(["the dog"], n_best=3)
+    assert found.texts[0].strip() == ""
+    assert len(found.texts[0]) > 1  # spaces in their place
+    assert not any("\n" in text or "\r" in text for text in found.texts)
+
+
+# --- long lines ---------------------------------------------------------------------------------------------
+
+
+def split_at_words(tokenizer, line, limit):
+    """As many words in each part as fit."""
+    parts = [""]
+    for word in line.split(" "):
+        longer = f"{parts[-1]} {word}".strip()
+        if len(tokenizer.source.encode(longer)) <= limit:
+            parts[-1] = longer
+        else:
+            parts.append(word)
+    return parts
+
+
+@pytest.mark.parametrize("limit", [14, 24, 63])
+def test_long_lines_are_split_at_words_and_joined(tokenizer, limit):
+    line = sentence(60, seed=5)
+    parts = split_at_words(tokenizer, line, limit)
+    assert len(parts) > 1
+    translator = random_translator(tokenizer, max_source=limit)
+    short, long = translator.stream(["the dog", line])
+    assert (short.parts, long.parts) == (1, len(parts))
+    alone = list(translator.stream(parts))
+    assert long.texts == [" ".join(part.texts[0] for part in alone)]
+    assert long.scores == pytest.approx([sum(part.scores[0] for part in alone)], abs=1e-4)
+
+
+def test_a_line_of_exactly_max_source_subwords_is_not_split(tokenizer):
+    line = "the dog sees the cat"
+    length = len(tokenizer.source.encode(line))
+    (fits,) = random_translator(tokenizer, max_source=length).stream([line])
+    (splits,) = random_translator(tokenizer, max_source=length - 1).stream([line])
+    assert (fits.parts, splits.parts) == (1, 2)
+
+
+def test_a_long_line_without_words_is_split_anyway(tokenizer):
+    line = "x" * 100
+    length = len(tokenizer.source.encode(line))
+    (found,) = random_translator(tokenizer, max_source=20).stream([line])
+    assert found.parts == -(-length // 20)
+
+
+def test_learned_positions_serve_the_longest_part_and_its_end_symbol(tokenizer):
+    model = random_model(tokenizer, positions="learned", max_positions=20)
+    line = "x" * 100
+    (found,) = random_translator(tokenizer, model, max_source=19).stream([line])
+    assert found.parts == -(-len(tokenizer.source.encode(line)) // 19)
+
+
+def test_parts_longer_than_learned_positions_are_refused_before_any_work(tokenizer):
+    model = random_model(tokenizer, positions="learned", max_positions=20)
+    with pytest.raises(UserError, match=r"max_source.*max_positions 20.*got 20"):
+        random_translator(tokenizer, model, max_source=20)
+
+
+# --- caps ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("positions", "most"), [("sinusoidal", None), ("learned", 7)])
+def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, monkeypatch, positions, most):
+    caps = []
+    search = SearchEngine.search
+
+    def spy(engine, feed, n_best):
+        def take(tokens, wait):
+            taken = feed.take(tokens, wait)
+            caps.extend(source.cap for source in taken)
+            return taken
+
+        return search(engine, SimpleNamespace(take=take), n_best)
+
+    monkeypatch.setattr(SearchEngine, "search", spy)
+    model = random_model(tokenizer, liking=-60.0, positions=positions, max_positions=most or 1)
+    (found,) = random_translator(tokenizer, model, max_extra=9, max_source=6).stream(["the dog sees"])
+    length = len(tokenizer.source.encode("the dog sees"))  # `</s>` not counted
+    assert length + 1 <= 7 < length + 9
+    assert caps == [most or length + 9]
+    assert found.capped
+
+
+def test_an_output_that_ends_is_not_marked_as_cut_off(tokenizer):
+    model = random_model(tokenizer, liking=60.0)
+    (found,) = random_translator(tokenizer, model).stream(["the dog sees"])
+    assert (found.texts, found.capped) == ([""], False)
+
+
+# --- n-best lists -------------------------------------------------------------------------------------------
+
+
+def test_n_best_texts_are_ordered_and_begin_with_the_best(tokenizer):
+    translator = random_translator(tokenizer, beam=4)
+    best = translator.translate(SENTENCES)
+    for text, found in zip(best, translator.stream(SENTENCES, n_best=4), strict=True):
+        assert found.texts[0] == text
+        assert 1 <= len(set(found.texts)) == len(found.texts) == len(found.scores) <= 4
+        assert found.scores == sorted(found.scores, reverse=True)
+
+
+def test_more_n_best_than_beam_is_a_users_error(tokenizer):
+    translator = random_translator(tokenizer, beam=3)
+    with pytest.raises(UserError, match=r"n-best 4 .*3") as error:
+        list(translator.stream(["the dog"], n_best=4))
+    assert "beam" in error.value.hint
+
+
+WORKERS = """
+import sys, nmt
+if __name__ == "__main__":
+    lines = [line.rstrip() for line in open("test.a")]
+    with nmt.load("ckpts", workers=2, beam=2) as model:
+        found = model.translate(lines)
+    assert found == nmt.load("ckpts", beam=2).translate(lines)
+    print(len(found))
+"""
+
+
+def test_workers_of_a_program_find_what_one_process_finds(reverse_run: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(WORKERS)
+    done = subprocess.run([sys.executable, program], cwd=reverse_run, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("100\n", 0), done.stderr
