@@ -6,7 +6,7 @@
 The second line computes as a processor with AVX2 alone does. Products are of 64 x 512 rows and 256 x 512 weights; the
 error is the norm of the difference over the norm of the exact product. Texts are compared twice. In greedy search, a
 text differs by more than a tie where, at the first symbol that differs, fp32 finds its own choice clearly likelier than
-that of int8: by more than TIE. By the bundle's beam, where a tie may decide what follows, lines that differ are counted.
+that of int8: by more than TIE. In beam search, where a tie may decide what follows, differing lines are counted.
 int8 is taken here whether or not it is faster.
 """
 
