@@ -1,0 +1,120 @@
+"""The documents name only files, functions, modules and headings that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from test_layout import FILES, MAY_IMPORT, PACKAGE, layer, name_of
+
+ROOT = PACKAGE.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+
+REFERENCE = re.compile(r"`([\w./-]+\.py)(?::([\w.]+))?`")  # `path.py` or `path.py:name`
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def section(title: str) -> str:
+    """The part of architecture.md below a heading, down to the next heading."""
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#{{1,3}} |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"architecture.md has no section {title!r}"
+    return found[1]
+
+
+def defined(path: Path) -> set[str]:
+    """Functions, classes and constants of a module, and `Class.method`."""
+    names: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+            if isinstance(node, ast.ClassDef):
+                names |= {f"{node.name}.{item.name}" for item in node.body if isinstance(item, ast.FunctionDef)}
+    return names
+
+
+def problems(text: str) -> list[str]:
+    """References of a text to files or names that do not exist."""
+    return [
+        f"{path}:{name}" if name else path
+        for path, name in REFERENCE.findall(text)
+        if not (ROOT / path).is_file() or (name and name not in defined(ROOT / path))
+    ]
+
+
+def anchors(path: Path) -> set[str]:
+    """The headings of a document as links name them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(document: Path) -> list[str]:
+    """Links of a document to files and headings of this repository that do not exist."""
+    broken = []
+    for link in LINK.findall(document.read_text(encoding="utf-8")):
+        name, _, anchor = link.partition("#")
+        target = (document.parent / name).resolve() if name else document
+        if "://" not in link and (not target.exists() or (anchor and anchor not in anchors(target))):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_file_and_name_in_a_document_exists(document: Path) -> None:
+    assert problems(document.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_leads_to_a_file_and_heading_that_exist(document: Path) -> None:
+    assert broken_links(document) == []
+
+
+@pytest.mark.parametrize(
+    "title", ["A sentence through `nmt translate`", "A batch through `nmt train`", "A tree through `nmt parse`"]
+)
+def test_every_step_of_a_walk_names_where_it_happens(title: str) -> None:
+    steps = re.split(r"^\d+\. ", section(title), flags=re.MULTILINE)[1:]
+    assert len(steps) >= 10
+    assert [step for step in steps if not REFERENCE.search(step)] == []
+
+
+def test_every_change_of_the_table_has_a_place_to_start() -> None:
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", section("Where does a change go?"), re.MULTILINE)[1:]
+    assert len(rows) >= 10
+    assert [change for change, start in rows if not REFERENCE.search(start)] == []
+
+
+def test_the_import_table_of_the_document_is_the_one_that_is_enforced() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", section("What may import what"), re.MULTILINE)
+    documented = {module: set() if needs == "nothing" else set(needs.split(", ")) for module, needs in rows}
+    existing = {layer(name_of(path)) for path in FILES}
+    assert documented == {module: MAY_IMPORT[module] & existing for module in existing}
+
+
+def test_the_tree_of_the_repository_lists_every_module() -> None:
+    listed, folder = set(), PACKAGE
+    for indent, name in re.findall(r"^    ( {2,4})(\w+(?:\.py|/)) ", section("The repository"), re.MULTILINE):
+        folder = PACKAGE if len(indent) == 2 else folder
+        if name.endswith("/"):
+            folder = PACKAGE / name
+        else:
+            listed.add(folder / name)
+    # The package files of folders hold a docstring only.
+    assert listed == {path for path in FILES if path.name != "__init__.py" or path.parent == PACKAGE}
+
+
+@pytest.mark.parametrize("text", ["`nmt/nowhere.py`", "`nmt/cli.py:nobody`", "`nmt/api.py:Translator.nothing`"])
+def test_a_reference_to_what_does_not_exist_is_found(text: str) -> None:
+    assert len(problems(text)) == 1
+
+
+def test_references_to_functions_classes_methods_and_constants_are_resolved() -> None:
+    found = "`nmt/cli.py` `nmt/cli.py:main` `nmt/bundle.py:KINDS` `nmt/api.py:Translator.translate`"
+    assert problems(found) == []
