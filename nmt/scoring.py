@@ -84,7 +84,8 @@ def by_model(
                     lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
         if not totals.pairs:
             raise UserError(
-                f"nothing to score: {'source and reference have' if source else 'the reference has'} no lines"
+                f"nothing to score: {'source and reference have' if source else 'the reference has'} no lines",
+                "name a REF with a sentence on each line",
             )
         if as_json:
             result = {"score": totals.perplexity, "subwords": totals.subwords}

@@ -80,7 +80,12 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
             with console.progress(f"encoding {split}", totals[split], unit) as advance:
                 report[split] = _write_split(part / f"{split}.arrow", chunks, sides, len(datasets), advance)
         if not report["train"]["kept"]:
-            raise UserError(f"data.train: none of the {report['train']['read']:,} {unit} read is usable")
+            reasons = [f"{count:,} {name}" for name, count in report["train"].items() if name.startswith("dropped")]
+            raise UserError(
+                f"data.train: none of the {report['train']['read']:,} {unit} read is usable: {', '.join(reasons)}",
+                f"raise data.max_length {recipe.data.max_length} or data.max_ratio {recipe.data.max_ratio:g}, or name "
+                "other files",
+            )
         write_json(part / "report.json", report)
         write_manifest(part / MANIFEST, inputs)
     for line in _summary(out, report, tokenizer, unit):
@@ -118,7 +123,7 @@ def set_sizes(prepared: Path) -> list[int]:
     train = report.get("train") if isinstance(report, dict) else None
     sizes = train.get("kept by set") if isinstance(train, dict) else None
     if not isinstance(sizes, list) or not all(isinstance(size, int) for size in sizes):
-        raise UserError(f"{path}: does not say how many pairs each training set has", remedy(path))
+        raise UserError(f"{path}: does not tell how many pairs each training set has", remedy(path))
     return sizes
 
 

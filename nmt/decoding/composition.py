@@ -64,7 +64,7 @@ class Composition:
         constraint = None if self.trees is None else partial(TreeConstraint, self.trees)
         engine = SearchEngine(models, self.decoding, constraint)
         if self.decoding.precision not in ("auto", engine.precision):
-            self.say(f"precision {self.decoding.precision}: not faster on this machine, so {engine.precision}")
+            self.say(f"precision {self.decoding.precision}: not faster on this machine, so {engine.precision} is used")
         return AligningEngine(engine, models) if self.aligned else engine
 
     @contextmanager
@@ -74,7 +74,9 @@ class Composition:
         Raises UserError where something is missing or wrong.
         """
         if self.engine == "ctranslate2" and len(self.bundles) > 1:
-            raise UserError("--engine ctranslate2: searches with one model, not with an ensemble", "--engine nmt")
+            raise UserError(
+                "--engine ctranslate2: searches with one model, not with an ensemble", "use --engine nmt, or one --model"
+            )
         positions = longest_served((bundle.recipe.model for bundle in self.bundles), self.decoding)
         count = self.devices or 1
         if self.engine == "nmt" and sys.platform == "linux" and self._on_cpu():

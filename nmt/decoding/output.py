@@ -126,7 +126,7 @@ PARSE_PROBLEMS: dict[str, Callable[[Parse], int]] = {
 
 
 class Ledger(Generic[Result]):
-    """Counts what was searched, how fast, and what went less than well."""
+    """Counts what was searched, how fast, and the problems there were."""
 
     def __init__(self, problems: Mapping[str, Callable[[Result], int]]) -> None:
         """`problems` are all that can be, by what they are called: how often one is in a result."""
@@ -167,11 +167,11 @@ class Ledger(Generic[Result]):
         return f"{self.lines:,} sentences, {self.speed()}; {counts}"
 
     def check(self) -> None:
-        """Raises UserError where anything went less than well, saying in which line first."""
+        """Raises UserError where there was any problem, saying in which line first."""
         if self._first:
             found = [
                 f"{problem} {count:,} (first in line {self._first[problem]:,})"
                 for problem, count in self._counts.items()
                 if count
             ]
-            raise UserError(f"--strict: {', '.join(found)}", "all output is there; without --strict this is no error")
+            raise UserError(f"--strict: {', '.join(found)}", "use the output, which is complete, or leave out --strict")

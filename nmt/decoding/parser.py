@@ -57,4 +57,4 @@ class Parser:
 
     def translate(self, texts: Sequence[str]) -> NoReturn:
         """Raises UserError, as a translator's `parse` does."""
-        raise UserError("this model is a parser, not a translator", "model.parse([...])")
+        raise UserError("this model is a parser, not a translator", "call model.parse([...])")

@@ -49,7 +49,7 @@ class Translator:
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
         """Raises UserError, as a parser's `translate` does."""
-        raise UserError("this model is a translator, not a parser", "model.translate([...])")
+        raise UserError("this model is a translator, not a parser", "call model.translate([...])")
 
 
 def load(path: ModelPath | Sequence[ModelPath], device: str = "auto", **decoding: object) -> Translator | Parser:
