@@ -336,7 +336,8 @@ def base(recipe: Recipe) -> Bundle | None:
     positions = found.recipe.model.positions
     if positions != recipe.model.positions:  # of sinusoids no weight tells
         raise UserError(
-            f"training.init_from: {found.path} has model.positions {positions}, the recipe {recipe.model.positions}",
+            f"training.init_from: {found.path} has model.positions {positions}, but the recipe has "
+            f"{recipe.model.positions}",
             f"--set model.positions={positions}",
         )
     return found
@@ -406,7 +407,7 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     if not path.is_dir():
         raise UserError(
             f"{path}: no such model",
-            "give --model a bundle or a run's directory, or train into ckpts/: nmt train RECIPE",
+            "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/",
         )
     found, wrong = survey(path)
     note = "".join(f"; skipped: {error.message}" for error in wrong)

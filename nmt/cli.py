@@ -541,7 +541,7 @@ def main() -> NoReturn:
             raise
         code = 1
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        hint = "free some space" if full else "see that it is there and that you may use it; --debug shows the traceback"
+        hint = "free some space" if full else "see that it exists and that you may use it; --debug shows the traceback"
         _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", hint)
     except Exception as error:
         from nmt.device import memory_error

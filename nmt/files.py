@@ -209,7 +209,7 @@ def exclusive(lock: Path, what: str, wait: bool = False) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"{what}: another nmt is at work there", "wait for it to end, or stop it") from None
+            raise UserError(f"{what}: another nmt is writing there", "wait until it ends, or stop it") from None
         yield
 
 
@@ -271,14 +271,15 @@ def sha256(path: Path) -> str:
         with regular(path).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", f"allow yourself to read it: chmod u+r {path}") from None
+        raise UserError(f"{path}: cannot be read: {error.strerror}", f"make it readable: chmod u+r {path}") from None
 
 
 def _not_written(path: Path, error: OSError) -> UserError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UserError(f"{path}: the disk is full", "free some space and run the same command again")
     return UserError(
-        f"{path}: cannot be written: {error.strerror or error}", f"see that you may write to {path.parent}, or name another place"
+        f"{path}: cannot be written: {error.strerror or error}",
+        f"see that you may write to {path.parent}, or name another place",
     )
 
 

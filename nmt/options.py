@@ -132,7 +132,7 @@ def search_options(function: Callable[..., None]) -> Callable[..., None]:
         common_options,
         device_option,
         overrides_option,
-        click.option("--devices", type=WORKERS, help="Worker processes, each on its own GPU or share of the CPU threads."),
+        click.option("--devices", type=WORKERS, help="Number of workers, each on its own GPU or share of the CPU."),
         click.option("--batch-tokens", type=TEXT, help="Padded source tokens per batch, or auto."),
         click.option("--precision", type=TEXT, help="Of matrix products: auto, fp32, bf16 or int8."),
         click.option("--output", type=FILE, help="Write to a file, plain or .gz, instead of stdout."),

@@ -95,7 +95,8 @@ class Dataset(Settings):
         given = [key for key in ("target", "file", "sacrebleu", "hub", "trees") if getattr(self, key) is not None]
         if self.source is not None and self.target is None:
             raise Refusal(
-                "source and target go together: one text file for each side", "add target, the text file of translations"
+                "source and target go together: one text file for each side",
+                "add target, the text file of translations",
             )
         if len(given) != 1:
             raise Refusal(
@@ -503,7 +504,7 @@ class Recipe(Settings):
             )
         if self.training.target_embeddings is not None:
             raise Refusal(
-                f"training.target_embeddings: are vectors of words, but with data.target: {TREE} outputs have no words",
+                f"training.target_embeddings: are of words, which the outputs do not have with data.target: {TREE}",
                 "remove training.target_embeddings",
             )
         if self.decoding.min_length:
@@ -647,7 +648,7 @@ def _nearest_key(path: tuple[str, ...]) -> str:
     if near:
         return f"did you mean {prefix}{near[0]}?"
     elsewhere = [f"{name}.{path[-1]}" for name, names in keys.items() if path[-1] in names]
-    return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else f"allowed here: {', '.join(allowed)}"
+    return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else f"use one of {', '.join(allowed)}"
 
 
 def json_schema() -> dict[str, Any]:

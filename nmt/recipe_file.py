@@ -135,7 +135,8 @@ def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator
     """File and line of every key; refuses keys that stand twice, which YAML would take silently."""
     if len(path) > MOST_LEVELS:
         raise UserError(
-            f"{file}: nested too deeply, or an alias holds itself", "write keys as section.key, such as training.updates"
+            f"{file}: nested too deeply, or an alias holds itself",
+            "write keys as section.key, such as training.updates",
         )
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}

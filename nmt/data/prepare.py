@@ -178,7 +178,7 @@ def _seen(path: Path, before: list[Any] | None) -> list[Any]:
 def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_from: Path | None) -> Tokenizer:
     """`total` is how many training pairs there are, where that is known."""
     if tokenizer_from is not None:
-        console.say(f"tokenizer: that of {tokenizer_from}")
+        console.say(f"tokenizer: from {tokenizer_from}")
         return Tokenizer.load(tokenizer_from)
     text = _TokenizerText(recipe.data, total, console)
     data = recipe.data
@@ -314,4 +314,4 @@ def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer,
     yield "  train sentences by length: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
     leaked = report["train"].get(f"{unit} also in valid or test", 0)
     if leaked:
-        yield f"  warning: {leaked:,} training {unit} stand in valid or test word for word; scores there flatter"
+        yield f"  warning: {leaked:,} training {unit} are in valid or test word for word, so scores there are too high"

@@ -21,7 +21,7 @@ def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
         near = difflib.get_close_matches(name, DATASETS, n=3, cutoff=0.4)
         raise UserError(
             f"{name}: sacreBLEU knows no such test set",
-            f"did you mean {' or '.join(near)}?" if near else "sacrebleu --list shows those that it knows",
+            f"did you mean {' or '.join(near)}?" if near else "name one that sacrebleu --list shows",
         )
     pairs, pair = DATASETS[name].langpairs, f"{source}-{target}"
     if pair not in pairs:

@@ -75,7 +75,8 @@ class Composition:
         """
         if self.engine == "ctranslate2" and len(self.bundles) > 1:
             raise UserError(
-                "--engine ctranslate2: searches with one model, not with an ensemble", "use --engine nmt, or one --model"
+                "--engine ctranslate2: searches with one model, not with an ensemble",
+                "use --engine nmt, or one --model",
             )
         positions = longest_served((bundle.recipe.model for bundle in self.bundles), self.decoding)
         count = self.devices or 1

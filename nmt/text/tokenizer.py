@@ -48,7 +48,7 @@ class Vocabulary:
             raise UserError(f"{name}: is not a SentencePiece model", DAMAGED) from None
         sp = self._processor
         if (sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()) != (PAD, UNK, BOS, EOS):
-            raise UserError(f"{name}: its control symbols do not have the ids {PAD} to {EOS}, so nmt did not write it", DAMAGED)
+            raise UserError(f"{name}: its control symbols do not have the ids {PAD} to {EOS}", DAMAGED)
         lead_bytes = (f"<0x{byte:02X}>" for byte in (*range(0x80), *range(0xC0, 0x100)))  # one for each character
         self._unknown = frozenset((UNK, *map(sp.piece_to_id, lead_bytes)))
 

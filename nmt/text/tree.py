@@ -161,7 +161,9 @@ def tree_files(path: str | os.PathLike[str]) -> list[Path]:
         return [path]
     if files := sorted(file for file in path.rglob("*.mrg") if file.is_file()):
         return files
-    raise UserError(f"{path}: no file in this folder or below ends in .mrg", "name a file of trees, or a treebank's folder")
+    raise UserError(
+        f"{path}: no file in this folder or below ends in .mrg", "name a file of trees, or a treebank's folder"
+    )
 
 
 def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:

@@ -100,7 +100,8 @@ def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
     host = re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else "")
     if not host:
         raise UserError(
-            "Slurm names no nodes in SLURM_STEP_NODELIST", "set MASTER_ADDR to the name of the first host, and MASTER_PORT"
+            "Slurm names no nodes in SLURM_STEP_NODELIST",
+            "set MASTER_ADDR to the name of the first host, and MASTER_PORT",
         )
     return host, FIRST_PORT + int(environment.get("SLURM_JOB_ID", 0)) % PORTS
 

@@ -59,7 +59,7 @@ def check_directory(out: Path) -> None:
         raise UserError(f"--out {out}: holds other files and no run", "name another directory, or an empty one")
     for path in (out / name for name in sorted(of_a_run) if CHECKPOINT.fullmatch(name)):
         if not path.is_dir():
-            raise UserError(f"{path}: has the name of a checkpoint and is not a directory", "move it away, or rename it")
+            raise UserError(f"{path}: has the name of a checkpoint and is not a directory", "move it away")
 
 
 def clear_leftovers(out: Path) -> None:

@@ -118,7 +118,7 @@ def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], 
     assert (done.code, done.err.splitlines()) == (
         1,
         [
-            f"error: data/reverse: no prepared data there, and the development set of {newest} is needed",
+            f"error: data/reverse: holds no prepared data, but the development set of {newest} is needed",
             f"hint: run it where the model was trained, or prepare it: nmt preprocess {newest}/recipe.yaml",
         ],
     )

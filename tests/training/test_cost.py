@@ -80,7 +80,7 @@ def test_an_average_without_a_score_is_scored_where_its_data_is(nmt: Callable[..
     (runs / "data").unlink()
     done = nmt("score", "--runs", "a")
     assert done.code == 0
-    assert "no dev score: data/reverse: no prepared data there" in done.err
+    assert "no dev score: data/reverse: holds no prepared data" in done.err
     assert done.out.splitlines()[1].split()[:2] == [b"a", "–".encode()]
     assert len(done.out.splitlines()) == 2  # and no signature
 
