@@ -158,7 +158,7 @@ def average(
     from nmt.console import Console
 
     if last and best:
-        raise click.UsageError("--last and --best exclude each other")
+        raise click.UsageError("--last does not go with --best")
     console = Console(quiet)
     if last == "auto":
         from nmt.device import choose_device
@@ -229,7 +229,7 @@ def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
     from nmt.decoding.parsing import Parsing
 
     if pretty and (options.as_json or options.n_best):
-        raise click.UsageError("--pretty draws the best tree: no --json or --n-best goes with it")
+        raise click.UsageError("--pretty does not go with --json or --n-best")
     console = Console(options.quiet)
     bundles, decoding = _find_models(options.paths, "parse", options.settings, console)
     parsing = Parsing(common_tokenizer(bundles), decoding)
@@ -359,7 +359,7 @@ def score(
     exactly; time, target tokens, updates and devices, over all parts of the run.
     """
     if not runs and not 1 <= len(files) <= 2:
-        raise click.UsageError(f"score takes REF and at most one HYP, {len(files)} files are given")
+        raise click.UsageError(f"score takes REF and at most one HYP, but {len(files)} files are given")
     from nmt import scoring
     from nmt.console import Console
 
@@ -384,7 +384,7 @@ def score(
         _refuse({"--language": language is not None}, f"goes with --metric {', '.join(OF_WORDS)}")
     if models:
         if hypothesis or more:
-            raise click.UsageError("--model scores REF itself: no HYP or --reference goes with it")
+            raise click.UsageError("--model scores REF itself, so it takes no HYP or --reference")
         if len(names) > 1 or (as_json and names == ["logprob"]):
             raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
         decoder = _forced_decoder(models, source, reference, overrides, device, threads, console)
@@ -395,7 +395,7 @@ def score(
         if len(names) > 1:
             raise click.UsageError("--metric brackets goes alone: it reads trees")
         if more:
-            raise click.UsageError("--metric brackets has one gold: no --reference goes with it")
+            raise click.UsageError("--metric brackets takes one REF and no --reference")
         scoring.trees(reference, hypothesis, as_json, console)
     else:
         if "bleu" not in names and set(names) & set(OF_WORDS):

@@ -616,6 +616,9 @@ def _validate(kind: type[S], tree: object, origins: Origins, file: str, prefix: 
         text, hint = "must be given", f"add {'.'.join(path)} to the recipe; recipes/schema.json describes all keys"
     elif problem["type"] == "extra_forbidden":
         text, hint = f"unknown key (value {problem['input']!r})", _nearest_key(path)
+    elif problem["type"] == "string_pattern_mismatch":  # only names have one
+        text = f"must be a name of letters, digits and . _ - (got {problem['input']!r})"
+        hint = "begin with a letter or digit, and leave out spaces and slashes"
     else:
         text = f"{text.replace('Input should be', 'must be')} (got {problem['input']!r})"
         hint = _nearest_value(problem) or "correct the value, or remove the key where it has a default"

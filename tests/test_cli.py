@@ -451,7 +451,7 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
     ("argv", "code", "message"),
     [
         (["parse"], 1, "error: ckpts: no such model"),
-        (["parse", "--pretty", "--json"], 2, "--pretty draws the best tree: no --json or --n-best goes with it"),
+        (["parse", "--pretty", "--json"], 2, "--pretty does not go with --json or --n-best"),
         (["translate", "--beam", "0"], 2, "'--beam': 0 is not in the range x>=1"),
         (["translate", "--engine", "marian"], 2, "'marian' is not one of 'nmt', 'ctranslate2'"),
         (["translate", "--devices", "0"], 2, "'--devices': 0 is not in the range 1<=x<=256"),
@@ -469,7 +469,11 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
         (["score", "ref", "--paper", "--model", "m", "--source", "src"], 2, "'paper' is none of perplexity, logprob"),
         (["score", "ref", "--set", "batch_tokens=9"], 2, "--set goes with --model"),
         (["score", "ref", "--model", "m"], 1, "error: ref: cannot be read"),
-        (["score", "ref", "hyp", "--model", "m", "--source", "src"], 2, "--model scores REF itself: no HYP"),
+        (
+            ["score", "ref", "hyp", "--model", "m", "--source", "src"],
+            2,
+            "--model scores REF itself, so it takes no HYP",
+        ),
         (["score", "ref", "--reference", "more", "--model", "m", "--source", "src"], 2, "no HYP or --reference"),
         (["score", "ref", "--model", "m", "--source", "src", "--metric", "bleu"], 2, "none of perplexity, logprob"),
         (["score", "ref", "--model", "m", "--source", "src", "--metric", "logprob", "--json"], 2, "goes alone"),

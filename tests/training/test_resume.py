@@ -121,8 +121,7 @@ def test_a_directory_of_other_things_is_refused_before_anything_is_written(train
         (task / "mine" / content).write_text("precious")
         said = train(out="mine", code=1)
         assert (
-            said
-            == "error: --out mine: holds other files and no run\nhint: name another directory, or an empty one\n"
+            said == "error: --out mine: holds other files and no run\nhint: name another directory, or an empty one\n"
         )
         assert [path.name for path in (task / "mine").rglob("*") if path.is_file()] == [Path(content).name]
         assert not (task / "data").exists()
