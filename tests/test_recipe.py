@@ -247,7 +247,6 @@ def test_heads_that_divide_are_suggested(write: Write) -> None:
     assert "4, 8" in refusal(write(BASE + "model: {heads: 7}\n")).hint
 
 
-@pytest.mark.parametrize(("key", "value"), [("sample", 100), ("character_coverage", 0.97)])
 @pytest.mark.parametrize(
     ("settings", "hint"),
     [
@@ -268,6 +267,7 @@ def test_the_hint_gives_the_nearest_setting_that_is_allowed(write: Write, settin
     assert refusal(write(BASE), settings).hint == hint
 
 
+@pytest.mark.parametrize(("key", "value"), [("sample", 100), ("character_coverage", 0.97)])
 def test_what_sentencepiece_would_refuse_is_refused_with_its_key(
     write: Write,
     key: str,
