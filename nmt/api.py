@@ -74,7 +74,7 @@ class Translator(_Answering[Translation]):
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
         """Raises UserError, as a parser's `translate` does."""
-        raise UserError("this model is a translator, not a parser", "model.translate([...])")
+        raise UserError("this model is a translator, not a parser", "call model.translate([...])")
 
 
 class Parser(_Answering[Parse]):
@@ -106,7 +106,7 @@ class Parser(_Answering[Parse]):
 
     def translate(self, texts: Sequence[str]) -> NoReturn:
         """Raises UserError, as a translator's `parse` does."""
-        raise UserError("this model is a parser, not a translator", "model.parse([...])")
+        raise UserError("this model is a parser, not a translator", "call model.parse([...])")
 
 
 def load(

@@ -49,7 +49,7 @@ def make_engine(
     constraint = None if task.only_trees is None else partial(TreeConstraint, task.only_trees)
     engine = SearchEngine(models, decoding, constraint)
     if decoding.precision not in ("auto", engine.precision):
-        say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision}")
+        say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision} is used")
     return AligningEngine(engine, models) if task.aligned else engine
 
 
@@ -79,7 +79,10 @@ class Assembly:
         Raises UserError where something is missing or wrong.
         """
         if self.engine == "ctranslate2" and len(self.bundles) > 1:
-            raise UserError("--engine ctranslate2: searches with one model, not with an ensemble", "--engine nmt")
+            raise UserError(
+                "--engine ctranslate2: searches with one model, not with an ensemble",
+                "use --engine nmt, or one --model",
+            )
         positions = longest_served((bundle.recipe.model for bundle in self.bundles), self.decoding)
         count = self.workers or 1
         make: MakeEngine = partial(self._make, task)

@@ -106,7 +106,7 @@ class Bundle:
         """Raises UserError, which says what the model is for, unless it is for this task."""
         if self.info["task"] != task:
             raise UserError(
-                f"{self.path}: is {self.kind.noun}, and {KINDS[task].noun} is needed",
+                f"{self.path}: is {self.kind.noun}, but {KINDS[task].noun} is needed",
                 f"nmt {self.info['task']} --model {self.path} runs it",
             )
 
@@ -115,10 +115,12 @@ class Bundle:
         """Reads metadata; raises UserError where `path` is no bundle of a format this version knows."""
         info = read_manifest(path / MANIFEST)
         if not isinstance(info, dict):
-            raise UserError(f"{path / MANIFEST}: holds no mapping: damaged", remedy(path / MANIFEST))
+            raise UserError(f"{path / MANIFEST}: damaged: is not a JSON object", remedy(path / MANIFEST))
         known = info.get("format")
         if _is_count(known) and known > FORMAT:
-            raise NewerFormat(f"{path}: bundle format {known}, this version reads {FORMAT}", "update nmt")
+            raise NewerFormat(
+                f"{path}: has bundle format {known}, but this version reads {FORMAT}", "install a newer version of nmt"
+            )
         scores, steps = info.get("scores", {}), info.get("steps", [])
         valid = {
             "format": _is_count(known) and known == FORMAT,
@@ -136,18 +138,14 @@ class Bundle:
         wrong = [key for key in valid if not valid[key]]
         if wrong:
             raise UserError(
-                f"{path / MANIFEST}: {wrong[0]} is missing or of the wrong kind: damaged", remedy(path / MANIFEST)
+                f"{path / MANIFEST}: damaged: {wrong[0]} is missing or of the wrong kind", remedy(path / MANIFEST)
             )
         return cls(path, info)
 
     @cached_property
     def recipe(self) -> Recipe:
         """The resolved recipe inside."""
-        path = intact(self.path / "recipe.yaml")
-        try:
-            return recipes.load(path)
-        except UserError as error:
-            raise UserError(error.message, error.hint or remedy(path)) from None
+        return recipes.load(intact(self.path / "recipe.yaml"))
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer inside; raises UserError where it is missing, damaged or not for the task."""
@@ -155,7 +153,7 @@ class Bundle:
         if (self.path / TREES[1]).exists() != parses:
             does = "lacks" if parses else "holds"
             raise UserError(
-                f"{self.path}: is {self.kind.noun} by its bundle.json, and {does} {TREES[1]}: damaged",
+                f"{self.path}: damaged: its bundle.json says that it is {self.kind.noun}, but it {does} {TREES[1]}",
                 "take it from another copy of the model",
             )
         return Tokenizer.load(self.path)
@@ -246,14 +244,18 @@ def _fitting(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> 
     parameters = dict(model.named_parameters())
     if parameters.keys() != weights.keys():
         name = sorted(parameters.keys() ^ weights.keys())[0]
-        side = "lacks" if name in parameters else "has a surplus"
+        side = "lacks the" if name in parameters else "has the unknown"
         raise UserError(
-            f"{where}: {side} weight {name}", "its recipe's model section must be the one it was trained by"
+            f"{where}: {side} weight {name}",
+            "give the recipe the model section that these weights were trained with",
         )
     for name, parameter in parameters.items():
         if parameter.shape != weights[name].shape:
-            shapes = f"{list(weights[name].shape)} there, {list(parameter.shape)} by the recipe"
-            raise UserError(f"{where}: weight {name} is {shapes}", "compare model and tokenizer of the two recipes")
+            shapes = f"has shape {list(weights[name].shape)}, but {list(parameter.shape)} by the recipe"
+            raise UserError(
+                f"{where}: weight {name} {shapes}",
+                "give the recipe the model and tokenizer sections that these weights were trained with",
+            )
     return parameters
 
 
@@ -302,7 +304,10 @@ def save_bundle(
         try:
             save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, part / name)
         except SafetensorError as error:  # its word for a full disk, among others
-            raise UserError(f"{path / name}: cannot be written: {error}", "is there space on the disk?") from None
+            raise UserError(
+                f"{path / name}: cannot be written: {error}",
+                f"free some space on the disk of {path.parent}, and see that you may write there",
+            ) from None
 
     with whole_directory(path, MANIFEST) as part:
         save(weights, WEIGHTS)
@@ -331,7 +336,8 @@ def base(recipe: Recipe) -> Bundle | None:
     positions = found.recipe.model.positions
     if positions != recipe.model.positions:  # of sinusoids no weight tells
         raise UserError(
-            f"training.init_from: {found.path} has model.positions {positions}, the recipe {recipe.model.positions}",
+            f"training.init_from: {found.path} has model.positions {positions}, but the recipe has "
+            f"{recipe.model.positions}",
             f"--set model.positions={positions}",
         )
     return found
@@ -399,9 +405,12 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     if os.path.lexists(path / MANIFEST):
         return Bundle.read(path), f"model: {path}"
     if not path.is_dir():
-        raise UserError(f"{path}: no such model", "--model names a bundle or a directory of checkpoints")
+        raise UserError(
+            f"{path}: no such model",
+            "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/",
+        )
     found, wrong = survey(path)
-    note = "".join(f"; passed over: {error.message}" for error in wrong)
+    note = "".join(f"; skipped: {error.message}" for error in wrong)
     if os.path.lexists(path / AVERAGED / MANIFEST):
         average = Bundle.read(path / AVERAGED)
         same_run = not found or average.info["run"] == found[-1].info["run"]
@@ -409,11 +418,11 @@ def resolve(path: Path) -> tuple[Bundle, str]:
             steps = average.info.get("steps", [])
             return average, f"model: {average.path} (average of {len(steps)} checkpoints){note}"
         reason = "is older than the newest checkpoint" if same_run else "is of another run than the checkpoints"
-        note += f"; {average.path} {reason}, so not used: nmt average {path}"
+        note += f"; {average.path} is not used, since it {reason}: nmt average {path} renews it"
     if not found:
         if wrong:
             raise wrong[0]
-        raise UserError(f"{path}: holds neither a bundle nor checkpoints", "nmt train RECIPE writes some")
+        raise UserError(f"{path}: holds neither a bundle nor checkpoints", f"write some: nmt train RECIPE --out {path}")
     chosen = best(found)
     if chosen is None:
         return found[-1], f"model: {found[-1].path} (newest checkpoint){note}"
@@ -428,7 +437,7 @@ def common_tokenizer(bundles: Sequence[Bundle]) -> Tokenizer:
         if not other.tokenizer().equals(tokenizer):
             raise UserError(
                 f"{first.path} and {other.path} have different tokenizers",
-                "an ensemble takes models that were trained on the same prepared data",
+                "use models that were trained on the same prepared data, or one of them alone",
             )
     return tokenizer
 
@@ -447,7 +456,7 @@ def average(directory: Path, last: int | None = None, out: Path | None = None, b
     if not chosen:
         raise UserError(
             f"{directory}: none of its checkpoints has a dev score",
-            "--last N averages the newest; checkpoints are scored where the recipe has data.valid",
+            "use --last N, which averages the newest; only runs with data.valid have dev scores",
         )
     mean = Mean(found[-1])
     for bundle in reversed(chosen):
@@ -460,10 +469,12 @@ def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
     found = checkpoints(directory)
     if not found:
         there = "holds no checkpoints" if directory.is_dir() else "no such directory"
-        raise UserError(f"{directory}: {there}", "nmt train RECIPE writes some")
+        raise UserError(f"{directory}: {there}", f"write some: nmt train RECIPE --out {directory}")
     path = out or directory / AVERAGED
     if (path / POSITION).exists():
-        raise UserError(f"--out {path}: is a checkpoint, whose training state would be lost", "name another directory")
+        raise UserError(
+            f"--out {path}: is a checkpoint, and its training state would be lost", "name another directory"
+        )
     check_replaceable(path, MANIFEST)
     return found, path
 
@@ -486,13 +497,16 @@ class Mean:
         if bundle.info["run"] != newest.info["run"]:
             raise UserError(
                 f"{bundle.path} and {newest.path} are of different runs, {bundle.info['run']} and {newest.info['run']}",
-                "average checkpoints of one run only",
+                f"move the checkpoints of one run out of {newest.path.parent}",
             )
         weights = {name: tensor.float() for name, tensor in bundle.weights().items()}
         sums = self._sums or {name: weight.new_zeros(weight.shape) for name, weight in weights.items()}
         for name in sorted(sums.keys() | weights.keys()):
             if name not in sums or name not in weights or sums[name].shape != weights[name].shape:
-                raise UserError(f"{bundle.path}: weight {name} does not fit those of the other checkpoints")
+                raise UserError(
+                    f"{bundle.path}: weight {name} is missing or of another shape than in {newest.path}",
+                    f"move {bundle.path} away, and average the others",
+                )
             sums[name] += weights[name]
         self._sums = sums
         self.steps.append(bundle.step)

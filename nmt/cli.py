@@ -76,11 +76,11 @@ def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, qui
         console.say(f"nothing to do: {directory(loaded)} is up to date")
 
 
-@cli.command(short_help="Train a recipe, or go on with the run in ckpts/.")
+@cli.command(short_help="Train a recipe, or resume its run in ckpts/.")
 @click.argument("recipe", type=TEXT)
 @click.option("--out", type=FILE, default=Path("ckpts"), show_default=True, help="Directory of the run.")
-@click.option("--plan", is_flag=True, help="Print what the run would need, and train nothing.")
-@click.option("--devices", type=WORKERS, help="Workers, a device each; every visible GPU unless given.")
+@click.option("--plan", is_flag=True, help="Print parameters, memory, disk, FLOPs and time, and train nothing.")
+@click.option("--devices", type=WORKERS, help="Number of devices to train on; default: all visible GPUs.")
 @overrides_option
 @device_option
 @common_options
@@ -95,7 +95,7 @@ def train(
     quiet: bool,
     debug: bool,
 ) -> None:
-    """Train RECIPE, or go on with the run that the directory holds; preprocess first where that is needed."""
+    """Train RECIPE, or resume the run that --out holds. The data is preprocessed first if needed."""
     from nmt import recipe as recipes
     from nmt.console import Console
     from nmt.device import choose_device, cores
@@ -123,16 +123,16 @@ def train(
     run(loaded, out, Console(quiet or place.rank > 0), chosen, threads or cores(), place)
 
 
-@cli.command(short_help="Average checkpoints into one bundle: the newest, or the best.")
+@cli.command(short_help="Average the newest or the best checkpoints into one bundle.")
 @click.argument("ckpts", type=FILE)
 @click.option(
     "--last",
     type=NumberOrAuto(min=1),
     metavar="N|auto",
-    help="How many of the newest; auto: as many as score best on the dev set. The recipe's number unless given.",
+    help="Average the newest N; auto: as many as score best on the dev set. Default: decoding.average_last.",
 )
-@click.option("--best", type=click.IntRange(min=1), metavar="N", help="Instead of the newest the N of best dev score.")
-@click.option("--out", type=FILE, help="The bundle to write; CKPTS/averaged unless given.")
+@click.option("--best", type=click.IntRange(min=1), metavar="N", help="Average the N with the best dev scores instead.")
+@click.option("--out", type=FILE, help="Bundle to write; default: CKPTS/averaged.")
 @device_option
 @common_options
 def average(
@@ -145,7 +145,7 @@ def average(
     quiet: bool,
     debug: bool,
 ) -> None:
-    """Average the newest checkpoints of the run in CKPTS, or the best, into one bundle.
+    """Average the newest or the best checkpoints of the run in CKPTS into one bundle.
 
     With --last auto the newest 1, 2, 3, 5, 8, … and all are averaged and scored as checkpoints are in training, which
     needs the prepared data and computes on --device; stderr shows the scores, and the best average is written.
@@ -154,7 +154,7 @@ def average(
     from nmt.console import Console
 
     if last and best:
-        raise click.UsageError("--last and --best exclude each other")
+        raise click.UsageError("--last does not go with --best")
     console = Console(quiet)
     if last == "auto":
         from nmt.device import choose_device
@@ -178,7 +178,7 @@ def average(
 def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"]) -> None:
     """Translate lines: one line out for each line in, in order.
 
-    At the end stderr says how many there were, how fast it was, and what went less than well.
+    At the end stderr shows the number of lines, the speed, and counts of warnings.
     """
     from nmt.bundle import common_tokenizer
     from nmt.console import Console
@@ -192,21 +192,21 @@ def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"]) -> 
 
 @cli.command(short_help="Sentences to bracketed trees: one out for each in, in order.")
 @click.option("--pretty", is_flag=True, help="Draw each tree over several lines, with an empty one after it.")
-@click.option("--unconstrained", is_flag=True, help="Let the model say what it will, and mend what is malformed.")
+@click.option("--unconstrained", is_flag=True, help="Search without the constraint to trees; mend malformed outputs.")
 @search_options
 def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
     """Parse sentences, Treebank tokens with a space between: one bracketed tree for each line in, in order.
 
     The search finds nothing but trees over exactly the words of a line. With --unconstrained an output may be
     malformed; brackets are added or removed to mend it, and where its leaves are not as many as the words the line
-    stays empty. At the end stderr says how many there were, how fast it was, and what went less than well.
+    stays empty. At the end stderr shows the number of lines, the speed, and counts of warnings.
     """
     from nmt.bundle import common_tokenizer
     from nmt.console import Console
     from nmt.tasks.parsing import Parsing, drawn
 
     if pretty and (options.as_json or options.n_best):
-        raise click.UsageError("--pretty draws the best tree: no --json or --n-best goes with it")
+        raise click.UsageError("--pretty does not go with --json or --n-best")
     console = Console(options.quiet)
     bundles, decoding = _find_models(options.paths, "parse", options.settings, console)
     task = Parsing(common_tokenizer(bundles), decoding, constrained=not unconstrained)
@@ -235,7 +235,7 @@ def _answer(
     with ExitStack() as held:
         lines = read_input(options.source)
         if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
-            raise UserError(f"--output {options.output}: is the input too", "name another file")
+            raise UserError(f"--output {options.output}: is also the input", "give --output another file")
         pipeline = held.enter_context(assembly.open(task))
         # Where it garbles no results
         shown = Console(options.quiet or (options.output is None and sys.stdout.isatty()))
@@ -263,31 +263,31 @@ def _answer(
 
 @cli.command(short_help="BLEU, chrF and TER, with signatures; F1 of trees; perplexity under a model.")
 @click.argument("files", type=FILE, nargs=-1, metavar="REF [HYP]")
-@click.option("--runs", is_flag=True, help="The files are runs: print what each reached and took.")
+@click.option("--runs", is_flag=True, help="The files are runs: print the dev score and the cost of each.")
 @click.option("--reference", "more", type=FILE, multiple=True, help="A further reference; repeatable.")
 @click.option(
     "--metric",
     type=TEXT,
-    help="bleu, chrf, ter, tokenised, paper; separated by commas; bleu,chrf unless given. Or brackets: F1 of trees. "
-    "With --model perplexity, unless given, or logprob, a line per sentence: log-probability, tab, subwords.",
+    help="bleu, chrf, ter, tokenised, paper; separated by commas; default: bleu,chrf. Or brackets: F1 of trees. "
+    "With --model perplexity (default) or logprob, a line per sentence: log-probability, tab, subwords.",
 )
 @click.option("--paper", is_flag=True, help="Add the metric paper: BLEU as the papers of 2017 counted it.")
-@click.option("--lowercase", is_flag=True, help="Capitals do not count, as in most figures on IWSLT and Multi30k.")
+@click.option("--lowercase", is_flag=True, help="Ignore case, as most figures on IWSLT and Multi30k do.")
 @click.option(
     "--language",
     type=TEXT,
-    help="Language of REF, a code, for tokenised and paper; what REF's name ends in unless given.",
+    help="Language code of REF, for tokenised and paper; default: what REF's name ends in.",
 )
-@click.option("--baseline", type=FILE, help="Another HYP to compare with, by paired bootstrap.")
+@click.option("--baseline", type=FILE, help="Another HYP to compare with by paired bootstrap.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--model",
     "models",
     type=FILE,
     multiple=True,
-    help="A bundle or a directory of checkpoints by which to score REF; repeatable, an ensemble.",
+    help="Score REF by this bundle or run's directory; repeat for an ensemble.",
 )
-@click.option("--source", type=FILE, help="What REF translates, line by line; goes with a translator as --model.")
+@click.option("--source", type=FILE, help="Text that REF translates line by line; needed if --model is a translator.")
 @overrides_option
 @device_option
 @common_options
@@ -312,8 +312,8 @@ def score(
     """Score HYP, or stdin, against REF: detokenised text, one sentence per line.
 
     The metric tokenised is BLEU after Moses' tokenizer, unsmoothed, as multi-bleu prints it. The metric paper is the
-    same with compounds split at hyphens: on newstest2014 about 1.5 above sacreBLEU's, and for comparison with figures
-    of 2017 only. Beside either stands sacreBLEU's. With --baseline every score comes with its 95% confidence interval
+    same with compounds split at hyphens: on newstest2014 about 1.5 above sacreBLEU's, and only for comparison with
+    figures of 2017. sacreBLEU's BLEU is printed too. With --baseline every score comes with its 95% confidence interval
     and the p-value of its difference from the other system's.
 
     With --metric brackets REF holds trees, a file or a folder of .mrg files, and HYP one tree per line, an empty line
@@ -328,7 +328,7 @@ def score(
     exactly; time, target tokens, updates and devices, over all parts of the run.
     """
     if not runs and not 1 <= len(files) <= 2:
-        raise click.UsageError(f"score takes REF and at most one HYP, {len(files)} files are given")
+        raise click.UsageError(f"score takes REF and at most one HYP, but {len(files)} files are given")
     from nmt import scoring
     from nmt.console import Console
 
@@ -353,7 +353,7 @@ def score(
         _refuse({"--language": language is not None}, f"goes with --metric {', '.join(OF_WORDS)}")
     if models:
         if hypothesis or more:
-            raise click.UsageError("--model scores REF itself: no HYP or --reference goes with it")
+            raise click.UsageError("--model scores REF itself, so it takes no HYP or --reference")
         if len(names) > 1 or (as_json and names == ["logprob"]):
             raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
         decoder = _forced_decoder(models, source, reference, overrides, device, threads, console)
@@ -364,7 +364,7 @@ def score(
         if len(names) > 1:
             raise click.UsageError("--metric brackets goes alone: it reads trees")
         if more:
-            raise click.UsageError("--metric brackets has one gold: no --reference goes with it")
+            raise click.UsageError("--metric brackets takes one REF and no --reference")
         scoring.trees(reference, hypothesis, as_json, console)
     else:
         if "bleu" not in names and set(names) & set(OF_WORDS):
@@ -433,10 +433,13 @@ def _task_to_score(paths: Sequence[Path], source: Path | None) -> TaskName:
     for bundle in (resolve(path)[0] for path in paths):
         if source is None and bundle.info["task"] == "translate":
             raise UserError(
-                f"{bundle.path}: is a translator, which scores REF given its source", "add --source FILE, line by line"
+                f"{bundle.path}: is a translator, which scores REF given its source",
+                "add --source FILE, line N of which REF translates on its line N",
             )
         if source is not None and bundle.info["task"] == "score":
-            raise UserError(f"--source {source}: {bundle.path} is a language model, which has none", "leave it out")
+            raise UserError(
+                f"--source {source}: {bundle.path} is a language model, which has none", "leave out --source"
+            )
     return "score" if source is None else "translate"
 
 
@@ -484,7 +487,7 @@ def main() -> NoReturn:
     except GroupError as error:
         code = TRY_AGAIN if error.retry else 1
         if error.message:
-            _complain(error.message, "run the same command again; it goes on from the last checkpoint")
+            _complain(error.message, "run the same command again; it resumes from the last checkpoint")
         if debug and error.retry:
             raise
     except Interrupted as stop:
@@ -508,7 +511,7 @@ def main() -> NoReturn:
             raise
         code = 1
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        hint = "free some space" if full else "see that it is there and may be used; --debug shows where it was needed"
+        hint = "free some space" if full else "see that it exists and that you may use it; --debug shows the traceback"
         _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", hint)
     except Exception as error:
         from nmt.device import memory_error
@@ -517,7 +520,7 @@ def main() -> NoReturn:
             raise
         code = 1
         known = memory_error(error) or UserError(
-            f"{type(error).__name__}: {error}", "this should not happen; run it with --debug and report what it shows"
+            f"{type(error).__name__}: {error}", "run it with --debug and report the traceback: this is a bug of nmt"
         )
         _complain(known.message, known.hint)
     if "RANK" in os.environ:
@@ -527,11 +530,10 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
-def _complain(message: str, hint: str | None) -> None:
-    """Prints an error, and a hint, as a line each; what they quote of files cannot steer the terminal."""
+def _complain(message: str, hint: str) -> None:
+    """Prints an error and its hint, a line each; what they quote of files cannot steer the terminal."""
     _tell(f"error: {printable(message)}")
-    if hint:
-        _tell(f"hint: {printable(hint)}")
+    _tell(f"hint: {printable(hint)}")
 
 
 def _tell(line: str) -> None:

@@ -61,14 +61,18 @@ def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
     if name == "auto":
         name = "cuda" if cuda_devices else "cpu"
     if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", name):
-        raise UserError(f"--device {name}: no such device", "auto, cpu, cuda or cuda:1")
+        raise UserError(f"--device {name}: no such device", "use auto, cpu, cuda or cuda:1")
     if worker is not None and name.startswith("cuda"):
         if ":" in name:
-            raise UserError(f"--device {name}: is one device, for several workers", "--device cuda, or no --devices")
+            raise UserError(
+                f"--device {name}: is one device, but there are several workers", "use --device cuda, or no --devices"
+            )
         name = f"cuda:{worker}"
     kind, _, index = name.partition(":")
     if kind == "cuda" and int(index or 0) >= cuda_devices:
-        raise UserError(f"--device {name}: this machine has {cuda_devices} CUDA devices", "--device cpu")
+        raise UserError(
+            f"--device {name}: this machine has {cuda_devices} CUDA devices", "use another --device, such as cpu"
+        )
     return name
 
 
@@ -97,9 +101,9 @@ def memory_error(error: Exception) -> UserError | None:
         return None
     asked = re.search(r"allocate (\d+(?:\.\d+)? ?\w+)", text)  # 1024 bytes; or 20.00 GiB
     return UserError(
-        "out of memory" + (f": {_readable(asked[1])} could not be had at once" if asked else ""),
-        "take a smaller beam, fewer tokens at a time (decoding.batch_tokens, training.device_tokens) or a smaller "
-        "model, or a machine with more memory",
+        "out of memory" + (f": {_readable(asked[1])} could not be allocated" if asked else ""),
+        "use a smaller beam, fewer tokens at a time (decoding.batch_tokens, training.device_tokens), a smaller model "
+        "or a machine with more memory",
     )
 
 

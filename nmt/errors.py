@@ -14,11 +14,11 @@ def printable(text: str) -> str:
 class UserError(Exception):
     """A problem with the user's data, files or machine.
 
-    `message` names what, where (key, file, line), the limit and the value, in one line; `hint` says what to do.
-    The command line prints both and exits with 1.
+    `message` says in one line what is wrong and where (key, file, line), with the limit and the value; `hint` says in
+    one line what to do about it. The command line prints both and exits with 1.
     """
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint

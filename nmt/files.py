@@ -103,7 +103,7 @@ def is_replaceable(path: Path, replaceable: str) -> bool:
 def check_replaceable(path: Path, replaceable: str) -> None:
     """Raises UserError unless `path` is replaceable."""
     if not is_replaceable(path, replaceable):
-        problem = "exists and holds something else" if path.is_dir() else "cannot be written: it is no directory"
+        problem = "holds other files, which would be lost" if path.is_dir() else "exists and is not a directory"
         raise UserError(f"{path}: {problem}", "name another directory, or move it away")
 
 
@@ -179,7 +179,10 @@ def wait_for(path: Path, patience: float, meanwhile: Callable[[], None]) -> None
     until = time.monotonic() + patience
     while not path.exists():
         if time.monotonic() > until:
-            raise UserError(f"{path}: not there after {patience:,.0f} s", "is this folder shared by all hosts?")
+            raise UserError(
+                f"{path}: another process did not write it within {patience:,.0f} s",
+                "give an --out that all hosts share, or raise training.timeout_minutes",
+            )
         meanwhile()
         time.sleep(LOOK)
 
@@ -201,12 +204,12 @@ def exclusive(lock: Path, what: str, wait: bool = False) -> Iterator[None]:
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = lock.open("w")
     except OSError as error:
-        raise UserError(f"{what}: cannot be written: {error.strerror}") from None
+        raise _not_written(Path(what), error) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"{what}: another nmt is at work there", "wait for it to end, or stop it") from None
+            raise UserError(f"{what}: another nmt is writing there", "wait until it ends, or stop it") from None
         yield
 
 
@@ -242,9 +245,9 @@ def remedy(path: Path) -> str:
     """Says what to do about a file that is missing or damaged, by the directory it stands in."""
     folder = path.parent
     if os.path.lexists(folder / "fingerprint.json"):
-        return f"remove {folder}, and nmt preprocess writes it anew"
+        return f"remove {folder}, then nmt preprocess writes it again"
     if re.fullmatch(r"step-[0-9]{8,}", folder.name):
-        return f"take another copy of {folder}, or move it away: the run goes on from the checkpoint before it"
+        return f"take another copy of {folder}, or move it away to resume from the checkpoint before it"
     return f"take it from another copy of {folder}"
 
 
@@ -268,13 +271,16 @@ def sha256(path: Path) -> str:
         with regular(path).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{path}: cannot be read: {error.strerror}", f"make it readable: chmod u+r {path}") from None
 
 
 def _not_written(path: Path, error: OSError) -> UserError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UserError(f"{path}: the disk is full", "free some space and run the same command again")
-    return UserError(f"{path}: cannot be written: {error.strerror or error}")
+    return UserError(
+        f"{path}: cannot be written: {error.strerror or error}",
+        f"see that you may write to {path.parent}, or name another place",
+    )
 
 
 def _sync(path: Path) -> None:

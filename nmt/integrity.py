@@ -119,7 +119,7 @@ def _hash_values(path: Path, values: Mapping[str, Any]) -> str:
 
 
 def _damaged(path: Path) -> UserError:
-    edited = "; or, where somebody edited it, take `hashes` out of the .json file that has them"
+    edited = "; or, if somebody edited it, delete `hashes` from the .json file that has them"
     return UserError(
         f"{path}: damaged: its content is not what was written",
         remedy(path) + (edited if path.suffix in (".json", ".yaml") else ""),

@@ -61,8 +61,8 @@ def common_options(function: F) -> F:
     for option in (
         click.version_option(__version__, prog_name="nmt"),
         click.option("--debug", is_flag=True, help="Show tracebacks."),
-        click.option("--quiet", is_flag=True, help="Say nothing but errors."),
-        click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads, which workers share."),
+        click.option("--quiet", is_flag=True, help="Print nothing but errors on stderr."),
+        click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads in all."),
     ):
         function = option(function)
     return function
@@ -132,28 +132,28 @@ def search_options(function: Callable[..., None]) -> Callable[..., None]:
         common_options,
         device_option,
         overrides_option,
-        click.option("--devices", type=WORKERS, help="Workers: a GPU or a share of the CPU threads each."),
-        click.option("--batch-tokens", type=TEXT, help="Source tokens that are searched together, or auto."),
-        click.option("--precision", type=TEXT, help="auto, fp32, bf16 or int8."),
+        click.option("--devices", type=WORKERS, help="Number of workers, each on its own GPU or share of the CPU."),
+        click.option("--batch-tokens", type=TEXT, help="Padded source tokens per batch, or auto."),
+        click.option("--precision", type=TEXT, help="Of matrix products: auto, fp32, bf16 or int8."),
         click.option("--output", type=FILE, help="Write to a file, plain or .gz, instead of stdout."),
         click.option("--input", "source", type=FILE, help="Read from a file, plain or .gz, instead of stdin."),
-        click.option("--strict", is_flag=True, help="Exit with 1 if anything went less than well, as said at the end."),
+        click.option("--strict", is_flag=True, help="Exit with 1 if any of the warnings counted at the end occurred."),
         click.option(
-            "--json", "as_json", is_flag=True, help="Print one JSON object per input, with all that is known."
+            "--json", "as_json", is_flag=True, help="Print one JSON object per line, with scores, subwords and more."
         ),
         click.option(
             "--n-best",
             type=click.IntRange(min=1),
-            help="Print the best N different results per input, or what there is of them: line, rank, score, result.",
+            help="Print up to N different results per line, separated by tabs: line, rank, score, result.",
         ),
         click.option("--alpha", type=click.FloatRange(min=0), help="Exponent of the length penalty."),
-        click.option("--beam", type=click.IntRange(min=1), help="Hypotheses kept alive; 1 is greedy search."),
+        click.option("--beam", type=click.IntRange(min=1), help="Beam size; 1 is greedy search."),
         click.option(
             "--model",
             "models",
             type=FILE,
             multiple=True,
-            help="A bundle or a directory of checkpoints; $NMT_MODEL or ckpts/ unless given. Repeatable: an ensemble.",
+            help="Bundle or run's directory; default: $NMT_MODEL or ckpts/. Repeat for an ensemble.",
         ),
     ):
         command = option(command)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from nmt.errors import UserError
 from nmt.recipe_file import Origins, dump, override, read
@@ -42,6 +43,14 @@ MOST_EXTRA = 10_000  # of an output beyond its input; a model that never ends a 
 MOST_TOKENS = 1_000_000_000  # of an update or a batch
 MOST_UPDATES = 1_000_000_000
 WIDEST = 1_000_000  # of a layer
+
+
+class Refusal(ValueError):
+    """A validator's word on a value: what is wrong, after `key: ` where that is known, and what to do about it."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class Settings(BaseModel):
@@ -85,18 +94,30 @@ class Dataset(Settings):
     def _one_origin(self) -> Self:
         given = [key for key in ("target", "file", "sacrebleu", "hub", "trees") if getattr(self, key) is not None]
         if self.source is not None and self.target is None:
-            raise ValueError("source and target go together: one text file for each side")
+            raise Refusal(
+                "source and target go together: one text file for each side",
+                "add target, the text file of translations",
+            )
         if len(given) != 1:
-            raise ValueError("needs exactly one of: source and target, file, sacrebleu, hub, trees")
+            raise Refusal(
+                "needs exactly one of: source and target, file, sacrebleu, hub, trees",
+                "keep one of them, such as {source: train.en, target: train.de}",
+            )
         if self.config is not None and self.hub is None:
-            raise ValueError("config: goes with hub")
+            raise Refusal("config: goes with hub", "remove config, or add hub, such as wmt/wmt14")
         if self.fields is not None and self.file is None and self.hub is None:
-            raise ValueError("fields: goes with file or hub; text files, test sets and trees have none")
+            raise Refusal("fields: goes with file or hub; text files, test sets and trees have none", "remove fields")
         suffixes = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
         if self.file is not None and not self.file.endswith(suffixes):
-            raise ValueError(f"file: must end in one of {', '.join(suffixes)}")
+            raise Refusal(
+                f"file: must end in one of {', '.join(suffixes)} (got {self.file})",
+                "rename the file to what it is, or name two text files by source and target",
+            )
         if self.fields and self.is_tsv and not all(re.fullmatch(r"[1-9][0-9]*", field) for field in self.fields):
-            raise ValueError('fields: of a .tsv are column numbers counted from 1, such as ["1", "2"]')
+            raise Refusal(
+                f"fields: of a .tsv are column numbers counted from 1 (got {list(self.fields)})",
+                'give numbers in quotes, such as ["1", "2"]',
+            )
         return self
 
     @property
@@ -142,41 +163,60 @@ class Data(Settings):
         for split, datasets in (("train", self.train), ("valid", self.valid), ("test", self.test)):
             for index, dataset in enumerate(datasets):
                 if self.has_trees and dataset.trees is None:
-                    raise ValueError(f"{split}.{index}: must be trees, {{trees: NAME}}, since data.target is {TREE}")
+                    raise Refusal(
+                        f"{split}.{index}: must be trees, {{trees: NAME}}, since data.target is {TREE}",
+                        "name trees, such as {trees: wsj/22}, or set data.target to a language",
+                    )
                 if not self.has_trees and dataset.trees is not None:
-                    raise ValueError(
-                        f"{split}.{index}.trees: needs data.target: {TREE}, which makes a parser (got {self.target})"
+                    raise Refusal(
+                        f"{split}.{index}.trees: needs data.target: {TREE}, which makes a parser (got {self.target})",
+                        f"--set data.target={TREE}, or name two text files by source and target",
                     )
         for key in ("functional_tags", "traces", "pos_tags"):
             if getattr(self, key) and not self.has_trees:
-                raise ValueError(f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})")
+                raise Refusal(
+                    f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})",
+                    f"remove {key}, or set data.target to {TREE}",
+                )
         return self
 
     @model_validator(mode="after")
     def _sides(self) -> Self:
         if self.source == "":
-            raise ValueError("source: must not be empty; without it a language model of the targets is trained")
+            raise Refusal(
+                "source: must not be empty; without it a language model of the targets is trained",
+                "name a language, such as en, or remove data.source",
+            )
         if self.has_trees and self.source is None:
-            raise ValueError(f"source: must be given with data.target: {TREE}, which makes a parser")
+            raise Refusal(
+                f"source: must be given with data.target: {TREE}, which makes a parser",
+                "add data.source, the language of the sentences, such as en",
+            )
         for split, datasets in (("train", self.train), ("valid", self.valid), ("test", self.test)):
             for index, dataset in enumerate(datasets):
                 where = f"{split}.{index}"
                 for key in ("source", "sacrebleu"):
                     if self.source is None and (given := getattr(dataset, key)) is not None:
-                        raise ValueError(
+                        raise Refusal(
                             f"{where}.{key}: needs data.source; without it a language model is trained, on target, "
-                            f"file or hub (got {given})"
+                            f"file or hub (got {given})",
+                            f"add data.source, such as en, or remove {key}",
                         )
                 if self.source is not None and dataset.target is not None and dataset.source is None:
-                    raise ValueError(f"{where}: source and target go together: one text file for each side")
+                    raise Refusal(
+                        f"{where}: source and target go together: one text file for each side",
+                        "add source, the text file that target translates",
+                    )
                 if dataset.fields is not None and len(dataset.fields) != len(self.languages):
                     sides = "the source's and the target's" if self.source else "the target's, without data.source"
-                    raise ValueError(
-                        f"{where}.fields: must be {len(self.languages)}, {sides} (got {list(dataset.fields)})"
+                    raise Refusal(
+                        f"{where}.fields: must be {len(self.languages)}, {sides} (got {list(dataset.fields)})",
+                        f"name them: fields: [{'SOURCE, ' if self.source else ''}TARGET]",
                     )
                 if self.source is None and dataset.fields is None and dataset.is_tsv:
-                    raise ValueError(
-                        f'{where}.fields: must name the column of the target, such as ["2"], without data.source'
+                    raise Refusal(
+                        f"{where}.fields: must name the column of the target without data.source",
+                        'name the second column, for example: fields: ["2"]',
                     )
         return self
 
@@ -185,9 +225,10 @@ class Data(Settings):
         for split, datasets in (("valid", self.valid), ("test", self.test)):
             for index, dataset in enumerate(datasets):
                 if dataset.weight != 1:
-                    raise ValueError(
+                    raise Refusal(
                         f"{split}.{index}.weight: is for training sets; in {split} every pair counts once "
-                        f"(got {dataset.weight:g})"
+                        f"(got {dataset.weight:g})",
+                        "remove the weight",
                     )
         return self
 
@@ -268,15 +309,16 @@ class Model(Settings):
     def _widths(self) -> Self:
         multiple = {"sinusoidal": 2, "learned": 1, "words": 4}[self.positions]
         if self.d_model % multiple:
-            raise ValueError(
-                f"d_model: must be a multiple of {multiple} with positions: {self.positions} (got {self.d_model})"
+            raise Refusal(
+                f"d_model: must be a multiple of {multiple} with positions: {self.positions} (got {self.d_model})",
+                f"--set model.d_model={-(-self.d_model // multiple) * multiple}",
             )
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
             fitting = [h for h in range(1, self.d_model + 1) if self.d_model % h == 0]
             near = sorted(sorted(fitting, key=lambda h: abs(h - self.heads))[:3])
-            raise ValueError(
-                f"heads: must divide d_model {self.d_model} unless d_k and d_v are given "
-                f"(got {self.heads}; {', '.join(map(str, near))} would do)"
+            raise Refusal(
+                f"heads: must divide d_model {self.d_model} unless d_k and d_v are given (got {self.heads})",
+                f"set model.heads to one of {', '.join(map(str, near))}",
             )
         return self
 
@@ -364,13 +406,20 @@ class Training(Settings):
     @model_validator(mode="after")
     def _betas(self) -> Self:
         if not all(0 <= beta < 1 for beta in self.adam_betas):
-            raise ValueError(f"adam_betas: must be at least 0 and below 1 (got {list(self.adam_betas)})")
+            raise Refusal(
+                f"adam_betas: must be at least 0 and below 1 (got {list(self.adam_betas)})",
+                "--set 'training.adam_betas=[0.9, 0.98]', as in the paper",
+            )
         if self.device_tokens is not None and self.device_tokens > self.batch_tokens:
-            raise ValueError(
-                f"device_tokens: must not exceed batch_tokens {self.batch_tokens} (got {self.device_tokens})"
+            raise Refusal(
+                f"device_tokens: must not exceed batch_tokens {self.batch_tokens} (got {self.device_tokens})",
+                f"--set training.device_tokens={self.batch_tokens}",
             )
         if self.freeze_embeddings and not (self.source_embeddings or self.target_embeddings):
-            raise ValueError("freeze_embeddings: needs source_embeddings or target_embeddings")
+            raise Refusal(
+                "freeze_embeddings: needs source_embeddings or target_embeddings",
+                "name a word2vec file by one of these, or remove freeze_embeddings",
+            )
         return self
 
 
@@ -399,15 +448,19 @@ class Decoding(Settings):
     @classmethod
     def _tokens(cls, value: object) -> object:
         if value != "auto" and (type(value) is not int or not 1 <= value <= MOST_TOKENS):
-            raise ValueError(f"must be a whole number from 1 to {MOST_TOKENS}, or auto (got {value!r})")
+            raise Refusal(
+                f"must be a whole number from 1 to {MOST_TOKENS}, or auto (got {value!r})",
+                f"--set decoding.batch_tokens={CPU_BATCH_TOKENS}, or auto",
+            )
         return value
 
     @model_validator(mode="after")
     def _lengths(self) -> Self:
         if self.min_length > self.max_extra:
-            raise ValueError(
+            raise Refusal(
                 f"min_length: must not exceed max_extra {self.max_extra}, the room that the shortest input has "
-                f"(got {self.min_length})"
+                f"(got {self.min_length})",
+                f"--set decoding.min_length={self.max_extra}, or raise decoding.max_extra",
             )
         return self
 
@@ -445,13 +498,20 @@ class Recipe(Settings):
         if not self.data.has_trees:
             return self
         if self.tokenizer.shared:
-            raise ValueError(f"tokenizer.shared: must be false with data.target: {TREE}; words and trees share nothing")
+            raise Refusal(
+                f"tokenizer.shared: must be false with data.target: {TREE}; words and trees share nothing",
+                "--set tokenizer.shared=false",
+            )
         if self.training.target_embeddings is not None:
-            raise ValueError(f"training.target_embeddings: are of words, which data.target: {TREE} has none of")
+            raise Refusal(
+                f"training.target_embeddings: are of words, which the outputs do not have with data.target: {TREE}",
+                "remove training.target_embeddings",
+            )
         if self.decoding.min_length:
-            raise ValueError(
+            raise Refusal(
                 f"decoding.min_length: must be 0 with data.target: {TREE}; a tree is as long as its words ask for "
-                f"(got {self.decoding.min_length})"
+                f"(got {self.decoding.min_length})",
+                "--set decoding.min_length=0",
             )
         return self
 
@@ -460,35 +520,43 @@ class Recipe(Settings):
         if self.data.source is not None:
             return self
         if not self.tokenizer.shared:
-            raise ValueError("tokenizer.shared: must be true without data.source: there is one side")
+            raise Refusal(
+                "tokenizer.shared: must be true without data.source: there is one side", "--set tokenizer.shared=true"
+            )
         if self.training.source_embeddings is not None:
-            raise ValueError("training.source_embeddings: needs data.source; for a language model: target_embeddings")
+            raise Refusal(
+                "training.source_embeddings: needs data.source, which a language model does not have",
+                "rename it to training.target_embeddings",
+            )
         return self
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
         if self.model.tie_embeddings == "all" and not self.tokenizer.shared:
-            raise ValueError(
-                "model.tie_embeddings: all needs one vocabulary; with tokenizer.shared: false use target or none"
+            raise Refusal(
+                "model.tie_embeddings: all needs one vocabulary; with tokenizer.shared: false use target or none",
+                "--set model.tie_embeddings=target",
             )
         longest = self.data.max_length + 1
         if self.training.batch_tokens < longest:
-            raise ValueError(
+            raise Refusal(
                 f"training.batch_tokens: must be at least {longest}, data.max_length and one end symbol "
-                f"(got {self.training.batch_tokens})"
+                f"(got {self.training.batch_tokens})",
+                f"--set training.batch_tokens={longest}, or lower data.max_length",
             )
         if self.training.patience is not None and not self.data.valid:
-            raise ValueError("training.patience: needs data.valid")
+            raise Refusal("training.patience: needs data.valid", "add data.valid, or remove training.patience")
         learned = self.model.positions == "learned"
         limits = {"data.max_length": self.data.max_length}
         if self.data.source is not None:
             limits["decoding.max_source"] = self.decoding.max_source
         longest = max(limits.values()) + 1
         if learned and longest > self.model.max_positions:
-            raise ValueError(
+            raise Refusal(
                 f"model.max_positions: must be at least {longest} for "
                 f"{' and '.join(f'{key} {limit}' for key, limit in limits.items())} with one end symbol "
-                f"(got {self.model.max_positions})"
+                f"(got {self.model.max_positions})",
+                f"--set model.max_positions={longest}, or lower {' and '.join(limits)}",
             )
         return self
 
@@ -522,7 +590,7 @@ def override_decoding(decoding: Decoding, overrides: Sequence[str]) -> Decoding:
         if "." in key and not key.startswith("decoding."):
             raise UserError(
                 f"--set {setting}: only keys of decoding can be set here",
-                f"one of: {', '.join(f'decoding.{name}' for name in Decoding.model_fields)}",
+                f"use one of {', '.join(f'decoding.{name}' for name in Decoding.model_fields)}",
             )
         override(tree, origins, setting if "." in key else f"decoding.{setting}")
     return _validate(Decoding, tree["decoding"], origins, "--set", ("decoding",))
@@ -538,21 +606,32 @@ def _validate(kind: type[S], tree: object, origins: Origins, file: str, prefix: 
         problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     path = (*prefix, *(str(part) for part in problem["loc"]))
-    text, hint = problem["msg"].removeprefix("Value error, "), None
-    if problem["type"] == "value_error":
-        key, colon, rest = text.partition(": ")  # our validators begin with the key where they know it
+    text, refusal = problem["msg"], problem.get("ctx", {}).get("error")
+    if isinstance(refusal, Refusal):
+        text, hint = str(refusal), refusal.hint
+        key, colon, rest = text.partition(": ")
         if colon and " " not in key:
             path, text = (*path, *key.split(".")), rest
     elif problem["type"] == "missing":
-        text = "must be given"
+        text, hint = "must be given", f"add {'.'.join(path)} to the recipe; recipes/schema.json describes all keys"
     elif problem["type"] == "extra_forbidden":
         text, hint = f"unknown key (value {problem['input']!r})", _nearest_key(path)
+    elif problem["type"] == "string_pattern_mismatch":  # only names have one
+        text = f"must be a name of letters, digits and . _ - (got {problem['input']!r})"
+        hint = "begin with a letter or digit, and leave out spaces and slashes"
     else:
         text = f"{text.replace('Input should be', 'must be')} (got {problem['input']!r})"
-        hint = "correct the value, or leave the key out to get its default"
+        hint = _nearest_value(problem) or "correct the value, or remove the key where it has a default"
     where = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), file)
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     raise UserError(f"{where}: {'.'.join(path)}: {text}{more}" if path else f"{where}: {text}{more}", hint)
+
+
+def _nearest_value(problem: ErrorDetails) -> str | None:
+    """Says which of a few words that are allowed was probably meant, if one was."""
+    allowed = re.findall(r"'([^']+)'", problem.get("ctx", {}).get("expected", ""))
+    near = difflib.get_close_matches(str(problem["input"]), allowed, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else None
 
 
 def _nearest_key(path: tuple[str, ...]) -> str:
@@ -572,7 +651,7 @@ def _nearest_key(path: tuple[str, ...]) -> str:
     if near:
         return f"did you mean {prefix}{near[0]}?"
     elsewhere = [f"{name}.{path[-1]}" for name, names in keys.items() if path[-1] in names]
-    return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else f"allowed here: {', '.join(allowed)}"
+    return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else f"use one of {', '.join(allowed)}"
 
 
 def json_schema() -> dict[str, Any]:

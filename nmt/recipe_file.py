@@ -69,7 +69,7 @@ def read(path: Path, seen: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Origi
     real = Path(os.path.realpath(path))  # which a link to itself does not trouble
     if real in seen:
         raise UserError(
-            f"{path}: extends itself by way of {', '.join(p.name for p in seen)}", "let one of them extend no other"
+            f"{path}: extends itself through {', '.join(p.name for p in seen)}", "remove `extends` from one of them"
         )
     try:
         if seen and path.exists():  # only the recipe that a user names may be a pipe
@@ -78,25 +78,29 @@ def read(path: Path, seen: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Origi
     except FileNotFoundError:
         raise UserError(f"{path}: no such recipe", _nearby_recipes(path)) from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", "name a recipe that can be read") from None
+        raise UserError(f"{path}: cannot be read: {error.strerror}", "name a recipe that you may read") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: cannot be read: {error}", "a recipe is a text file in UTF-8") from None
+        raise UserError(f"{path}: cannot be read: {error}", "save the recipe as text in UTF-8") from None
     try:
         tree, node = _parse(text)
     except NOT_YAML as error:
         problem = " ".join(str(error).split())
-        raise UserError(f"{path}: not valid YAML: {problem}", "mend the recipe there, or take another copy") from None
+        raise UserError(f"{path}: not valid YAML: {problem}", "correct it there, or take another copy") from None
     tree = {} if tree is None else tree
     if not isinstance(tree, dict):
         raise UserError(
-            f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}", "recipes/ holds examples"
+            f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}",
+            "begin with a line such as name: my_model; recipes/ holds examples",
         )
     origins = _locate(node, str(path))
     base_name = tree.pop("extends", None)
     if base_name is None:
         return tree, origins
     if not isinstance(base_name, str):
-        raise UserError(f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})")
+        raise UserError(
+            f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})",
+            "name one recipe, relative to this file, as in extends: base.yaml",
+        )
     base, base_origins = read(path.parent / base_name, (*seen, real))
     if isinstance(base.get("data"), dict):
         own_data = "data" in tree or "tokenizer" in tree  # then it must not overwrite what the base prepared
@@ -121,7 +125,7 @@ def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Origins:
         if len(origins) == MOST_VALUES:
             raise UserError(
                 f"{file}: more than {MOST_VALUES:,} values, each alias counted as what it stands for",
-                "leave out what is no key of a recipe",
+                "remove what is not a key of a recipe",
             )
         origins[key_path] = origin
     return origins
@@ -130,13 +134,19 @@ def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Origins:
 def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
     """File and line of every key; refuses keys that stand twice, which YAML would take silently."""
     if len(path) > MOST_LEVELS:
-        raise UserError(f"{file}: nested too deeply, or an alias holds itself", "keys of a recipe are section.key")
+        raise UserError(
+            f"{file}: nested too deeply, or an alias holds itself",
+            "write keys as section.key, such as training.updates",
+        )
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.value in seen:
-                raise UserError(f"{file}:{line}: {'.'.join((*path, key.value))}: stands in line {seen[key.value]} too")
+                raise UserError(
+                    f"{file}:{line}: {'.'.join((*path, key.value))}: is already in line {seen[key.value]}",
+                    "keep one of the two, with what belongs to both",
+                )
             seen[key.value] = line
             yield (*path, key.value), f"{file}:{line}"
             yield from _origins(value, file, (*path, key.value))
@@ -161,7 +171,7 @@ def override(tree: dict[str, Any], origins: Origins, setting: str) -> None:
     parts = key.strip().split(".")
     shown = setting if len(setting) <= 200 else f"{setting[:200]}…"
     if not equals or not all(parts):
-        raise UserError(f"--set {shown}: must be section.key=value", "for example --set training.updates=2000")
+        raise UserError(f"--set {shown}: must be section.key=value", "write it like --set training.updates=2000")
     try:
         value, node = _parse(text)
     except NOT_YAML:
@@ -174,7 +184,8 @@ def override(tree: dict[str, Any], origins: Origins, setting: str) -> None:
             origins[tuple(parts[:depth])] = f"--set {setting}"
         child = tree.setdefault(part, {})
         if not isinstance(child, dict):
-            raise UserError(f"--set {setting}: {part} is no section")
+            whole = ".".join(parts[:depth])
+            raise UserError(f"--set {shown}: {whole} has no keys", f"set all of it: --set '{whole}=VALUE'")
         tree = child
     tree[parts[-1]] = value
     for replaced in [path for path in origins if path[: len(parts)] == tuple(parts)]:
@@ -182,7 +193,9 @@ def override(tree: dict[str, Any], origins: Origins, setting: str) -> None:
     origins[tuple(parts)] = f"--set {setting}"
 
 
-def _nearby_recipes(path: Path) -> str | None:
+def _nearby_recipes(path: Path) -> str:
     found = sorted(p.name for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, found, n=3, cutoff=0.5)
-    return f"in {path.parent} there is {', '.join(near or found[:5])}" if found else None
+    if not found:
+        return "give the path of a recipe, such as recipes/wmt14_en_de.yaml"
+    return f"name a recipe that is in {path.parent}: {', '.join(near or found[:5])}"

@@ -84,7 +84,8 @@ def by_model(
                     lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
         if not totals.pairs:
             raise UserError(
-                f"nothing to score: {'source and reference have' if source else 'the reference has'} no lines"
+                f"nothing to score: {'source and reference have' if source else 'the reference has'} no lines",
+                "name a REF with a sentence on each line",
             )
         if as_json:
             result = {"score": totals.perplexity, "subwords": totals.subwords}
@@ -98,13 +99,13 @@ def by_model(
 def _say_cuts(decoder: ForcedDecoder, totals: Totals, console: Console) -> None:
     if totals.sources_cut:
         console.say(
-            f"{totals.sources_cut:,} of {totals.pairs:,} source lines were longer than {decoder.max_source:,} subwords "
-            "and cut there: decoding.max_source, or the model's positions"
+            f"{totals.sources_cut:,} of {totals.pairs:,} source lines were cut to {decoder.max_source:,} subwords, the "
+            "limit by decoding.max_source or model.max_positions"
         )
     if totals.targets_cut:
         console.say(
-            f"{totals.targets_cut:,} of {totals.pairs:,} reference lines were longer than {decoder.max_target:,} "
-            f"subwords and cut there: {totals.subwords_cut:,} subwords are not scored"
+            f"{totals.targets_cut:,} of {totals.pairs:,} reference lines were cut to {decoder.max_target:,} subwords: "
+            f"{totals.subwords_cut:,} subwords are not scored"
         )
 
 

@@ -20,7 +20,7 @@ class _ClosedOutput(io.StringIO):
 
     def write(self, text: str) -> NoReturn:
         """Raises UserError: a result must not be lost without a word."""
-        raise UserError("stdout is closed, so that the result has nowhere to go", "redirect stdout to a file or a pipe")
+        raise UserError("stdout is closed, so the result has nowhere to go", "redirect stdout to a file or a pipe")
 
     @property
     def buffer(self) -> BinaryIO:
@@ -57,7 +57,7 @@ def read_input(path: Path | None) -> Iterator[str]:
     if path is not None:
         return read_lines(path)
     if sys.stdin is None:
-        raise UserError("stdin is closed", "give --input FILE, or a pipe")
+        raise UserError("stdin is closed", "name an input file, or send the lines through a pipe")
     if sys.stdin.isatty():
         print("reading from the terminal, a sentence per line; end with Ctrl-D", file=sys.stderr, flush=True)
     descriptor = _descriptor(sys.stdin)

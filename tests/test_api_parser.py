@@ -174,7 +174,7 @@ def test_what_is_loaded_parses_and_says_so_when_asked_to_translate(tokenizer: To
     assert (tree.leaves(), nothing) == (["The", "cat", "sleeps", "."], None)
     with pytest.raises(UserError, match="is a parser") as error:
         model.translate(["The cat sleeps ."])
-    assert "model.parse" in (error.value.hint or "")
+    assert "model.parse" in error.value.hint
 
 
 def test_a_translator_says_so_when_asked_to_parse() -> None:

@@ -65,7 +65,7 @@ def test_an_average_is_the_mean_in_single_precision_and_says_where_it_is_from(ck
 
 def test_an_average_replaces_nothing_but_a_bundle(ckpts: Path) -> None:
     before = sorted(ckpts.rglob("*"))
-    with pytest.raises(UserError, match="exists and holds something else"):
+    with pytest.raises(UserError, match="holds other files, which would be lost"):
         bundles.average(ckpts, last=2, out=ckpts)
     assert sorted(ckpts.rglob("*")) == before
 
@@ -193,7 +193,7 @@ def test_a_damaged_checkpoint_hides_no_other(nmt, ckpts: Path) -> None:
     (ckpts / "step-00000800/bundle.json").write_text("{")
     bundle, note = bundles.resolve(ckpts)
     assert bundle.path == ckpts / "averaged"
-    assert f"; passed over: {ckpts / 'step-00000800/bundle.json'}: damaged: is not valid JSON" in note
+    assert f"; skipped: {ckpts / 'step-00000800/bundle.json'}: damaged: is not valid JSON" in note
     shutil.rmtree(ckpts / "averaged")
     assert bundles.resolve(ckpts)[0].step in (200, 400, 600)
     done = nmt("score", "--runs", ckpts)
@@ -235,7 +235,7 @@ def test_a_directory_that_is_no_bundle_is_named(tmp_path: Path) -> None:
 
 def test_a_bundle_of_a_later_format_is_refused(ckpts: Path) -> None:
     edit(ckpts / "averaged", format=99)
-    with pytest.raises(UserError, match="bundle format 99, this version reads 1"):
+    with pytest.raises(UserError, match="has bundle format 99, but this version reads 1"):
         nmt.load(ckpts / "averaged")
 
 
@@ -314,12 +314,12 @@ def test_keywords_of_load_replace_decoding_settings(reverse_run: Path) -> None:
 )
 def test_wrong_kinds_in_bundle_json_are_named(ckpts: Path, key: str, value: object) -> None:
     edit(ckpts / "averaged", **{key: value})
-    with pytest.raises(UserError, match=f"bundle.json: {key} is missing or of the wrong kind"):
+    with pytest.raises(UserError, match=f"bundle.json: damaged: {key} is missing or of the wrong kind"):
         bundles.resolve(ckpts)
 
 
 def test_an_average_does_not_take_the_place_of_a_checkpoint(ckpts: Path) -> None:
-    with pytest.raises(UserError, match="is a checkpoint, whose training state would be lost"):
+    with pytest.raises(UserError, match="is a checkpoint, and its training state would be lost"):
         bundles.average(ckpts, last=2, out=ckpts / "step-00000400")
     assert (ckpts / "step-00000400/training.safetensors").exists()
 
@@ -343,10 +343,10 @@ def test_a_model_for_another_task_says_what_it_is_for(ckpts: Path) -> None:
     translator, parser = (bundles.Bundle.read(ckpts / name) for name in ("averaged", "step-00000800"))
     translator.check_task("translate")
     parser.check_task("parse")
-    with pytest.raises(UserError, match="averaged: is a translator, and a parser is needed") as caught:
+    with pytest.raises(UserError, match="averaged: is a translator, but a parser is needed") as caught:
         translator.check_task("parse")
     assert caught.value.hint == f"nmt translate --model {translator.path} runs it"
-    with pytest.raises(UserError, match="step-00000800: is a parser, and a translator is needed"):
+    with pytest.raises(UserError, match="step-00000800: is a parser, but a translator is needed"):
         parser.check_task("translate")
 
 
@@ -365,7 +365,7 @@ def test_a_parser_does_not_translate(nmt, ckpts: Path, reverse_run: Path, monkey
     done = nmt(*command, "--model", ckpts)
     assert (done.code, done.out) == (1, b"")
     assert done.err.splitlines()[-2:] == [
-        f"error: {ckpts / 'averaged'}: is a parser, and a translator is needed",
+        f"error: {ckpts / 'averaged'}: is a parser, but a translator is needed",
         f"hint: nmt parse --model {ckpts / 'averaged'} runs it",
     ]
 
@@ -376,7 +376,7 @@ def test_training_starts_from_a_bundle_of_its_own_task(nmt, ckpts: Path, reverse
     for command in ("preprocess", "train"):
         out = ("--out", ckpts.parent / "new") if command == "train" else ()
         done = nmt(command, "recipe.yaml", "--set", f"training.init_from={ckpts / 'averaged'}", *out)
-        assert (done.code, "averaged: is a parser, and a translator is needed" in done.err) == (1, True)
+        assert (done.code, "averaged: is a parser, but a translator is needed" in done.err) == (1, True)
 
 
 @pytest.mark.parametrize("content", ["[]", "3", '"x"', "null", "[" * 100_000])

@@ -228,7 +228,7 @@ def test_an_output_is_only_opened_when_the_input_is_there_and_another_file(
     kept.write_text("a b c\n")
     arguments = ("translate", "--model", reverse_run / "ckpts", "--output", kept)
     same = nmt(*arguments, "--input", kept)
-    assert (same.code, "is the input too" in same.err) == (1, True)
+    assert (same.code, "is also the input" in same.err) == (1, True)
     missing = nmt(*arguments, "--input", tmp_path / "missing")
     assert (missing.code, "missing: cannot be read" in missing.err) == (1, True)
     assert kept.read_text() == "a b c\n"
@@ -252,7 +252,7 @@ def test_one_directory_has_one_training_at_a_time(nmt, tmp_path: Path, monkeypat
     with files.exclusive(tmp_path / "ckpts/.lock", "ckpts"):
         done = nmt("train", "recipe.yaml", "--set", "training.updates=1")
     assert done.code == 1
-    assert "error: ckpts: another nmt is at work there" in done.err
+    assert "error: ckpts: another nmt is writing there" in done.err
     assert nmt("train", "recipe.yaml", "--set", "training.updates=1").code == 0
 
 
@@ -266,11 +266,11 @@ def test_a_run_needs_the_tokenizer_it_began_with(nmt, tmp_path: Path, monkeypatc
     reseal(tmp_path / "data/reverse")
     done = nmt("train", "recipe.yaml", "--set", "training.updates=2")
     assert done.code == 1
-    assert "was prepared with another tokenizer than ckpts/step-00000001 has" in done.err
+    assert "has another tokenizer than the run's checkpoint ckpts/step-00000001" in done.err
 
 
 def test_the_model_is_found_by_flag_environment_and_default(nmt, reverse_run: Path, monkeypatch) -> None:
-    assert "hint: --model names" in nmt("translate", "--model", "nowhere").err
+    assert "hint: name a bundle" in nmt("translate", "--model", "nowhere").err
     monkeypatch.setenv("NMT_MODEL", str(reverse_run / "ckpts" / "step-00000800"))
     assert "step-00000800" in nmt("translate").err
     monkeypatch.delenv("NMT_MODEL")
@@ -289,7 +289,7 @@ def test_running_a_finished_run_again_says_how_to_go_on(nmt, reverse_run: Path, 
     monkeypatch.chdir(reverse_run)
     done = nmt("train", "recipe.yaml")
     assert done.code == 0
-    assert "to go on: --set training.updates=1600" in done.err
+    assert "to continue: --set training.updates=1600" in done.err
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_running_a_finished_run_again_says_how_to_go_on(nmt, reverse_run: Path, 
             "tokenizer.algorithm=unigram",
             "error: tokenizer.algorithm: is 'unigram', but the run in ckpts was started with",
         ),
-        ("data.max_length=40", "error: data: not what the run in ckpts was started with"),
+        ("data.max_length=40", "error: data: the run in ckpts was started with other files"),
     ],
 )
 def test_a_run_refuses_another_model_tokenizer_or_data(nmt, reverse_run: Path, monkeypatch, override, message) -> None:
@@ -357,7 +357,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, number: int, code: i
     rest = process.stderr.read()
     assert process.wait(60) == code
     if number != signal.SIGKILL:
-        assert "to go on, run the same command again" in rest
+        assert "to resume, run the same command again" in rest
     assert "Traceback" not in rest
     newest = bundles.checkpoints(tmp_path / "ckpts")[-1].step
     assert newest >= 40
@@ -376,7 +376,7 @@ def test_other_batches_begin_a_new_epoch_and_are_announced(nmt, tmp_path: Path, 
     settings = ["--set", "data.valid=[]", "--set", "training.updates=5", "--set", "training.batch_tokens=500"]
     done = nmt("train", "recipe.yaml", *settings)
     assert "changed: training.batch_tokens from 1000 to 500" in done.err
-    assert "batches differ from before: going on with epoch 1" in done.err
+    assert "batches differ from before: continuing with epoch 1" in done.err
     position = json.loads((tmp_path / "ckpts/step-00000005/training.json").read_text())
     assert (position["epoch"], position["offset"]) == (1, 2)
 
@@ -400,8 +400,8 @@ def test_fine_tuning_starts_from_a_bundle_and_its_tokenizer(
     settings = [f"training.init_from={base}", "training.updates=1", "training.warmup=4000", "data.name=tuned"]
     done = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
     assert done.code == 0, done.err
-    assert f"tokenizer: that of {base}/averaged" in done.err
-    assert f"weights: those of {base}/averaged" in done.err
+    assert f"tokenizer: from {base}/averaged" in done.err
+    assert f"weights: from {base}/averaged" in done.err
     assert float(re.search(r"dev BLEU ([\d.]+)", done.err)[1]) > 90
 
 
@@ -410,7 +410,7 @@ def test_a_shape_that_does_not_fit_the_bundle_is_named(nmt, reverse_run: Path, t
     monkeypatch.chdir(tmp_path)
     done = nmt("train", "recipe.yaml", "--set", f"training.init_from={reverse_run / 'ckpts'}", "--set", "model.d_ff=64")
     assert done.code == 1
-    assert "[128, 64] there, [64, 64] by the recipe" in done.err
+    assert "has shape [128, 64], but [64, 64] by the recipe" in done.err
 
 
 def test_positions_that_are_not_those_of_the_bundle_are_named(nmt, reverse_run: Path, tmp_path, monkeypatch) -> None:
@@ -419,7 +419,7 @@ def test_positions_that_are_not_those_of_the_bundle_are_named(nmt, reverse_run: 
     settings = [f"training.init_from={reverse_run / 'ckpts'}", "model.positions=words"]
     done = nmt("train", "recipe.yaml", *(word for setting in settings for word in ("--set", setting)))
     assert done.code == 1
-    assert "has model.positions sinusoidal, the recipe words" in done.err
+    assert "has model.positions sinusoidal, but the recipe words" in done.err
     assert "--set model.positions=sinusoidal" in done.err
 
 
@@ -451,7 +451,7 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
     ("argv", "code", "message"),
     [
         (["parse"], 1, "error: ckpts: no such model"),
-        (["parse", "--pretty", "--json"], 2, "--pretty draws the best tree: no --json or --n-best goes with it"),
+        (["parse", "--pretty", "--json"], 2, "--pretty does not go with --json or --n-best"),
         (["translate", "--beam", "0"], 2, "'--beam': 0 is not in the range x>=1"),
         (["translate", "--engine", "marian"], 2, "'marian' is not one of 'nmt', 'ctranslate2'"),
         (["translate", "--devices", "0"], 2, "'--devices': 0 is not in the range 1<=x<=256"),
@@ -469,7 +469,11 @@ def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_p
         (["score", "ref", "--paper", "--model", "m", "--source", "src"], 2, "'paper' is none of perplexity, logprob"),
         (["score", "ref", "--set", "batch_tokens=9"], 2, "--set goes with --model"),
         (["score", "ref", "--model", "m"], 1, "error: ref: cannot be read"),
-        (["score", "ref", "hyp", "--model", "m", "--source", "src"], 2, "--model scores REF itself: no HYP"),
+        (
+            ["score", "ref", "hyp", "--model", "m", "--source", "src"],
+            2,
+            "--model scores REF itself, so it takes no HYP",
+        ),
         (["score", "ref", "--reference", "more", "--model", "m", "--source", "src"], 2, "no HYP or --reference"),
         (["score", "ref", "--model", "m", "--source", "src", "--metric", "bleu"], 2, "none of perplexity, logprob"),
         (["score", "ref", "--model", "m", "--source", "src", "--metric", "logprob", "--json"], 2, "goes alone"),
@@ -538,7 +542,7 @@ def test_2017_bleu_stands_beside_sacrebleus_with_its_label(nmt, tmp_path: Path, 
         done = nmt("score", *argv, "--paper", stdin=line)
         assert (done.code, done.out) == (1, b"")
         assert "error: BLEU of Moses' words: the language of the reference, " in done.err
-        assert "hint: say --language CODE" in done.err
+        assert "hint: give --language CODE" in done.err
 
 
 def test_tokenised_and_lowercased_bleu_are_what_published_figures_need(nmt, tmp_path: Path, monkeypatch) -> None:
@@ -620,7 +624,7 @@ def test_what_a_model_did_not_see_of_long_lines_is_said(nmt, reverse_run: Path, 
     assert "cut" not in nmt(*arguments).err
     done = nmt(*arguments, "--set", "max_source=5")
     assert done.code == 0
-    assert "1 of 2 source lines were longer than 5 subwords and cut there" in done.err
+    assert "1 of 2 source lines were cut to 5 subwords" in done.err
 
 
 @pytest.mark.parametrize(
@@ -751,10 +755,10 @@ def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, mon
         shutil.rmtree(f"ckpts/step-{older:08d}")
     done = nmt("train", "recipe.yaml", "--set", "training.updates=801")
     assert done.code == 1
-    assert "error: ckpts: no checkpoint is whole; of the newest, ckpts/step-00000800: its training state" in done.err
+    assert "error: ckpts: all checkpoints are damaged; the newest: ckpts/step-00000800: its training state" in done.err
     assert "\nhint: " in done.err
 
 
 def test_a_run_does_not_go_into_the_prepared_data(nmt, reverse_run: Path, monkeypatch) -> None:
     monkeypatch.chdir(reverse_run)
-    assert "lies in the prepared data" in nmt("train", "recipe.yaml", "--out", "data/reverse/ckpts").err
+    assert "is inside the prepared data" in nmt("train", "recipe.yaml", "--out", "data/reverse/ckpts").err

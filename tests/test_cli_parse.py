@@ -159,7 +159,7 @@ def test_files_are_read_and_written_plain_or_compressed(parse, tmp_path: Path) -
     done = parse("--input", tmp_path / "in.gz", "--output", tmp_path / "out.gz")
     assert (done.code, done.out) == (0, b"")
     assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == parse(stdin=b"the dog\na cat\n").out
-    assert "is the input too" in parse("--input", tmp_path / "in.gz", "--output", tmp_path / "in.gz").err
+    assert "is also the input" in parse("--input", tmp_path / "in.gz", "--output", tmp_path / "in.gz").err
 
 
 def test_a_terminal_shows_how_far_parsing_is(parse, tmp_path: Path, monkeypatch) -> None:
@@ -179,7 +179,7 @@ def test_a_terminal_shows_how_far_parsing_is(parse, tmp_path: Path, monkeypatch)
 def test_a_parser_does_not_translate(nmt, folder: Path) -> None:
     done = nmt("translate", "--model", folder / "ckpts", stdin=b"the dog\n")
     assert (done.code, done.out) == (1, b"")
-    assert done.err.startswith(f"error: {folder / 'ckpts'}: is a parser, and a translator is needed\nhint: nmt parse ")
+    assert done.err.startswith(f"error: {folder / 'ckpts'}: is a parser, but a translator is needed\nhint: nmt parse ")
 
 
 def test_a_translator_does_not_parse(nmt, folder: Path, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_translator_does_not_parse(nmt, folder: Path, tmp_path: Path) -> None:
     add_info(tmp_path, {"task": "translate"})
     done = nmt("parse", "--model", tmp_path, stdin=b"the dog\n")
     assert (done.code, done.out) == (1, b"")
-    assert done.err.startswith(f"error: {tmp_path}: is a translator, and a parser is needed\nhint: nmt translate ")
+    assert done.err.startswith(f"error: {tmp_path}: is a translator, but a parser is needed\nhint: nmt translate ")
 
 
 @pytest.mark.parametrize("command", ["parse", "translate"])
@@ -200,7 +200,7 @@ def test_a_bundle_that_holds_what_its_task_does_not_want_is_named(nmt, folder: P
     done = nmt(command, "--model", tmp_path, stdin=b"the dog\n")
     what, has = ("a parser", "lacks") if command == "parse" else ("a translator", "holds")
     assert (done.code, done.out) == (1, b"")
-    assert f"error: {tmp_path}: is {what} by its bundle.json, and {has} tree.json: damaged\nhint: " in done.err
+    assert f"its bundle.json says that it is {what}, but it {has} tree.json\nhint: " in done.err
 
 
 def test_the_model_is_found_by_environment_and_default(nmt, folder: Path, monkeypatch) -> None:

@@ -81,7 +81,7 @@ def assert_refused(done: Any, path: str, problem: str) -> None:
     hints = [line for line in done.err.splitlines() if line.startswith("hint: ")]
     assert (len(errors), len(hints)) == (1, 1), done.err
     # A run whose only checkpoint is damaged says that none is whole before it names the file.
-    where = errors[0].removeprefix("error: ").removeprefix("ckpts: no checkpoint is whole; of the newest, ")
+    where = errors[0].removeprefix("error: ").removeprefix("ckpts: all checkpoints are damaged; the newest: ")
     assert where.startswith(f"{path}: "), done.err
     assert problem in errors[0]
 

@@ -148,7 +148,7 @@ def test_memory_that_cannot_be_had_is_called_so(allocate, size: str):
         allocate()
     error = memory_error(caught.value)
     assert error is not None
-    assert error.message == "out of memory" + (f": {size} could not be had at once" if size else "")
+    assert error.message == "out of memory" + (f": {size} could not be allocated" if size else "")
     assert error.hint
 
 
@@ -156,7 +156,7 @@ def test_memory_of_a_gpu_that_cannot_be_had_is_called_so():
     text = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.18 GiB"
     error = memory_error(torch.OutOfMemoryError(text))
     assert error is not None
-    assert error.message == "out of memory: 20.00 GiB could not be had at once"
+    assert error.message == "out of memory: 20.00 GiB could not be allocated"
 
 
 def test_other_errors_are_not_called_a_lack_of_memory():

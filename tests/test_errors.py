@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nmt.bundle import add_info
-from nmt.errors import printable
+from nmt.errors import UserError, printable
+from nmt.recipe import Refusal
 
+PACKAGE = Path(__file__).parents[1] / "nmt"
 STEERING = "\x1b[2J\x07\r\x7f\x9b31m\u2028\u202e\u2066\u200f\n\x00"
 
 
@@ -64,3 +68,35 @@ def test_what_is_said_of_a_tree_cannot_steer_the_terminal(nmt, tmp_path: Path) -
     (tmp_path / "hyp").write_text("(TOP (NP (NN \x1b[2J\u202e)))\n")
     err = nmt("score", "--metric", "brackets", tmp_path / "gold", tmp_path / "hyp").err
     assert err.replace("\n", "").isprintable(), ascii(err)
+
+
+def constructed(*names: str) -> list[tuple[str, ast.Call]]:
+    """Every call in nmt/ of a class with one of these names, and the file and line where it stands."""
+    return [
+        (f"{path.relative_to(PACKAGE)}:{node.lineno}", node)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in names
+    ]
+
+
+def hint_of(call: ast.Call) -> Any:
+    """What a call gives as the hint: a constant's value, else its source; None where it gives none."""
+    hint = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "hint"), None)
+    return hint.value if isinstance(hint, ast.Constant) else hint and ast.unparse(hint)
+
+
+def test_every_error_for_users_says_what_to_do() -> None:
+    kinds = [UserError, *UserError.__subclasses__(), Refusal]
+    calls = constructed(*(kind.__name__ for kind in kinds))
+    assert len(calls) > 150
+    assert [where for where, call in calls if not hint_of(call)] == []
+
+
+def test_validators_of_recipes_refuse_with_a_hint() -> None:
+    assert [where for where, _ in constructed("ValueError") if where.startswith("recipe.py")] == []
+
+
+def test_an_error_for_users_cannot_be_made_without_a_hint() -> None:
+    with pytest.raises(TypeError, match="hint"):
+        UserError("something is wrong")  # type: ignore[call-arg]

@@ -99,7 +99,10 @@ def test_a_place_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_directory_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("precious")
-    with pytest.raises(UserError, match="out: cannot be written"), whole_directory(tmp_path / "out", "a") as part:
+    with (
+        pytest.raises(UserError, match="out: exists and is not a directory"),
+        whole_directory(tmp_path / "out", "a") as part,
+    ):
         (part / "a").write_text("1")
     assert tree(tmp_path) == {"out": "precious"}
 
@@ -250,7 +253,7 @@ def test_sha256_is_that_of_the_content(tmp_path: Path) -> None:
 def test_only_a_directory_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").write_text("1")
-    with pytest.raises(UserError, match="out: exists and holds something else"), whole_directory(tmp_path / "out", "a"):
+    with pytest.raises(UserError, match="out: holds other files"), whole_directory(tmp_path / "out", "a"):
         pass
     assert tree(tmp_path) == {"out/precious": "1"}
 
@@ -309,7 +312,7 @@ def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
 
 def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
     lock = tmp_path / "new" / ".lock"
-    with exclusive(lock, "new"), pytest.raises(UserError, match="new: another nmt is at work"), exclusive(lock, "new"):
+    with exclusive(lock, "new"), pytest.raises(UserError, match="new: another nmt is writing"), exclusive(lock, "new"):
         pass
     with exclusive(lock, "new"):
         pass

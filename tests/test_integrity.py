@@ -130,9 +130,8 @@ def test_the_hint_says_what_to_do_about_bundles_checkpoints_and_prepared_data(tm
         hints.append(caught.value.hint)
     assert hints == [
         f"take it from another copy of {tmp_path / 'a'}",
-        f"take another copy of {tmp_path / 'step-00000001'}, or move it away: "
-        "the run goes on from the checkpoint before it",
-        f"remove {tmp_path / 'b'}, and nmt preprocess writes it anew",
+        f"take another copy of {tmp_path / 'step-00000001'}, or move it away to resume from the checkpoint before it",
+        f"remove {tmp_path / 'b'}, then nmt preprocess writes it again",
     ]
 
 

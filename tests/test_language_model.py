@@ -189,7 +189,7 @@ def test_fine_tuning_starts_from_a_language_model_and_from_no_translator(
     shutil.rmtree(copy / "tuned")
     done = tune(translator)
     assert done.code == 1
-    assert f"error: {translator}: is a translator, and a language model is needed\n" in done.err
+    assert f"error: {translator}: is a translator, but a language model is needed\n" in done.err
 
 
 # --- averages -----------------------------------------------------------------------------------------------
@@ -256,10 +256,10 @@ def test_the_dev_score_is_what_scoring_the_development_set_gives(nmt: Callable[.
 @pytest.mark.parametrize(
     ("command", "message", "hint"),
     [
-        ("score {lm} {ref} --source {ref}", "--source {ref}: {lm} is a language model, which has none", "leave it out"),
+        ("score {lm} {ref} --source {ref}", "--source {ref}: {lm} is a language model", "leave out --source"),
         ("score {other} {ref}", "{other}: is a translator, which scores REF given its source", "add --source FILE"),
-        ("translate {lm}", "{lm}: is a language model, and a translator is needed", "nmt score --model {lm} runs it"),
-        ("parse {lm}", "{lm}: is a language model, and a parser is needed", "nmt score --model {lm} runs it"),
+        ("translate {lm}", "{lm}: is a language model, but a translator is needed", "nmt score --model {lm} runs it"),
+        ("parse {lm}", "{lm}: is a language model, but a parser is needed", "nmt score --model {lm} runs it"),
         ("score {lm} {empty}", "nothing to score: the reference has no lines", ""),
     ],
 )
@@ -278,6 +278,6 @@ def test_what_a_model_is_not_for_is_refused_in_one_line(
 
 
 def test_load_says_what_a_language_model_is_for(run: Path) -> None:
-    with pytest.raises(package.UserError, match="is a language model, and a translator is needed") as caught:
+    with pytest.raises(package.UserError, match="is a language model, but a translator is needed") as caught:
         package.load(run / "ckpts")
     assert "nmt score --model" in str(caught.value.hint)

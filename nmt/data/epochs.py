@@ -63,7 +63,9 @@ class Mixture:
             first += size
         rows = np.concatenate(parts)
         if not len(rows):
-            raise UserError("data.train: its weights are so small that an epoch has no pair", "raise one of them")
+            raise UserError(
+                "data.train: its weights are so small that an epoch has no pair", "raise the weight of a training set"
+            )
         return rows
 
 
@@ -98,7 +100,7 @@ def _sort(
     if random_bits < 1:
         raise UserError(
             f"data.train: {len(source_lengths):,} pairs of up to {longest:,} subwords are too many to sort",
-            "lower data.max_length",
+            f"lower data.max_length below {longest:,}",
         )
     packed = np.empty(count, dtype=np.uint64)
     for begin in range(0, count, BLOCK):

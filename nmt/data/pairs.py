@@ -18,11 +18,13 @@ from typing import Any
 from nmt.data.testsets import find_test_set
 from nmt.errors import UserError
 from nmt.recipe import Data, Dataset
-from nmt.text.lines import count_lines, one_line, read_lines
+from nmt.text.lines import REALIGN, count_lines, one_line, read_lines
 from nmt.text.tree import prepare_tree, read_trees, tree_files
 
 Pair = tuple[str, ...]
 """A sentence for each of `Data.languages`."""
+ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
+"""What to do about a .jsonl file that cannot be read."""
 
 
 class Pairs:
@@ -66,7 +68,10 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
                 root = "" if path.is_absolute() else f" (data.root is {data.root})"
                 raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
             if not path.is_file():
-                raise UserError(f"{path}: is no regular file; data is read several times")
+                raise UserError(
+                    f"{path}: is not a regular file, but data is read several times",
+                    "write what it gives to a file, and name that in the recipe",
+                )
     total: int | None = 0
     for dataset in datasets:
         files = _text_files(dataset, data)
@@ -78,7 +83,7 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
             raise UserError(
                 f"{files[0]} has {counts[0]:,} lines and {files[-1]} has {counts[-1]:,}: "
                 "line N of one must translate line N of the other",
-                "lines end at \\n only; look for the first place where the two drift apart",
+                REALIGN,
             )
         total = None if total is None else total + counts[0]
     return total
@@ -115,7 +120,10 @@ def _read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path), 1):
         cells = line.split("\t")  # no quoting: a quote is a character of the text
         if len(cells) <= max(columns):
-            raise UserError(f"{path}:{number}: has {len(cells)} columns, fields asks for column {max(columns) + 1}")
+            raise UserError(
+                f"{path}:{number}: has {len(cells)} columns, but column {max(columns) + 1} is asked for",
+                "separate the columns by tabs, or name others by the data set's `fields`, which counts from 1",
+            )
         yield tuple([cells[column] for column in columns])
 
 
@@ -138,10 +146,13 @@ def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
             )
         values = [record[field] for field in fields]
         if not all(isinstance(value, str | None) for value in values):
-            raise UserError(f"{where}: record {number:,}: {' and '.join(fields)} must be text")
+            raise UserError(
+                f"{where}: record {number:,}: {' and '.join(fields)} must be text",
+                f"name fields that hold text: fields: [{'SOURCE, ' if data.source else ''}TARGET]",
+            )
         yield tuple(map(_text, values))
     if not number:
-        raise UserError(f"{where}: holds no records")
+        raise UserError(f"{where}: holds no records", "name a data set with at least one record, or leave this one out")
 
 
 def _text(value: str | None) -> str:
@@ -160,9 +171,9 @@ def _read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}:{number}: is not valid JSON: {error}") from None
+            raise UserError(f"{path}:{number}: is not valid JSON: {error}", ONE_OBJECT) from None
         if not isinstance(record, dict):
-            raise UserError(f"{path}:{number}: must be a JSON object, is {line.strip()[:40]}")
+            raise UserError(f"{path}:{number}: must be a JSON object, is {line.strip()[:40]}", ONE_OBJECT)
         yield record
 
 
@@ -174,7 +185,9 @@ def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
             yield from batch.to_pylist()
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{path}: cannot be read: {_reason(error)}") from None
+        raise UserError(
+            f"{path}: cannot be read: {_reason(error)}", "name a whole Parquet file, or take another copy of this one"
+        ) from None
 
 
 def _read_hub(dataset: Dataset, data: Data) -> Iterator[dict[str, Any]]:

@@ -81,7 +81,12 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
             with console.progress(f"encoding {split}", totals[split], unit) as advance:
                 report[split] = _write_split(part / f"{split}.arrow", chunks, sides, len(datasets), advance)
         if not report["train"]["kept"]:
-            raise UserError(f"data.train: none of the {report['train']['read']:,} {unit} read is usable")
+            reasons = [f"{count:,} {name}" for name, count in report["train"].items() if name.startswith("dropped")]
+            raise UserError(
+                f"data.train: none of the {report['train']['read']:,} {unit} read is usable: {', '.join(reasons)}",
+                f"raise data.max_length {recipe.data.max_length} or data.max_ratio {recipe.data.max_ratio:g}, or name "
+                "other files",
+            )
         write_json(part / "report.json", report)
         write_manifest(part / MANIFEST, inputs)
     for line in _summary(out, report, tokenizer, unit):
@@ -119,7 +124,7 @@ def set_sizes(prepared: Path) -> list[int]:
     train = report.get("train") if isinstance(report, dict) else None
     sizes = train.get("kept by set") if isinstance(train, dict) else None
     if not isinstance(sizes, list) or not all(isinstance(size, int) for size in sizes):
-        raise UserError(f"{path}: does not say how many pairs each training set has", remedy(path))
+        raise UserError(f"{path}: does not tell how many pairs each training set has", remedy(path))
     return sizes
 
 
@@ -174,7 +179,7 @@ def _seen(path: Path, before: list[Any] | None) -> list[Any]:
 def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_from: Path | None) -> Tokenizer:
     """`total` is how many training pairs there are, where that is known."""
     if tokenizer_from is not None:
-        console.say(f"tokenizer: that of {tokenizer_from}")
+        console.say(f"tokenizer: from {tokenizer_from}")
         return Tokenizer.load(tokenizer_from)
     text = _TokenizerText(recipe.data, total, console)
     data = recipe.data
@@ -310,4 +315,4 @@ def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer,
     yield "  train sentences by length: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
     leaked = report["train"].get(f"{unit} also in valid or test", 0)
     if leaked:
-        yield f"  warning: {leaked:,} training {unit} stand in valid or test word for word; scores there flatter"
+        yield f"  warning: {leaked:,} training {unit} are in valid or test word for word, so scores there are too high"

@@ -21,11 +21,13 @@ def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
         near = difflib.get_close_matches(name, DATASETS, n=3, cutoff=0.4)
         raise UserError(
             f"{name}: sacreBLEU knows no such test set",
-            f"did you mean {' or '.join(near)}?" if near else "sacrebleu --list shows those that it knows",
+            f"did you mean {' or '.join(near)}?" if near else "name one that sacrebleu --list shows",
         )
     pairs, pair = DATASETS[name].langpairs, f"{source}-{target}"
     if pair not in pairs:
-        raise UserError(f"{name}: sacreBLEU has no {pair} of it", f"there are {', '.join(sorted(pairs))}")
+        raise UserError(
+            f"{name}: sacreBLEU does not have this test set for {pair}", f"take one of {', '.join(sorted(pairs))}"
+        )
     stem = Path(SACREBLEU_DIR) / name / f"{name.replace('/', '_')}.{pair}"
     sources, references = Path(f"{stem}.src"), Path(f"{stem}.ref")
     if sources.exists() and references.exists():  # asked first: sacreBLEU wants files beside them that we do not need
@@ -35,7 +37,7 @@ def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
     except (Exception, SystemExit) as error:  # sacreBLEU lets all kinds pass, and exits where a download is damaged
         reason = "its download failed" if isinstance(error, SystemExit) else error
         raise UserError(
-            f"{name}: cannot be had from sacreBLEU: {reason}",
+            f"{name}: sacreBLEU cannot provide this test set: {reason}",
             f"without a network put its sentences, one a line, into {sources} and {references}, or give files of your "
             "own: --set 'data.test=[{source: test.en, target: test.de}]', and likewise data.valid",
         ) from error

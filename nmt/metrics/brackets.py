@@ -178,7 +178,9 @@ def _score(pairs: Iterable[tuple[Tree, Tree | None]]) -> BracketScores:
     for gold, hypothesis in pairs:
         _add(scores, gold, hypothesis)
     if not scores.sentences:
-        raise UserError("nothing to score: there are no trees")
+        raise UserError(
+            "nothing to score: there are no trees", "name a file or a folder of trees as REF, and their parses as HYP"
+        )
     return scores
 
 
@@ -194,7 +196,7 @@ def _pairs(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> Iterator[
             counts = (before, rest) if isinstance(tree, _Side) else (rest, before)
             raise UserError(
                 "the gold has {:,} trees and the hypothesis {:,}".format(*counts),
-                "line N of the hypothesis must parse the sentence of tree N of the gold; an empty line is a failure",
+                "parse the sentence of tree N of the gold on line N; leave a line empty where there is no tree",
             )
         yield tree, test
 

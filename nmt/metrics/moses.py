@@ -36,7 +36,7 @@ class Moses:
         if language not in known:  # sacremoses itself would take English abbreviations
             raise UserError(
                 f"BLEU of Moses' words: the language of the reference, {language!r}, is none of {', '.join(known)}",
-                "say --language CODE, or end the reference's name in it, as in test.de",
+                "give --language CODE, or a reference whose name ends in it, such as test.de",
             )
         self._tokenizer = MosesTokenizer(language)
         self.signature = f"sacremoses-{version('sacremoses')}-{language}"

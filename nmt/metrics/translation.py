@@ -84,10 +84,13 @@ def score(
         if len(lines) != len(hypotheses):
             raise UserError(
                 f"the hypothesis has {len(hypotheses):,} lines and {which} has {len(lines):,}",
-                "line N of one must translate the same sentence as line N of the other",
+                "give both the same number of lines; line N of one translates the same sentence as line N of the other",
             )
     if not hypotheses:
-        raise UserError("nothing to score: hypothesis and reference have no lines")
+        raise UserError(
+            "nothing to score: hypothesis and reference have no lines",
+            "name files with a sentence on each line; HYP may come from stdin",
+        )
     systems = [hypotheses] if baseline is None else [hypotheses, baseline]
     return {name: _score(name, systems, references, moses, lowercase) for name in metrics}
 

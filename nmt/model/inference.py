@@ -130,7 +130,7 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
     weight = F.pad(model.output_embedding.weight.detach(), (0, 0, 0, -len(model.output_embedding.weight) % multiple))
     if weight.device.type != "cpu":
         if precision == "int8":
-            raise UserError("precision int8: is for a CPU only", "bf16, which `auto` chooses on a GPU")
+            raise UserError("precision int8: is for CPUs only", "use --precision bf16, or auto")
         twin = copy.deepcopy(model).to(torch.bfloat16) if precision == "bf16" else model
         return twin, Logits(weight.to(twin.output_embedding.weight.dtype))
     layer = LAYERS[precision]
@@ -141,7 +141,10 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
         twin._modules = {name: part if name in kept else _laid_out(part, layer) for name, part in _children(model)}
         return twin, layer(weight, None)
     except (AttributeError, NotImplementedError, RuntimeError) as error:
-        raise UserError(f"precision {precision}: this machine's PyTorch cannot: {str(error).splitlines()[0]}") from None
+        raise UserError(
+            f"precision {precision}: PyTorch cannot compute in it on this machine: {str(error).splitlines()[0]}",
+            "use --precision fp32, or auto",
+        ) from None
 
 
 def pays(precision: str) -> bool:

@@ -126,10 +126,10 @@ class _Reader:
         """One of them, in float32; raises UserError where it is missing, of another shape, or holds no weights."""
         found = self._file.get_slice(name) if name in self._file.keys() else None  # noqa: SIM118  # it is no mapping
         if found is None or tuple(found.get_shape()) != shape:
-            there = "missing" if found is None else f"{found.get_shape()} there, {list(shape)} by the recipe"
+            there = "is missing" if found is None else f"has shape {found.get_shape()}, but {list(shape)} by the recipe"
             raise UserError(
-                f"{self._path}: weight {name} is {there}",
-                "its recipe's model section must be the one it was trained by",
+                f"{self._path}: weight {name} {there}",
+                "give the recipe.yaml beside it the model section that these weights were trained with",
             )
         check_numbers(self._path, name, found.get_dtype(), KINDS, ())
         values: NDArray[Any] = self._file.get_tensor(name)

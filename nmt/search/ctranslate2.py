@@ -31,7 +31,7 @@ from typing import Any
 from nmt.bundle import Bundle
 from nmt.device import find_device
 from nmt.errors import UserError
-from nmt.files import exclusive, sha256, whole_directory
+from nmt.files import exclusive, remedy, sha256, whole_directory
 from nmt.integrity import check_files, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model
 from nmt.search.feed import Feed, Hypothesis, Source
@@ -105,7 +105,7 @@ class CTranslate2Engine:
             choices = ["auto", *(name for name, needs in COMPUTE_TYPES.items() if needs in possible)]
             raise UserError(
                 f"decoding.precision: CTranslate2 does not compute in {decoding.precision} on this {kind}",
-                f"one of: {', '.join(choices)}",
+                f"use one of: {', '.join(choices)}",
             )
         self._decoding = decoding
         auto_tokens = CPU_BATCH_TOKENS if kind == "cpu" else GPU_BATCH_TOKENS
@@ -199,7 +199,7 @@ def convert(
     for key, lacking in (("attention_window", model.attention_window), ("positions", model.positions == "words")):
         if lacking:
             value = getattr(model, key)
-            raise UserError(f"{bundle.path}: CTranslate2 has nothing like model.{key} {value}", "--engine nmt")
+            raise UserError(f"{bundle.path}: CTranslate2 has nothing like model.{key} {value}", "use --engine nmt")
     path = folder or bundle.path / FOLDER
     if _is_current(path, bundle, decoding):
         return path
@@ -265,7 +265,7 @@ def _size_and_time(bundle: Bundle) -> dict[str, int]:
     try:
         status = path.stat()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
     return {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
 
 

@@ -58,7 +58,7 @@ class _Failed:
     """A worker's last words."""
 
     message: str
-    hint: str | None
+    hint: str
     trace: str
 
 
@@ -190,7 +190,9 @@ class _Worker:
             self.process.join()
             code = self.process.exitcode or 0
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            raise UserError(f"{self.name} {how}", "was there memory enough for so many?") from None
+            raise UserError(
+                f"{self.name} {how}", "if memory ran out, use fewer --devices or smaller --batch-tokens"
+            ) from None
         if isinstance(message, _Failed):
             raise UserError(f"{self.name}: {message.message}", message.hint) from _Trace(message.trace)
         return message
@@ -229,7 +231,7 @@ def _work(connection: Connection, make: MakeEngine, number: int, count: int, for
         parent.tell(_Failed(error.message, error.hint, traceback.format_exc()))
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        known = memory_error(error) or UserError(message, "run it with --debug to see where")
+        known = memory_error(error) or UserError(message, "run it with --debug and report the traceback")
         parent.tell(_Failed(known.message, known.hint, traceback.format_exc()))
 
 

@@ -116,11 +116,11 @@ class Ledger(Generic[Result]):
         return f"{self.lines:,} sentences, {self.speed()}; {counts}"
 
     def check(self) -> None:
-        """Raises UserError where anything went less than well, saying in which line first."""
+        """Raises UserError if there was any warning, naming the line of the first of each."""
         if self._first:
             found = [
                 f"{warning} {count:,} (first in line {self._first[warning]:,})"
                 for warning, count in self._counts.items()
                 if count
             ]
-            raise UserError(f"--strict: {', '.join(found)}", "all output is there; without --strict this is no error")
+            raise UserError(f"--strict: {', '.join(found)}", "use the output, which is complete, or leave out --strict")

@@ -78,7 +78,8 @@ class Parsing:
         if decoding.min_length:
             raise UserError(
                 f"decoding.min_length: must be 0 for a parser; a tree is as long as its words ask for "
-                f"(got {decoding.min_length})"
+                f"(got {decoding.min_length})",
+                "--set decoding.min_length=0",
             )
         self.tokenizer, self._trees, self._limit = tokenizer, tokenizer.target, decoding.max_source
         self.only_trees = self._trees if constrained else None

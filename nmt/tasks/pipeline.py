@@ -65,7 +65,9 @@ class Pipeline(Generic[Result]):
         its best output, `</s>` counted.
         """
         if n_best > self.decoding.beam:
-            raise UserError(f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", "raise --beam")
+            raise UserError(
+                f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", f"use --beam {n_best}"
+            )
         return self._groups(lines, n_best, searched)
 
     def _groups(
@@ -107,6 +109,6 @@ def longest_served(models: Iterable[Model], decoding: Decoding) -> int | None:
         raise UserError(
             f"decoding.max_source: must be below model.max_positions {positions} of this model "
             f"(got {decoding.max_source})",
-            "longer inputs are split",
+            f"--set decoding.max_source={positions - 1}; longer inputs are split",
         )
     return positions

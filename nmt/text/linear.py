@@ -96,7 +96,10 @@ class TreeVocabulary:
                 run += 1
                 longest_run = max(longest_run, run)
         if not labels:
-            raise UserError("data.train: holds no tree with a constituent to train a parser on")
+            raise UserError(
+                "data.train: no tree has a constituent, so there is nothing to train a parser on",
+                "name trees that have brackets above the tags, such as (TOP (NP (NN tree)))",
+            )
         tags: Counter[str] = Counter()
         for (_, tag), count in tagged.items():
             tags[tag] += count

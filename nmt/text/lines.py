@@ -21,6 +21,8 @@ from typing import IO, TypeVar, cast
 from nmt.errors import UserError
 
 BLOCK = 1 << 20  # bytes that are counted at a time
+REALIGN = "find the first line that the same line of the other file does not translate; only \\n ends a line"
+"""What to do about two files of which one has more lines."""
 
 Texts = TypeVar("Texts", bound=tuple[str, ...])
 
@@ -31,7 +33,10 @@ def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
     try:
         return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UserError(
+            f"{path}: cannot be read: {error.strerror}",
+            "name a file that is there and that you may read",
+        ) from None
 
 
 @contextmanager
@@ -61,7 +66,7 @@ def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[str]:
         try:
             yield from map(decode, stream)
         except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{path}: cannot be read to its end: {error}") from None
+            raise _cut_short(path, error) from None
 
 
 def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
@@ -72,7 +77,7 @@ def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]
             raise UserError(
                 f"{ended} ends after {number:,} lines and {longer} goes on: "
                 "line N of one must translate line N of the other",
-                "lines end at \\n only; look for the first place where the two drift apart",
+                REALIGN,
             )
         yield one, other
 
@@ -83,7 +88,11 @@ def count_lines(path: str | os.PathLike[str]) -> int:
         try:
             return _count(iter(lambda: stream.read(BLOCK), b""))
         except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{path}: cannot be read to its end: {error}") from None
+            raise _cut_short(path, error) from None
+
+
+def _cut_short(path: str | os.PathLike[str], error: Exception) -> UserError:
+    return UserError(f"{path}: cannot be read to its end: {error}", f"copy or download {path} again")
 
 
 def count_rest(descriptor: int) -> int | None:

@@ -48,7 +48,7 @@ class Vocabulary:
             raise UserError(f"{name}: is not a SentencePiece model", DAMAGED) from None
         sp = self._processor
         if (sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()) != (PAD, UNK, BOS, EOS):
-            raise UserError(f"{name}: a SentencePiece model whose control symbols are not {PAD} to {EOS}", DAMAGED)
+            raise UserError(f"{name}: its control symbols do not have the ids {PAD} to {EOS}", DAMAGED)
         lead_bytes = (f"<0x{byte:02X}>" for byte in (*range(0x80), *range(0xC0, 0x100)))  # one for each character
         self._unknown = frozenset((UNK, *map(sp.piece_to_id, lead_bytes)))
 
@@ -231,5 +231,11 @@ def _explained(error: RuntimeError, settings: TokenizerSettings) -> UserError:
             f"--set tokenizer.vocab_size={least[1]}, or lower tokenizer.character_coverage",
         )
     if "sentences_.empty()" in str(error):
-        return UserError("data.train: holds no text to train the tokenizer on")
-    return UserError(f"tokenizer: SentencePiece could not be trained: {' '.join(str(error).split())}")
+        return UserError(
+            "data.train: holds no text to train the tokenizer on",
+            "name files that have sentences in them; all lines of these are blank",
+        )
+    return UserError(
+        f"tokenizer: SentencePiece could not be trained: {' '.join(str(error).split())}",
+        f"try another tokenizer.vocab_size than {settings.vocab_size}, or a smaller tokenizer.sample",
+    )

@@ -161,7 +161,9 @@ def tree_files(path: str | os.PathLike[str]) -> list[Path]:
         return [path]
     if files := sorted(file for file in path.rglob("*.mrg") if file.is_file()):
         return files
-    raise UserError(f"{path}: no file below this folder ends in .mrg", "name a file of trees, or a treebank's folder")
+    raise UserError(
+        f"{path}: no file in this folder or below ends in .mrg", "name a file of trees, or a treebank's folder"
+    )
 
 
 def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
@@ -174,7 +176,10 @@ def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
         try:
             yield from _parse(_unmarked(read_lines(file)))
         except MalformedTree as error:
-            raise UserError(f"{file}:{error.line}:{error.column}: {error.reason}") from None
+            raise UserError(
+                f"{file}:{error.line}:{error.column}: {error.reason}",
+                "correct it there; a tree looks like (TOP (S (NP (NNS trees)) (VP (VBP grow))))",
+            ) from None
 
 
 def read_tree_lines(source: str | os.PathLike[str] | Iterable[str], name: str = "<stdin>") -> Iterator[Tree | None]:
@@ -186,7 +191,10 @@ def read_tree_lines(source: str | os.PathLike[str] | Iterable[str], name: str = 
         try:
             yield None if _FAILURE.fullmatch(line) else parse_tree(line)
         except MalformedTree as error:
-            raise UserError(f"{name}:{number}:{error.column}: {error.reason}", "a line holds one tree") from None
+            raise UserError(
+                f"{name}:{number}:{error.column}: {error.reason}",
+                "write one whole tree on each line, or leave a line empty where there is none",
+            ) from None
 
 
 def _unmarked(lines: Iterable[str]) -> Iterator[str]:

@@ -79,7 +79,7 @@ class Checkpoints:
             self._waiting.clear()  # what fails for want of this one would hide why
             raise
         if aside is not None:
-            self._console.say(f"what stood in the place of a checkpoint and was none is now {aside}")
+            self._console.say(f"something that was no checkpoint had the name of one; it is now {aside}")
         then()
 
 

@@ -65,7 +65,10 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
         return Place(*(int(given.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)))
     except ValueError:
         listed = ", ".join(f"{name}={value}" for name, value in given.items())
-        raise UserError(f"the environment places this process by what is not a number: {listed}") from None
+        raise UserError(
+            f"the environment must place this process by whole numbers, but has {listed}",
+            f"start it by torchrun or srun, or alone: unset {' '.join(given)}",
+        ) from None
 
 
 def count_workers(device: str, devices: int | None) -> int:
@@ -74,10 +77,11 @@ def count_workers(device: str, devices: int | None) -> int:
     if devices is None:
         return max(1, torch.cuda.device_count()) if on_gpu and ":" not in device else 1
     if devices > 1 and ":" in device:
-        raise UserError(f"--devices {devices}: --device {device} is one device", "--device cuda, or no --devices")
+        raise UserError(f"--devices {devices}: --device {device} is one device", "use --device cuda, or no --devices")
     if on_gpu and devices > torch.cuda.device_count():
         raise UserError(
-            f"--devices {devices}: this machine has {torch.cuda.device_count()} CUDA devices", "--device cpu"
+            f"--devices {devices}: this machine has {torch.cuda.device_count()} CUDA devices",
+            f"use --devices {torch.cuda.device_count()}" if torch.cuda.device_count() else "use --device cpu",
         )
     return devices
 
@@ -95,7 +99,10 @@ def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)  # of node7,node9 or node[003-017,020],login1 or r[1-2]n[1-8]-ib
     host = re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else "")
     if not host:
-        raise UserError("Slurm names no nodes in SLURM_STEP_NODELIST", "set MASTER_ADDR to the first host's name")
+        raise UserError(
+            "Slurm names no nodes in SLURM_STEP_NODELIST",
+            "set MASTER_ADDR to the name of the first host, and MASTER_PORT",
+        )
     return host, FIRST_PORT + int(environment.get("SLURM_JOB_ID", 0)) % PORTS
 
 
@@ -206,7 +213,7 @@ class Group:
         if len(ranks) > 1:
             each = (f"rank{'s' * (len(those) > 1)} {', '.join(those)} at {text}" for text, those in ranks.items())
             raise UserError(
-                f"the ranks begin differently: {'; '.join(each)}",
+                f"the ranks do not start from the same state: {'; '.join(each)}",
                 "run the same command again once all hosts see the same files in --out and data/",
             )
 
@@ -297,7 +304,7 @@ def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
         died = ", ".join(f"rank {rank} was killed by {by.name}" for rank, by in killed.items()) or "the group broke"
         if restart > RESTARTS:
             raise UserError(
-                f"{died}, and that after {RESTARTS} restarts",
-                "was memory short? try a smaller training.device_tokens; the same command goes on",
+                f"{died}, after {RESTARTS} restarts",
+                "if memory ran out, lower training.device_tokens; then run the same command again, which resumes",
             )
-        console.say(f"{died}: starting again from the last checkpoint ({restart} of {RESTARTS} times)")
+        console.say(f"{died}: restart {restart} of {RESTARTS}, from the last checkpoint")

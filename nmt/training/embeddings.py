@@ -56,8 +56,8 @@ def _read(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tensor, Ten
             continue
         if len(cells) != d_model:
             raise UserError(
-                f"{path}:{number}: a vector of {len(cells)} numbers, model.d_model is {d_model}",
-                "word2vec's text format: a word and d_model numbers a line, separated by spaces",
+                f"{path}:{number}: the vector has {len(cells)} numbers, but model.d_model is {d_model}",
+                f"use word2vec's text format: a word and {d_model} numbers on each line, separated by spaces",
             )
         index, is_exact = vocabulary.find(word)
         if index is None or (index in exact and not is_exact):
@@ -65,9 +65,15 @@ def _read(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tensor, Ten
         try:
             rows[index] = [float(cell) for cell in cells]
         except ValueError:
-            raise UserError(f"{path}:{number}: not a number among {' '.join(cells[:4])} …") from None
+            raise UserError(
+                f"{path}:{number}: one of {' '.join(cells[:4])} … is not a number",
+                f"give the word {d_model} numbers, separated by spaces",
+            ) from None
         if is_exact:
             exact.add(index)
     if not rows:
-        raise UserError(f"{path}: has no vector for any of the {len(vocabulary):,} subwords")
+        raise UserError(
+            f"{path}: has no vector for any of the {len(vocabulary):,} subwords",
+            "name vectors of this side's language, with words spelled as in the training data",
+        )
     return torch.tensor(list(rows)), torch.tensor(list(rows.values()))

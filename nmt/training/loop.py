@@ -288,7 +288,7 @@ class Loop:
         if position.device_tokens == 1:
             raise UserError(
                 f"{self.device}: out of memory at update {position.step} with one sentence at a time",
-                "a smaller model, or a lower data.max_length",
+                "use a smaller model, or lower data.max_length",
             )
         position.device_tokens = max(1, position.device_tokens // 2)
         self.console.say(
@@ -386,7 +386,7 @@ class Loop:
 
         limit = int(SHARE * torch.cuda.mem_get_info(self.device)[1])
         fitting = -self.group.largest(-largest_fitting(measure, longest, most, limit))[0]
-        self.console.say(f"micro-batches of {fitting:,} tokens, by the memory of the device")
+        self.console.say(f"micro-batches of {fitting:,} tokens fit the memory of the device")
         return fitting
 
 

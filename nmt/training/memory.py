@@ -34,7 +34,7 @@ def check_memory(parameters: int, settings: Training, device: torch.device, rank
     if there is not None and needed > there:
         raise UserError(
             f"model: its {parameters:,} parameters need {needed / GIB:,.1f} GiB for weights, gradients and Adam's "
-            f"moments, and {there / GIB:,.1f} GiB of memory are available ({device})",
+            f"moments, but {there / GIB:,.1f} GiB of memory are available ({device})",
             "lower model.d_model, model.d_ff, model.layers or tokenizer.vocab_size; nmt train --plan counts parameters",
         )
 

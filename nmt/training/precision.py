@@ -46,9 +46,13 @@ def product_dtype(precision: str, device: torch.device) -> torch.dtype:
 def set_precision(model: Transformer, precision: str, device: torch.device) -> None:
     """Prepares the model for `training.precision`. Raises UserError where the device has no such thing."""
     if precision == "tf32" and device.type != "cuda":
-        raise UserError("training.precision: tf32 is for GPUs", "bf32, or fp32")
+        raise UserError(
+            f"training.precision: tf32 is for GPUs, not for {device.type}", "--set training.precision=fp32, or bf32"
+        )
     if precision == "bf32" and device.type != "cpu":
-        raise UserError("training.precision: bf32 is for CPUs", "bf16, or tf32")
+        raise UserError(
+            f"training.precision: bf32 is for CPUs, not for {device.type}", "--set training.precision=bf16, or tf32"
+        )
     if precision == "fp64":
         model.double()
 

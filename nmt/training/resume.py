@@ -56,10 +56,10 @@ def check_directory(out: Path) -> None:
     entries = {path.name for path in out.iterdir()}
     of_a_run = {name for name in entries if name in (".lock", METRICS) or CHECKPOINT.fullmatch(name)}
     if not of_a_run and any(not name.startswith(".") and name != "lost+found" for name in entries):
-        raise UserError(f"--out {out}: exists and holds something else", "name another directory, or an empty one")
+        raise UserError(f"--out {out}: holds other files and no run", "name another directory, or an empty one")
     for path in (out / name for name in sorted(of_a_run) if CHECKPOINT.fullmatch(name)):
         if not path.is_dir():
-            raise UserError(f"{path}: is no directory, where a checkpoint may have to be written", "move it away")
+            raise UserError(f"{path}: has the name of a checkpoint and is not a directory", "move it away")
 
 
 def clear_leftovers(out: Path) -> None:
@@ -94,8 +94,8 @@ def find_start(out: Path) -> tuple[Start, dict[Path, str]]:
     if newest is None:
         if damaged:
             raise UserError(
-                f"{out}: no checkpoint is whole; of the newest, {next(iter(damaged.values()))}",
-                f"put a copy of one into {out}; or, to begin anew, train into another directory: --out OTHER",
+                f"{out}: all checkpoints are damaged; the newest: {next(iter(damaged.values()))}",
+                f"copy a whole checkpoint into {out}, or start a new run: --out OTHER",
             )
         return Start(), {}
     best = bundles.best(readable)

@@ -77,13 +77,13 @@ def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitS
     """
     if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
         raise UserError(
-            f"--out {out}: lies in the prepared data, which is replaced as a whole", "name another directory"
+            f"--out {out}: is inside the prepared data, which is replaced as a whole", "name another directory"
         )
     check_directory(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--out {out}: cannot be made: {error.strerror}", "name another directory") from None
+        raise UserError(f"--out {out}: cannot be created: {error.strerror}", "name another directory") from None
     held.enter_context(exclusive(out / ".lock", str(out)))
     clear_leftovers(out)
     start, damaged = find_start(out)
@@ -96,7 +96,7 @@ def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitS
         for line in _changes(resumed.recipe, recipe):
             console.say(line)
     if prepare(recipe, console, threads, tokenizer_from):
-        console.say(f"data: {directory(recipe)} was missing or stale, now prepared")
+        console.say(f"data: {directory(recipe)} was missing or out of date, and is prepared now")
     for path, problem in damaged.items():
         console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
     return start
@@ -135,7 +135,7 @@ class Run:
             self._restore(start.checkpoint)
         elif (base := bundles.base(recipe)) is not None:
             bundles.load_weights(self.model, base.weights(), base.path)
-            console.say(f"weights: those of {base.path}")
+            console.say(f"weights: from {base.path}")
         use_embeddings(self.model, self.tokenizer, settings, console, fresh=start.checkpoint is None)
         if group.size > 1:
             group.check_same(self._state())  # before DistributedDataParallel makes the weights those of rank 0
@@ -161,7 +161,7 @@ class Run:
                 self._train()
             except Interrupted as stop:
                 raise Interrupted(
-                    f"{stop.message} in {self.out}; to go on, run the same command again", stop.signal_number
+                    f"{stop.message} in {self.out}; to resume, run the same command again", stop.signal_number
                 ) from None
         if at.step < settings.updates:
             done = f"no better dev {self.kind.label} for {self.without_improvement} checkpoints"
@@ -175,7 +175,7 @@ class Run:
                 bundles.add_info(bundles.checkpoint_path(self.out, at.step), {"cost": cost_of(at)})
         self.console.say(f"training cost: {describe_cost(at)}")
         self.console.say(
-            f"finished: {done}; " + (f"next: nmt average {self.out}" if at.step > before else f"to go on: {more}")
+            f"finished: {done}; " + (f"next: nmt average {self.out}" if at.step > before else f"to continue: {more}")
         )
 
     def _train(self) -> None:
@@ -254,7 +254,7 @@ class Run:
     def _restore(self, checkpoint: Bundle) -> None:
         if not self.tokenizer.equals(checkpoint.tokenizer()):
             raise UserError(
-                f"{self.prepared}: was prepared with another tokenizer than {checkpoint.path} has",
+                f"{self.prepared}: has another tokenizer than the run's checkpoint {checkpoint.path}",
                 "train into another directory: --out OTHER",
             )
         bundles.load_weights(self.model, checkpoint.weights(), checkpoint.path)
@@ -274,7 +274,7 @@ class Run:
         weights = [[dataset.weight for dataset in recipe.data.train] for recipe in (checkpoint.recipe, self.recipe)]
         if (before.batch_tokens, before.seed, weights[0]) != (now.batch_tokens, now.seed, weights[1]):
             at.epoch, at.offset = at.epoch + 1, 0  # that epoch is now cut otherwise
-            self.console.say(f"batches differ from before: going on with epoch {at.epoch}")
+            self.console.say(f"batches differ from before: continuing with epoch {at.epoch}")
 
     def _state(self) -> str:
         """Where this rank begins, for comparison: its place in the plan, its data and a hash of its weights."""
@@ -314,7 +314,7 @@ def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
                 )
     if checkpoint.info["data"] != data:
         raise UserError(
-            f"data: not what the run in {checkpoint.path.parent} was started with (files, limits or tokenizer)",
+            f"data: the run in {checkpoint.path.parent} was started with other files, limits or tokenizer",
             "train into another directory: --out OTHER",
         )
 

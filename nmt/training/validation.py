@@ -57,7 +57,7 @@ class Validation:
             raise UserError(
                 f"data.valid: its longest sentence has {longest:,} subwords, more than model.max_positions "
                 f"{recipe.model.max_positions:,}",
-                "leave it out, or raise model.max_positions",
+                f"leave that sentence out, or --set model.max_positions={longest}",
             )
         self._corpus, self._tokenizer, self._group = corpus, tokenizer, group
         beam = recipe.training.valid_beam or recipe.decoding.beam
@@ -65,7 +65,9 @@ class Validation:
         self._sources, self._references = corpus.texts() if corpus.has_source else ([], [])
         self._has_trees = isinstance(tokenizer.target, TreeVocabulary)
         if self._has_trees and not any(self._references):
-            raise UserError("data.valid: none of its trees has words")
+            raise UserError(
+                "data.valid: none of its trees has words", "name trees that have words, or leave data.valid out"
+            )
 
     @classmethod
     def of(cls, bundle: Bundle) -> Validation:
@@ -76,14 +78,17 @@ class Validation:
         prepared, recipe = directory(bundle.recipe), bundle.recipe
         there = fingerprint_of(prepared)
         if there != bundle.info["data"]:
-            problem = "no prepared data there" if there is None else "was prepared from other data or settings"
+            problem = "holds no prepared data" if there is None else "was prepared from other data or settings"
             raise UserError(
-                f"{prepared}: {problem}, and the development set of {bundle.path} is needed",
+                f"{prepared}: {problem}, but the development set of {bundle.path} is needed",
                 f"run it where the model was trained, or prepare it: nmt preprocess {bundle.path / 'recipe.yaml'}",
             )
         corpus = Corpus(intact(prepared / "valid.arrow"))
         if not len(corpus):
-            raise UserError(f"{bundle.path}: its recipe has no development set, data.valid")
+            raise UserError(
+                f"{bundle.path}: its recipe has no development set, data.valid",
+                f"average a number of your choice: nmt average {bundle.path.parent} --last N",
+            )
         return cls(corpus, bundle.tokenizer(), recipe, Group(Place(), recipe.training.timeout_minutes))
 
     def __call__(self, model: Transformer) -> DevScores:

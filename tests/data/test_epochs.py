@@ -269,15 +269,15 @@ def test_a_rank_waits_for_the_plan_that_another_is_making(tmp_path: Path, monkey
 
 
 def test_a_plan_that_does_not_come_is_given_up_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"plan/order\.npy: not there after 0 s") as error:
+    with pytest.raises(UserError, match=r"plan/order\.npy: another process did not write it within 0 s") as error:
         stored_plan(tmp_path / "plan", None, 0)
-    assert error.value.hint == "is this folder shared by all hosts?"
+    assert error.value.hint == "give an --out that all hosts share, or raise training.timeout_minutes"
     assert "\n" not in error.value.message
 
 
 def test_waiting_for_a_plan_ends_where_it_makes_no_sense_any_more(tmp_path: Path) -> None:
     def gone() -> None:
-        raise UserError("the others are gone")
+        raise UserError("the others are gone", "call them back")
 
     with pytest.raises(UserError, match="the others are gone"):
         stored_plan(tmp_path / "plan", None, 60, gone)
@@ -285,7 +285,7 @@ def test_waiting_for_a_plan_ends_where_it_makes_no_sense_any_more(tmp_path: Path
 
 def test_a_plan_that_failed_to_be_made_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> EpochPlan:
-        raise UserError("no plan")
+        raise UserError("no plan", "make one")
 
     with pytest.raises(UserError, match="no plan"):
         stored_plan(tmp_path / "plan", fail, 0)

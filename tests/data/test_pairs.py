@@ -227,7 +227,7 @@ def test_a_missing_field_names_the_record_and_the_fields_there(tmp_path: Path) -
     (tmp_path / "a.jsonl").write_bytes(jsonl([{"english": "one", "de": "eins"}]))
     error = refusal(tmp_path, file="a.jsonl")
     assert error.message == f"{tmp_path / 'a.jsonl'}: record 1 has no field 'en', it has english, de"
-    assert "fields:" in (error.hint or "")
+    assert "fields:" in error.hint
     assert read(tmp_path, file="a.jsonl", fields=["english", "de"]) == [("one", "eins")]
     parquet(tmp_path)
     error = refusal(tmp_path, file="a.parquet", fields=["en", "fr"])
@@ -294,7 +294,7 @@ def test_missing_files_are_named_with_the_root(tmp_path: Path) -> None:
     dataset = Dataset(source="a.en", target="a.de")
     with pytest.raises(UserError, match=r"a\.de: no such file") as caught:
         check_inputs([dataset], data_below(tmp_path))
-    assert "data.root" in (caught.value.hint or "")
+    assert "data.root" in caught.value.hint
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -345,7 +345,7 @@ def test_a_hub_out_of_reach_is_a_user_error_that_offers_local_files(
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     error = refusal(tmp_path, hub="wmt/wmt14")
     assert error.message == "wmt/wmt14: cannot be loaded from the hub: Couldn't reach the hub at all"
-    assert "--set 'data.train=" in (error.hint or "")
+    assert "--set 'data.train=" in error.hint
 
 
 def test_libraries_log_nothing_of_their_own() -> None:
@@ -446,8 +446,8 @@ def test_files_of_trees_that_are_gone_are_those_of_before(tmp_path: Path) -> Non
     [
         ("none.mrg", "none.mrg: no such file"),
         ("0[2-9]", r"0\[2-9\]: no such file"),
-        ("empty", "empty: no file below this folder ends in .mrg"),
-        ("pipe", "pipe: is no regular file; data is read several times"),
+        ("empty", "empty: no file in this folder or below ends in .mrg"),
+        ("pipe", "pipe: is not a regular file, but data is read several times"),
     ],
 )
 def test_missing_trees_are_named(tmp_path: Path, name: str, error: str) -> None:

@@ -302,7 +302,7 @@ def test_data_that_is_damaged_is_named_and_stays(name: str) -> None:
     with pytest.raises(UserError, match=f"{name}: damaged") as caught:
         prepare(recipe(), QUIET, 1)
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith(f"remove {OUT}, and nmt preprocess writes it anew")
+    assert caught.value.hint.startswith(f"remove {OUT}, then nmt preprocess writes it again")
     assert snapshot() == before
 
 
@@ -487,7 +487,7 @@ def test_training_data_without_a_usable_pair_is_refused() -> None:
 def test_what_is_not_ours_is_not_overwritten() -> None:
     OUT.mkdir(parents=True)
     (OUT / "thesis.txt").write_text("precious")
-    with pytest.raises(UserError, match="holds something else"):
+    with pytest.raises(UserError, match="holds other files"):
         prepare(recipe(), QUIET, 1)
     assert [p.name for p in OUT.iterdir()] == ["thesis.txt"]
 
@@ -820,7 +820,7 @@ def test_prepared_trees_are_enough_where_the_treebank_is_not(tmp_path: Path) -> 
     assert prepare(tree_recipe(**data), QUIET, 1) is False
     shutil.move("away", "wsj")
     (tmp_path / "wsj/03/wsj_0300.mrg").unlink()  # one of a folder's files is a change
-    with pytest.raises(UserError, match="03: no file below this folder ends in"):
+    with pytest.raises(UserError, match="03: no file in this folder or below ends in"):
         prepare(tree_recipe(**data), QUIET, 1)
     shutil.rmtree(tmp_path / "wsj/03")
     assert prepare(tree_recipe(**data), QUIET, 1) is True

@@ -82,9 +82,9 @@ def test_sacrebleu_makes_what_is_not_there(folder: Path) -> None:
 
 def test_without_a_network_the_error_names_the_files_to_bring(folder: Path) -> None:
     error = refusal(lambda: check_inputs([FULL], DATA))
-    assert error.message.startswith("wmt14/full: cannot be had from sacreBLEU: no route to https://")
+    assert error.message.startswith("wmt14/full: sacreBLEU cannot provide this test set: no route to https://")
     stem = folder / "wmt14/full/wmt14_full.en-de"
-    assert f"put its sentences, one a line, into {stem}.src and {stem}.ref, or " in (error.hint or "")
+    assert f"put its sentences, one a line, into {stem}.src and {stem}.ref, or " in error.hint
     write(folder, "a\n", "b\n")
     assert check_inputs([FULL], DATA) == 1
 
@@ -95,15 +95,20 @@ def test_sacrebleu_does_not_end_the_program(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(sacrebleu.dataset.DATASETS["wmt14/full"], "process_to_text", damaged)
     error = refusal(lambda: find_test_set("wmt14/full", "en", "de"))
-    assert error.message == "wmt14/full: cannot be had from sacreBLEU: its download failed"
+    assert error.message == "wmt14/full: sacreBLEU cannot provide this test set: its download failed"
 
 
 @pytest.mark.parametrize(
     ("name", "target", "message", "hint"),
     [
         ("wmt14full", "de", "wmt14full: sacreBLEU knows no such test set", "did you mean wmt14/full or "),
-        ("?", "de", "?: sacreBLEU knows no such test set", "sacrebleu --list shows those that it knows"),
-        ("wmt14/full", "sv", "wmt14/full: sacreBLEU has no en-sv of it", "there are cs-en, de-en, en-cs, en-de,"),
+        ("?", "de", "?: sacreBLEU knows no such test set", "name one that sacrebleu --list shows"),
+        (
+            "wmt14/full",
+            "sv",
+            "wmt14/full: sacreBLEU does not have this test set for en-sv",
+            "take one of cs-en, de-en, en-cs, en-de,",
+        ),
     ],
 )
 def test_an_unknown_set_or_direction_is_refused_with_what_there_is(
@@ -111,7 +116,7 @@ def test_an_unknown_set_or_direction_is_refused_with_what_there_is(
 ) -> None:
     error = refusal(lambda: find_test_set(name, "en", target))
     assert error.message == message
-    assert (error.hint or "").startswith(hint)
+    assert error.hint.startswith(hint)
 
 
 def test_sides_of_unequal_length_are_named(folder: Path) -> None:

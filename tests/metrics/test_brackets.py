@@ -288,7 +288,7 @@ def test_the_report_has_every_figure_and_label() -> None:
         ([], "", 1, "error: the gold has 1 trees and the hypothesis 0"),
         ([], f"{GOLD}\n\n", 1, "error: the gold has 1 trees and the hypothesis 2"),
         (["--metric", "brackets,bleu"], GOLD, 2, "--metric brackets goes alone"),
-        (["--reference", "gold"], GOLD, 2, "--metric brackets has one gold"),
+        (["--reference", "gold"], GOLD, 2, "--metric brackets takes one REF"),
         (["--source", "gold"], GOLD, 2, "--source goes with --model"),
     ],
 )

@@ -447,7 +447,7 @@ def test_a_precision_that_the_device_lacks_is_named_with_those_it_has(make_bundl
     bundle = make_bundle()
     with pytest.raises(UserError, match=r"decoding\.precision: .*bf16 on this cpu") as error:
         search(bundle, [], precision="bf16")
-    assert error.value.hint == "one of: auto, fp32, int8"
+    assert error.value.hint == "use one of: auto, fp32, int8"
 
 
 def test_a_device_that_is_not_there_is_named(make_bundle):
@@ -504,7 +504,7 @@ def test_a_cache_that_cannot_be_made_is_told_with_what_helps(make_bundle, read_o
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"d_ff": 31}, r"encoder\.0\.feed_forward\.inner\.weight is \[32, 16\] there, \[31, 16\] by the recipe"),
+        ({"d_ff": 31}, r"encoder\.0\.feed_forward\.inner\.weight has shape \[32, 16\], but \[31, 16\] by the recipe"),
         ({"layers": 3}, r"encoder\.2\.attention\.qkv\.weight is missing"),
     ],
 )

@@ -199,7 +199,7 @@ def test_a_vocabulary_is_its_bytes_and_they_depend_on_no_order() -> None:
 
 @pytest.mark.parametrize("trees", [[], ["(TOP (NN a) (. .))"]])
 def test_training_wants_constituents(trees: list[str]) -> None:
-    with pytest.raises(UserError, match=r"data\.train: holds no tree with a constituent"):
+    with pytest.raises(UserError, match=r"data\.train: no tree has a constituent"):
         TreeVocabulary.train(trees)
 
 

@@ -283,7 +283,7 @@ def test_a_folder_is_its_mrg_files_in_order(tmp_path: Path) -> None:
     assert tree_files(tmp_path) == [tmp_path / name for name in names]
     assert [tree.children[0] for tree in read_trees(tmp_path)] == names
     assert tree_files(tmp_path / "z.mrg") == [tmp_path / "z.mrg"]
-    with pytest.raises(UserError, match=r"empty\.mrg: no file below this folder ends in \.mrg"):
+    with pytest.raises(UserError, match=r"empty\.mrg: no file in this folder or below ends in \.mrg"):
         list(read_trees(tmp_path / "empty.mrg"))
     with pytest.raises(UserError, match="missing: cannot be read"):
         list(read_trees(tmp_path / "missing"))

@@ -118,7 +118,7 @@ def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], 
     assert (done.code, done.err.splitlines()) == (
         1,
         [
-            f"error: data/reverse: no prepared data there, and the development set of {newest} is needed",
+            f"error: data/reverse: holds no prepared data, but the development set of {newest} is needed",
             f"hint: run it where the model was trained, or prepare it: nmt preprocess {newest}/recipe.yaml",
         ],
     )
@@ -129,8 +129,8 @@ def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], 
     [
         (["--last", "0"], "'0' is neither auto nor a whole number from 1 on"),
         (["--last", "many"], "'many' is neither auto nor a whole number from 1 on"),
-        (["--last", "2", "--best", "2"], "--last and --best exclude each other"),
-        (["--last", "auto", "--best", "2"], "--last and --best exclude each other"),
+        (["--last", "2", "--best", "2"], "--last does not go with --best"),
+        (["--last", "auto", "--best", "2"], "--last does not go with --best"),
     ],
 )
 def test_what_to_average_is_said_once(nmt: Callable[..., Any], arguments: list[str], problem: str) -> None:

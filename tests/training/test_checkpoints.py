@@ -216,7 +216,7 @@ def test_what_could_not_be_written_is_told_by_the_next_look(
     gate.clear()
 
     def refuse(*arguments: object) -> None:
-        raise UserError("no space")
+        raise UserError("no space", "free some")
 
     monkeypatch.setattr(module.bundles, "prune", refuse)
     write(written, 1, Told())

@@ -80,7 +80,7 @@ def test_an_average_without_a_score_is_scored_where_its_data_is(nmt: Callable[..
     (runs / "data").unlink()
     done = nmt("score", "--runs", "a")
     assert done.code == 0
-    assert "no dev score: data/reverse: no prepared data there" in done.err
+    assert "no dev score: data/reverse: holds no prepared data" in done.err
     assert done.out.splitlines()[1].split()[:2] == [b"a", "–".encode()]
     assert len(done.out.splitlines()) == 2  # and no signature
 
@@ -94,8 +94,8 @@ def test_an_average_without_a_score_is_scored_where_its_data_is(nmt: Callable[..
         (["--runs", "a", "--paper"], 2, "--paper does not go with --runs"),
         (["--runs", "a", "--baseline", "b"], 2, "--baseline does not go with --runs"),
         (["--runs", "missing"], 1, "error: missing: no such model"),
-        ([], 2, "score takes REF and at most one HYP, 0 files are given"),
-        (["ref", "hyp", "more"], 2, "score takes REF and at most one HYP, 3 files are given"),
+        ([], 2, "score takes REF and at most one HYP, but 0 files are given"),
+        (["ref", "hyp", "more"], 2, "score takes REF and at most one HYP, but 3 files are given"),
     ],
 )
 def test_runs_are_listed_by_themselves(

@@ -46,7 +46,7 @@ def test_a_process_knows_its_place_from_its_environment(environment: str, place:
     "environment", ["RANK=x WORLD_SIZE=2", "RANK=1 WORLD_SIZE=", "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1,2"]
 )
 def test_a_place_that_is_no_number_is_named(environment: str) -> None:
-    with pytest.raises(UserError, match="places this process by what is not a number") as error:
+    with pytest.raises(UserError, match="must place this process by whole numbers") as error:
         find_place(words(environment))
     assert ", ".join(environment.split()) in error.value.message or "SLURM_PROCID=1,2" in error.value.message
 
@@ -197,7 +197,7 @@ def test_others_end_silently_where_rank_0_has_failed(pair: tuple[Group, Group]) 
 
 
 def refuse() -> None:
-    raise UserError("no")
+    raise UserError("no", "yes")
 
 
 def test_one_rank_alone_says_why_all_stop(pair: tuple[Group, Group]) -> None:

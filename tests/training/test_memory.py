@@ -117,5 +117,5 @@ def test_a_search_that_runs_out_of_memory_says_so(
     done = nmt("translate", "--model", reverse_run / "ckpts", "--quiet", stdin=b"a b c\n")
     assert done.code == 1
     assert re.fullmatch(
-        r"error: out of memory: [\d.]+ GiB could not be had at once\nhint: take a smaller beam.*\n", done.err
+        r"error: out of memory: [\d.]+ GiB could not be allocated\nhint: use a smaller beam.*\n", done.err
     )

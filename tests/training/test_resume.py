@@ -78,8 +78,8 @@ def test_a_run_without_a_whole_checkpoint_says_so_and_changes_nothing(train, tas
         cut("model.safetensors")(task / f"ckpts/step-{step:08d}")
     before = sorted((task / "ckpts").rglob("*"))
     said = train(code=1)
-    assert "error: ckpts: no checkpoint is whole; of the newest, ckpts/step-00000004/model.safetensors: damaged" in said
-    assert "hint: put a copy of one into ckpts; or, to begin anew, train into another directory: --out OTHER" in said
+    assert "ckpts: all checkpoints are damaged; the newest: ckpts/step-00000004/model.safetensors: damaged" in said
+    assert "hint: copy a whole checkpoint into ckpts, or start a new run: --out OTHER" in said
     assert sorted((task / "ckpts").rglob("*")) == before
 
 
@@ -88,8 +88,8 @@ def test_a_checkpoint_of_a_later_version_is_not_taken_for_damaged(train, task: P
     path = task / "ckpts/step-00000004"
     bundles.add_info(path, {"format": 99})
     said = train(code=1)
-    assert "step-00000004: bundle format 99" in said
-    assert "hint: update nmt" in said
+    assert "step-00000004: has bundle format 99" in said
+    assert "hint: install a newer version of nmt" in said
     assert path.exists()
 
 
@@ -109,7 +109,7 @@ def test_a_file_where_a_checkpoint_goes_is_refused_before_any_update(train, task
     train("training.updates=2")
     (task / "ckpts/step-00000004").write_text("precious")
     said = train(code=1)
-    assert "error: ckpts/step-00000004: is no directory, where a checkpoint may have to be written\nhint: " in said
+    assert "error: ckpts/step-00000004: has the name of a checkpoint and is not a directory\nhint: " in said
     assert "update 3" not in said
     assert (task / "ckpts/step-00000004").read_text() == "precious"
 
@@ -121,8 +121,7 @@ def test_a_directory_of_other_things_is_refused_before_anything_is_written(train
         (task / "mine" / content).write_text("precious")
         said = train(out="mine", code=1)
         assert (
-            said
-            == "error: --out mine: exists and holds something else\nhint: name another directory, or an empty one\n"
+            said == "error: --out mine: holds other files and no run\nhint: name another directory, or an empty one\n"
         )
         assert [path.name for path in (task / "mine").rglob("*") if path.is_file()] == [Path(content).name]
         assert not (task / "data").exists()

@@ -160,7 +160,7 @@ def test_another_mixture_begins_a_new_epoch(train, task: Path) -> None:
     assert position(task / "ckpts")["epoch"] == 0
     weighted = "data.train=[{source: train.a, target: train.b, weight: 1.5}]"
     said = train(weighted, "training.updates=4", *BARE)
-    assert "batches differ from before: going on with epoch 1" in said
+    assert "batches differ from before: continuing with epoch 1" in said
     assert "now prepared" not in said
 
 
