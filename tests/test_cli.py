@@ -419,7 +419,7 @@ def test_positions_that_are_not_those_of_the_bundle_are_named(nmt, reverse_run: 
     settings = [f"training.init_from={reverse_run / 'ckpts'}", "model.positions=words"]
     done = nmt("train", "recipe.yaml", *(word for setting in settings for word in ("--set", setting)))
     assert done.code == 1
-    assert "has model.positions sinusoidal, but the recipe words" in done.err
+    assert "has model.positions sinusoidal, but the recipe has words" in done.err
     assert "--set model.positions=sinusoidal" in done.err
 
 

@@ -106,7 +106,7 @@ def test_pretty_draws_each_tree_and_an_empty_line_after_it(parse) -> None:
     assert done.out.decode() == f"{first.pretty()}\n\n\n{second.pretty()}\n\n"
     for option in (("--json",), ("--n-best", 2)):
         done = parse("--pretty", *option)
-        assert (done.code, "--pretty draws the best tree: no --json or --n-best" in done.err) == (2, True)
+        assert (done.code, "--pretty does not go with --json or --n-best" in done.err) == (2, True)
 
 
 def test_without_the_constraint_the_malformed_are_counted_mended_or_left_out(parse) -> None:

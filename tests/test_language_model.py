@@ -110,7 +110,7 @@ def test_what_preprocessing_says_is_of_one_side(nmt: Callable[..., Any], copy: P
     assert "all text: training on 402 of 402 sentences" in said
     assert "train: 400 of 402 lines, " in said
     assert " subwords each, 2 dropped as empty, 400 lines also in valid or test\n" in said
-    assert "warning: 400 training lines stand in valid or test" in said
+    assert "warning: 400 training lines are in valid or test" in said
     assert not [word for word in ("pairs", "source", " in, ", " out", "shared") if word in said]
 
 
@@ -256,7 +256,7 @@ def test_the_dev_score_is_what_scoring_the_development_set_gives(nmt: Callable[.
 @pytest.mark.parametrize(
     ("command", "message", "hint"),
     [
-        ("score {lm} {ref} --source {ref}", "--source {ref}: {lm} is a language model", "leave out --source"),
+        ("score {lm} {ref} --source {ref}", "--source {ref}: {lm} is a language model, which has none", "leave out"),
         ("score {other} {ref}", "{other}: is a translator, which scores REF given its source", "add --source FILE"),
         ("translate {lm}", "{lm}: is a language model, but a translator is needed", "nmt score --model {lm} runs it"),
         ("parse {lm}", "{lm}: is a language model, but a parser is needed", "nmt score --model {lm} runs it"),

@@ -252,7 +252,7 @@ def test_what_matters_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert out == ""
     assert "train: 120 of 120 pairs" in err
-    assert "2 training pairs stand in valid or test" in err
+    assert "2 training pairs are in valid or test" in err
 
 
 # --- nothing to do ------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], 
     newest = ckpts / "step-00000800"
     bundles.add_info(newest, {"data": "another"})
     assert (
-        f"data/reverse: was prepared from other data or settings, and the development set of {newest} is"
+        f"data/reverse: was prepared from other data or settings, but the development set of {newest} is"
         in nmt("average", ckpts, "--last", "auto").err
     )
     Path("data").unlink()
