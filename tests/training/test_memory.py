@@ -103,7 +103,7 @@ def test_a_run_that_cannot_fit_says_what_it_needs_and_what_there_is(nmt: Callabl
     done = nmt("train", "recipe.yaml", "--device", "cpu", "--set", "model.d_model=100000")
     assert (done.code, done.out) == (1, b"")
     assert re.fullmatch(
-        r"error: model: its [\d,]+ parameters need [\d,]+\.\d GiB .*, and [\d,]+\.\d GiB of memory are available .*\n"
+        r"error: model: its [\d,]+ parameters need [\d,]+\.\d GiB .*, but [\d,]+\.\d GiB of memory are available .*\n"
         r"hint: lower model\.d_model.*\n",
         done.err,
     ), done.err
