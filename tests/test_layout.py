@@ -18,8 +18,8 @@ SERVICES = {"files", "integrity", "console", "device"}
 SEARCH = {"bundle", "batch", "model", "text"} | BASE | {"files", "integrity", "device"}
 TASKS = {"search", "text"} | BASE
 API = {"assembly", "search", "tasks", "bundle", "model", "text", "device"} | BASE
-REPORT = {"metrics", "data", "api"} | SEARCH | TASKS | API | SERVICES
-EVERYTHING = {"report", "training"} | REPORT
+TRAINING = {"metrics", "data", "api"} | SEARCH | TASKS | API | SERVICES
+EVERYTHING = {"training"} | TRAINING
 
 MAY_IMPORT = {
     "errors": set(),
@@ -42,8 +42,7 @@ MAY_IMPORT = {
     "tasks": TASKS,
     "assembly": API - {"assembly"},
     "api": API,
-    "report": REPORT,
-    "training": {"report"} | REPORT,
+    "training": TRAINING,
     "scoring": {"streams"} | EVERYTHING,
     "cli": {"scoring", "options", "streams"} | EVERYTHING,
     "__init__": EVERYTHING,  # lazily, see below
