@@ -115,6 +115,6 @@ def test_a_reference_to_what_does_not_exist_is_found(text: str) -> None:
     assert len(problems(text)) == 1
 
 
-def test_references_to_functions_classes_methods_and_constants_are_resolved() -> None:
+def test_references_to_every_kind_of_name_are_resolved() -> None:
     found = "`nmt/cli.py` `nmt/cli.py:main` `nmt/bundle.py:KINDS` `nmt/api.py:Translator.translate`"
     assert problems(found) == []

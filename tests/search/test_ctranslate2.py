@@ -249,7 +249,7 @@ def test_beam_search_follows_the_rules_that_the_module_tells(make_bundle, varian
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_equal_outputs_have_equal_scores_and_others_lower_ones_than_the_reference(make_bundle, variant, alpha):
+def test_equal_outputs_score_equally_and_others_below_the_reference(make_bundle, variant, alpha):
     bundle = make_bundle(**variant)
     sources = sources_of(bundle, 20)
     ours, theirs = (find(bundle, sources, 4, beam=4, alpha=alpha) for find in (search_plainly, search))
@@ -322,7 +322,7 @@ def test_min_length_is_kept(make_bundle):
     assert min(len(best.ids) for (best,) in theirs) == 5
 
 
-def test_int8_is_what_ctranslate2_computes_in_and_a_trained_model_says_the_same(reverse_run, tmp_path):
+def test_ctranslate2_computes_in_int8_and_a_trained_model_says_the_same(reverse_run, tmp_path):
     shutil.copytree(reverse_run / "ckpts" / "averaged", tmp_path / "bundle")
     bundle = Bundle.read(tmp_path / "bundle")
     lines = (reverse_run / "test.a").read_text().splitlines()
@@ -374,7 +374,7 @@ def test_tied_weights_are_stored_once(make_bundle):
     assert sizes["none"] - sizes["target"] == pytest.approx(matrix, abs=200)
 
 
-def test_a_folder_of_other_weights_is_made_anew_and_one_of_the_same_is_left(make_bundle):
+def test_a_conversion_is_made_again_only_for_other_weights(make_bundle):
     bundle = make_bundle(seed=3)
     decoding, said = bundle.recipe.decoding, []
     elsewhere = bundle.path.parent / "deployed" / "model"
