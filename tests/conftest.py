@@ -91,7 +91,9 @@ def nmt(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
             for number, handler in handlers.items():  # what this process ignored its children would ignore too
                 signal.signal(number, handler)
         captured = capfdbinary.readouterr()
-        return Result(exit_info.value.code, captured.out, captured.err.decode())
+        code = exit_info.value.code
+        assert isinstance(code, int)
+        return Result(code, captured.out, captured.err.decode())
 
     return run
 

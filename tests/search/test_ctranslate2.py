@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from feeds import Pile
 from reference_search import random_model, reference_search
 from reverse_task import reseal
 
@@ -25,7 +26,7 @@ from nmt.recipe import Decoding, Recipe, TokenizerSettings
 from nmt.search import conversion
 from nmt.search import ctranslate2 as engine_module
 from nmt.search.ctranslate2 import PATIENCE, convert, load_engine
-from nmt.search.feed import Pool, Source
+from nmt.search.feed import Source
 from nmt.tasks.pipeline import Pipeline
 from nmt.tasks.translating import Translating
 from nmt.text.symbols import BOS, EOS
@@ -106,16 +107,6 @@ def make_bundle(tokenizers, tmp_path):
     return make
 
 
-class Feed:
-    """All sources at once."""
-
-    def __init__(self, sources):
-        self.pool = Pool(sources)
-
-    def take(self, tokens, wait):
-        return self.pool.take(tokens, at_least=int(wait))
-
-
 def sources_of(bundle, count, caps=None):
     """Random sentences; their usual caps unless others are given."""
     encoded = [bundle.tokenizer().source.encode(sentence(seed)) for seed in range(count)]
@@ -126,7 +117,7 @@ def sources_of(bundle, count, caps=None):
 def search(bundle, sources, n_best=1, **decoding):
     """By CTranslate2, in order."""
     engine = load_engine(bundle, settings(bundle, decoding), threads=1, device="cpu")
-    return in_order(engine.search(Feed(sources), n_best), sources)
+    return in_order(engine.search(Pile(sources), n_best), sources)
 
 
 def search_plainly(bundle, sources, n_best=1, dtype=torch.float64, **decoding):
@@ -394,7 +385,7 @@ def test_a_conversion_is_made_again_only_for_other_weights(make_bundle):
     assert made() != first
     engine = load_engine(bundle, settings(bundle, {"beam": 1}), threads=1, folder=elsewhere)
     ours = search_plainly(bundle, sources, beam=1)
-    assert [best.ids for (best,) in in_order(engine.search(Feed(sources), 1), sources)] == [
+    assert [best.ids for (best,) in in_order(engine.search(Pile(sources), 1), sources)] == [
         best.ids for (best,) in ours
     ]
 

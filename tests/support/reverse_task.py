@@ -93,7 +93,7 @@ def write_reverse_task(folder: Path) -> None:
     draw = random.Random(1)
     seen: set[str] = set()
     for split, count in (("test", 100), ("valid", 50), ("train", 5000)):
-        lines = []
+        lines: list[str] = []
         while len(lines) < count:
             line = " ".join(draw.choices("abcdefghij", k=draw.randint(3, 6)))
             if line not in seen:
