@@ -1,4 +1,4 @@
-"""Random models worth searching, and the plain search: every hypothesis decoded from its beginning at every step."""
+"""Random models with varied outputs, and the plain search, which decodes every hypothesis anew at every step."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def random_model(
 
 
 class UncachedStep:
-    """The step function of one model, or of several by the mean of their probabilities."""
+    """The step function of one model, or of an ensemble, whose probabilities are averaged."""
 
     def __init__(self, models: Sequence[Transformer], sources: Sequence[Sequence[int]]) -> None:
         source = pad_ids(sources, after=EOS)
