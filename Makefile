@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: install demo test test-slow bench table3 lint format schema multi30k clean
+.PHONY: install demo test test-slow coverage bench table3 lint format schema multi30k clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -82,6 +82,10 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -q -m slow --timeout 3600
+
+coverage: export OMP_NUM_THREADS := 1
+coverage: $(INSTALLED)
+	$(PYTEST) -m 'not slow' --cov
 
 bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)

@@ -22,7 +22,7 @@ from nmt.files import exclusive
 
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # commands run the tree that these tests stand in
 torch.set_num_threads(1)  # on tensors as tiny as those of tests, threads cost more than they save
-# What is started in the background of a script ignores SIGINT, under nohup SIGHUP, and so would all that tests start.
+# A process that a script starts in the background ignores SIGINT, and under nohup SIGHUP; so would all its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -35,14 +35,14 @@ def children() -> dict[int, str]:
     """The running children of this process: process id to command line; none where there is no Linux /proc."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # it has none, not even some that have ended
+    except ChildProcessError:  # this process has no children at all
         return {}
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
             command = (process / "cmdline").read_text().replace("\0", " ")
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
         if int(parent) == os.getpid() and state != "Z" and "resource_tracker" not in command:  # multiprocessing's own
             found[int(process.name)] = command
@@ -56,7 +56,7 @@ def _processes_end_with_their_test() -> Iterator[None]:
     deadline = time.monotonic() + 3.0
     while (left := children()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    while still := children():  # those that lose their parent by this come next
+    while still := children():  # children of the killed processes come next
         for pid in still:
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
@@ -65,7 +65,7 @@ def _processes_end_with_their_test() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Result:
-    """What a command left behind."""
+    """The exit code and the output of a command."""
 
     code: int
     out: bytes
@@ -76,7 +76,7 @@ class Result:
 def nmt(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Result]:
     """Runs the command line in this process: `nmt("score", "ref", "hyp", stdin=b"...")`."""
 
-    # Translating by forks is for a process of its own: this one has threads, which a fork would lack.
+    # nmt translate forks workers only in a process of its own: this one has threads, which a fork would lack.
     monkeypatch.setattr("nmt.assembly.cores", lambda: 1)
 
     def run(*argv: object, stdin: bytes = b"") -> Result:
@@ -88,16 +88,18 @@ def nmt(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
             with pytest.raises(SystemExit) as exit_info:
                 cli.main()
         finally:
-            for number, handler in handlers.items():  # what this process ignored its children would ignore too
+            for number, handler in handlers.items():  # children would inherit what this process ignores
                 signal.signal(number, handler)
         captured = capfdbinary.readouterr()
-        return Result(exit_info.value.code, captured.out, captured.err.decode())
+        code = exit_info.value.code
+        assert isinstance(code, int)
+        return Result(code, captured.out, captured.err.decode())
 
     return run
 
 
 def made_once(temporary: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """A folder that `make` fills for all processes among which the tests are shared out."""
+    """A folder that `make` fills once for all processes that run tests."""
     root = temporary.getbasetemp()
     folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / name
     with exclusive(folder.with_suffix(".lock"), name, wait=True):
@@ -110,7 +112,7 @@ def made_once(temporary: pytest.TempPathFactory, name: str, make: Callable[[Path
 
 @pytest.fixture(scope="session")
 def prepared_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reverse task with its data prepared; its tests must not change it."""
+    """The reverse task with its data prepared; tests must not change it."""
 
     def make(folder: Path) -> None:
         write_reverse_task(folder)
@@ -131,7 +133,7 @@ def task(prepared_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="session")
 def reverse_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory in which `nmt train recipe.yaml` and `nmt average ckpts` were typed; its tests must not change it."""
+    """A directory in which `nmt train recipe.yaml` and `nmt average ckpts` were run; tests must not change it."""
 
     def make(folder: Path) -> None:
         write_reverse_task(folder)

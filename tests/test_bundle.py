@@ -52,7 +52,7 @@ def test_without_scores_the_newest_checkpoint_is_used(ckpts: Path) -> None:
     assert bundles.resolve(ckpts)[0].step == 800
 
 
-def test_an_average_is_the_mean_in_single_precision_and_says_where_it_is_from(ckpts: Path) -> None:
+def test_an_average_is_the_mean_in_fp32_and_names_its_checkpoints(ckpts: Path) -> None:
     result = bundles.average(ckpts, last=3)
     parts = [bundles.read_tensors(ckpts / f"step-{step:08d}" / "model.safetensors") for step in (400, 600, 800)]
     for name, tensor in bundles.read_tensors(result.path / "model.safetensors").items():

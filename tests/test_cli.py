@@ -714,7 +714,7 @@ def test_a_full_disk_under_an_output_is_one_line(reverse_run: Path) -> None:
     assert done.stderr.startswith(b"error: /dev/full: the disk is full\n")
 
 
-def test_an_output_is_kept_when_more_hypotheses_are_asked_for_than_the_beam_has(nmt, reverse_run, tmp_path) -> None:
+def test_an_output_is_kept_when_n_best_exceeds_the_beam(nmt, reverse_run, tmp_path) -> None:
     kept = tmp_path / "kept"
     kept.write_text("1")
     done = nmt("translate", "--model", reverse_run / "ckpts", "--n-best", 9, "--output", kept, stdin=b"a\n")

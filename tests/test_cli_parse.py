@@ -109,7 +109,7 @@ def test_pretty_draws_each_tree_and_an_empty_line_after_it(parse) -> None:
         assert (done.code, "--pretty does not go with --json or --n-best" in done.err) == (2, True)
 
 
-def test_without_the_constraint_the_malformed_are_counted_mended_or_left_out(parse) -> None:
+def test_unconstrained_malformed_trees_are_counted_mended_or_left_out(parse) -> None:
     lines = [f"the {word} sees a {other}" for word in ("dog", "cat", "tree", "fish") for other in ("house", "it", ".")]
     text = "".join(f"{line}\n" for line in lines).encode()
     done = parse("--unconstrained", "--strict", stdin=text)
@@ -213,7 +213,7 @@ def test_the_model_is_found_by_environment_and_default(nmt, folder: Path, monkey
 # --- processes of their own ---------------------------------------------------------------------------------
 
 
-def test_each_line_is_answered_before_the_next_one_comes_and_a_closed_pipe_ends_quietly(parse, folder: Path) -> None:
+def test_each_line_is_answered_at_once_and_a_closed_pipe_ends_quietly(parse, folder: Path) -> None:
     lines = [b"the dog sees\n", b"\n", b"a cat\n"]
     expected = parse("--beam", 1, stdin=b"".join(lines)).out.splitlines(keepends=True)
     command = [sys.executable, "-m", "nmt", "parse", "--quiet", "--beam", "1"]

@@ -119,7 +119,7 @@ finally:
 @pytest.mark.parametrize(
     ("given", "expected"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")]
 )
-def test_the_command_has_waiting_threads_sleep_unless_the_user_says_otherwise(given, expected):
+def test_waiting_threads_sleep_unless_the_user_sets_otherwise(given, expected):
     others = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     command = [sys.executable, "-c", SPINNING]
     done = subprocess.run(command, env=others | given, capture_output=True, text=True, check=True)

@@ -10,10 +10,11 @@ import pytest
 from test_layout import FILES, MAY_IMPORT, PACKAGE, layer, name_of
 
 ROOT = PACKAGE.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
 REFERENCE = re.compile(r"`([\w./-]+\.py)(?::([\w.]+))?`")  # `path.py` or `path.py:name`
+COMMAND = re.compile(r"python ((?:benchmarks|recipes)/\w+\.py)")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -41,10 +42,11 @@ def defined(path: Path) -> set[str]:
 
 
 def problems(text: str) -> list[str]:
-    """References of a text to files or names that do not exist."""
+    """Files and names that a text refers to, and scripts that its commands run, that do not exist."""
+    named = REFERENCE.findall(text) + [(path, "") for path in COMMAND.findall(text)]
     return [
         f"{path}:{name}" if name else path
-        for path, name in REFERENCE.findall(text)
+        for path, name in named
         if not (ROOT / path).is_file() or (name and name not in defined(ROOT / path))
     ]
 
@@ -110,11 +112,19 @@ def test_the_tree_of_the_repository_lists_every_module() -> None:
     assert listed == {path for path in FILES if path.name != "__init__.py" or path.parent == PACKAGE}
 
 
-@pytest.mark.parametrize("text", ["`nmt/nowhere.py`", "`nmt/cli.py:nobody`", "`nmt/api.py:Translator.nothing`"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`nmt/nowhere.py`",
+        "`nmt/cli.py:nobody`",
+        "`nmt/api.py:Translator.nothing`",
+        "python benchmarks/nothing.py --seconds 1",
+    ],
+)
 def test_a_reference_to_what_does_not_exist_is_found(text: str) -> None:
     assert len(problems(text)) == 1
 
 
-def test_references_to_functions_classes_methods_and_constants_are_resolved() -> None:
+def test_references_to_every_kind_of_name_are_resolved() -> None:
     found = "`nmt/cli.py` `nmt/cli.py:main` `nmt/bundle.py:KINDS` `nmt/api.py:Translator.translate`"
     assert problems(found) == []

@@ -24,11 +24,13 @@ def test_that_does_not_end():
 """
 
 
-def test_signals_reach_children_which_end_with_their_test_and_every_test_ends(tmp_path: Path) -> None:
+def test_signals_reach_children_and_both_they_and_every_test_end(tmp_path: Path) -> None:
     (tmp_path / "test_nested.py").write_text(TESTS)
     # A shell that ignores signals, as nohup does and as scripts do for what they run in the background
     script = 'trap "" INT HUP; exec "$0" -m pytest -p conftest -p no:cacheprovider -q test_nested.py'
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]])}
+    tests = Path(__file__).parent
+    paths = [str(tests), str(tests / "support"), os.environ["PYTHONPATH"]]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
         ["bash", "-c", script, sys.executable],
         cwd=tmp_path,

@@ -117,7 +117,7 @@ def test_a_link_to_a_file_is_as_good_as_the_file(folder: Path) -> None:
     check_files(folder / "bundle.json")
 
 
-def test_the_hint_says_what_to_do_about_bundles_checkpoints_and_prepared_data(tmp_path: Path) -> None:
+def test_the_hint_depends_on_what_kind_of_folder_is_damaged(tmp_path: Path) -> None:
     hints = []
     for name, manifest in (("a", "bundle.json"), ("step-00000001", "bundle.json"), ("b", "fingerprint.json")):
         path = tmp_path / name

@@ -1,10 +1,12 @@
-"""Who may import whom: the table of docs and design, held by walking the syntax trees of nmt/."""
+"""Who may import whom, which packages are declared, and what no module may call: from the syntax trees of nmt/."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +20,8 @@ SERVICES = {"files", "integrity", "console", "device"}
 SEARCH = {"bundle", "batch", "model", "text"} | BASE | {"files", "integrity", "device"}
 TASKS = {"search", "text"} | BASE
 API = {"assembly", "search", "tasks", "bundle", "model", "text", "device"} | BASE
-REPORT = {"metrics", "data", "api"} | SEARCH | TASKS | API | SERVICES
-EVERYTHING = {"report", "training"} | REPORT
+TRAINING = {"metrics", "data", "api"} | SEARCH | TASKS | API | SERVICES
+EVERYTHING = {"training"} | TRAINING
 
 MAY_IMPORT = {
     "errors": set(),
@@ -40,8 +42,7 @@ MAY_IMPORT = {
     "tasks": TASKS,
     "assembly": API - {"assembly"},
     "api": API,
-    "report": REPORT,
-    "training": {"report"} | REPORT,
+    "training": TRAINING,
     "terminal": EVERYTHING,
     "cli": {"terminal"} | EVERYTHING,
     "__init__": EVERYTHING,  # lazily, see below
@@ -173,6 +174,34 @@ def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
     program = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'datasets'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+# --- third-party packages ----------------------------------------------------------------------------------------
+
+PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OPTIONAL = [needed for extra, needs in PROJECT["optional-dependencies"].items() if extra != "dev" for needed in needs]
+INSTALLED = {"pyyaml": "yaml"}  # the modules of packages, where they have other names
+COMES_WITH = {"pydantic_core": "pydantic"}  # modules that a package installs besides its own
+
+
+def modules(requirements: list[str]) -> set[str]:
+    """The modules that requirements such as `pyyaml>=6` install."""
+    names = [re.split(r"[^\w-]", requirement)[0] for requirement in requirements]
+    return {INSTALLED.get(name, name) for name in names}
+
+
+def third_party(at_import: bool = False) -> set[str]:
+    """Modules of other packages that nmt imports, or only those that it imports as soon as it is imported itself."""
+    found = {name.split(".")[0] for path in FILES for name, runs in imports_of(path) if runs or not at_import}
+    return {COMES_WITH.get(name, name) for name in found - sys.stdlib_module_names - {"nmt"}}
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+    assert third_party() == modules([*PROJECT["dependencies"], *OPTIONAL])
+
+
+def test_optional_packages_are_imported_only_where_they_are_used() -> None:
+    assert third_party(at_import=True) <= modules(PROJECT["dependencies"])
 
 
 # --- nothing of a run is executed or unpickled --------------------------------------------------------------

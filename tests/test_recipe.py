@@ -422,7 +422,7 @@ def test_a_recipe_without_a_source_is_a_language_models(write: Write) -> None:
     assert load(write(recipe.to_yaml(), "again.yaml")) == recipe
 
 
-def test_a_translators_recipe_becomes_a_language_models_by_taking_its_source_away(write: Write) -> None:
+def test_a_recipe_without_its_source_is_that_of_a_language_model(write: Write) -> None:
     write(BASE.replace("{source: a.en, target: a.de}", "{hub: wmt/wmt14, config: de-en}"), "base.yaml")
     path = write("extends: base.yaml\nname: lm\ndata: {source: null}\n")
     assert load(path).task == load(path.parent / "base.yaml", ["data.source=null"]).task == "score"

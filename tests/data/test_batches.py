@@ -47,7 +47,7 @@ LENGTHS = st.one_of(
 
 @settings(deadline=None, max_examples=300)
 @given(lengths=LENGTHS, device_tokens=st.integers(1, 400), devices=st.sampled_from([1, 2, 3, 8]))
-def test_micro_batches_cover_an_update_once_fit_the_device_and_are_as_many_for_each(
+def test_micro_batches_cover_an_update_fit_and_are_as_many_for_each_rank(
     lengths: Lengths, device_tokens: int, devices: int
 ) -> None:
     parts = split_update(*lengths, device_tokens, devices)

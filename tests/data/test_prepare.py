@@ -756,7 +756,7 @@ def test_trees_become_words_and_symbols() -> None:
 
 
 @pytest.mark.usefixtures("treebank")
-def test_trees_without_words_are_dropped_and_counted_but_kept_for_evaluation() -> None:
+def test_trees_without_words_are_dropped_but_kept_for_evaluation() -> None:
     prepare(tree_recipe(), QUIET, 1)
     train, valid = report("train"), report("valid")
     assert (train["read"], train["kept"], train["dropped as empty"]) == (120, 80, 40)

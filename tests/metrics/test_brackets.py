@@ -138,7 +138,7 @@ def test_crossings_are_those_of_the_hypothesis() -> None:
     assert scores.exact == pytest.approx(100 / 6)
 
 
-def test_short_sentences_have_forty_words_with_punctuation_and_without_traces() -> None:
+def test_forty_words_of_short_sentences_count_punctuation_but_no_traces() -> None:
     def sentence(words: int, rest: str) -> str:
         return f"(TOP (S {'(NN a) ' * words}{rest}))"
 

@@ -97,7 +97,7 @@ def test_hypotheses_keep_their_own_past_while_rows_come_and_go(seed):
 
 @torch.no_grad()
 @pytest.mark.parametrize(("window", "others"), [(1, 0), (4, 0), (4, 9), (4, None), (100, 0)])
-def test_hypotheses_see_their_last_positions_alone_whatever_another_of_the_ensemble_sees(window, others):
+def test_hypotheses_see_only_the_window_of_their_own_model(window, others):
     random = torch.Generator().manual_seed(1)
     searched = Searched(tiny(attention_window=window), others)
     searched.admit(SOURCES)

@@ -377,7 +377,7 @@ def test_a_source_goes_with_a_model_that_has_an_encoder():
 @pytest.mark.parametrize(
     "changes", [{}, {"norm": "pre", "d_k": 3, "d_v": 5, "decoder_layers": 1}, {"attention_window": 3}]
 )
-def test_attention_weights_equal_the_plain_formula_and_look_neither_at_padding_nor_ahead(changes):
+def test_attention_is_the_plain_formula_without_padding_or_later_positions(changes):
     model = tiny(**changes)
     with torch.no_grad():
         found = model.attention_weights(padded(SOURCES), padded(TARGETS))

@@ -67,7 +67,7 @@ def test_blocks_give_what_the_band_gives(monkeypatch, length, reach, padded):
 
 
 @pytest.mark.parametrize("reach", [(150, 149), (299, 0)])
-def test_blocks_too_wide_for_the_kernels_of_training_go_through_the_fused_one(reach):
+def test_blocks_too_wide_for_training_kernels_use_the_fused_kernel(reach):
     tensors, mask = inputs(801), padding(801, 801, 500)
     found, record = restricted_attention(*tensors, reach, mask), []
     assert_same(found, restricted_attention(*tensors, reach, mask, record=record), tensors)

@@ -1,28 +1,14 @@
 """The demonstration corpus: hand-checked translations, and properties of every sentence drawn."""
 
-import importlib.util
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from demo_scripts import load_script, run_script
 
-SCRIPT = Path(__file__).parents[2] / "recipes" / "demo_corpus.py"
 LABELS = {"TOP", "S", "SQ", "NP", "VP", "PP", "SBAR", "ADJP", "ADVP", "PRT", "WHNP", "WHPP"}
 
-
-def load_script():
-    spec = importlib.util.spec_from_file_location("demo_corpus", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-demo = load_script()
+demo = load_script("demo_corpus")
 np, pronoun = demo.noun_phrase, demo.PRONOUNS
 
 
@@ -471,21 +457,16 @@ def test_fuer_takes_the_accusative(corpus):
 SIZES = {"train": 60, "valid": 20, "test": 10}
 
 
-def write_corpus(directory, seed, hash_seed):
-    options = [text for split, size in SIZES.items() for text in (f"--{split}", str(size))]
-    command = [sys.executable, SCRIPT, directory, *options, "--seed", str(seed)]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": str(hash_seed)})
-    return {path.name: path.read_text(encoding="utf-8") for path in directory.iterdir()}
-
-
 def test_files_depend_on_the_seed_only(tmp_path):
-    first, again, other = (write_corpus(tmp_path / f"{n}", seed, n) for n, seed in enumerate((1, 1, 2)))
+    first, again, other = (
+        run_script("demo_corpus", tmp_path / f"{n}", SIZES, seed, n) for n, seed in enumerate((1, 1, 2))
+    )
     assert first == again
     assert all(first[name] != other[name] for name in first)
 
 
 def test_splits_are_parallel_and_disjoint(tmp_path):
-    files = {name: text.splitlines() for name, text in write_corpus(tmp_path / "out", 3, 0).items()}
+    files = {name: text.splitlines() for name, text in run_script("demo_corpus", tmp_path / "out", SIZES, 3, 0).items()}
     assert set(files) == {f"{split}.{suffix}" for split in SIZES for suffix in ("en", "de", "trees")}
     for split, size in SIZES.items():
         assert all(len(files[f"{split}.{suffix}"]) == size for suffix in ("en", "de", "trees"))

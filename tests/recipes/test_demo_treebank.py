@@ -1,34 +1,20 @@
 """The demonstration treebank: hand-checked trees, and properties of every tree drawn."""
 
-import importlib.util
-import os
 import random
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
 
 import pytest
+from demo_scripts import load_script, run_script
 
 from nmt.text.tree import parse_tree, prepare_tree
 
-SCRIPT = Path(__file__).parents[2] / "recipes" / "demo_treebank.py"
 LABELS = "ADJP ADVP CONJP FRAG INTJ NP PP PRN PRT QP S SBAR SBARQ SINV SQ TOP VP WHADJP WHADVP WHNP WHPP"
 TAGS = """, . : '' `` -LRB- -RRB- CC CD DT EX IN JJ JJR JJS MD NN NNP NNS POS PRP PRP$ RB RP TO UH VB VBD VBG VBN VBP
 VBZ WDT WP WRB"""
 
-
-def load_script():
-    spec = importlib.util.spec_from_file_location("demo_treebank", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-demo = load_script()
+demo = load_script("demo_treebank")
 
 
 def skeleton(tree):
@@ -182,21 +168,18 @@ def test_text_looks_like_text(treebank):
 SIZES = {"train": 60, "valid": 20, "test": 10}
 
 
-def write_treebank(directory, seed, hash_seed):
-    options = [text for split, size in SIZES.items() for text in (f"--{split}", str(size))]
-    command = [sys.executable, SCRIPT, directory, *options, "--seed", str(seed)]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": str(hash_seed)})
-    return {path.name: path.read_text(encoding="utf-8") for path in directory.iterdir()}
-
-
 def test_files_depend_on_the_seed_only(tmp_path):
-    first, again, other = (write_treebank(tmp_path / f"{n}", seed, n) for n, seed in enumerate((1, 1, 2)))
+    first, again, other = (
+        run_script("demo_treebank", tmp_path / f"{n}", SIZES, seed, n) for n, seed in enumerate((1, 1, 2))
+    )
     assert first == again
     assert all(first[name] != other[name] for name in first)
 
 
 def test_splits_are_disjoint(tmp_path):
-    files = {name: text.splitlines() for name, text in write_treebank(tmp_path / "out", 3, 0).items()}
+    files = {
+        name: text.splitlines() for name, text in run_script("demo_treebank", tmp_path / "out", SIZES, 3, 0).items()
+    }
     assert set(files) == {"train.trees", "valid.trees", "test.trees", "test.words"}
     assert {split: len(files[f"{split}.trees"]) for split in SIZES} == SIZES
     assert len({demo.words_of(tree) for split in SIZES for tree in files[f"{split}.trees"]}) == sum(SIZES.values())

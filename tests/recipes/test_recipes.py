@@ -208,7 +208,7 @@ def test_rows_of_the_small_table_change_base_as_those_of_the_paper_do() -> None:
         assert differences(small[name], base) == expected
 
 
-def test_the_small_table_counts_signs_that_agree_and_those_beyond_the_seeds() -> None:
+def test_the_small_table_counts_signs_that_agree_and_exceed_the_seeds() -> None:
     found = {
         "base": table3.Result([5.0, 5.2], [30.0, 31.0]),
         "c_layers2": table3.Result([6.0, 6.2], [30.4, 30.4]),  # BLEU -0.1, within the seeds

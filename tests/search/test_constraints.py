@@ -8,13 +8,14 @@ from itertools import pairwise
 
 import pytest
 import torch
+from feeds import Pile
 from plain_search import beam_search
 from reference_search import UncachedStep, random_model
 
 from nmt.recipe import Decoding
 from nmt.search.constraints import TreeConstraint
 from nmt.search.engine import SearchEngine
-from nmt.search.feed import Pool, Source
+from nmt.search.feed import Source
 from nmt.text.linear import LEAF, TreeVocabulary
 from nmt.text.symbols import BOS, EOS
 
@@ -162,16 +163,6 @@ def test_a_source_for_which_there_is_no_tree_is_an_error(words, cap):
 def search(models, sources, symbols, n_best=1, **decoding):
     engine = SearchEngine(models, Decoding(**decoding), partial(TreeConstraint, symbols))
     return [hypotheses for _, hypotheses in sorted(engine.search(Pile(sources), n_best))]
-
-
-class Pile:
-    """A feed that holds all its sources from the beginning."""
-
-    def __init__(self, sources):
-        self.pool = Pool(sources)
-
-    def take(self, tokens, wait):
-        return self.pool.take(tokens, at_least=int(wait))
 
 
 def plain_search(models, sources, symbols, **options):

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from feeds import Pile
 from reference_search import random_model, reference_search
 from reverse_task import reseal
 
@@ -25,7 +26,7 @@ from nmt.recipe import Decoding, Recipe, TokenizerSettings
 from nmt.search import conversion
 from nmt.search import ctranslate2 as engine_module
 from nmt.search.ctranslate2 import PATIENCE, convert, load_engine
-from nmt.search.feed import Pool, Source
+from nmt.search.feed import Source
 from nmt.tasks.pipeline import Pipeline
 from nmt.tasks.translating import Translating
 from nmt.text.symbols import BOS, EOS
@@ -106,16 +107,6 @@ def make_bundle(tokenizers, tmp_path):
     return make
 
 
-class Feed:
-    """All sources at once."""
-
-    def __init__(self, sources):
-        self.pool = Pool(sources)
-
-    def take(self, tokens, wait):
-        return self.pool.take(tokens, at_least=int(wait))
-
-
 def sources_of(bundle, count, caps=None):
     """Random sentences; their usual caps unless others are given."""
     encoded = [bundle.tokenizer().source.encode(sentence(seed)) for seed in range(count)]
@@ -126,7 +117,7 @@ def sources_of(bundle, count, caps=None):
 def search(bundle, sources, n_best=1, **decoding):
     """By CTranslate2, in order."""
     engine = load_engine(bundle, settings(bundle, decoding), threads=1, device="cpu")
-    return in_order(engine.search(Feed(sources), n_best), sources)
+    return in_order(engine.search(Pile(sources), n_best), sources)
 
 
 def search_plainly(bundle, sources, n_best=1, dtype=torch.float64, **decoding):
@@ -249,7 +240,7 @@ def test_beam_search_follows_the_rules_that_the_module_tells(make_bundle, varian
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_equal_outputs_have_equal_scores_and_others_lower_ones_than_the_reference(make_bundle, variant, alpha):
+def test_equal_outputs_score_equally_and_others_below_the_reference(make_bundle, variant, alpha):
     bundle = make_bundle(**variant)
     sources = sources_of(bundle, 20)
     ours, theirs = (find(bundle, sources, 4, beam=4, alpha=alpha) for find in (search_plainly, search))
@@ -322,7 +313,7 @@ def test_min_length_is_kept(make_bundle):
     assert min(len(best.ids) for (best,) in theirs) == 5
 
 
-def test_int8_is_what_ctranslate2_computes_in_and_a_trained_model_says_the_same(reverse_run, tmp_path):
+def test_ctranslate2_computes_in_int8_and_a_trained_model_says_the_same(reverse_run, tmp_path):
     shutil.copytree(reverse_run / "ckpts" / "averaged", tmp_path / "bundle")
     bundle = Bundle.read(tmp_path / "bundle")
     lines = (reverse_run / "test.a").read_text().splitlines()
@@ -374,7 +365,7 @@ def test_tied_weights_are_stored_once(make_bundle):
     assert sizes["none"] - sizes["target"] == pytest.approx(matrix, abs=200)
 
 
-def test_a_folder_of_other_weights_is_made_anew_and_one_of_the_same_is_left(make_bundle):
+def test_a_conversion_is_made_again_only_for_other_weights(make_bundle):
     bundle = make_bundle(seed=3)
     decoding, said = bundle.recipe.decoding, []
     elsewhere = bundle.path.parent / "deployed" / "model"
@@ -394,7 +385,7 @@ def test_a_folder_of_other_weights_is_made_anew_and_one_of_the_same_is_left(make
     assert made() != first
     engine = load_engine(bundle, settings(bundle, {"beam": 1}), threads=1, folder=elsewhere)
     ours = search_plainly(bundle, sources, beam=1)
-    assert [best.ids for (best,) in in_order(engine.search(Feed(sources), 1), sources)] == [
+    assert [best.ids for (best,) in in_order(engine.search(Pile(sources), 1), sources)] == [
         best.ids for (best,) in ours
     ]
 

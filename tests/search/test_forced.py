@@ -84,7 +84,7 @@ def ids_of(tokenizer, pair):
 
 
 @pytest.mark.parametrize("changes", MODELS)
-def test_a_line_has_the_probability_of_a_plain_softmax_whatever_its_batch_mates(tokenizer, changes):
+def test_probabilities_are_those_of_a_plain_softmax_in_any_batch(tokenizer, changes):
     model = random_model(tokenizer, **changes)
     ids = [ids_of(tokenizer, pair) for pair in PAIRS]
     expected = [plain([model], source, target) for source, target in ids]
@@ -165,7 +165,7 @@ def test_a_source_beyond_max_source_is_cut_and_counted(tokenizer):
     assert whole.log_probability == pytest.approx(plain([model], source, target), abs=1e-9)
 
 
-def test_learned_positions_cut_both_sides_and_what_is_not_scored_is_counted(tokenizer):
+def test_learned_positions_cut_both_sides_and_cuts_are_counted(tokenizer):
     model, line = random_model(tokenizer, positions="learned", max_positions=12), sentence(40, seed=1)
     source, target = ids_of(tokenizer, (line, line))
     decoder = decoder_of(tokenizer, model, random_model(tokenizer))  # the other serves any length

@@ -119,7 +119,7 @@ if __name__ == "__main__":
 def test_no_worker_outlives_its_parent(tmp_path: Path, number: int, fork: bool) -> None:
     script = tmp_path / "parent.py"
     script.write_text(textwrap.dedent(PARENT).replace("FORK", str(fork)))
-    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ["PYTHONPATH"]])
+    path = os.pathsep.join([str(Path(__file__).parents[1] / "support"), os.environ["PYTHONPATH"]])
     parent = subprocess.Popen(
         [sys.executable, script],
         env={**os.environ, "PYTHONPATH": path},

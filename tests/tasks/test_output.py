@@ -144,7 +144,7 @@ def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: p
     )
 
 
-def test_speed_is_counted_from_the_first_line_on_and_not_while_a_model_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_is_counted_from_the_first_line_not_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(ledgers.time, "monotonic", lambda: now)
 

@@ -60,7 +60,8 @@ def test_long_lines_are_searched_first_and_padding_counts() -> None:
     assert engine.batches == [["eeeeeeeeeeeeeee"], ["bbbbb", "dddd"], ["aa", "ff", "c"]]
 
 
-def test_windows_are_full_whenever_the_input_is_fast_so_that_every_run_is_alike() -> None:
+def test_windows_are_full_when_the_input_is_fast_so_runs_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "PATIENCE", WAIT)  # this input is fast, however slow the machine is
     lines = [line or "x" for line in some_lines(3 * LARGEST_WINDOW)]
     first, second = Mirror(), Mirror()
     texts(first, lines)
@@ -110,7 +111,10 @@ class Stuck(Mirror):
         (1280 - 64, 4 + 13 + 52 + 2 * 103),  # each counts as 20
     ],
 )
-def test_a_first_line_that_takes_long_does_not_let_the_rest_run_away(length: int, lines: int) -> None:
+def test_a_first_line_that_takes_long_does_not_let_the_rest_run_away(
+    length: int, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "PATIENCE", WAIT)  # this input is fast, however slow the machine is
     pulled, then = count(), []
     engine = Stuck(lines, lambda: then.append(next(pulled)))
     # the first is the longest
@@ -407,7 +411,7 @@ def test_an_output_of_nothing_is_empty_unless_its_line_is_blank() -> None:
 
 
 @pytest.mark.parametrize(("positions", "cap"), [(None, 15), (100, 15), (12, 12)])
-def test_a_cap_is_the_length_and_some_and_no_more_than_the_models_positions(positions: int | None, cap: int) -> None:
+def test_a_cap_is_the_length_and_some_within_the_models_positions(positions: int | None, cap: int) -> None:
     caps = []
 
     class Capped(Mirror):

@@ -197,7 +197,7 @@ def test_an_impossible_size_names_the_key_and_a_size_that_works(algorithm: str, 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
 @pytest.mark.parametrize("vocab_size", [265, 100_000], ids=["too low", "too high"])
-def test_separate_vocabularies_of_an_impossible_size_lead_to_one_that_works(
+def test_an_impossible_size_of_vocabularies_hints_at_one_that_works(
     algorithm: str,
     vocab_size: int,
 ) -> None:

@@ -12,9 +12,9 @@ from reverse_task import sets
 
 @pytest.fixture
 def train(nmt: Callable[..., Any], task: Path, request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """Trains the reverse task in this process: `train("training.updates=5", out="ckpts")`; gives what was said.
+    """Trains the reverse task in this process, as `train("training.updates=5", out="ckpts")`; returns its stderr.
 
-    The settings that the tests of a module have in common are its `SMALL`.
+    The settings that the tests of a module share are its `SMALL`.
     """
 
     def run(*settings: str, out: str = "ckpts", code: int = 0) -> str:

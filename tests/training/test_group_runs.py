@@ -348,7 +348,7 @@ bundle.checkpoints = stale
     assert_near(task / "ckpts", alone["fp32"], 1e-5)
 
 
-def test_ranks_that_begin_with_other_weights_are_named_before_the_first_update(start, inject, task: Path) -> None:
+def test_ranks_with_other_weights_are_named_before_the_first_update(start, inject, task: Path) -> None:
     inject(
         1,
         """

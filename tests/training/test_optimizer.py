@@ -118,7 +118,7 @@ def test_an_update_uses_up_the_gradients():
 
 @pytest.mark.parametrize("skipped", [{1}, {4}, {1, 2}, {3, 4, 5}])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_skipped_update_leaves_weights_and_moments_and_counts_for_the_rate_alone(skipped, value):
+def test_a_skipped_update_counts_for_the_learning_rate_alone(skipped, value):
     model, other = tiny(), tiny()
     optimizer = Optimizer(model, 8, SETTINGS)
     for step in range(1, 7):

@@ -44,7 +44,7 @@ def lose(name: str) -> Callable[[Path], None]:
     return lambda checkpoint: (checkpoint / name).unlink()
 
 
-def test_a_run_goes_on_from_the_newest_whole_checkpoint_and_keeps_damaged_ones(train, task: Path) -> None:
+def test_a_run_resumes_from_the_newest_intact_checkpoint_keeping_damaged(train, task: Path) -> None:
     train(out="whole")
     train()
     damages = [empty, cut("model.safetensors"), lose("training.safetensors"), cut("training.json"), cut("bundle.json")]

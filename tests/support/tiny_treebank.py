@@ -1,4 +1,4 @@
-"""A Treebank of our own: sections of .mrg files, as the Penn Treebank has them, from a small grammar."""
+"""A small treebank generated from a grammar, in sections of .mrg files like the Penn Treebank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOUNS, VERBS = ("dog", "cat", "tree", "house", "river", "bird"), ("sees", "likes
 
 
 def sentence(draw: random.Random) -> str:
-    """One tree as the Treebank writes it: without a name at the root, with functional tags and a trace."""
+    """A tree as the Penn Treebank writes it: with an unnamed root, functional tags and a trace."""
 
     def noun() -> str:
         return f"(NN {draw.choice(NOUNS)})"
@@ -22,7 +22,7 @@ def sentence(draw: random.Random) -> str:
 
 
 def write_treebank(folder: Path, sections: Sequence[str], trees: int = 10) -> None:
-    """Writes FOLDER/SECTION/wsj_SECTION00.mrg with so many trees each, and a file beside it that is none."""
+    """Write FOLDER/SECTION/wsj_SECTION00.mrg with this many trees each, and beside it a file without trees."""
     for section in sections:
         draw = random.Random(int(section))
         path = folder / section / f"wsj_{section}00.mrg"

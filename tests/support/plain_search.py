@@ -40,9 +40,10 @@ def beam_search(
     n_best: int = 1,
     min_length: int = 0,
 ) -> list[list[Hypothesis]]:
-    """Searches all sentences of a batch together; for each its `n_best` (≤ beam) hypotheses, best first.
+    """Search all sentences of a batch together; returns the `n_best` (≤ beam) hypotheses of each, best first.
 
-    `caps` are the most symbols of each output, `</s>` counted, `min_length` the fewest, not counting it.
+    `caps` are the largest numbers of symbols of each output, `</s>` counted; `min_length` is the smallest, not
+    counting it.
     """
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best must be from 1 to beam {beam} (got {n_best})")
@@ -105,7 +106,7 @@ def _widen(values: Tensor, width: int, fill: float) -> Tensor:
 
 
 def _hypotheses(ids: Tensor, scores: Tensor, eos: int) -> list[Hypothesis]:
-    """Those of the finished (beam, 1 + length) whose scores (beam,) say that they exist."""
+    """The finished hypotheses (beam, 1 + length) that exist: those whose score (beam,) is finite."""
     found = []
     for sequence, score in zip(ids[:, 1:].tolist(), scores.tolist(), strict=True):
         if score > -math.inf:

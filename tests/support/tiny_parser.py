@@ -1,4 +1,4 @@
-"""A parser that nobody trained: its tokenizer, from a few trees, and bundles with random weights."""
+"""An untrained parser: a tokenizer trained on a few trees, and bundles with random weights."""
 
 from __future__ import annotations
 
@@ -25,20 +25,18 @@ DECODING = {"beam": 3, "max_extra": 24, "max_source": 48}
 
 
 def train_tokenizer() -> Tokenizer:
-    """Of words and bytes, and of the symbols of these trees."""
+    """A tokenizer of words and bytes, with the symbols of these trees."""
     pairs = [(" ".join(parse_tree(tree).leaves()), tree) for tree in TREES * 30]
     return Tokenizer.train(pairs, TokenizerSettings(vocab_size=320, shared=False), trees=True)
 
 
 def make_model(tokenizer: Tokenizer, **changes: Any) -> Transformer:
-    """One whose outputs, left to itself, are no trees."""
-    model = random_model(len(tokenizer.source), len(tokenizer.target), **{**MODEL, **changes})
-    assert isinstance(model, Transformer)
-    return model
+    """A random model whose outputs are not trees unless a constraint makes them so."""
+    return random_model(len(tokenizer.source), len(tokenizer.target), **{**MODEL, **changes})
 
 
 def write_parser(path: Path, tokenizer: Tokenizer, seed: int = 3) -> None:
-    """A bundle of such a model."""
+    """Write a bundle with a random model."""
     recipe = Recipe.model_validate(
         {
             "name": "tiny",

@@ -1,4 +1,4 @@
-"""Engines that only seem to search, and a tokenizer to go with them; workers import them by name."""
+"""Engines that compute their outputs without a model, and a tokenizer for them; workers import them by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Found = tuple[int, list[Hypothesis]]
 
 
 class Characters:
-    """A vocabulary of characters: their code points; a capital has no subword."""
+    """A vocabulary of characters whose ids are code points; capitals count as unknown."""
 
     def encode(self, text: str) -> list[int]:
         return [ord(character) for character in text]
@@ -35,27 +35,27 @@ class Characters:
 
 
 class Alphabet:
-    """A tokenizer of characters."""
+    """A tokenizer whose subwords are characters."""
 
     source = target = Characters()
 
 
 def pipeline(engine: Any, positions: int | None = None, **settings: Any) -> Pipeline[Translation]:
-    """A pipeline of characters."""
+    """A pipeline that translates characters with an engine."""
     tokenizer: Any = Alphabet()
     decoding = Decoding(**settings)
     return Pipeline(Translating(tokenizer, decoding), decoding, engine, positions)
 
 
 def mirrored(source: Source, n_best: int) -> list[Hypothesis]:
-    """The source reversed, and after it shorter and shorter ends of that."""
+    """The source reversed, followed by ever shorter ends of it."""
     ids = source.ids[::-1]
     alignment = list(range(len(ids)))[::-1]
     return [Hypothesis(ids[n:], -1.0 - n, len(ids) < source.cap - 3, alignment[n:]) for n in range(n_best)]
 
 
 class Mirror:
-    """Finds `mirrored`, batch by batch."""
+    """Returns `mirrored` sources, batch by batch."""
 
     def __init__(self, tokens: int = 1000) -> None:
         self.tokens = tokens
@@ -71,12 +71,12 @@ class Mirror:
             self.closed = True
 
     def order(self, batch: list[Source]) -> list[Source]:
-        """In which a batch is done."""
+        """The order in which the sources of a batch are returned."""
         return batch
 
 
 class Shuffling(Mirror):
-    """Holds back what it can, and gives it in no order, some of it when more has been taken."""
+    """Returns sources in random order, and holds some of them back while it takes more."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -93,16 +93,16 @@ class Shuffling(Mirror):
                 yield source.number, mirrored(source, n_best)
 
 
-# --- of workers: numbers from 0 to count - 1 ------------------------------------------------------------------
+# --- engines of workers, which are numbered from 0 to count - 1 -----------------------------------------------
 
 
 def shuffling(number: int, count: int) -> Shuffling:
-    """An engine of each worker."""
+    """A `Shuffling` engine for each worker."""
     return Shuffling(number)
 
 
 class Fateful(Mirror):
-    """Does what a line says."""
+    """Raises, dies or hangs if a line tells it to."""
 
     def __init__(self, number: int) -> None:
         super().__init__(tokens=1)
@@ -122,19 +122,19 @@ class Fateful(Mirror):
 
 
 def fateful(number: int, count: int) -> Fateful:
-    """An engine of each worker."""
+    """A `Fateful` engine for each worker."""
     return Fateful(number)
 
 
 def second_refuses(number: int, count: int) -> Mirror:
-    """An engine of the first worker only."""
+    """An engine for the first worker; the second one fails to start."""
     if number == 1:
         raise UserError("no such device", "--devices 1")
     return Mirror()
 
 
 class Numbered(Mirror):
-    """Says which worker it is by the score of each hypothesis, and waits until all workers have something to do."""
+    """Returns its worker's number as the score of each hypothesis, once every worker has a source."""
 
     def __init__(self, folder: Path, number: int, count: int) -> None:
         super().__init__(tokens=20)
@@ -150,5 +150,5 @@ class Numbered(Mirror):
 
 
 def numbered(folder: Path, number: int, count: int) -> Numbered:
-    """An engine of each worker."""
+    """A `Numbered` engine for each worker."""
     return Numbered(folder, number, count)

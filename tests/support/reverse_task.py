@@ -1,4 +1,4 @@
-"""A task small enough to be learned in a test, and a shell to do it in."""
+"""A translation task that is learned within a test, and a shell to run it in."""
 
 from __future__ import annotations
 
@@ -30,41 +30,41 @@ def shell(command: str, cwd: Path, seconds: float = 300) -> subprocess.Completed
 
 
 def reseal(folder: Path) -> None:
-    """Takes the files of a bundle, or of prepared data, for undamaged, whatever a test did to them."""
+    """Updates the hashes of a bundle or of prepared data to the files as they are, after a test changed them."""
     manifest = next(folder / name for name in MANIFESTS if (folder / name).exists())
     write_manifest(manifest, json.loads(manifest.read_text()))
 
 
 def sets(*settings: str) -> list[str]:
-    """Arguments that override keys of a recipe."""
+    """Command-line arguments that override keys of a recipe."""
     return [part for setting in settings for part in ("--set", setting)]
 
 
 def parameters(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of a run's last checkpoint, Adam's moments included."""
+    """All tensors of a run's last checkpoint, including Adam's moments."""
     newest = bundles.checkpoints(folder)[-1].path
     return bundles.read_tensors(newest / "model.safetensors") | bundles.read_tensors(newest / "training.safetensors")
 
 
 def assert_equal_to_the_bit(folder: Path, other: Path) -> None:
-    """The last checkpoints of two runs hold the same weights and moments."""
+    """Assert that the last checkpoints of two runs have the same weights and moments."""
     first, second = parameters(folder), parameters(other)
     assert first.keys() == second.keys()
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
 
 
 def metrics(folder: Path) -> list[dict[str, float]]:
-    """Lines of a run's metrics.jsonl."""
+    """The lines of a run's metrics.jsonl."""
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def position(folder: Path) -> dict[str, float]:
-    """Where a run's last checkpoint stands."""
+    """The training.json of a run's last checkpoint: how far the run had come."""
     return json.loads((bundles.checkpoints(folder)[-1].path / "training.json").read_text())  # type: ignore[no-any-return]
 
 
 BARE = "data.name=bare", "data.valid=[]"
-"""Settings for the task without its development set, which `prepared_task` has prepared too."""
+"""Settings for the task without its development set; `prepared_task` holds this data as well."""
 
 REVERSE_RECIPE = """\
 name: reverse
@@ -89,11 +89,11 @@ decoding: {average_last: 2}
 
 
 def write_reverse_task(folder: Path) -> None:
-    """Text files whose target is the source's words in reverse, with no sentence in two splits; and a recipe."""
+    """Write text files whose target is the source's words in reverse, and a recipe; no sentence is in two splits."""
     draw = random.Random(1)
     seen: set[str] = set()
     for split, count in (("test", 100), ("valid", 50), ("train", 5000)):
-        lines = []
+        lines: list[str] = []
         while len(lines) < count:
             line = " ".join(draw.choices("abcdefghij", k=draw.randint(3, 6)))
             if line not in seen:

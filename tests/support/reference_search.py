@@ -1,0 +1,74 @@
+"""Random models with varied outputs, and the plain search, which decodes every hypothesis anew at every step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from plain_search import beam_search
+from torch import Tensor
+
+from nmt.batch import pad_ids
+from nmt.model.transformer import Memory, Transformer
+from nmt.recipe import Model
+from nmt.search.feed import Hypothesis
+from nmt.text.symbols import BOS, EOS, PAD, UNK
+
+
+def random_model(
+    source: int, target: int, favourite: int = EOS, liking: float = 6.0, seed: int = 3, **changes: Any
+) -> Transformer:
+    """A small random Transformer over vocabularies of these sizes, whose outputs differ, vary in length and depend on
+    the input.
+
+    The logits of the symbol `favourite` are raised by `liking`. The model computes in fp64, so that rounding does not
+    decide between hypotheses that are equally good.
+    """
+    torch.manual_seed(seed)
+    settings: dict[str, Any] = {"layers": 2, "d_model": 16, "d_ff": 32, "heads": 2, "tie_embeddings": "none"} | changes
+    source_starts, target_starts = ([index % 3 == 1 for index in range(size)] for size in (source, target))
+    model = Transformer(Model(**settings), source, target, (source_starts, target_starts)).double().eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 2 and "embedding" not in name:
+                weight.mul_(3.0)
+        model.output_embedding.weight.mul_(2.0)
+        direction = torch.nn.functional.normalize(torch.randn(model.config.d_model).double(), dim=0)
+        model.output_embedding.weight.sub_(torch.outer(model.output_embedding.weight @ direction, direction))
+        model.output_embedding.weight[favourite] += 2.0 * direction
+        post = model.config.norm == "post"
+        last = model.get_submodule(
+            f"decoder.{len(model.decoder) - 1}.feed_forward_residual.norm" if post else "decoder_norm"
+        )
+        last.get_parameter("bias").add_(direction * liking / 2.0)
+    return model
+
+
+class UncachedStep:
+    """The step function of one model, or of an ensemble, whose probabilities are averaged."""
+
+    def __init__(self, models: Sequence[Transformer], sources: Sequence[Sequence[int]]) -> None:
+        source = pad_ids(sources, after=EOS)
+        self.members = [(model, model.encode(source)) for model in models]
+
+    def __call__(self, ids: Tensor, sentences: Tensor) -> Tensor:
+        n, beam, length = ids.shape
+        of = sentences.repeat_interleave(beam)
+        found = []
+        for model, memory in self.members:
+            mask = None if memory.mask is None else memory.mask[of]
+            logits = model.decode(ids.view(n * beam, length), Memory(memory.states[of], mask))[:, -1]
+            found.append(logits.float().softmax(-1))
+        log_probs = torch.stack(found).mean(0).log()
+        log_probs[:, [PAD, UNK, BOS]] = -math.inf
+        return log_probs.view(n, beam, -1)
+
+
+@torch.inference_mode()
+def reference_search(
+    models: Sequence[Transformer], sources: Sequence[Sequence[int]], caps: Sequence[int], **options: Any
+) -> list[list[Hypothesis]]:
+    """Hypotheses for each of `sources` (ids without `</s>`), all in one batch."""
+    return beam_search(UncachedStep(models, sources), caps, bos=BOS, eos=EOS, **options)
