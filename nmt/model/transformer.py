@@ -148,12 +148,12 @@ class Transformer(nn.Module):
     def step(self, ids: Tensor, cache: KVCache) -> Tensor:
         """As `decode_states` for the newest position alone: (rows, beam, d_model) of ids (rows, beam).
 
-        The hypotheses of a row stand where a sequence's positions would; the cache's tree, which was extended for
+        The hypotheses of a row take the place of a sequence's positions. The cache's ancestry, which was extended for
         them, tells what each of them sees.
         """
         cache.advance()
         words = None if self._starts is None else cache.count_words(self._begins(1, ids))
-        x = self.target_positions.at(cache.tree.positions, self._scaled(ids, self.target_embedding), words)
+        x = self.target_positions.at(cache.ancestry.positions, self._scaled(ids, self.target_embedding), words)
         for layer, own in zip(self._decoder_layers(), cache.layers, strict=True):
             x = layer(x, *own.memory(), cache.memory_bias, own)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
