@@ -43,9 +43,7 @@ class Removal:
         return rows[: self.count]
 
 
-def with_room(
-    buffer: Tensor, dim: int, size: int, fill: float = 0.0, beside: tuple[int, int] | None = None
-) -> Tensor:
+def with_room(buffer: Tensor, dim: int, size: int, fill: float = 0.0, beside: tuple[int, int] | None = None) -> Tensor:
     """A buffer with at least `size` along `dim`: the same one if it is large enough, else a larger copy.
 
     `beside` is another dimension and how much of it is used. If less than half is used, the copy has no more than that:
