@@ -7,15 +7,15 @@ give the same text, apart from rounding. With a wider beam:
   Σ log p / ((5 + |Y|) / 6)^α, which orders the hypotheses.
 - Caps are ours, one for each sentence. Of the 2 · beam candidates of a step, both keep the same `beam` alive, and let
   the same ones end: those among the best `beam`.
-- They stop at different times. CTranslate2 searches until `PATIENCE` · beam hypotheses have ended (with α = 0 also until
-  the best candidate of a step ends) and keeps as many, the best by its own score. Our search goes on until no alive
-  hypothesis can beat those that have ended.
+- They stop at different times. CTranslate2 searches until `PATIENCE` · beam hypotheses have ended (with α = 0, also
+  until the best candidate of a step ends) and keeps as many, the best by its own score. Our search goes on until no
+  alive hypothesis can beat those that have ended.
 
 A text therefore differs if ours ended long after others; its score is then below ours, apart from rounding. Equal texts
-have equal scores, unless symbols are excluded: in CTranslate2, their probability goes to the other symbols; in our search, to
-none. This concerns `</s>` before decoding.min_length. Control symbols are therefore not excluded;
-instead, hypotheses that contain one are dropped. If too few remain, which does not happen with trained models, the
-sentence is searched again without control symbols.
+have equal scores, unless symbols are excluded: their probability goes to the other symbols in CTranslate2, and to none
+in our search. This concerns `</s>` before decoding.min_length. Control symbols are therefore not excluded; instead,
+hypotheses that contain one are dropped. If too few remain, which does not happen with trained models, the sentence is
+searched again without control symbols.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ def convert(
     """The folder with the CTranslate2 model of a bundle.
 
     By default this is BUNDLE/ctranslate2, or a folder in the user's cache if the bundle is read-only.
-    `ctranslate2.Translator(folder)` loads it anywhere; the SentencePiece models are in it, too. It is made, and `say` is
-    told so, if there is none of these weights, or only one for shorter inputs and outputs than `decoding` allows.
+    `ctranslate2.Translator(folder)` loads it anywhere; the SentencePiece models are in it, too. If there is none of
+    these weights, or only one for shorter inputs and outputs than `decoding` allows, it is made and `say` is told so.
     Raises UserError if ctranslate2 is not installed, the model uses what CTranslate2 does not support, the bundle is
     damaged or the folder cannot be written.
     """
