@@ -31,7 +31,7 @@ from typing import Any
 from nmt.bundle import Bundle
 from nmt.device import find_device
 from nmt.errors import UserError
-from nmt.files import exclusive, remedy, sha256, whole_directory
+from nmt.files import exclusive, sha256, whole_directory
 from nmt.integrity import check_files, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model
 from nmt.search.feed import Feed, Hypothesis, Source
@@ -222,7 +222,7 @@ def _write(path: Path, bundle: Bundle, decoding: Decoding) -> None:
     from nmt.search.conversion import specification
 
     positions = _positions(bundle.recipe.model, decoding)
-    made_from = {"format": FORMAT, "positions": positions, **_size_and_time(bundle), "sha256": _digest(bundle)}
+    made_from = {"format": FORMAT, "positions": positions, "sha256": _digest(bundle), **_size_and_time(bundle)}
     model = specification(bundle, positions)
     with whole_directory(path, STAMP) as part:
         model.save(str(part))
@@ -261,7 +261,7 @@ def _is_current(path: Path, bundle: Bundle, decoding: Decoding) -> bool:
             return True
         if made_from["bytes"] != weights["bytes"] or made_from["sha256"] != _digest(bundle):
             return False
-    except (UserError, AttributeError, KeyError, TypeError):  # it is missing or damaged
+    except (UserError, OSError, AttributeError, KeyError, TypeError):  # it is missing or damaged
         return False
     with suppress(UserError):  # if nothing can be written, the hashes are compared again next time
         replace_manifest(path / STAMP, made_from | weights)
@@ -270,11 +270,7 @@ def _is_current(path: Path, bundle: Bundle, decoding: Decoding) -> bool:
 
 def _size_and_time(bundle: Bundle) -> dict[str, int]:
     """Tells whether the weights are unchanged without reading them."""
-    path = _weights(bundle)
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+    status = _weights(bundle).stat()
     return {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
 
 

@@ -131,8 +131,8 @@ class _Search:
         self._engine, self._n_best = engine, n_best
         self._beam, device = engine.decoding.beam, engine.device
         windows = [model.config.attention_window for model in engine.models]
-        known = [window for window in windows if window is not None]
-        self._ancestry = Ancestry(self._beam, device, max(known) if len(known) == len(windows) else None)
+        widest = None if None in windows else max(window for window in windows if window is not None)
+        self._ancestry = Ancestry(self._beam, device, widest)
         self._caches = [KVCache(self._ancestry, window) for window in windows]
         self._constraint = engine.constraint(self._beam, device)
         self._beams = _Beams.of([], self._beam, device)
