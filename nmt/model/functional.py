@@ -84,7 +84,7 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def feed_forward(x: Tensor, inner: nn.Module, outer: nn.Module, p: float) -> Tensor:
+def feed_forward(x: Tensor, inner: nn.Linear, outer: nn.Linear, p: float) -> Tensor:
     """Two Linear layers with ReLU, then dropout with probability `p`, between them; x and the result (…, d_model)."""
     if kernels.apply_to(x):
         return kernels.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias, p)

@@ -31,7 +31,7 @@ class Removal:
         last = [row for row in range(count, rows) if row not in gone]
         return cls([row for row in leaving if row < count], last, count)
 
-    def move(self, *buffers: Tensor | NDArray[Any]) -> None:
+    def move(self, *buffers: Rows) -> None:
         """Overwrites the holes in buffers, in place; the buffers keep their size."""
         if self.holes:
             for buffer in buffers:

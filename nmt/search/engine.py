@@ -113,7 +113,8 @@ class _Beams(NamedTuple):
         zeros = torch.zeros((len(sources), beam), dtype=torch.int64, device=device)
         none = torch.full((len(sources), beam), -math.inf, device=device)
         first = F.pad(none[:, 1:], (1, 0))
-        return cls(*source.view(-1, 2).split(1, dim=1), zeros + BOS, zeros, first, zeros, zeros, none)
+        numbers, caps = source.view(-1, 2).split(1, dim=1)
+        return cls(numbers, caps, zeros + BOS, zeros, first, zeros, zeros, none)
 
     def add(self, rows: Self) -> Self:
         """These rows and after them others."""
@@ -238,8 +239,10 @@ class _Search:
         """The results of rows that are done, which leave the batch."""
         results = self._results(rows)
         removal = Removal.of(rows.tolist(), self._ancestry.count)
-        for each in (*self._caches, self._ancestry, self._constraint):
-            each.leave(removal)
+        for cache in self._caches:
+            cache.leave(removal)
+        self._ancestry.leave(removal)
+        self._constraint.leave(removal)
         removal.move(self._links)
         self._beams = self._beams.keep(removal)
         return results
