@@ -28,6 +28,7 @@ from torch import Tensor
 
 from nmt.bundle import resolve
 from nmt.device import choose_device
+from nmt.model.rows import Removal
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.search import engine as engine_module
@@ -55,8 +56,8 @@ class Clocked(TreeConstraint):
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         self._clocked(super().advance, parents, symbols)
 
-    def leave(self, holes: Sequence[int], last: Sequence[int], count: int) -> None:
-        self._clocked(super().leave, holes, last, count)
+    def leave(self, removal: Removal) -> None:
+        self._clocked(super().leave, removal)
 
     def _clocked(self, call: Callable[..., None], *arguments: object) -> None:
         start = time.process_time()

@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from nmt.device import choose_device
-from nmt.model.layers import SelfAttention, attention, restricted_attention
+from nmt.model.functional import attention, restricted_attention
+from nmt.model.layers import SelfAttention
 from nmt.recipe import Model
 
 LEAST, REPEATS, KERNEL, LAST = 256, 5, 3, 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ class Batch:
     target_out: Tensor
     """(batch, target length), each row ending in `</s>`"""
     real: Tensor
-    """(tokens,) cells of `target_out`, row after row, that are not padding: known here without asking the device"""
+    """(tokens,) indices into the flattened `target_out` of what is not padding: known here without asking the device"""
 
     @property
     def num_tokens(self) -> int:
@@ -33,7 +33,7 @@ class Batch:
 
     @property
     def num_cells(self) -> int:
-        """Of both sides, padding counted."""
+        """Symbols of both sides, padding counted."""
         return self.target_out.numel() + (0 if self.source is None else self.source.numel())
 
     def to(self, device: torch.device) -> Batch:
@@ -53,14 +53,20 @@ def pad_ids(
     rows: Sequence[Sequence[int] | NDArray[np.int32]], before: int | None = None, after: int | None = None
 ) -> Tensor:
     """(rows, longest) int64, each row between the given symbols and padded at its end."""
-    extra = (before is not None) + (after is not None)
-    start = int(before is not None)
-    padded = np.full((len(rows), max(map(len, rows)) + extra), PAD, dtype=np.int64)
+    first, last = ([] if symbol is None else [symbol] for symbol in (before, after))
+    padded = np.full((len(rows), len(first) + max(map(len, rows)) + len(last)), PAD, dtype=np.int64)
     for line, ids in zip(padded, rows, strict=True):
-        end = start + len(ids)
-        line[start:end] = ids
-        if before is not None:
-            line[0] = before
-        if after is not None:
-            line[end] = after
+        line[: len(first) + len(ids) + len(last)] = [*first, *ids, *last]
     return torch.from_numpy(padded)
+
+
+def in_batches(sizes: Sequence[tuple[int, ...]], tokens: int) -> Iterator[list[int]]:
+    """Indices of `sizes`, the largest first, in batches of at most `tokens` when padded, or of a single one.
+
+    The first number of a size is its width when padded; the others only put equally wide ones in order.
+    """
+    order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
+    while order:
+        count = max(1, tokens // sizes[order[0]][0])
+        yield order[:count]
+        order = order[count:]

@@ -1,6 +1,7 @@
-"""Linear layers laid out for inference, in fp32, bf16 or int8, and a model's twin made of them.
+"""Linear layers laid out for inference, in fp32, bf16 or int8, and a twin of a model that consists of them.
 
-A search multiplies few rows, one per hypothesis, by large matrices, over and over: how these lie in memory decides.
+A search multiplies few rows, one per hypothesis, by large matrices again and again, so its speed depends on how these
+lie in memory.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 
 M = TypeVar("M", bound=nn.Module)
-LINE = 16  # numbers
-ROWS = 64  # of a matrix that is transposed: as many lines of a cache as fit into it, five times as quick
+LINE = 16  # numbers of a cache line
+ROWS = 64  # of a matrix that are transposed at a time: their cache lines fit in the cache, which is five times as fast
 
 
 class FewRows(nn.Module):
-    """x Wᵀ + b in fp32; (…, in) to (…, out). Few rows go up to twice as fast through a matrix (in, out).
+    """x Wᵀ + b in fp32; (…, in) to (…, out). For few rows, a matrix stored as (in, out) is up to twice as fast.
 
-    Its rows are a cache line longer than they need be: where their length is a power of two, a column would else
-    fall into few places of a processor's cache.
+    Its rows are a cache line longer than needed. If their length were a power of two, a column would fall into few
+    places of the processor's cache.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -45,7 +46,7 @@ class FewRows(nn.Module):
 
 
 class Logits(nn.Module):
-    """x Wᵀ on a GPU, x and W of one type, the result fp32."""
+    """x Wᵀ on a GPU; x and W have one type, the result is fp32."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -108,8 +109,8 @@ def _int8_product(x: Tensor, zero_point: int, matrix: Tensor, scales: Tensor, ze
 def largest_exact_weight() -> int:
     """Largest absolute value of an 8-bit weight with which this processor adds up products of 8 bits exactly.
 
-    A processor without VNNI adds pairs of products in 16 bits, and the sum saturates: 2 · 255 · 127 does not fit,
-    2 · 255 · 64 does. Which instructions oneDNN takes is its own choice, so the largest possible product is tried.
+    A processor without VNNI adds pairs of products in 16 bits, where the sum may saturate: 2 · 255 · 127 does not fit,
+    2 · 255 · 64 does. oneDNN itself chooses its instructions, so the largest possible product is tried.
     """
     width, full = 64, 127
     matrix = torch.ops.onednn.qlinear_prepack(torch.full((width, width), full, dtype=torch.int8), None)
@@ -124,8 +125,8 @@ LAYERS = {"fp32": FewRows, "bf16": BFloat16, "int8": Int8}
 def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Transformer, nn.Module]:
     """A twin of `model` that computes in `precision`, and its softmax matrix as a layer: states to fp32 logits.
 
-    The twin shares what it does not replace. The vocabulary of the logits is filled up to a multiple of `multiple`.
-    `precision` is fp32, bf16 or int8, which only a CPU has. Raises UserError where this machine cannot compute so.
+    The twin shares what it does not replace. The vocabulary of the logits is padded to a multiple of `multiple`.
+    `precision` is fp32, bf16 or, on a CPU, int8. Raises UserError if this machine cannot compute in it.
     """
     weight = F.pad(model.output_embedding.weight.detach(), (0, 0, 0, -len(model.output_embedding.weight) % multiple))
     if weight.device.type != "cpu":
@@ -136,7 +137,7 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
     layer = LAYERS[precision]
     try:
         twin = copy.copy(model)
-        # In fp32 the encoder, which multiplies many rows, has nothing to gain.
+        # The encoder multiplies many rows, which gains nothing in fp32.
         kept = ("encoder",) if precision == "fp32" else ()
         twin._modules = {name: part if name in kept else _laid_out(part, layer) for name, part in _children(model)}
         return twin, layer(weight, None)
@@ -148,9 +149,9 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
 
 
 def pays(precision: str) -> bool:
-    """Whether this CPU multiplies faster in `precision`, bf16 or int8, than in fp32: a probe of some milliseconds.
+    """Whether this CPU multiplies faster in `precision`, bf16 or int8, than in fp32: a probe of a few milliseconds.
 
-    False, too, where it cannot multiply in that precision at all.
+    False if it cannot multiply in that precision at all.
     """
     weight, rows = torch.randn(512, 512), torch.randn(128, 512)
     with torch.inference_mode():
@@ -160,7 +161,7 @@ def pays(precision: str) -> bool:
         except (AttributeError, NotImplementedError, RuntimeError):  # oneDNN has no kernel for this processor
             return False
     shorts, plains = zip(*times, strict=True)
-    return bool(min(shorts) < 0.9 * min(plains))  # the fastest runs, which nothing else on the machine has slowed
+    return bool(min(shorts) < 0.9 * min(plains))  # the fastest runs, the least slowed by other programs
 
 
 def _seconds(layer: nn.Module, rows: Tensor) -> float:

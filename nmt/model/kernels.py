@@ -1,7 +1,7 @@
-"""Training on a CPU: the mathematics of `layers` in fewer passes over memory.
+"""CPU kernels of the layers' operations, with fewer passes over memory than PyTorch's; most are for training.
 
-An element-wise operation takes a CPU as long as its memory does. These functions save passes: they draw dropout masks
-at a tenth of what PyTorch's cost, work in place and derive what they can instead of keeping it.
+On a CPU an element-wise operation takes as long as its memory traffic. These functions save passes: they draw dropout
+masks ten times as fast as PyTorch does, work in place, and recompute what they can instead of storing it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-BLOCK = 1 << 18  # elements that are masked at a time, so that they stay in a core's cache
-SHORT = 256  # keys up to which attention's weights take no more memory than a feed-forward layer's inner states
+BLOCK = 1 << 18  # elements that are masked at a time; they fit in a core's cache
+SHORT = 256  # up to so many keys, attention's weights take no more memory than a feed-forward layer's inner states
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Whether x lies on a CPU and no compiler looks on, which would rather fuse the plain operations."""
+    """Whether x is on a CPU and not being compiled; a compiler fuses the plain operations better."""
     return not torch.compiler.is_compiling() and x.device.type == "cpu"
 
 
 def apply_to(x: Tensor) -> bool:
-    """Whether x may go through all of these: dropout alone serves autocast, and forward passes alone."""
+    """Whether all kernels apply to x. Under autocast, and without gradients, only that of dropout does."""
     return on_cpu(x) and torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
 
 
@@ -33,10 +33,10 @@ def apply_to(x: Tensor) -> bool:
 
 
 def draw_kept(count: int, p: float) -> Tensor:
-    """(count,) int8: 0 with probability p, kept to 1/65536, else 1. PyTorch's generator seeds a faster one.
+    """(count,) int8: 0 with probability p, rounded to 1/65536, else 1. PyTorch's generator seeds a faster one.
 
-    Each element takes 16 random bits, of which those below a bound are turned into 0 and the others into 1 by
-    clamping: PyTorch's comparisons are not vectorised.
+    Each element takes 16 random bits. Clamping turns numbers below a bound into 0 and the others into 1, because
+    PyTorch's comparisons are not vectorised.
     """
     bound = min(max(round(p * 65536), 1), 65535) - 32768
     random = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
@@ -57,39 +57,25 @@ def keep(x: Tensor, kept: Tensor, scale: float, out: Tensor | None = None) -> Te
     return out
 
 
-class _Dropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        x, ctx.scale = x.contiguous(), 1.0 / (1.0 - p)
-        kept = draw_kept(x.numel(), p)
-        ctx.save_for_backward(kept)
-        return keep(x, kept, ctx.scale)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (kept,) = ctx.saved_tensors
-        return keep(grad.contiguous(), kept, ctx.scale), None
-
-
 class _AddDropped(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, p: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor | None, y: Tensor, p: float) -> Tensor:
         y, ctx.scale = y.contiguous(), 1.0 / (1.0 - p)
         kept = draw_kept(y.numel(), p)
         ctx.save_for_backward(kept)
-        return keep(y, kept, ctx.scale).add_(x)
+        dropped = keep(y, kept, ctx.scale)
+        return dropped if x is None else dropped.add_(x)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, None]:
         (kept,) = ctx.saved_tensors
-        return grad, keep(grad.contiguous(), kept, ctx.scale), None
+        return grad if ctx.needs_input_grad[0] else None, keep(grad.contiguous(), kept, ctx.scale), None
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
     """x with elements set to 0 with probability p and the others divided by 1 − p."""
-    return _Dropout.apply(x, p)  # type: ignore[no-any-return, no-untyped-call]
+    return _AddDropped.apply(None, x, p)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
@@ -103,8 +89,8 @@ def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
 class _FeedForward(torch.autograd.Function):
     """With a the inner layer after ReLU and mask, s = 1 / (1 − p) and G the gradient: out = s a W₂ᵀ + b₂.
 
-    a passes a gradient on where it is above 0, which is where it was neither rectified nor dropped: the mask need
-    not be kept. The factor s is left to the matrix products.
+    a passes a gradient on where it is above 0, which is where it was neither rectified nor dropped, so the mask is not
+    stored. The factor s is part of the matrix products.
     """
 
     @staticmethod
@@ -143,18 +129,19 @@ class _SplitHeads(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, heads: int, *widths: int) -> tuple[Tensor, ...]:
         ctx.shape, ctx.heads, ctx.widths = x.shape, heads, widths
-        return tuple(part.contiguous() for part in _head_views(x, heads, widths))
+        return tuple(part.contiguous() for part in head_views(x, heads, widths))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         packed = grads[0].new_empty(ctx.shape)
-        for part, grad in zip(_head_views(packed, ctx.heads, ctx.widths), grads, strict=True):
+        for part, grad in zip(head_views(packed, ctx.heads, ctx.widths), grads, strict=True):
             part.copy_(grad)
         return packed, None, *(None for _ in ctx.widths)
 
 
-def _head_views(x: Tensor, heads: int, widths: Sequence[int]) -> list[Tensor]:
+def head_views(x: Tensor, heads: int, widths: Sequence[int]) -> list[Tensor]:
+    """(b, t, h · Σ d) to a view (b, h, t, d) for each d of `widths`."""
     parts = x.split([heads * width for width in widths], dim=-1)
     return [part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts]
 
@@ -167,8 +154,8 @@ def split_heads(x: Tensor, heads: int, widths: Sequence[int]) -> tuple[Tensor, .
 class _Attention(torch.autograd.Function):
     """O = D V with W = softmax(Q Kᵀ / √d_k + bias) and D what dropout leaves of W.
 
-    With G the gradient of O, E = D ∘ G Vᵀ and e the sums of E over the keys, the gradient of the scores is E − W ∘ e:
-    the mask need not be kept.
+    With G the gradient of O, E = D ∘ G Vᵀ and e the sums of E over the keys, the gradient of the scores is E − W ∘ e.
+    The mask is not stored.
     """
 
     @staticmethod
@@ -202,7 +189,7 @@ class _Attention(torch.autograd.Function):
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, p: float) -> Tensor:
-    """As `layers.attention`, with dropout p on the weights."""
+    """As `functional.attention`, with dropout p on the weights."""
     bias = None
     if causal:
         bias = query.new_full((query.size(2), key.size(2)), -math.inf).triu_(1)
@@ -212,7 +199,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, ca
 
 
 def _product(a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """scale · a b; the factor costs nothing within the product."""
+    """scale · a b; inside the product the factor costs nothing."""
     return torch.addmm(a.new_empty(()), a, b, beta=0, alpha=scale)
 
 
@@ -222,7 +209,7 @@ def _products(a: Tensor, b: Tensor, scale: float) -> Tensor:
 
 
 def attention_of_hypotheses(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """softmax(Q Kᵀ / √d_k + bias) V, for so few queries that PyTorch's fused kernel spends its time between products.
+    """softmax(Q Kᵀ / √d_k + bias) V, for few queries, with which PyTorch's fused kernel is slow.
 
     Query (b, h, t, d_k), key (b, h, s, d_k), value (b, h, s, d_v), bias (b, 1, t or 1, s); (b, h, t, d_v).
     """

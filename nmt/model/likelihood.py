@@ -1,6 +1,6 @@
-"""How probable given symbols are, without ever holding their logits.
+"""Log-probabilities of given symbols, without storing all logits.
 
-Logits are tokens × vocabulary, the largest tensor of all by far; they exist a chunk at a time.
+Logits, tokens × vocabulary, would be the largest tensor by far. They are computed chunk by chunk.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}  # 16 MB stay in a CPU's cache, 512 MB fill a GPU
+CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}  # 16 MB fit in a CPU's cache, 512 MB keep a GPU busy
 
 
 def chunk_logits(device: torch.device) -> int:
-    """How many logits are alive at a time."""
+    """How many logits are held at a time."""
     return CHUNK_LOGITS[device.type]
 
 
 def log_probabilities(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """(tokens,) log-probability of each of targets (tokens,) over the whole vocabulary, in nats, at least fp32.
 
-    Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ. Not made to be differentiated.
+    Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ. Not meant for training.
     """
     rows = max(1, chunk_logits(states.device) // weight.size(0))
     wide = torch.promote_types(states.dtype, torch.float32)

@@ -1,6 +1,6 @@
 """The encoder-decoder Transformer of *Attention Is All You Need*, or its decoder alone: ids in, logits out.
 
-Knows neither text nor files. Ids: 0 is padding; a source ends in `</s>`; a target input begins with `<s>`.
+The module knows neither text nor files. Ids: 0 is padding; a source ends in `</s>`; a target input begins with `<s>`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """Every attention distribution of a forward pass, one tensor per layer; the last dimension sums to 1."""
+    """All attention weights of a forward pass, one tensor per layer; the last dimension sums to 1."""
 
     encoder: list[Tensor]
     """(batch, heads, source length, source length)"""
@@ -45,11 +45,11 @@ class AttentionWeights:
 
 
 class Transformer(nn.Module):
-    """The model of section 3; without a source vocabulary a language model, the decoder with nothing to attend to.
+    """The model of section 3. Without a source vocabulary it is a language model: the decoder without cross-attention.
 
     `nmt.Transformer(nmt.Model(layers=2, d_model=64, heads=4), source_vocab=1000, target_vocab=1000)`. With `positions:
-    words`, `starts` say of each source and each target symbol whether it begins a word. Raises ValueError where they
-    are missing then, or embeddings are to be shared over vocabularies of different sizes.
+    words`, `starts` says of each source and each target symbol whether it begins a word. Raises ValueError if `starts`
+    is missing then, or if embeddings should be shared by vocabularies of different sizes.
     """
 
     def __init__(
@@ -93,14 +93,14 @@ class Transformer(nn.Module):
     def of(
         cls, recipe: Recipe, source_vocab: int, target_vocab: int, starts: tuple[Sequence[bool], Sequence[bool]] | None
     ) -> Self:
-        """The model that a recipe describes: a language model where its data has no source."""
+        """The model that a recipe describes; it is a language model if the recipe's data has no source."""
         return cls(recipe.model, None if recipe.data.source is None else source_vocab, target_vocab, starts)
 
     def forward(self, source: Tensor | None, target_in: Tensor) -> Tensor:
         """Logits (batch, target length, target vocabulary) of every next target symbol.
 
         `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at their ends. Raises
-        ValueError where a language model is given a source, or another model is not.
+        ValueError if a language model is given a source, or another model is given none.
         """
         return F.linear(self.states(source, target_in), self.output_embedding.weight)
 
@@ -108,19 +108,14 @@ class Transformer(nn.Module):
         """As `forward`, before the softmax matrix: (batch, target length, d_model)."""
         if (source is not None) != self.has_source:
             raise ValueError("a source is needed" if self.has_source else "a language model has no source")
-        if source is not None:
-            return self.decode_states(target_in, self.encode(source))
-        x = self._embed_target(target_in)
-        for layer in self.decoder:
-            x = layer(x, None)
-        return self.decoder_norm(x)  # type: ignore[no-any-return]
+        return self.decode_states(target_in, None if source is None else self.encode(source))
 
     def encode(self, source: Tensor, record: list[Tensor] | None = None) -> Memory:
-        """Runs the encoder over (batch, source length). Raises ValueError where a language model has none."""
+        """Runs the encoder over (batch, source length). Raises ValueError if there is no encoder."""
         if self.source_embedding is None or self.source_positions is None:
             raise ValueError("a language model has no encoder")
         real = (source != PADDING)[:, None, None, :]
-        mask = None if kernels.on_cpu(real) and bool(real.all()) else real  # on a GPU the look would wait for it
+        mask = None if kernels.on_cpu(real) and bool(real.all()) else real  # on a GPU, to ask would wait for the device
         words = None if self._starts is None else (self._begins(0, source).cumsum(1) - 1).clamp_min_(0)
         x = self._embed(source, self.source_embedding, self.source_positions, words)
         for layer in self.encoder:
@@ -132,12 +127,15 @@ class Transformer(nn.Module):
         return F.linear(self.decode_states(ids, memory), self.output_embedding.weight)
 
     def decode_states(
-        self, ids: Tensor, memory: Memory, record: tuple[list[Tensor], list[Tensor]] | None = None
+        self, ids: Tensor, memory: Memory | None, record: tuple[list[Tensor], list[Tensor]] | None = None
     ) -> Tensor:
-        """As `decode`, before the softmax matrix: (batch, length, d_model)."""
+        """As `decode`, before the softmax matrix: (batch, length, d_model); a language model has no memory."""
         x = self._embed_target(ids)
         for layer in self._decoder_layers():
-            x = layer(x, *layer.cross.keys_values(memory.states), memory.mask, record=record)
+            if memory is None:
+                x = layer(x, None)
+            else:
+                x = layer(x, *layer.cross.keys_values(memory.states), memory.mask, record=record)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def admit(self, source: Tensor, lengths: Sequence[int], cache: KVCache) -> None:
@@ -148,18 +146,18 @@ class Transformer(nn.Module):
     def step(self, ids: Tensor, cache: KVCache) -> Tensor:
         """As `decode_states` for the newest position alone: (rows, beam, d_model) of ids (rows, beam).
 
-        The hypotheses of a row stand where a sequence's positions would; the cache's tree, which was extended for
+        The hypotheses of a row take the place of a sequence's positions. The cache's ancestry, which was extended for
         them, tells what each of them sees.
         """
         cache.advance()
         words = None if self._starts is None else cache.count_words(self._begins(1, ids))
-        x = self.target_positions.at(cache.tree.positions, self._scaled(ids, self.target_embedding), words)
+        x = self.target_positions.at(cache.ancestry.positions, self._scaled(ids, self.target_embedding), words)
         for layer, own in zip(self._decoder_layers(), cache.layers, strict=True):
             x = layer(x, *own.memory(), cache.memory_bias, own)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:
-        """What every head of every layer looks at in a forward pass; dropout does not touch it."""
+        """The attention weights of every head and layer in a forward pass without dropout."""
         encoder: list[Tensor] = []
         decoder: list[Tensor] = []
         cross: list[Tensor] = []
@@ -173,9 +171,9 @@ class Transformer(nn.Module):
         return AttentionWeights(encoder, decoder, cross)
 
     def cross_attention(self, source: Tensor, target_in: Tensor, layer: int) -> Tensor:
-        """What one layer of the decoder looks at, its heads averaged: (batch, target length, source length).
+        """Cross-attention weights of one decoder layer, its heads averaged: (batch, target length, source length).
 
-        As in `attention_weights`, but nothing is computed after that layer, nor are the others' distributions kept.
+        Nothing is computed after that layer, and no weights of other layers are kept.
         """
         memory = self.encode(source)
         x = self._embed_target(target_in)
@@ -189,7 +187,7 @@ class Transformer(nn.Module):
         return list(self.decoder)  # type: ignore[arg-type]
 
     def _embed_target(self, ids: Tensor) -> Tensor:
-        words = None if self._starts is None else self._begins(1, ids).cumsum(1)  # so many: the number of the next
+        words = None if self._starts is None else self._begins(1, ids).cumsum(1)  # words so far, the number of the next
         return self._embed(ids, self.target_embedding, self.target_positions, words)
 
     def _embed(self, ids: Tensor, embedding: nn.Embedding, positions: Positions, words: Tensor | None) -> Tensor:
@@ -215,13 +213,13 @@ def parameter_groups(model: Transformer) -> dict[str, int]:
 
 
 def _last_norm(config: Model) -> nn.Module:
-    """After a stack's last layer; only with pre-norm, whose residual stream is otherwise never normalised."""
+    """The norm after a stack; only pre-norm needs one, because its residual stream is otherwise never normalised."""
     return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON) if config.norm == "pre" else nn.Identity()
 
 
 def _embedding(vocabulary: int, d_model: int) -> nn.Embedding:
     weight = torch.empty(vocabulary, d_model)
-    if weight.is_meta:  # where drawing numbers, to no use, would import half of PyTorch, a second and more
+    if weight.is_meta:  # drawing numbers would be of no use and import half of PyTorch, which takes a second
         return nn.Embedding.from_pretrained(weight, freeze=False)  # type: ignore[no-any-return]
     embedding = nn.Embedding(vocabulary, d_model)
     nn.init.normal_(embedding.weight, std=d_model**-0.5)

@@ -1,7 +1,8 @@
 """Self-attention restricted to a neighbourhood (section 4), cut into blocks so that its cost is linear in the length.
 
-A `reach` is how many positions a position sees before and after itself. Itself it sees even where it is padding: a
-neighbourhood of nothing but padding would else have weights of 0 / 0, which no later mask takes out of a gradient.
+A `reach` is how many positions a position sees before and after itself. A position always sees itself, even if it is
+padding: otherwise a neighbourhood of nothing but padding would have weights of 0 / 0, which no later mask removes from
+a gradient.
 
 Shapes: b batch, h heads, t positions, d a head's width, n blocks of q queries, c keys of a block. Masks are true where
 attention is allowed.
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 
 Reach = tuple[int, int]
 
-LEAST = 32  # queries of a block; smaller products take as long
+LEAST = 32  # queries in a block; smaller products take as long
 
 
 def block_size(reach: Reach) -> tuple[int, int]:
@@ -54,13 +55,13 @@ def cut(
 
 
 def join(blocks: Tensor, length: int) -> Tensor:
-    """(b · n, h, q, d) to (b, h, t, d), what filled the last block left out."""
+    """(b · n, h, q, d) to (b, h, t, d), without what fills the last block."""
     count = -(-length // blocks.size(2))
     return blocks.unflatten(0, (-1, count)).transpose(1, 2).flatten(2, 3)[:, :, :length]  # type: ignore[no-any-return]
 
 
 def _offsets(queries: int, keys: int, first: int, device: torch.device) -> Tensor:
-    """(q, c): how far after each query each key stands, where that of the first query is number `first`."""
+    """(q, c): how many positions after each query each key stands; the first query stands at key number `first`."""
     return torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None] - first
 
 

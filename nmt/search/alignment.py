@@ -1,7 +1,7 @@
-"""Which subword of its source each subword of an output looks at.
+"""Which subword of its source each subword of an output attends to most.
 
-What attention tells of an alignment without having been trained for it: cross-attention of the decoder's penultimate
-layer, heads averaged, at the step that gives the subword (Garg et al. 2019, section 4.1). An indication, no more.
+Cross-attention of the decoder's penultimate layer, heads averaged, at the step that outputs the subword (Garg et al.
+2019, section 4.1). The model was not trained to align, so this is only an indication.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import replace
 
 import torch
 
-from nmt.batch import pad_ids
+from nmt.batch import in_batches, pad_ids
 from nmt.model.transformer import Transformer
 from nmt.search.feed import Engine, Feed, Hypothesis, Source
 from nmt.text.symbols import BOS, EOS
 
-TOKENS = 4096  # padded, of both sides, that are looked at together
+TOKENS = 4096  # of both sides, padding counted, that are aligned together
 
 Found = tuple[int, list[Hypothesis]]
 
 
 class AligningEngine:
-    """An engine whose hypotheses are given their alignments, by the model or models that it searches with."""
+    """Adds alignments to the hypotheses of an engine, by the model or models that it searches with."""
 
     def __init__(self, engine: Engine, models: Sequence[Transformer]) -> None:
         self._engine, self._models = engine, models
@@ -31,7 +31,7 @@ class AligningEngine:
     def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
         """See `feed.Engine`."""
         held = _Held(feed)
-        while not held.over:  # the engine's search ends, too, before it would wait while something is held
+        while not held.over:  # the engine's search also ends before it would wait while hypotheses are held
             with closing(self._engine.search(held, n_best)) as found:
                 for number, hypotheses in found:
                     held.put(number, hypotheses)
@@ -40,7 +40,7 @@ class AligningEngine:
             yield from self._align(held)
 
     def _align(self, held: _Held) -> list[Found]:
-        """What is held, with alignments; nothing is held any more."""
+        """Releases what is held, with alignments."""
         sources, found = held.release()
         pairs = [
             (source.ids, h.ids) for source, (_, hypotheses) in zip(sources, found, strict=True) for h in hypotheses
@@ -50,16 +50,16 @@ class AligningEngine:
 
 
 class _Held:
-    """A feed that remembers its sources, and what was found for them until it is given on."""
+    """A feed that remembers its sources, and holds the hypotheses of them that have no alignments yet."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._sources: dict[int, Source] = {}
         self._found: list[Found] = []
         self.tokens = 0
-        """Of both sides of what was found"""
+        """Of both sides of what is held"""
         self.starved = False
-        """Whether the feed had nothing more when it was last asked, so that no one gains by waiting"""
+        """Whether the feed had nothing more when it was last asked, so that waiting gains nothing"""
         self.over = False
         """Whether the feed has ended the search"""
 
@@ -74,39 +74,37 @@ class _Held:
         return taken
 
     def put(self, number: int, hypotheses: list[Hypothesis]) -> None:
-        """Holds what was found for a source."""
+        """Holds the hypotheses of a source."""
         self._found.append((number, hypotheses))
         self.tokens += sum(len(self._sources[number].ids) + len(hypothesis.ids) for hypothesis in hypotheses)
 
     def release(self) -> tuple[list[Source], list[Found]]:
-        """What was found, each with its source."""
+        """What is held, each with its source."""
         found, self._found, self.tokens = self._found, [], 0
         return [self._sources.pop(number) for number, _ in found], found
 
 
 def align(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
-    """For each subword of each (source, output) the index of the source subword with the most attention.
+    """For each subword of each output of (source, output) the index of the source subword that it attends to most.
 
     Neither side holds `</s>`, whose attention is left out.
     """
     alignments: list[list[int]] = [[] for _ in pairs]
-    by_length = sorted((i for i, (_, output) in enumerate(pairs) if output), key=lambda i: -sum(map(len, pairs[i])))
-    while by_length:
-        size = max(1, TOKENS // (sum(map(len, pairs[by_length[0]])) + 1))
-        batch, by_length = by_length[:size], by_length[size:]
-        weights = _attention(models, [pairs[i][0] for i in batch], [pairs[i][1] for i in batch])
-        for index, rows in zip(batch, weights, strict=True):  # (output, source), both padded
-            source, output = pairs[index]
-            alignments[index] = rows[: len(output), : len(source)].argmax(-1).tolist()
+    filled = [index for index, (_, output) in enumerate(pairs) if output]
+    for rows in in_batches([(sum(map(len, pairs[index])) + 1,) for index in filled], TOKENS):
+        batch = [filled[row] for row in rows]
+        for index, weights in zip(batch, _attention(models, [pairs[index] for index in batch]), strict=True):
+            source, output = pairs[index]  # weights are (output, source), both padded
+            alignments[index] = weights[: len(output), : len(source)].argmax(-1).tolist()
     return alignments
 
 
 @torch.inference_mode()
-def _attention(models: Sequence[Transformer], sources: list[list[int]], outputs: list[list[int]]) -> torch.Tensor:
+def _attention(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
     """(pairs, output length, source length), summed over the models."""
     device = models[0].output_embedding.weight.device
-    source = pad_ids(sources, after=EOS).to(device)
-    target_in = pad_ids([output[:-1] for output in outputs], before=BOS).to(device)
+    source = pad_ids([source for source, _ in pairs], after=EOS).to(device)
+    target_in = pad_ids([output[:-1] for _, output in pairs], before=BOS).to(device)
     penultimate = (max(0, model.config.decoder_depth - 2) for model in models)
     weights = [model.cross_attention(source, target_in, i) for model, i in zip(models, penultimate, strict=True)]
     return torch.stack(weights).sum(0).cpu()

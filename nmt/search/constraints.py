@@ -1,7 +1,7 @@
-"""Which symbols may follow each hypothesis of a search: the search asks, whatever the rule.
+"""Which symbols may follow each hypothesis of a search.
 
-As in the search, all hypotheses of all rows are looked at together and the host never waits for the device. Shapes:
-n rows, which are sentences, k hypotheses of each.
+As in the search, all hypotheses of all rows are handled together, and the host never waits for the device. Shapes: n
+rows, which are sentences, k hypotheses of each.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.model.cache import move_rows, with_room
+from nmt.model.rows import Removal, with_room
 from nmt.search.feed import Source
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import EOS
 
 
 class Constraint(Protocol):
-    """A rule for outputs, and what it has to remember of the hypotheses of one search.
+    """A rule for outputs, and what it remembers of the hypotheses of one search.
 
-    A hypothesis of probability 0 is one that does not exist: for it any answer will do, and any parent and symbol
-    may be named.
+    A hypothesis of probability 0 does not exist: its parent and its symbol may be any, and so may the answer for it.
     """
 
     def admit(self, sources: Sequence[Source]) -> None:
@@ -37,16 +36,16 @@ class Constraint(Protocol):
         ...
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        """Has each hypothesis follow the one of its row that `parents` (n, k) names, by one of `symbols` (n, k)."""
+        """Extends the hypotheses of its row that `parents` (n, k) names by `symbols` (n, k)."""
         ...
 
-    def leave(self, holes: Sequence[int], last: Sequence[int], count: int) -> None:
-        """Overwrites rows `holes` by rows `last` and keeps the first `count`."""
+    def leave(self, removal: Removal) -> None:
+        """Removes rows."""
         ...
 
 
 MakeConstraint = Callable[[int, torch.device], Constraint]
-"""The constraint of a search with a beam, on a device."""
+"""Makes the constraint of a search from its beam and its device."""
 
 
 class MinLength:
@@ -70,26 +69,25 @@ class MinLength:
         """See `Constraint`."""
         self._lengths += 1
 
-    def leave(self, holes: Sequence[int], last: Sequence[int], count: int) -> None:
+    def leave(self, removal: Removal) -> None:
         """See `Constraint`."""
-        self._lengths[holes] = self._lengths[last]
-        self._lengths = self._lengths[:count]
+        self._lengths = removal.keep(self._lengths)
 
 
 class TreeConstraint:
     """Every output is the linear form of a tree over exactly as many words as its source has.
 
-    - A leaf comes only while leaves are left, `</s>` only when none is and no bracket is open.
-    - A bracket opens only while leaves are left, so that it will have something in it, and after no more than
-      `longest_run` others in a row. That bounds unary chains, and an output by its words.
-    - A bracket closes if it is the innermost that is open and not empty.
-    - The source's cap leaves places for (cap - words - 1) / 2 brackets and those that close them; no more are opened.
+    - A leaf may come only while leaves are left, `</s>` only when none is left and no bracket is open.
+    - A bracket may open only while leaves are left, so that something will stand in it, and at most `longest_run` of
+      them open in a row. This bounds unary chains, and an output by its words.
+    - A bracket may close if it is the innermost open one and not empty.
+    - The source's cap has room for (cap - words - 1) / 2 brackets and those that close them; no more are opened.
 
-    So a hypothesis can always go on and always end: by a leaf while any is left, else by closing what is open, else
-    by `</s>`, for all of which there is room.
+    Every hypothesis can therefore go on and end: by a leaf while any is left, else by closing what is open, else by
+    `</s>`. There is room for all of these.
 
-    What is open is a linked list. Each hypothesis has a head, which names the label of the innermost open bracket and
-    the place where the head from before that bracket stands; its descendants share what is behind it.
+    The open brackets are a linked list. Each hypothesis has a head, which names the label of the innermost open bracket
+    and the place of the head from before that bracket. Its descendants share the rest of the list.
     """
 
     def __init__(self, vocabulary: TreeVocabulary, beam: int, device: torch.device) -> None:
@@ -97,21 +95,21 @@ class TreeConstraint:
         self._leaves, self._openers, self._closers = (
             slice(ids.start, ids.stop) for ids in (vocabulary.leaves, vocabulary.openers, vocabulary.closers)
         )
-        self._kinds = 1 + len(vocabulary.labels)  # of heads: nothing is open, or which label
+        self._kinds = 1 + len(vocabulary.labels)  # of heads: no bracket is open, or the label of the innermost
         self._beam = beam
         self._bias, self._spent = (table.to(device) for table in self._tables(len(vocabulary)))
         ids = torch.empty((0, beam), dtype=torch.int64, device=device)
         # (n, 3, k): leaves left, brackets that may still be opened, and how many of them in a row
         self._left = ids.new_empty((0, 3, beam))
-        self._head = self._places = ids  # (n, k): place · kinds + kind, or 0; the place of a head that comes next
+        self._head = self._places = ids  # (n, k): place · kinds + kind, or 0; the place of the next head
         self._heads = ids.new_empty((0, 0))  # (rows, places)
 
     def _tables(self, vocabulary: int) -> tuple[Tensor, Tensor]:
         """What `restrict` and `advance` look up.
 
         (3 · kinds, vocabulary) is 0 at what may follow, else -inf: for each kind of head where no leaf is left, then
-        where leaves are but no bracket may be opened, then where one may. (vocabulary, 3) is what a symbol takes from
-        what is left; one that opens no bracket gives back all that may be opened in a row.
+        where leaves are left but no bracket may be opened, then where one may. (vocabulary, 3) is what a symbol takes
+        from what is left; one that opens no bracket gives back all that may be opened in a row.
         """
         allowed = torch.zeros((3, self._kinds, vocabulary), dtype=torch.bool)
         allowed[0, 0, EOS] = True
@@ -124,23 +122,22 @@ class TreeConstraint:
         return torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf).flatten(0, 1), spent
 
     def admit(self, sources: Sequence[Source]) -> None:
-        """See `Constraint`. Raises ValueError for a source without words, or with more than its cap has room for."""
+        """See `Constraint`. Raises ValueError if a source has no words, or more than its cap has room for."""
         for source in sources:
             if not 1 <= source.words < source.cap:
                 raise ValueError(f"source {source.number}: {source.words} words do not fit into a cap of {source.cap}")
-        start, count = len(self._left), len(sources)
         left = [[source.words, (source.cap - source.words - 1) // 2, self._run] for source in sources]
-        places = torch.arange(self._beam).expand(count, -1)
+        places = torch.arange(self._beam).expand(len(sources), -1)
         self._left = torch.cat((self._left, torch.tensor(left)[:, :, None].expand(-1, -1, self._beam).to(self._left)))
         self._head = torch.cat((self._head, torch.zeros_like(places).to(self._head)))
         self._places = torch.cat((self._places, places.to(self._places)))
-        heads = with_room(self._heads, 0, start + count, start)
-        self._heads = with_room(heads, 1, self._beam * max(source.cap for source in sources), heads.size(1))
+        heads = with_room(self._heads, 0, len(self._left))
+        self._heads = with_room(heads, 1, self._beam * max(source.cap for source in sources))
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
         """See `Constraint`."""
         left = self._left[rows]
-        may_close = left[:, 2] == self._run  # else the last symbol opened a bracket, which is empty
+        may_close = left[:, 2] == self._run  # else the last symbol opened a bracket, which is still empty
         which = left[:, 0].clamp(0, 1) + left.amin(1).clamp_(0, 1)
         which = (self._head[rows] % self._kinds * may_close).add_(which, alpha=self._kinds)
         log_probs[:, :, : self._bias.size(1)] += F.embedding(which, self._bias)
@@ -158,8 +155,7 @@ class TreeConstraint:
         self._head = torch.where(symbols < self._closers.start, head, outer)
         self._places += self._beam
 
-    def leave(self, holes: Sequence[int], last: Sequence[int], count: int) -> None:
+    def leave(self, removal: Removal) -> None:
         """See `Constraint`."""
-        state = (self._left, self._head, self._places)
-        move_rows((*state, self._heads), holes, last)
-        self._left, self._head, self._places = (each[:count] for each in state)
+        removal.move(self._heads)
+        self._left, self._head, self._places = map(removal.keep, (self._left, self._head, self._places))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,76 +21,91 @@ Array = NDArray[np.float32]
 KINDS = ("F32", "F16", "F64")  # of weights, as safetensors calls them; of those that torch has, numpy lacks bfloat16
 LAYER_NORM_EPSILON = 1e-6  # as in nmt.model.layers, which needs torch
 
+LAYER = {  # a weight of one of our layers: the variable of CTranslate2's layer that holds it
+    "attention.qkv.weight": "self_attention/linear_0/weight",
+    "attention.out.weight": "self_attention/linear_1/weight",
+    "attention_residual.norm.weight": "self_attention/layer_norm/gamma",
+    "attention_residual.norm.bias": "self_attention/layer_norm/beta",
+    "cross.query.weight": "attention/linear_0/weight",
+    "cross.key_value.weight": "attention/linear_1/weight",
+    "cross.out.weight": "attention/linear_2/weight",
+    "cross_residual.norm.weight": "attention/layer_norm/gamma",
+    "cross_residual.norm.bias": "attention/layer_norm/beta",
+    "feed_forward.inner.weight": "ffn/linear_0/weight",
+    "feed_forward.inner.bias": "ffn/linear_0/bias",
+    "feed_forward.outer.weight": "ffn/linear_1/weight",
+    "feed_forward.outer.bias": "ffn/linear_1/bias",
+    "feed_forward_residual.norm.weight": "ffn/layer_norm/gamma",
+    "feed_forward_residual.norm.bias": "ffn/layer_norm/beta",
+}
+
 
 def specification(bundle: Bundle, positions: int) -> Any:
     """A bundle's model as a `ctranslate2.specs.TransformerSpec` that can be saved, its weights in float32.
 
-    `positions` are the rows of the tables of position encodings. Its symbols are the pieces of the SentencePiece
-    models; it adds `</s>` to a source and `<s>` to a target itself. Raises UserError where weights are damaged.
+    `positions` is the number of rows in the tables of position encodings. The symbols are the pieces of the
+    SentencePiece models; CTranslate2 itself adds `</s>` to a source and `<s>` to a target. Raises UserError if weights
+    are damaged.
     """
     config, tokenizer, read = bundle.recipe.model, bundle.tokenizer(), _Reader(bundle.path / "model.safetensors")
-    d_model, d_ff = config.d_model, config.d_ff
-
-    def norm(spec: Any, name: str) -> None:
-        spec.gamma, spec.beta = read(f"{name}.weight", d_model), read(f"{name}.bias", d_model)
-
-    def attention(spec: Any, name: str, norm_name: str) -> None:
-        *projections, out = spec.linear
-        key, value = config.key_width, config.value_width
-        parts = (
-            [("qkv", (key, key, value))] if len(projections) == 1 else [("query", (key,)), ("key_value", (key, value))]
-        )
-        for projection, (matrix, widths) in zip(projections, parts, strict=True):
-            weight = read(f"{name}.{matrix}.weight", config.heads * sum(widths), d_model)
-            projection.weight = _equal_heads(weight, config, widths)
-        out.weight = _equal_heads(
-            read(f"{name}.out.weight", d_model, config.heads * value).T, config, (value,)
-        ).T.copy()
-        spec.queries_scale = np.float32(key**-0.5)
-        norm(spec.layer_norm, norm_name)
-
-    def feed_forward(spec: Any, layer: str) -> None:
-        for linear, name, outputs, inputs in (
-            (spec.linear_0, "inner", d_ff, d_model),
-            (spec.linear_1, "outer", d_model, d_ff),
-        ):
-            linear.weight = read(f"{layer}.feed_forward.{name}.weight", outputs, inputs)
-            linear.bias = read(f"{layer}.feed_forward.{name}.bias", outputs)
-        norm(spec.layer_norm, f"{layer}.feed_forward_residual.norm")
-
-    def table(side: str) -> Array:
-        if config.positions == "sinusoidal":
-            return sinusoids(positions, d_model)
-        learned = read(f"{side}_positions.table", config.max_positions, d_model)
-        return np.pad(learned, ((0, positions - config.max_positions), (0, 0)))  # zeros for padding, which none sees
-
-    spec = _transformer_spec().TransformerSpec.from_config(
+    library = _transformer_spec()
+    spec = library.TransformerSpec.from_config(
         (config.layers, config.decoder_depth), config.heads, pre_norm=config.norm == "pre"
     )
     encoder, decoder = spec.encoder, spec.decoder
-    for index, layer in enumerate(encoder.layer):
-        attention(layer.self_attention, f"encoder.{index}.attention", f"encoder.{index}.attention_residual.norm")
-        feed_forward(layer.ffn, f"encoder.{index}")
-    for index, layer in enumerate(decoder.layer):
-        attention(layer.self_attention, f"decoder.{index}.attention", f"decoder.{index}.attention_residual.norm")
-        attention(layer.attention, f"decoder.{index}.cross", f"decoder.{index}.cross_residual.norm")
-        feed_forward(layer.ffn, f"decoder.{index}")
-    if config.norm == "pre":
-        norm(encoder.layer_norm, "encoder_norm")
-        norm(decoder.layer_norm, "decoder_norm")
+    for name, variable in _names(config):
+        scope, _, attribute = variable.rpartition("/")
+        setattr(library.model_spec.index_spec(spec, scope), attribute, _layer_weight(read, name, config))
+    attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
+    for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
+        attention.queries_scale = np.float32(config.key_width**-0.5)
 
-    tied, target_size = config.tie_embeddings, len(tokenizer.target)
-    source = read("source_embedding.weight", len(tokenizer.source), d_model)
-    target = source if tied == "all" else read("target_embedding.weight", target_size, d_model)
+    tied, width, target_size = config.tie_embeddings, config.d_model, len(tokenizer.target)
+    source = read("source_embedding.weight", len(tokenizer.source), width)
+    target = source if tied == "all" else read("target_embedding.weight", target_size, width)
     encoder.embeddings[0].weight, decoder.embeddings.weight = source, target
-    decoder.projection.weight = read("output_embedding.weight", target_size, d_model) if tied == "none" else target
-    encoder.position_encodings.encodings, decoder.position_encodings.encodings = table("source"), table("target")
+    decoder.projection.weight = read("output_embedding.weight", target_size, width) if tied == "none" else target
+    for side, stack in (("source", encoder), ("target", decoder)):
+        stack.position_encodings.encodings = _position_table(read, side, config, positions)
     spec.register_source_vocabulary(tokenizer.source.listing())
     spec.register_target_vocabulary(tokenizer.target.listing())
     spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, LAYER_NORM_EPSILON
     spec.validate()
-    spec.optimize()  # a tensor that stands there twice is stored once
+    spec.optimize()  # stores equal tensors once
     return spec
+
+
+def _names(config: Model) -> Iterator[tuple[str, str]]:
+    """Every weight of the stacks, and the variable of CTranslate2 that holds it."""
+    for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
+        for index in range(depth):
+            for name, variable in LAYER.items():
+                if side == "decoder" or not name.startswith("cross"):
+                    yield f"{side}.{index}.{name}", f"{side}/layer_{index}/{variable}"
+        if config.norm == "pre":
+            yield f"{side}_norm.weight", f"{side}/layer_norm/gamma"
+            yield f"{side}_norm.bias", f"{side}/layer_norm/beta"
+
+
+def _layer_weight(read: _Reader, name: str, config: Model) -> Array:
+    """A weight of a stack as CTranslate2 has it."""
+    d_model, d_ff, key, value = config.d_model, config.d_ff, config.key_width, config.value_width
+    *_, module, kind = name.split(".")
+    widths = {"qkv": (key, key, value), "query": (key,), "key_value": (key, value)}.get(module)
+    if widths:
+        return _equal_heads(read(name, config.heads * sum(widths), d_model), config, widths)
+    if module == "out":
+        return _equal_heads(read(name, d_model, config.heads * value).T, config, (value,)).T.copy()
+    shape = {"inner": (d_ff, d_model), "outer": (d_model, d_ff)}.get(module, (d_model,))  # else a norm
+    return read(name, *(shape if kind == "weight" else shape[:1]))
+
+
+def _position_table(read: _Reader, side: str, config: Model, positions: int) -> Array:
+    """(positions, d_model): the position encodings of a side."""
+    if config.positions == "sinusoidal":
+        return sinusoids(positions, config.d_model)
+    learned = read(f"{side}_positions.table", config.max_positions, config.d_model)
+    return np.pad(learned, ((0, positions - config.max_positions), (0, 0)))  # zeros for padding, which is never seen
 
 
 def sinusoids(length: int, d_model: int) -> Array:
@@ -101,7 +117,7 @@ def sinusoids(length: int, d_model: int) -> Array:
 def _equal_heads(weight: Array, config: Model, widths: tuple[int, ...]) -> Array:
     """Projections (Σ heads · width, d_model) with every head as wide as the wider of d_k and d_v.
 
-    CTranslate2 has one width for both. Filled up with zeros, the products and so the results are the same.
+    CTranslate2 has one width for both. Padding with zeros does not change the products, nor the results.
     """
     wide, heads = max(config.key_width, config.value_width), config.heads
     parts = np.split(weight, np.cumsum([heads * width for width in widths])[:-1])
@@ -123,7 +139,7 @@ class _Reader:
             raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
 
     def __call__(self, name: str, *shape: int) -> Array:
-        """One of them, in float32; raises UserError where it is missing, of another shape, or holds no weights."""
+        """One of them, in float32. Raises UserError if it is missing, has another shape or holds no weights."""
         found = self._file.get_slice(name) if name in self._file.keys() else None  # noqa: SIM118  # it is no mapping
         if found is None or tuple(found.get_shape()) != shape:
             there = "is missing" if found is None else f"has shape {found.get_shape()}, but {list(shape)} by the recipe"
@@ -138,10 +154,10 @@ class _Reader:
 
 
 def _transformer_spec() -> Any:
-    """`ctranslate2.specs.transformer_spec`, kept from importing torch, seconds of work for weights it does not hold."""
+    """Imports `ctranslate2.specs.transformer_spec` without torch, which it does not need and which takes seconds."""
     hide = "torch" not in sys.modules
     if hide:
-        sys.modules["torch"] = None  # type: ignore[assignment]  # makes its `import torch` fail, as where there is none
+        sys.modules["torch"] = None  # type: ignore[assignment]  # makes its `import torch` fail
     try:
         from ctranslate2.specs import transformer_spec
     finally:

@@ -1,15 +1,15 @@
 """Beam search (section 6.1), fast: for any number of sentences that come and go.
 
-The rules, exactly: of the 2 · beam best extensions of the alive hypotheses the best `beam` that do not end stay alive,
-and those that end join at most `beam` finished ones, if they are among the best `beam` of all. Finished scores are
-log-probability / lp(|Y|) with lp(n) = ((5 + n) / 6)^α, where |Y| counts `</s>`. A sentence stops once its finished
-hypotheses cannot be beaten: their worst wanted score ≥ best alive log-probability / lp(cap). At its cap, alive ones
-compete length-normalised. A beam of 1 is greedy search: it stops at the first `</s>`. Before `min_length` symbols
-`</s>` is impossible.
+The rules: of the 2 · beam best extensions of the alive hypotheses, those that end join the finished ones if they are
+among the best `beam`, and the best `beam` of the others stay alive. At most `beam` finished hypotheses are kept.
+Finished scores are log-probability / lp(|Y|) with lp(n) = ((5 + n) / 6)^α, where |Y| counts `</s>`. A sentence stops
+once no alive hypothesis can beat its finished ones: the worst wanted score ≥ best alive log-probability / lp(cap). At
+the cap, alive hypotheses compete length-normalised. A beam of 1 is greedy search, which stops at the first `</s>`.
+Before `min_length` symbols `</s>` is impossible.
 
-A sentence that is done leaves the batch and another takes its place, so that short ones never wait for long ones and
-the matrices stay full. All hypotheses of all sentences go through one step together; in it nothing is done
-hypothesis by hypothesis.
+A sentence that is done leaves the batch and another takes its place, so short sentences never wait for long ones and
+the matrices stay full. All hypotheses of all sentences go through a step together; nothing in it is done hypothesis by
+hypothesis.
 """
 
 from __future__ import annotations
@@ -17,25 +17,27 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from functools import partial
+from typing import NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from nmt.batch import pad_ids
-from nmt.model.cache import KVCache, Tree, move_rows, with_room
+from nmt.model.cache import Ancestry, KVCache
 from nmt.model.inference import for_inference, pays
 from nmt.model.likelihood import chunk_logits
+from nmt.model.rows import Removal, with_room
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, CPU_BEAM, Decoding
 from nmt.search.constraints import MakeConstraint, MinLength
 from nmt.search.feed import Feed, Hypothesis, Source
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 
-BLOCK, LANES = 64, 16  # logits of which first the largest is looked at, and how many blocks are compared at a time
-AT_ONCE = 512  # symbols; so small a vocabulary, as a parser has, is quicker compared whole
-GPU_BATCH_TOKENS = 1 << 15  # at most, where memory allows: larger batches gain nothing
-REFILL = 8  # an 8th of the batch is empty before sentences are admitted
+BLOCK, LANES = 64, 16  # logits of which only the largest is compared at first; blocks that are compared at a time
+AT_ONCE = 512  # symbols; a vocabulary this small, such as a parser's, is faster to compare whole
+MOST_BATCH_TOKENS = 1 << 15  # on a GPU, if memory allows; larger batches gain nothing
+REFILL = 8  # sentences are admitted once an 8th of the batch is empty
 
 
 class SearchEngine:
@@ -44,9 +46,9 @@ class SearchEngine:
     def __init__(
         self, models: Sequence[Transformer], decoding: Decoding, constraint: MakeConstraint | None = None
     ) -> None:
-        """With a `constraint`, which takes the place of `decoding.min_length`, all outputs are as it wants them.
+        """A `constraint` replaces `decoding.min_length`.
 
-        Raises UserError where this machine cannot compute in `decoding.precision`.
+        Raises UserError if this machine cannot compute in `decoding.precision`.
         """
         self.decoding = decoding
         self.constraint = constraint or partial(MinLength, decoding.min_length)
@@ -71,9 +73,9 @@ def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
     if weight.device.type == "cpu":
         return max(1, CPU_BATCH_TOKENS * CPU_BEAM // max(CPU_BEAM, decoding.beam))
     free, _ = torch.cuda.mem_get_info(weight.device)
-    # Keys and values of a token of the source and, taken as equally long, of each hypothesis.
+    # Keys and values of a token of the source and of each hypothesis, which is assumed to be as long.
     values = sum(2 * model.config.decoder_depth * model.config.d_model * (1 + decoding.beam) for model in models)
-    return min(GPU_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))
+    return min(MOST_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))
 
 
 def _precision(wanted: str, device: torch.device) -> str:
@@ -89,178 +91,180 @@ def length_penalty(length: Tensor, alpha: float) -> Tensor:
     return ((5.0 + length) / 6.0) ** alpha
 
 
+class _Beams(NamedTuple):
+    """The hypotheses of the sentences under way, alive and finished; each sentence is a row of every tensor.
+
+    A link is parent · vocabulary + symbol; with the links of the positions before it, it is a hypothesis.
+    """
+
+    numbers: Tensor  # (n, 1): of the sources
+    caps: Tensor  # (n, 1): most symbols of an output
+    symbols: Tensor  # (n, k): the newest of each alive hypothesis
+    parents: Tensor  # (n, k): which hypothesis of the step before it follows
+    totals: Tensor  # (n, k): its log-probability; -inf where there is none
+    ends: Tensor  # (n, k): the last link of each finished hypothesis
+    positions: Tensor  # (n, k): the position of that link
+    scores: Tensor  # (n, k): its score; -inf where there is none
+
+    @classmethod
+    def of(cls, sources: Sequence[Source], beam: int, device: torch.device) -> Self:
+        """One empty hypothesis for each source: all k would begin alike, so only the first of them exists."""
+        source = torch.tensor([[source.number, source.cap] for source in sources], dtype=torch.int64, device=device)
+        zeros = torch.zeros((len(sources), beam), dtype=torch.int64, device=device)
+        none = torch.full((len(sources), beam), -math.inf, device=device)
+        first = F.pad(none[:, 1:], (1, 0))
+        numbers, caps = source.view(-1, 2).split(1, dim=1)
+        return cls(numbers, caps, zeros + BOS, zeros, first, zeros, zeros, none)
+
+    def add(self, rows: Self) -> Self:
+        """These rows and after them others."""
+        return type(self)(*(torch.cat(pair) for pair in zip(self, rows, strict=True)))
+
+    def keep(self, removal: Removal) -> Self:
+        """The rows that stay."""
+        return type(self)(*map(removal.keep, self))
+
+
 class _Search:
-    """The sentences under way, by row, and their hypotheses."""
+    """One search: the sentences under way, and what the models remember of them."""
 
     def __init__(self, engine: SearchEngine, n_best: int) -> None:
         self._engine, self._n_best = engine, n_best
-        decoding, device = engine.decoding, engine.device
-        self._beam, self._alpha = decoding.beam, decoding.alpha
+        self._beam, device = engine.decoding.beam, engine.device
         windows = [model.config.attention_window for model in engine.models]
-        known = [window for window in windows if window is not None]
-        self._tree = Tree(self._beam, device, max(known) if len(known) == len(windows) else None)
-        self._caches = [KVCache(self._tree, window) for window in windows]
+        widest = None if None in windows else max(window for window in windows if window is not None)
+        self._ancestry = Ancestry(self._beam, device, widest)
+        self._caches = [KVCache(self._ancestry, window) for window in windows]
         self._constraint = engine.constraint(self._beam, device)
-        self._numbers: list[int] = []
-        self._caps = np.empty(0, dtype=np.int64)
-        ids, scores = (torch.empty((0, self._beam), dtype=kind, device=device) for kind in (torch.int64, torch.float32))
-        # (n, k): newest symbols, whom they follow, Σ log p
-        self._symbols, self._parents, self._alive = ids, ids, scores
-        # A link is parent · vocabulary + symbol: with those of the positions before it, a hypothesis.
-        self._links = ids.new_zeros((0, 16, self._beam))  # (rows, positions, k)
-        self._ends, self._end_positions, self._end_scores = ids, ids, scores  # (n, k): last links of finished ones
+        self._beams = _Beams.of([], self._beam, device)
+        self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): of alive hypotheses
         self._held: list[Source] = []
 
     def run(self, feed: Feed) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Searches until the feed has come to its end."""
-        while self._admit(feed) or self._numbers:
+        """Searches until the feed ends."""
+        self._admit(feed)
+        while self._ancestry.count:
             yield from self._advance()
+            self._admit(feed)
 
-    def _admit(self, feed: Feed) -> bool:
-        """Fills the batch from the feed where enough of it is empty; says whether there is anything to search."""
-        budget, rows = self._engine.batch_tokens, len(self._numbers)
-        width = max(self._caches[0].lengths, default=0)
+    def _admit(self, feed: Feed) -> None:
+        """Fills the batch from the feed if enough of it is empty."""
+        budget, rows, width = self._engine.batch_tokens, self._ancestry.count, self._caches[0].longest
         room = budget - rows * width
         if rows and room < budget // REFILL:
-            return True
+            return
         sources = self._held or feed.take(max(room, 1), wait=not rows)
         longest = max((len(source.ids) + 1 for source in sources), default=0)
         # Sources much longer than those under way would pad all of these to their own length.
         self._held = sources if rows and (rows + len(sources)) * max(width, longest) > budget else []
         if sources and not self._held:
             self._add(sources)
-        return bool(sources)
 
     @torch.inference_mode()
     def _add(self, sources: list[Source]) -> None:
-        count, beam = len(sources), self._beam
         ids = pad_ids([source.ids for source in sources], after=EOS).to(self._engine.device)
-        self._tree.admit(count)
+        self._ancestry.admit(len(sources))
         for model, cache in zip(self._engine.models, self._caches, strict=True):
             model.admit(ids, [len(source.ids) + 1 for source in sources], cache)
         self._constraint.admit(sources)
-        start = len(self._numbers)
-        self._numbers += [source.number for source in sources]
-        self._caps = np.append(self._caps, [source.cap for source in sources])
-        self._links = with_room(self._links, 0, start + count, start)
-        alive = torch.full((count, beam), -math.inf, device=ids.device)
-        nothing = torch.zeros((count, beam), dtype=torch.int64, device=ids.device)
-        self._end_scores = torch.cat((self._end_scores, alive))
-        alive = alive.index_fill(1, nothing[0, :1], 0.0)  # all begin alike, so only one of them counts
-        self._alive = torch.cat((self._alive, alive))
-        self._symbols = torch.cat((self._symbols, nothing + BOS))
-        self._parents, self._ends, self._end_positions = (
-            torch.cat((old, nothing)) for old in (self._parents, self._ends, self._end_positions)
-        )
+        self._links = with_room(self._links, 0, self._ancestry.count)
+        self._beams = self._beams.add(_Beams.of(sources, self._beam, ids.device))
 
     @torch.inference_mode()
     def _advance(self) -> list[tuple[int, list[Hypothesis]]]:
-        """Extends every hypothesis by a symbol; gives the sentences that are done and lets them go."""
-        self._tree.extend(self._parents)
-        totals, parents, symbols = self._best_extensions()
-        device, beam = totals.device, self._beam
-        positions = self._tree.positions
-        lengths = torch.from_numpy(positions + 1).to(device)[:, None]
-        caps = torch.from_numpy(self._caps).to(device)[:, None]
-        links = parents * self._engine.vocabulary + symbols
+        """One step: extends every hypothesis by a symbol. Returns the sentences that are done; they leave the batch."""
+        beams, beam, alpha = self._beams, self._beam, self._engine.decoding.alpha
 
-        ends = symbols.eq(EOS) | lengths.eq(caps)
-        scores = (totals / length_penalty(lengths, self._alpha)).masked_fill(~ends, -math.inf)[:, :beam]
-        self._end_scores, kept = torch.cat((self._end_scores, scores), dim=1).topk(beam)
-        self._ends = torch.cat((self._ends, links[:, :beam]), dim=1).gather(1, kept)
-        self._end_positions = torch.cat((self._end_positions, (lengths - 1).expand_as(scores)), dim=1).gather(1, kept)
-
-        self._alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
-        self._parents, self._symbols = parents.gather(1, order), symbols.gather(1, order)
-        self._constraint.advance(self._parents, self._symbols)
-        self._links = with_room(self._links, 1, int(positions.max()) + 1, self._links.size(1))
-        rows = torch.arange(len(positions), device=device)
-        self._links[rows, lengths[:, 0] - 1] = links.gather(1, order)
-
-        # Dividing by the largest penalty still possible bounds what any alive hypothesis can reach (α ≥ 0).
-        best = self._alive[:, :1]
-        bound = best / length_penalty(caps, self._alpha)
-        done = (self._end_scores[:, self._n_best - 1 : self._n_best] >= bound) | best.isneginf()
-        rows = done[:, 0].nonzero()[:, 0]  # a CPU-GPU sync point
-        return self._leave(rows) if len(rows) else []
-
-    def _best_extensions(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The 2 · beam best candidates of each row (one in greedy search), best first: Σ log p, parent, symbol."""
+        # 1. The models read the newest symbols, and the 2 · beam best extensions of each row become its candidates.
+        self._ancestry.extend(beams.parents)
         states = [
-            model.step(self._symbols, cache) for model, cache in zip(self._engine.models, self._caches, strict=True)
+            model.step(beams.symbols, cache) for model, cache in zip(self._engine.models, self._caches, strict=True)
         ]
+        totals, parents, symbols = self._candidates(states)
+        links = parents * self._engine.vocabulary + symbols
+        positions = torch.from_numpy(self._ancestry.positions).to(totals.device)[:, None]
+        lengths = positions + 1
+        ends = symbols.eq(EOS) | lengths.eq(beams.caps)
+
+        # 2. Candidates that end join the finished hypotheses if they are among the best `beam`.
+        scores = (totals / length_penalty(lengths, alpha)).masked_fill(~ends, -math.inf)[:, :beam]
+        scores, kept = torch.cat((beams.scores, scores), dim=1).topk(beam)
+        finished = torch.cat((beams.ends, links[:, :beam]), dim=1).gather(1, kept)
+        finished_at = torch.cat((beams.positions, positions.expand(-1, beam)), dim=1).gather(1, kept)
+
+        # 3. The best `beam` of the others stay alive.
+        alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
+        parents, symbols = parents.gather(1, order), symbols.gather(1, order)
+        self._constraint.advance(parents, symbols)
+        self._links = with_room(self._links, 1, int(self._ancestry.positions.max()) + 1)
+        self._links[torch.arange(len(links), device=links.device), positions[:, 0]] = links.gather(1, order)
+        self._beams = _Beams(beams.numbers, beams.caps, symbols, parents, alive, finished, finished_at, scores)
+
+        # 4. A sentence is done if no alive hypothesis can beat its n-best list. Dividing by the largest penalty that is
+        # still possible bounds what any of them can reach (α ≥ 0).
+        best = alive[:, :1]
+        bound = best / length_penalty(beams.caps, alpha)
+        done = (scores[:, self._n_best - 1 : self._n_best] >= bound) | best.isneginf()
+        rows = done[:, 0].nonzero()[:, 0]  # a CPU-GPU sync point
+        return self._remove(rows) if len(rows) else []
+
+    def _candidates(self, states: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """The 2 · beam best extensions of each row (one in greedy search), best first, of each model's (n, k, d_model).
+
+        (n, 2 · beam) each: log-probability, which hypothesis of its row it extends, symbol.
+        """
         found = []
-        rows = max(1, chunk_logits(self._alive.device) // (self._beam * self._engine.vocabulary))
-        for start in range(0, len(self._alive), rows):
+        rows = max(1, chunk_logits(self._engine.device) // (self._beam * self._engine.vocabulary))
+        for start in range(0, self._ancestry.count, rows):
             part = slice(start, start + rows)
             log_probs = self._log_probs([each[part] for each in states])
             self._constraint.restrict(log_probs, part)
-            found.append(best_extensions(log_probs, self._alive[part], 2 * self._beam if self._beam > 1 else 1))
+            alive = self._beams.totals[part]
+            found.append(best_extensions(log_probs, alive, 2 * self._beam if self._beam > 1 else 1))
         totals, parents, symbols = (torch.cat(parts) for parts in zip(*found, strict=True))
         return totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1)  # where nothing is left to choose
 
     def _log_probs(self, states: list[Tensor]) -> Tensor:
-        """(rows, k, vocabulary filled up) from each model's (rows, k, d_model)."""
+        """(rows, k, padded vocabulary) from each model's (rows, k, d_model)."""
         each = []
         for logits, x in zip(self._engine.logits, states, strict=True):
             scores = logits(x).float()
             scores[:, :, self._engine.vocabulary :] = -math.inf
             each.append(torch.log_softmax(scores, -1, out=scores))
         log_probs = each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
-        log_probs[:, :, [PAD, UNK, BOS]] = -math.inf  # never output, though they have their share of the probability
+        log_probs[:, :, [PAD, UNK, BOS]] = -math.inf  # never output, though they keep their share of the probability
         return log_probs
 
-    def _leave(self, rows: Tensor) -> list[tuple[int, list[Hypothesis]]]:
-        """The results of rows that are done, whose places others take."""
-        done = rows.tolist()
-        found = self._read(done, rows)
-        count = len(self._numbers) - len(done)
-        leaving = set(done)
-        holes = [row for row in done if row < count]
-        last = [row for row in range(count, len(self._numbers)) if row not in leaving]
+    def _remove(self, rows: Tensor) -> list[tuple[int, list[Hypothesis]]]:
+        """The results of rows that are done, which leave the batch."""
+        results = self._results(rows)
+        removal = Removal.of(rows.tolist(), self._ancestry.count)
         for cache in self._caches:
-            cache.leave(holes, last, count)
-        self._tree.leave(holes, last, count)
-        self._constraint.leave(holes, last, count)
-        for hole, row in zip(holes, last, strict=True):
-            self._numbers[hole], self._caps[hole] = self._numbers[row], self._caps[row]
-        del self._numbers[count:]
-        self._caps = self._caps[:count]
-        small = (self._symbols, self._parents, self._alive, self._ends, self._end_positions, self._end_scores)
-        move_rows((*small, self._links), holes, last)
-        self._symbols, self._parents, self._alive, self._ends, self._end_positions, self._end_scores = (
-            each[:count] for each in small
-        )
-        return found
+            cache.leave(removal)
+        self._ancestry.leave(removal)
+        self._constraint.leave(removal)
+        removal.move(self._links)
+        self._beams = self._beams.keep(removal)
+        return results
 
-    def _read(self, done: list[int], rows: Tensor) -> list[tuple[int, list[Hypothesis]]]:
-        """Follows the links of finished hypotheses back to their beginnings."""
-        best = slice(self._n_best)
-        ends, positions, scores = (
-            each[rows, best].tolist() for each in (self._ends, self._end_positions, self._end_scores)
+    def _results(self, rows: Tensor) -> list[tuple[int, list[Hypothesis]]]:
+        """The n-best lists of rows, each with the number of its source."""
+        beams, links = self._beams, self._links[rows, : int(self._ancestry.positions.max()) + 1].tolist()
+        numbers, *finished = (
+            each[rows, : self._n_best].tolist() for each in (beams.numbers, beams.ends, beams.positions, beams.scores)
         )
-        links = self._links[rows, : int(self._tree.positions.max()) + 1].tolist()
         return [
-            (
-                self._numbers[row],
-                [
-                    self._hypothesis(links[i], end, position, score)
-                    for end, position, score in zip(ends[i], positions[i], scores[i], strict=True)
-                    if score > -math.inf
-                ],
-            )
-            for i, row in enumerate(done)
+            (number, [self._hypothesis(links_of, *end) for end in zip(*ends, strict=True) if end[-1] > -math.inf])
+            for (number,), links_of, *ends in zip(numbers, links, *finished, strict=True)
         ]
 
     def _hypothesis(self, links: list[list[int]], end: int, position: int, score: float) -> Hypothesis:
-        ids, link = [], end
-        while True:
-            parent, symbol = divmod(link, self._engine.vocabulary)
+        """Follows the links back from the end of a hypothesis to its beginning."""
+        parent, symbol = divmod(end, self._engine.vocabulary)
+        ids = [symbol]
+        for before in reversed(links[:position]):
+            parent, symbol = divmod(before[parent], self._engine.vocabulary)
             ids.append(symbol)
-            if position == 0:
-                break
-            position -= 1
-            link = links[position][parent]
         ids.reverse()
         finished = ids[-1] == EOS
         return Hypothesis(ids[:-1] if finished else ids, score, finished)
@@ -269,8 +273,9 @@ class _Search:
 def best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """The `count` largest of alive (n, k) + log_probs (n, k, vocabulary), largest first: value, k, symbol, (n, count).
 
-    A vocabulary beyond AT_ONCE is made of whole blocks. The largest are in the blocks with the largest maxima, and
-    blocks of a stride are as quick to compare as memory is to read: all at once would take many times longer.
+    A vocabulary larger than AT_ONCE is compared by blocks, and must be a multiple of BLOCK: the largest values are in
+    the blocks with the largest maxima. The members of a block stand a stride apart, so that the maxima are computed as
+    fast as memory is read. To compare all values at once would take many times longer.
     """
     n, k, vocabulary = log_probs.shape
     if vocabulary <= AT_ONCE:

@@ -1,7 +1,7 @@
-"""Forced decoding: how probable a model finds given translations, or a language model sentences; nothing is searched.
+"""Forced decoding: the probability of given translations, or of given sentences by a language model.
 
-Log-probabilities are those of training: over the whole vocabulary, `</s>` counted, no label smoothing, in nats. Knows
-no files and prints nothing. A sentence's numbers do not depend on what shares its batch.
+Log-probabilities are those of training: over the whole vocabulary, `</s>` counted, no label smoothing, in nats. The
+module knows no files and prints nothing. A sentence's numbers do not depend on what shares its batch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt.batch import Batch, pad_ids
+from nmt.batch import Batch, in_batches, pad_ids
 from nmt.model.likelihood import log_probabilities, perplexity
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
@@ -22,8 +22,8 @@ from nmt.text.lines import in_groups
 from nmt.text.symbols import BOS, EOS
 from nmt.text.tokenizer import Tokenizer
 
-WINDOW, WINDOW_TEXT = 2048, 1 << 22  # pairs, and about their characters, that are sorted and scored together
-LONGEST_TARGET = 8192  # subwords; the time that a line takes grows with the square of them
+WINDOW, WINDOW_TEXT = 2048, 1 << 22  # pairs, and roughly characters, that are sorted and scored together
+LONGEST_TARGET = 8192  # subwords; the time for a line grows with the square of its length
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class PairScore:
     log_probability: float
     """Of the target's subwords and `</s>` given the source, in nats."""
     subwords: int
-    """Of the target, `</s>` counted; all that the log-probability is a sum over."""
+    """Subwords of the target that are scored, `</s>` counted; the log-probability is a sum over them."""
     source_cut: int
-    """Subwords at the source's end that the model did not see: those beyond its limit."""
+    """Subwords at the end of the source that the model did not see, because they were beyond its limit."""
     target_cut: int
-    """Subwords at the target's end, `</s>` among them, that are not scored: those beyond the limit."""
+    """Subwords at the end of the target, `</s>` included, that are not scored, because they are beyond the limit."""
 
 
 @dataclass
@@ -47,14 +47,14 @@ class Totals:
     pairs: int = 0
     log_probability: float = 0.0
     subwords: int = 0
-    """That the log-probability is a sum over."""
+    """Scored ones, of the targets."""
     sources_cut: int = 0
     targets_cut: int = 0
     subwords_cut: int = 0
-    """Of targets: those that the log-probability lacks."""
+    """Subwords of the targets that are not scored."""
 
     def counted(self, scores: Iterable[PairScore]) -> Iterator[PairScore]:
-        """The same scores, each added as it goes by."""
+        """The same scores; each is added when it is taken."""
         for score in scores:
             self.pairs += 1
             self.log_probability += score.log_probability
@@ -71,7 +71,7 @@ class Totals:
 
 
 class ForcedDecoder:
-    """A model, or an ensemble by the mean of its probabilities, with the tokenizer that all of them share."""
+    """Scores given outputs by a model, or by the mean probability of several; all share one tokenizer."""
 
     def __init__(self, models: Sequence[Transformer], tokenizer: Tokenizer, decoding: Decoding) -> None:
         positions = [model.config.max_positions for model in models if model.config.positions == "learned"]
@@ -84,43 +84,47 @@ class ForcedDecoder:
     def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScore]:
         """Scores (source, target) lines as they come, in constant memory; one for each, in order.
 
-        A blank target is `</s>` alone, a blank source too; a language model looks at no source.
+        A blank target is `</s>` alone, a blank source too; a language model ignores its source.
         """
         for window in in_groups(pairs, WINDOW, WINDOW_TEXT):
             sources = self._tokenizer.source.encode_all([source.strip() for source, _ in window])
             targets = self._tokenizer.target.encode_all([target.strip() for _, target in window])
-            seen = [ids[: self.max_source] for ids in sources]
-            scored = [[*ids, EOS][: self.max_target] for ids in targets]
-            for log_probability, source, target, source_seen, target_scored in zip(
-                self.log_probabilities(seen, scored), sources, targets, seen, scored, strict=True
-            ):
+            whole = [(source, [*target, EOS]) for source, target in zip(sources, targets, strict=True)]
+            cut = [(source[: self.max_source], target[: self.max_target]) for source, target in whole]
+            scored = zip(self.log_probabilities(cut), whole, cut, strict=True)
+            for log_probability, (source, target), (source_cut, target_cut) in scored:
                 yield PairScore(
                     log_probability,
-                    subwords=len(target_scored),
-                    source_cut=len(source) - len(source_seen),
-                    target_cut=len(target) + 1 - len(target_scored),
+                    subwords=len(target_cut),
+                    source_cut=len(source) - len(source_cut),
+                    target_cut=len(target) - len(target_cut),
                 )
 
     @torch.inference_mode()
-    def log_probabilities(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[float]:
-        """Of each of the targets, ids with `</s>`, given its source, ids without; batches are of similar lengths.
+    def log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
+        """The log-probability of each target, ids with `</s>`, given its source, ids without.
 
-        Neither side of a batch exceeds decoding.batch_tokens, padding counted, unless by a pair alone.
+        Pairs of similar lengths make a batch. Neither side of it exceeds decoding.batch_tokens, padding counted, unless
+        the batch is a single pair.
         """
-        device = next(self._models[0].parameters()).device
-        widths = [max(len(source) + 1, len(target)) for source, target in zip(sources, targets, strict=True)]
-        by_width = sorted(range(len(widths)), key=lambda i: (widths[i], len(targets[i])), reverse=True)
-        results = [0.0] * len(widths)
-        while by_width:
-            size = max(1, self._batch_tokens // widths[by_width[0]])
-            rows, by_width = by_width[:size], by_width[size:]
-            chosen = [targets[i] for i in rows]
-            seen = [sources[i] for i in rows] if self._models[0].has_source else None
-            batch = _make_batch(seen, chosen).to(device)
-            found = token_log_probabilities(self._models, batch).double().cpu()
-            for row, tokens in zip(rows, found.split([len(target) for target in chosen]), strict=True):
-                results[row] = float(tokens.sum())
+        results = [0.0] * len(pairs)
+        sizes = [(max(len(source) + 1, len(target)), len(target)) for source, target in pairs]
+        for rows in in_batches(sizes, self._batch_tokens):
+            batch = self._make_batch([pairs[row] for row in rows])
+            tokens = token_log_probabilities(self._models, batch).double().cpu()
+            for row, of_target in zip(rows, tokens.split([len(pairs[row][1]) for row in rows]), strict=True):
+                results[row] = float(of_target.sum())
         return results
+
+    def _make_batch(self, pairs: Sequence[tuple[list[int], list[int]]]) -> Batch:
+        model, target_out = self._models[0], pad_ids([target for _, target in pairs])
+        batch = Batch(
+            source=pad_ids([source for source, _ in pairs], after=EOS) if model.has_source else None,
+            target_in=pad_ids([target[:-1] for _, target in pairs], before=BOS),
+            target_out=target_out,
+            real=target_out.flatten().nonzero().flatten(),
+        )
+        return batch.to(model.output_embedding.weight.device)
 
 
 def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tensor:
@@ -135,13 +139,3 @@ def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tens
         states = model.states(batch.source, batch.target_in).flatten(0, 1)
         found.append(log_probabilities(states.index_select(0, batch.real), model.output_embedding.weight, answers))
     return torch.stack(found).logsumexp(0) - math.log(len(models))
-
-
-def _make_batch(sources: Sequence[list[int]] | None, targets: Sequence[list[int]]) -> Batch:
-    target_out = pad_ids(targets)
-    return Batch(
-        source=None if sources is None else pad_ids(sources, after=EOS),
-        target_in=pad_ids([target[:-1] for target in targets], before=BOS),
-        target_out=target_out,
-        real=target_out.flatten().nonzero().flatten(),
-    )

@@ -1,7 +1,7 @@
-"""An engine that is several processes, each with an engine and a device of its own; imports no torch itself.
+"""An engine that consists of several processes, each with an engine and a device of its own; imports no torch itself.
 
-A worker asks for sources as soon as it has little more than what it works on, so that the next ones are there when
-it wants them; who asks first is served first. Workers end with the process that started them, however that ends.
+A worker asks for sources before it runs out of them, so the next ones are there when it wants them. Workers are served
+in the order in which they ask. They end with the process that started them, however that ends.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from typing import Self
 
@@ -22,20 +23,20 @@ from nmt.errors import UserError
 from nmt.search.feed import Engine, Feed, Hypothesis, Pool, Source
 
 LOOK = 0.05  # seconds between two looks at the feed while a worker asks in vain
-PORTION = 1024  # most padded tokens that a worker is given at once, so that all have their share of few
+PORTION = 1024  # most padded tokens that a worker is given at once, so that few sources are shared by all
 
 MakeEngine = Callable[[int, int], Engine]
-"""From a worker's number, from 0 on, and how many there are; importable by name unless workers are forks."""
+"""Makes an engine from a worker's number, from 0 on, and how many there are; importable by name unless forked."""
 
 
 @dataclass(frozen=True)
-class _Ready:
-    """A worker has its engine."""
+class _Idle:
+    """A worker has made its engine, or ended its search."""
 
 
 @dataclass(frozen=True)
 class _Asks:
-    """A worker wants sources, of so many padded tokens."""
+    """A worker wants sources of up to so many padded tokens."""
 
     tokens: int
 
@@ -49,45 +50,43 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class _Done:
-    """A worker has ended its search."""
-
-
-@dataclass(frozen=True)
 class _Failed:
-    """A worker's last words."""
+    """A worker ends with an error."""
 
     message: str
     hint: str
     trace: str
 
 
-_Message = _Ready | _Asks | _Found | _Done | _Failed
+_Message = _Idle | _Asks | _Found | _Failed
 
 
 class Workers:
-    """So many processes as one engine; a context, at whose end they end too."""
+    """Several processes as one engine: a context that starts them, waits until all are ready, and ends them.
+
+    Entering it raises UserError if a worker cannot make its engine; `search` does if one fails or is killed.
+    """
 
     def __init__(self, make: MakeEngine, count: int, longest: int, fork: bool = False) -> None:
-        """Waits until all are ready. `longest` is the most subwords of a source.
+        """`longest` is the most subwords of a source.
 
-        With `fork` workers begin as copies of this process and share its memory; it must not have other threads, not
-        even those of PyTorch's operations. Raises UserError where a worker cannot make its engine; later, from
-        `search`, where one fails or is killed.
+        With `fork`, workers start as copies of this process and share its memory. The process must then have no other
+        threads, not even those of PyTorch's operations.
         """
-        self._longest = longest
-        self._over = False  # whether the search's feed has come to its end
+        self._make, self._count, self._longest, self._fork = make, count, longest, fork
         self._workers: list[_Worker] = []
+        self._over = False  # whether the search's feed has ended
+
+    def __enter__(self) -> Self:
         try:
-            for number in range(count):
-                self._workers.append(_Worker(make, number, count, self._workers if fork else None))
+            for number in range(self._count):
+                elder = self._workers if self._fork else None
+                self._workers.append(_Worker.start(self._make, number, self._count, elder))
             for worker in self._workers:
                 worker.receive()
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -96,14 +95,14 @@ class Workers:
     def close(self) -> None:
         """Ends the workers, whatever they do."""
         for worker in self._workers:
-            worker.process.kill()  # what they hold is not worth an orderly end
+            worker.process.kill()  # they hold nothing worth an orderly end
         for worker in self._workers:
             worker.process.join()
             worker.connection.close()
         self._workers = []
 
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """See `Engine`; here a search that is closed before its end ends the workers."""
+        """See `Engine`. A search that is closed before its end ends the workers."""
         searching, self._over = list(self._workers), False
         try:
             for worker in searching:
@@ -111,20 +110,20 @@ class Workers:
             while searching:
                 in_vain = not self._over and self._serve(feed)
                 for worker in _ready(searching, LOOK if in_vain else None):
-                    message = worker.receive()
-                    if isinstance(message, _Asks):
-                        worker.asks = message.tokens
-                    elif isinstance(message, _Done):
-                        searching.remove(worker)
-                    elif isinstance(message, _Found):
-                        worker.busy -= 1
-                        yield message.number, message.hypotheses
+                    match worker.receive():
+                        case _Asks(tokens):
+                            worker.asks = tokens
+                        case _Found(number, hypotheses):
+                            worker.busy -= 1
+                            yield number, hypotheses
+                        case _Idle():
+                            searching.remove(worker)
         except BaseException:
             self.close()
             raise
 
     def _serve(self, feed: Feed) -> bool:
-        """Gives sources to those who ask, or the word that there are no more; whether someone asks in vain."""
+        """Gives sources to the workers that ask, or tells all that there are no more; whether one asks in vain."""
         for worker in self._workers:
             if worker.asks:
                 idle = not any(worker.busy for worker in self._workers)
@@ -140,37 +139,43 @@ class Workers:
         return False
 
 
+@dataclass(eq=False)
 class _Worker:
     """A worker as its parent sees it."""
 
-    def __init__(self, make: MakeEngine, number: int, count: int, elder: list[_Worker] | None) -> None:
-        """Starts it; by a fork where `elder` are given, those forked before."""
-        self.name = f"worker {number + 1} of {count}"
-        self.asks = 0
-        """Padded tokens that it wants and was not given"""
-        self.busy = 0
-        """Sources that it was given and has not searched"""
+    name: str
+    process: BaseProcess
+    connection: Connection
+    asks: int = 0
+    """Padded tokens that it wants and was not given."""
+    busy: int = 0
+    """Sources that it was given and has not searched."""
+
+    @classmethod
+    def start(cls, make: MakeEngine, number: int, count: int, elder: list[_Worker] | None) -> Self:
+        """Starts a worker, as a fork if `elder` are given: the workers that were forked before it."""
         context = get_context("spawn") if elder is None else get_context("fork")
-        self.connection, theirs = context.Pipe()
-        # The parent's ends, of which a fork has copies: while one is open, its worker does not see the parent end.
-        foreign = [] if elder is None else [self.connection, *(worker.connection for worker in elder)]
-        self.process = context.Process(target=_work, args=(theirs, make, number, count, foreign), daemon=True)
-        resource_tracker.ensure_running()  # which would else unblock the signal
+        ours, theirs = context.Pipe()
+        # The parent's ends, of which a fork has copies. While one is open, its worker does not see the parent end.
+        foreign = [] if elder is None else [ours, *(worker.connection for worker in elder)]
+        process = context.Process(target=_work, args=(theirs, make, number, count, foreign), daemon=True)
+        resource_tracker.ensure_running()  # later, it would unblock the signals
         of_terminal = (signal.SIGINT, signal.SIGHUP)  # these are for the parent, which ends the worker
         signal.pthread_sigmask(signal.SIG_BLOCK, of_terminal)
         try:
-            self.process.start()
+            process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, of_terminal)
         theirs.close()
+        return cls(f"worker {number + 1} of {count}", process, ours)
 
     def begin(self, n_best: int) -> None:
-        """Has it begin a search for so many hypotheses of each source."""
+        """Starts a search for `n_best` hypotheses of each source."""
         self._send(n_best)
         self.asks = 0
 
     def give(self, sources: list[Source]) -> None:
-        """Answers what it asked; no sources mean that there are no more."""
+        """Answers what the worker asked; no sources mean that there are no more."""
         self._send(sources)
         self.busy += len(sources)
         self.asks = 0
@@ -179,11 +184,11 @@ class _Worker:
         try:
             self.connection.send(message)
         except ConnectionError:
-            while True:  # to what it said before, and to its end
+            while True:  # reads what it sent before, up to its end, which raises
                 self.receive()
 
     def receive(self) -> _Message:
-        """Its next message. Raises UserError where it has failed, or is gone."""
+        """The worker's next message. Raises UserError if it has failed or was killed."""
         try:
             message: _Message = self.connection.recv()
         except (EOFError, ConnectionError):
@@ -199,14 +204,14 @@ class _Worker:
 
 
 class _Trace(Exception):
-    """Where a worker failed, for a traceback of its parent."""
+    """Where a worker failed, for the traceback of its parent."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 def _ready(workers: list[_Worker], timeout: float | None) -> list[_Worker]:
-    """Those with something to say."""
+    """The workers that have sent something."""
     by_connection = {worker.connection: worker for worker in workers}
     return [by_connection[connection] for connection in wait(list(by_connection), timeout)]  # type: ignore[index]
 
@@ -215,23 +220,22 @@ def _ready(workers: list[_Worker], timeout: float | None) -> list[_Worker]:
 
 
 def _work(connection: Connection, make: MakeEngine, number: int, count: int, foreign: list[Connection]) -> None:
-    """A worker's life."""
+    """Runs in the worker's process: makes an engine, and searches until the parent ends."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for end in foreign:
         end.close()
     parent = _Parent(connection)
+    threading.Thread(target=parent.listen, daemon=True).start()
     try:
         engine = make(number, count)
-        parent.tell(_Ready())
         while True:
+            parent.tell(_Idle())
             for found in engine.search(parent, parent.next_search()):
                 parent.tell(_Found(*found))
-            parent.tell(_Done())
-    except UserError as error:
-        parent.tell(_Failed(error.message, error.hint, traceback.format_exc()))
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        known = memory_error(error) or UserError(message, "run it with --debug and report the traceback")
+        bug = UserError(message, "run it with --debug and report the traceback")
+        known = error if isinstance(error, UserError) else memory_error(error) or bug
         parent.tell(_Failed(known.message, known.hint, traceback.format_exc()))
 
 
@@ -245,18 +249,17 @@ class _Parent:
         self._wants = 0  # the most tokens that the engine wanted at once
         self._asked = self._over = False
         self._changed, self._sending = threading.Condition(), threading.Lock()
-        threading.Thread(target=self._listen, daemon=True).start()
 
     def tell(self, message: _Message) -> None:
-        """Says something to the parent."""
+        """Sends a message to the parent."""
         with self._sending:
             try:
                 self._connection.send(message)
             except ConnectionError:
-                os._exit(1)  # it is gone
+                os._exit(1)  # the parent is gone
 
     def next_search(self) -> int:
-        """How many hypotheses the next search wants, once there is one."""
+        """Waits for the next search; returns how many hypotheses of each source it wants."""
         return self._searches.get()
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
@@ -276,12 +279,13 @@ class _Parent:
                 if not self._pool:
                     return []
 
-    def _listen(self) -> None:
+    def listen(self) -> None:
+        """Receives searches and sources, until the parent ends."""
         while True:
             try:
                 message: int | list[Source] = self._connection.recv()
             except (EOFError, ConnectionError):
-                os._exit(1)  # it is gone, and nobody wants what is being searched
+                os._exit(1)  # the parent is gone, and nobody wants the results
             with self._changed:
                 if isinstance(message, int):
                     self._asked = self._over = False

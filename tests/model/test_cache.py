@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from nmt.model.cache import KVCache, Tree, with_room
+from nmt.model.cache import Ancestry, KVCache
+from nmt.model.rows import Removal
 from nmt.model.transformer import Memory, Transformer
 from nmt.recipe import Model
 
@@ -24,33 +25,32 @@ class Searched:
     def __init__(self, model, others=0):
         """`others` is what another model of an ensemble has as its attention_window."""
         self.model, window = model, model.config.attention_window
-        self.tree = Tree(BEAM, torch.device("cpu"), max(window, others) if window and others is not None else None)
-        self.cache = KVCache(self.tree, window)
+        widest = max(window, others) if window and others is not None else None
+        self.ancestry = Ancestry(BEAM, torch.device("cpu"), widest)
+        self.cache = KVCache(self.ancestry, window)
         self.sources, self.ids = [], []  # ids: for each row (BEAM, length)
 
     def admit(self, sources):
         lengths = sources.ne(0).sum(1).tolist()
-        self.tree.admit(len(sources))
+        self.ancestry.admit(len(sources))
         self.model.admit(sources, lengths, self.cache)
         self.sources += [source[:length] for source, length in zip(sources, lengths, strict=True)]
         self.ids += [torch.empty((BEAM, 0), dtype=torch.int64) for _ in lengths]
 
     def step(self, parents, symbols):
-        self.tree.extend(parents)
+        self.ancestry.extend(parents)
         self.ids = [
             torch.cat((ids[of], new[:, None]), dim=1) for ids, of, new in zip(self.ids, parents, symbols, strict=True)
         ]
         return self.model.step(symbols, self.cache)
 
     def leave(self, done):
-        count = len(self.sources) - len(done)
-        holes = [row for row in done if row < count]
-        last = [row for row in range(count, len(self.sources)) if row not in done]
-        self.cache.leave(holes, last, count)
-        self.tree.leave(holes, last, count)
-        for hole, row in zip(holes, last, strict=True):
+        removal = Removal.of(done, len(self.sources))
+        self.cache.leave(removal)
+        self.ancestry.leave(removal)
+        for hole, row in zip(removal.holes, removal.last, strict=True):
             self.sources[hole], self.ids[hole] = self.sources[row], self.ids[row]
-        del self.sources[count:], self.ids[count:]
+        del self.sources[removal.count :], self.ids[removal.count :]
 
     def at_once(self):
         """The newest state of each hypothesis, decoded from its beginning."""
@@ -73,7 +73,7 @@ def test_cached_decoding_equals_decoding_at_once(norm, positions, sources):
     for _ in range(60):  # beyond several enlargements of the cache
         states = searched.step(parents, torch.randint(1, VOCABULARY, (len(sources), BEAM)))
     torch.testing.assert_close(states, searched.at_once(), rtol=0, atol=1e-10)
-    assert searched.tree.positions.tolist() == [59] * len(sources)
+    assert searched.ancestry.positions.tolist() == [59] * len(sources)
 
 
 @torch.no_grad()
@@ -117,7 +117,7 @@ def test_places_that_have_left_the_window_are_used_again():
         searched.admit(SOURCES)
         for _ in range(50):  # no hypothesis dies
             searched.step(torch.arange(BEAM).expand(3, -1), torch.full((3, BEAM), 5))
-        assert searched.tree.extent == extent
+        assert searched.ancestry.extent == extent
 
 
 @torch.no_grad()
@@ -126,11 +126,11 @@ def test_places_that_nobody_descends_from_are_used_again():
     searched.admit(SOURCES)
     for _ in range(50):  # all hypotheses follow the first, so that two positions of each step are lost at once
         searched.step(torch.zeros((3, BEAM), dtype=torch.int64), torch.full((3, BEAM), 5))
-    assert searched.tree.extent == 49 + BEAM
+    assert searched.ancestry.extent == 49 + BEAM
     searched.leave([0, 1, 2])
     searched.admit(SOURCES)
     searched.step(torch.zeros((3, BEAM), dtype=torch.int64), torch.full((3, BEAM), 5))
-    assert searched.tree.extent == BEAM  # what was there before is forgotten
+    assert searched.ancestry.extent == BEAM  # what was there before is forgotten
 
 
 @torch.no_grad()
@@ -141,26 +141,6 @@ def test_learned_positions_end_where_the_model_does():
         searched.step(torch.zeros((3, BEAM), dtype=torch.int64), torch.full((3, BEAM), 5))
     with pytest.raises(ValueError, match=r"6 exceeds model.max_positions 5"):
         searched.step(torch.zeros((3, BEAM), dtype=torch.int64), torch.full((3, BEAM), 5))
-
-
-def test_a_buffer_grows_by_half_keeps_what_is_filled_and_is_nowhere_unset():
-    buffer = torch.arange(32.0).view(1, 32)
-    assert with_room(buffer, 1, 32, 32) is buffer
-    larger = with_room(buffer, 1, 33, 20)
-    assert larger.shape == (1, 48)
-    assert larger[0, :20].tolist() == list(range(20))
-    assert larger[0, 20:].eq(0).all()
-    assert with_room(buffer, 0, 2, 1, fill=-1.0).shape == (2, 32)
-
-
-def test_a_buffer_that_grows_lets_go_of_what_is_hardly_used_beside():
-    buffer = torch.arange(6 * 32.0).view(6, 32)
-    assert with_room(buffer, 1, 32, 32, beside=(0, 1)) is buffer
-    larger = with_room(buffer, 1, 33, 32, beside=(0, 2))
-    assert larger.shape == (2, 48)
-    assert larger[:, :32].equal(buffer[:2])
-    assert with_room(buffer, 1, 33, 32, beside=(0, 3)).shape == (6, 48)
-    assert with_room(buffer, 0, 7, 6, beside=(1, 5)).shape == (9, 5)
 
 
 @torch.no_grad()
@@ -179,5 +159,5 @@ def test_many_rows_and_long_ones_need_no_room_for_many_long_ones(first):
     for name in sorted(both, key=lambda name: name != first) * 2:
         run(*both[name])
     layer = searched.cache.layers[0]
-    buffers = (*layer._own, *layer._memory, searched.tree._bias[:, 0, :, None])
+    buffers = (*layer._own, *layer._memory, searched.ancestry._bias[:, 0, :, None])
     assert max(buffer.size(0) * buffer.size(-2) for buffer in buffers) <= 3 * 2 * 300

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.model import kernels, layers
+from nmt.model import functional, kernels
+from nmt.model.functional import look_ahead_mask
 from nmt.model.kernels import add_dropped, attention, draw_kept, dropout, feed_forward, split_heads
-from nmt.model.layers import DecoderLayer, EncoderLayer, look_ahead_mask
+from nmt.model.layers import DecoderLayer, EncoderLayer
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 
@@ -207,10 +208,10 @@ def test_long_attention_without_dropout_keeps_no_weights(monkeypatch):
 
     monkeypatch.setattr(kernels, "attention", own)
     long, short = torch.randn(1, 2, kernels.SHORT + 1, 4), torch.randn(1, 2, kernels.SHORT, 4)
-    layers.attention(long, long, long)
+    functional.attention(long, long, long)
     for query, p in ((short, 0.0), (long, 0.1)):
         with pytest.raises(AssertionError, match="of the kernels"):
-            layers.attention(query, query, query, dropout=p)
+            functional.attention(query, query, query, dropout=p)
 
 
 def compiled_layer(layer: nn.Module):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from nmt.model.functional import attention, look_ahead_mask
 from nmt.model.layers import (
     CrossAttention,
     DecoderLayer,
@@ -14,8 +15,6 @@ from nmt.model.layers import (
     FeedForward,
     Positions,
     SelfAttention,
-    attention,
-    look_ahead_mask,
     sinusoids,
 )
 from nmt.recipe import Model

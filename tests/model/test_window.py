@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.model import window
-from nmt.model.layers import attention, look_ahead_mask, restricted_attention
+from nmt.model.functional import attention, look_ahead_mask, restricted_attention
 from nmt.model.window import band, block_size
 from nmt.recipe import Model
 

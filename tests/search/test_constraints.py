@@ -12,6 +12,7 @@ from feeds import Pile
 from plain_search import beam_search
 from reference_search import UncachedStep, random_model
 
+from nmt.model.rows import Removal
 from nmt.recipe import Decoding
 from nmt.search.constraints import TreeConstraint
 from nmt.search.engine import SearchEngine
@@ -131,13 +132,11 @@ def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam
             chosen.append([symbol for _, symbol in picked])
         constraint.advance(torch.tensor(parents), torch.tensor(chosen))
         if done:
-            count = len(rows) - len(done)
-            holes = [row for row in done if row < count]
-            last = [row for row in range(count, len(rows)) if row not in done]
-            constraint.leave(holes, last, count)
-            for hole, row in zip(holes, last, strict=True):
+            removal = Removal.of(done, len(rows))
+            constraint.leave(removal)
+            for hole, row in zip(removal.holes, removal.last, strict=True):
                 rows[hole] = rows[row]
-            del rows[count:]
+            del rows[removal.count :]
     assert len(compared) > 100
 
 
@@ -147,7 +146,7 @@ def test_it_looks_at_no_number_of_its_device():
     constraint.admit([Source(0, [9], cap=20, words=5), Source(1, [9], cap=9, words=2)])
     constraint.restrict(torch.zeros((2, 4, 16), device=device), slice(0, 2))
     constraint.advance(*torch.zeros((2, 2, 4), dtype=torch.int64, device=device))
-    constraint.leave([0], [1], 1)
+    constraint.leave(Removal.of([0], 2))
 
 
 @pytest.mark.parametrize(("words", "cap"), [(0, 9), (9, 9)])

@@ -101,10 +101,10 @@ def test_probabilities_are_those_of_a_plain_softmax_in_any_batch(tokenizer, chan
 def test_an_ensemble_takes_the_mean_of_probabilities(tokenizer):
     models = [random_model(tokenizer, seed) for seed in (3, 4, 5)]
     source, target = ids_of(tokenizer, PAIRS[5])
-    (found,) = decoder_of(tokenizer, *models).log_probabilities([source], [target])
+    (found,) = decoder_of(tokenizer, *models).log_probabilities([(source, target)])
     assert found == pytest.approx(plain(models, source, target), abs=1e-9)
     assert len({round(plain([model], source, target), 3) for model in models}) == 3
-    (twice,) = decoder_of(tokenizer, models[0], models[0]).log_probabilities([source], [target])
+    (twice,) = decoder_of(tokenizer, models[0], models[0]).log_probabilities([(source, target)])
     assert twice == pytest.approx(plain(models[:1], source, target), abs=1e-9)
 
 
@@ -114,15 +114,15 @@ def test_a_hypothesis_has_the_probability_by_which_search_found_it(tokenizer, be
     model, alpha = random_model(tokenizer, **changes), 0.6
     sources = [source for source, _ in (ids_of(tokenizer, pair) for pair in PAIRS) if source]
     found = reference_search([model], sources, [30] * len(sources), beam=beam, alpha=alpha, n_best=beam)
-    asked, targets, searched = [], [], []
+    pairs, searched = [], []
     for source, hypotheses in zip(sources, found, strict=True):
         for one in hypotheses:
-            asked.append(source)
-            targets.append([*one.ids, EOS] if one.finished else one.ids)
-            searched.append(one.score * float(length_penalty(torch.tensor(float(len(targets[-1]))), alpha)))
-    assert sum(target[-1] == EOS for target in targets) >= 5  # the others were cut at their cap
+            target = [*one.ids, EOS] if one.finished else one.ids
+            pairs.append((source, target))
+            searched.append(one.score * float(length_penalty(torch.tensor(float(len(target))), alpha)))
+    assert sum(target[-1] == EOS for _, target in pairs) >= 5  # the others were cut at their cap
     assert len({round(value, 3) for value in searched}) > 0.9 * len(sources) * beam
-    assert decoder_of(tokenizer, model).log_probabilities(asked, targets) == pytest.approx(searched, abs=1e-4)
+    assert decoder_of(tokenizer, model).log_probabilities(pairs) == pytest.approx(searched, abs=1e-4)
 
 
 def test_neither_side_of_a_batch_exceeds_batch_tokens(tokenizer, monkeypatch):

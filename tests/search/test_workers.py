@@ -82,8 +82,9 @@ def test_a_workers_failure_is_one_error_that_names_it(word: str, message: str, h
 
 
 def test_a_worker_that_cannot_begin_is_named_at_once() -> None:
-    with pytest.raises(UserError, match=r"^worker 2 of 2: no such device$"):
-        Workers(second_refuses, 2, longest=10)
+    engine = Workers(second_refuses, 2, longest=10)
+    with pytest.raises(UserError, match=r"^worker 2 of 2: no such device$"), engine:
+        pytest.fail("it began")
 
 
 def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:

@@ -1,0 +1,103 @@
+"""The operations of the layers. Each chooses its kernel: one of `kernels` where those apply, on a CPU, else PyTorch's.
+
+Shapes: b batch, h heads, t queries, s keys, d_k and d_v the widths of one head. Masks are true where attention is
+allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.model import kernels, window
+
+
+def attention(
+    query: Tensor,  # (b, h, t, d_k)
+    key: Tensor,  # (b, h, s, d_k)
+    value: Tensor,  # (b, h, s, d_v)
+    mask: Tensor | None = None,  # broadcastable to (b, h, t, s); in a search a bias to add, which is a float
+    causal: bool = False,
+    dropout: float = 0.0,
+    record: list[Tensor] | None = None,
+) -> Tensor:
+    """softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys and excludes `mask`.
+
+    If a `record` is given, the weights (b, h, t, s) are appended to it, and nothing is dropped.
+    """
+    if record is not None:
+        visible = look_ahead_mask(query.size(2), query.device) if causal else mask
+        return _recorded_attention(query, key, value, visible, record)
+    if kernels.apply_to(query) and (dropout > 0.0 or key.size(2) <= kernels.SHORT):
+        return kernels.attention(query, key, value, mask, causal, dropout)
+    if mask is not None and mask.is_floating_point() and kernels.on_cpu(query):
+        return kernels.attention_of_hypotheses(query, key, value, mask)
+    return F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
+
+
+def _recorded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, record: list[Tensor]) -> Tensor:
+    """`attention` by the plain formula, because the kernels do not return the weights."""
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (b, h, t, s)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    record.append(scores.softmax(-1))
+    return record[-1] @ value
+
+
+def restricted_attention(
+    query: Tensor,  # (b, h, t, d_k)
+    key: Tensor,  # (b, h, t, d_k)
+    value: Tensor,  # (b, h, t, d_v)
+    reach: window.Reach,
+    mask: Tensor | None = None,  # (b, 1, 1, t)
+    dropout: float = 0.0,
+    record: list[Tensor] | None = None,
+) -> Tensor:
+    """`attention` of a sequence to itself in which each position sees only its `reach`, section 4; (b, h, t, d_v).
+
+    The work is O(r · t · d), except that a `record` holds all t² weights.
+    """
+    length = query.size(2)
+    if record is not None or length <= window.block_size(reach)[1]:  # blocks would save nothing
+        visible = window.band(length, mask, reach, query.device)
+        return attention(query, key, value, visible, False, dropout, record)
+    return window.join(attention(*window.cut(query, key, value, mask, reach), dropout=dropout), length)
+
+
+def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
+    """(length, length): position i may look at j ≤ i."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+def split_heads(x: Tensor, heads: int, widths: Sequence[int]) -> Sequence[Tensor]:
+    """(b, t, h · Σ d) to a (b, h, t, d) for each d of `widths`."""
+    split = kernels.split_heads if kernels.apply_to(x) else kernels.head_views
+    return split(x, heads, widths)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(b, h, t, d) to (b, t, h · d)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def feed_forward(x: Tensor, inner: nn.Linear, outer: nn.Linear, p: float) -> Tensor:
+    """Two Linear layers with ReLU, then dropout with probability `p`, between them; x and the result (…, d_model)."""
+    if kernels.apply_to(x):
+        return kernels.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias, p)
+    return outer(dropout(inner(x).relu_(), p))  # type: ignore[no-any-return]
+
+
+def dropout(x: Tensor, p: float) -> Tensor:
+    """x with elements set to 0 with probability `p` and the others divided by 1 − p."""
+    if p == 0.0:
+        return x
+    return kernels.dropout(x, p) if kernels.on_cpu(x) else F.dropout(x, p)
+
+
+def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
+    """x + dropout(y, p), of one shape."""
+    return kernels.add_dropped(x, y, p) if p > 0.0 and kernels.apply_to(x) else x + dropout(y, p)
