@@ -436,11 +436,11 @@ def _task_to_score(paths: Sequence[Path], source: Path | None) -> TaskName:
                 f"{bundle.path}: is a translator, which scores REF given its source",
                 "add --source FILE, line N of which REF translates on its line N",
             )
-        if source is not None and bundle.info["task"] == "score":
+        if source is not None and not bundle.kind.has_source:
             raise UserError(
                 f"--source {source}: {bundle.path} is a language model, which has none", "leave out --source"
             )
-    return "score" if source is None else "translate"
+    return "language_model" if source is None else "translate"
 
 
 def _find_models(

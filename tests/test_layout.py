@@ -28,8 +28,7 @@ MAY_IMPORT = {
     "integrity": {"files", "errors"},
     "limits": set(),
     "device": {"limits", "errors"},
-    "recipe_file": {"files", "errors"},
-    "recipe": {"recipe_file", "errors"},
+    "recipe": {"files", "errors"},
     "options": set(),
     "streams": {"text", "files", "errors"},
     "text": {"files", "integrity"} | BASE,
@@ -151,7 +150,8 @@ def test_text_imports_no_torch() -> None:
 
 def test_bundles_and_the_command_line_import_torch_only_where_they_use_it() -> None:
     for library in ("torch", "safetensors"):
-        assert not importers(library, at_import=True) & {"nmt.bundle", "nmt.cli", "nmt.recipe", "nmt.device"}
+        at_once = {layer(name) for name in importers(library, at_import=True)}
+        assert not at_once & {"bundle", "cli", "recipe", "device"}
 
 
 def test_only_preparation_imports_datasets() -> None:

@@ -67,8 +67,13 @@ class TreeVocabulary:
     `ambiguous` words were often enough either.
     """
 
+    FILE = "tree.json"
+    """Name of the file that holds the vocabulary."""
+    UNSEEN = "trees with a label unseen in training"
+    """What reports call targets with symbols that are not in the vocabulary."""
+
     def __init__(self, serialized: bytes, name: str) -> None:
-        """`name` is what errors call it. Raises UserError where the bytes are no tree vocabulary of ours."""
+        """`name` is what errors call it. Raises UserError if the bytes are no tree vocabulary of ours."""
         self.serialized = serialized
         self.tags, self.labels, self.longest_run, self.punctuation, ambiguous = _read(serialized, name)
         brackets = (*(f"({label}" for label in self.labels), *(f"){label}" for label in self.labels))

@@ -23,10 +23,8 @@ from nmt.recipe import TokenizerSettings
 from nmt.text.linear import DAMAGED, TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 
-SHARED = ("tokenizer.model",)
-SEPARATE = ("source.model", "target.model")
-TREES = ("source.model", "tree.json")
-
+SHARED, SOURCE = "tokenizer.model", "source.model"
+"""Names of the files of a vocabulary that both sides share, and of the source's own one."""
 THREADS = 16
 """Of SentencePiece, on any machine: its file tells how many there were, and what unigrams sum up depends on it."""
 
@@ -38,8 +36,13 @@ _SPACE_MARK, _STAND_IN = "\u2581", "\ufdd0"
 class Vocabulary:
     """One SentencePiece model: the subwords of one side, or of both where they share it."""
 
+    FILE = "target.model"
+    """Name of the file that holds the vocabulary of a target alone."""
+    UNSEEN = ""
+    """No text has symbols that are not in the vocabulary: bytes spell every character."""
+
     def __init__(self, serialized: bytes, name: str) -> None:
-        """`name` is what errors call it. Raises UserError where the bytes are no SentencePiece model of ours."""
+        """`name` is what errors call it. Raises UserError if the bytes are no SentencePiece model of ours."""
         self.serialized = serialized
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
@@ -97,11 +100,15 @@ class Vocabulary:
         return str(self._processor.id_to_piece(index)).startswith(_SPACE_MARK)
 
 
+AnyVocabulary = Vocabulary | TreeVocabulary
+"""What a target is written in; both give texts as ids, and ids as symbols."""
+
+
 class Tokenizer:
     """The vocabularies of both sides; one object twice where they are shared, or where there is one side. Of a parser
     the target's are trees'."""
 
-    def __init__(self, source: Vocabulary, target: Vocabulary | TreeVocabulary) -> None:
+    def __init__(self, source: Vocabulary, target: AnyVocabulary) -> None:
         self.source = source
         self.target = target
 
@@ -129,22 +136,21 @@ class Tokenizer:
             return content(directory / name), str(directory / name)
 
         known = known_files(directory)
-        names = next((names for names in (TREES, SHARED, SEPARATE) if names[-1] in known), SEPARATE)
-        if known.isdisjoint(names):
+        target = TreeVocabulary if TreeVocabulary.FILE in known else Vocabulary
+        if SHARED in known and target is Vocabulary:
+            both = Vocabulary(*read(SHARED))
+            return cls(both, both)
+        if known.isdisjoint((SOURCE, target.FILE)):
             raise UserError(
-                f"{directory}: holds neither {SHARED[0]} nor {' and '.join(SEPARATE)}", remedy(directory / SHARED[0])
+                f"{directory}: holds neither {SHARED} nor {SOURCE} and {target.FILE}", remedy(directory / SHARED)
             )
-        source = Vocabulary(*read(names[0]))
-        if names == SHARED:
-            return cls(source, source)
-        return cls(source, (TreeVocabulary if names == TREES else Vocabulary)(*read(names[-1])))
+        return cls(Vocabulary(*read(SOURCE)), target(*read(target.FILE)))
 
     def files(self) -> dict[str, bytes]:
         """What `load` reads: file name to content."""
         if self.shared:
-            return {SHARED[0]: self.source.serialized}
-        names = TREES if isinstance(self.target, TreeVocabulary) else SEPARATE
-        return {names[0]: self.source.serialized, names[1]: self.target.serialized}
+            return {SHARED: self.source.serialized}
+        return {SOURCE: self.source.serialized, self.target.FILE: self.target.serialized}
 
     @classmethod
     def train(

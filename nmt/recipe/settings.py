@@ -1,0 +1,252 @@
+"""The sections of a recipe that shape the model, its training and its search: keys, types, defaults and limits.
+
+Every default of these sections is defined here; `nmt/recipe/tasks.py` has the few that depend on the task.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+CPU_DEVICE_TOKENS = 4096
+"""The default of training.device_tokens on a CPU."""
+CPU_BATCH_TOKENS = 2048
+"""What decoding.batch_tokens: auto means on a CPU, for beams of up to CPU_BEAM."""
+CPU_BEAM = 4
+# Limits far beyond any sensible use. A value above one of them is a typing error that would make a search or an
+# allocation practically endless.
+MOST_SUBWORDS = 100_000  # of a sequence; its cost grows with the square of its length
+MOST_EXTRA = 10_000  # of an output beyond its input; a model that never ends a sentence takes minutes to get there
+MOST_TOKENS = 1_000_000_000  # of an update or a batch
+MOST_UPDATES = 1_000_000_000
+WIDEST = 1_000_000  # of a layer
+
+
+class Refusal(ValueError):
+    """What a validator raises: what is wrong, after `key: ` if one key is, and what to do about it."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Settings(BaseModel):
+    """The base of all sections: frozen, strict types, no unknown keys, and docstrings as descriptions."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class TokenizerSettings(Settings):
+    """The SentencePiece model, trained on the training split only."""
+
+    algorithm: Literal["bpe", "unigram"] = "bpe"
+    """Subword algorithm."""
+    vocab_size: int = Field(37000, ge=261, le=10_000_000)
+    """Entries, among them 4 control symbols and 256 bytes; for each side where vocabularies are separate. Trees have
+    symbols of their own besides."""
+    shared: bool = True
+    """One vocabulary for both languages, or one for each; words and trees share nothing. A language model has one."""
+    character_coverage: float = Field(0.9995, ge=0.98, le=1)
+    """Share of the characters of the training text that get entries; the rest is spelled in bytes."""
+    sample: int = Field(10_000_000, ge=101, lt=2**31)
+    """At most this many sentences, drawn at random, train the model."""
+
+
+class Model(Settings):
+    """The Transformer of sections 3.1 to 3.5; every column of Table 3 is a key."""
+
+    layers: int = Field(6, ge=1, le=1000)
+    """N: identical layers in the encoder, and in the decoder."""
+    decoder_layers: int | None = Field(None, ge=1, le=1000)
+    """Layers of the decoder, which is all that a language model has, where they differ from `layers`."""
+    d_model: int = Field(512, ge=1, le=WIDEST)
+    """Width of embeddings and layers."""
+    d_ff: int = Field(2048, ge=1, le=WIDEST)
+    """Inner width of the feed-forward layers."""
+    heads: int = Field(8, ge=1, le=WIDEST)
+    """h: attention heads."""
+    d_k: int | None = Field(None, ge=1, le=WIDEST)
+    """Width of a head's queries and keys; d_model / heads unless given."""
+    d_v: int | None = Field(None, ge=1, le=WIDEST)
+    """Width of a head's values; d_model / heads unless given."""
+    attention_window: int | None = Field(None, ge=1, le=MOST_SUBWORDS)
+    """r of section 4: self-attention sees only the r positions around each, in the decoder the last r; it sees all
+    unless given."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """P_drop, on each sub-layer's output and on embedding + position."""
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout on attention weights."""
+    feed_forward_dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout on the inner layer of the feed-forward networks."""
+    norm: Literal["post", "pre"] = "post"
+    """LayerNorm after each residual sum, as in the paper, or on each sub-layer's input, with one more at the end."""
+    positions: Literal["sinusoidal", "learned", "words"] = "sinusoidal"
+    """Position encoding, section 3.5. With words, half of it tells which word it is, on the target side which comes
+    next, so that a decoder need not count: not in the paper, and much the quickest for a parser of a small treebank."""
+    max_positions: int = Field(1024, ge=1, le=2 * MOST_SUBWORDS)
+    """Longest sequence that learned positions serve, `</s>` and `<s>` counted; sinusoids serve any."""
+    tie_embeddings: Literal["all", "target", "none"] = "all"
+    """One matrix for source embedding, target embedding and softmax (section 3.4), for the latter two, or none; of a
+    parser, and of a language model unless none, for the latter two."""
+
+    @model_validator(mode="after")
+    def _widths(self) -> Self:
+        multiple = {"sinusoidal": 2, "learned": 1, "words": 4}[self.positions]
+        if self.d_model % multiple:
+            raise Refusal(
+                f"d_model: must be a multiple of {multiple} with positions: {self.positions} (got {self.d_model})",
+                f"--set model.d_model={-(-self.d_model // multiple) * multiple}",
+            )
+        if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
+            fitting = [h for h in range(1, self.d_model + 1) if self.d_model % h == 0]
+            near = sorted(sorted(fitting, key=lambda h: abs(h - self.heads))[:3])
+            raise Refusal(
+                f"heads: must divide d_model {self.d_model} unless d_k and d_v are given (got {self.heads})",
+                f"set model.heads to one of {', '.join(map(str, near))}",
+            )
+        return self
+
+    @property
+    def key_width(self) -> int:
+        """d_k, width of one head's queries and keys."""
+        return self.d_k or self.d_model // self.heads
+
+    @property
+    def value_width(self) -> int:
+        """d_v, width of one head's values."""
+        return self.d_v or self.d_model // self.heads
+
+    @property
+    def decoder_depth(self) -> int:
+        """Layers of the decoder."""
+        return self.decoder_layers or self.layers
+
+    def reach(self, causal: bool) -> tuple[int, int] | None:
+        """How many positions before and after itself a position sees in self-attention; None where it sees all.
+
+        Of an even window centred on a position, the one more lies before it.
+        """
+        if self.attention_window is None:
+            return None
+        others = self.attention_window - 1
+        return (others, 0) if causal else (others - others // 2, others // 2)
+
+
+class Training(Settings):
+    """Section 5 of the paper."""
+
+    updates: int = Field(100_000, ge=1, le=MOST_UPDATES)
+    """Updates in all: a run that stopped goes on up to this number."""
+    batch_tokens: int = Field(25_000, ge=1, le=MOST_TOKENS)
+    """Tokens per update and side, `</s>` counted, padding not: neither side of an update has more."""
+    device_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    """Padded tokens per side of a device's micro-batch (a longer pair makes one alone); an update is accumulated from
+    as many as it needs. Unless given: 4,096 on a CPU; on a GPU as many as its memory holds, tried out once and kept."""
+    warmup: int = Field(4000, ge=1, le=MOST_UPDATES)
+    """Updates of linear growth of the learning rate."""
+    learning_rate_scale: float = Field(1.0, gt=0)
+    """Factor on the paper's learning rate, d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
+    adam_betas: tuple[float, float] = Field((0.9, 0.98), strict=False)
+    """β1 and β2 of Adam."""
+    adam_epsilon: float = Field(1e-9, gt=0)
+    """ε of Adam."""
+    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    """ε_ls, spread uniformly over the vocabulary."""
+    clip_norm: float | None = Field(None, gt=0)
+    """Largest norm of the gradient; no clipping unless given."""
+    precision: Literal["auto", "bf16", "bf32", "tf32", "fp32", "fp64"] = "auto"
+    """Of matrix products; weights and sums stay in fp32, with fp64 (for verification) all is. bf16 keeps what lies
+    between products in bf16 too; bf32 is fp32 whose products round their factors to bf16 on a CPU that has AMX, tf32
+    the same on a GPU, to tf32. auto is bf16 on a GPU that has it, fp32 elsewhere."""
+    compile: bool | None = None
+    """Compile the layers with torch.compile, which takes a minute at the start; on a GPU unless told."""
+    timeout_minutes: float = Field(10, gt=0, le=100_000)
+    """A device that lets the others wait this long is given up."""
+    tensorboard: bool = False
+    """Write all figures for TensorBoard too, into the run's directory."""
+    seed: int = Field(1, ge=0, lt=2**63)
+    """Seed of initialisation, order of batches and dropout."""
+    checkpoint_minutes: float | None = Field(10, gt=0)
+    """Minutes between checkpoints; not used where `checkpoint_updates` is given."""
+    checkpoint_updates: int | None = Field(None, ge=1, le=MOST_UPDATES)
+    """Updates between checkpoints."""
+    keep_last: int = Field(20, ge=1, le=MOST_UPDATES)
+    """Newest checkpoints to keep; the best one by dev score is kept besides."""
+    log_updates: int = Field(50, ge=1, le=MOST_UPDATES)
+    """Updates between lines of metrics.jsonl."""
+    valid_beam: int | None = Field(None, ge=1, le=1000)
+    """Beam for dev BLEU or F1; that of `decoding` unless given."""
+    patience: int | None = Field(None, ge=1, le=MOST_UPDATES)
+    """Stop after this many checkpoints in a row without a better dev BLEU or F1, or perplexity of a language model."""
+    init_from: str | None = None
+    """Bundle whose weights and tokenizer to start from (fine-tuning)."""
+    source_embeddings: str | None = None
+    """word2vec text file with initial vectors of source subwords or words."""
+    target_embeddings: str | None = None
+    """The same for the target side."""
+    freeze_embeddings: bool = False
+    """Keep the vectors read from those files as they are."""
+
+    @model_validator(mode="after")
+    def _betas(self) -> Self:
+        if not all(0 <= beta < 1 for beta in self.adam_betas):
+            raise Refusal(
+                f"adam_betas: must be at least 0 and below 1 (got {list(self.adam_betas)})",
+                "--set 'training.adam_betas=[0.9, 0.98]', as in the paper",
+            )
+        if self.device_tokens is not None and self.device_tokens > self.batch_tokens:
+            raise Refusal(
+                f"device_tokens: must not exceed batch_tokens {self.batch_tokens} (got {self.device_tokens})",
+                f"--set training.device_tokens={self.batch_tokens}",
+            )
+        if self.freeze_embeddings and not (self.source_embeddings or self.target_embeddings):
+            raise Refusal(
+                "freeze_embeddings: needs source_embeddings or target_embeddings",
+                "name a word2vec file by one of these, or remove freeze_embeddings",
+            )
+        return self
+
+
+class Decoding(Settings):
+    """Beam search, section 6.1; saved in the bundle as its defaults."""
+
+    beam: int = Field(4, ge=1, le=1000)
+    """Hypotheses kept alive; 1 is greedy search. 21 for trees."""
+    alpha: float = Field(0.6, ge=0, le=5)
+    """α of the length penalty ((5 + |Y|) / 6)^α; 0.3 for trees."""
+    max_extra: int = Field(50, ge=1, le=MOST_EXTRA)
+    """An output has at most this many subwords more than its own input; 300 for trees."""
+    max_source: int = Field(1024, ge=1, le=MOST_SUBWORDS)
+    """Longer inputs, in subwords, are split, translated or parsed in parts and joined."""
+    min_length: int = Field(0, ge=0, le=MOST_EXTRA)
+    """An output has at least this many subwords, `</s>` not counted."""
+    batch_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["auto"] = "auto"
+    """Padded source tokens that are searched together; auto: 2,048 on a CPU, fewer in proportion for a beam
+    beyond 4, on a GPU what its free memory holds."""
+    precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
+    """Of matrix products; auto is bf16 on a GPU, fp32 on a CPU."""
+    average_last: int = Field(5, ge=1, le=MOST_UPDATES)
+    """Checkpoints that `nmt average` averages unless told."""
+
+    @field_validator("batch_tokens", mode="before")
+    @classmethod
+    def _tokens(cls, value: object) -> object:
+        if value != "auto" and (type(value) is not int or not 1 <= value <= MOST_TOKENS):
+            raise Refusal(
+                f"must be a whole number from 1 to {MOST_TOKENS}, or auto (got {value!r})",
+                f"--set decoding.batch_tokens={CPU_BATCH_TOKENS}, or auto",
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _lengths(self) -> Self:
+        if self.min_length > self.max_extra:
+            raise Refusal(
+                f"min_length: must not exceed max_extra {self.max_extra}, the room that the shortest input has "
+                f"(got {self.min_length})",
+                f"--set decoding.min_length={self.max_extra}, or raise decoding.max_extra",
+            )
+        return self
