@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 from nmt.errors import UserError
 from nmt.text.symbols import EOS, UNK
@@ -242,7 +243,7 @@ def _punctuation(tags: Counter[tuple[str, str]]) -> tuple[dict[str, str], list[s
 
 
 def _read(serialized: bytes, name: str) -> tuple[tuple[str, ...], tuple[str, ...], int, dict[str, str], list[str]]:
-    """What `train` writes; raises UserError where it is anything else."""
+    """Read what `train` writes; raises UserError if it is anything else."""
     try:
         content = json.loads(serialized)
         tags, labels, longest_run, punctuation, ambiguous = (
@@ -250,24 +251,27 @@ def _read(serialized: bytes, name: str) -> tuple[tuple[str, ...], tuple[str, ...
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         raise UserError(f"{name}: is not a vocabulary of trees", DAMAGED) from None
-    names = (("tags", tags), ("labels", labels), ("ambiguous", ambiguous))
-    problem = next(filter(None, (_problem_of_names(*each) for each in names)), "")
-    if not problem and not labels:
-        problem = "labels must not be empty"
-    if not problem and (type(longest_run) is not int or not 1 <= longest_run <= LONGEST_RUN):
-        problem = f"longest_run must be a positive integer, at most {LONGEST_RUN:,}, is {repr(longest_run)[:40]}"
     known = (XX, *PUNCTUATION_TAGS)
-    if not problem and not (isinstance(punctuation, dict) and all(tag in known for tag in punctuation.values())):
-        problem = f"punctuation must give words one of {' '.join(PUNCTUATION_TAGS)} {XX}"
-    if problem:
-        raise UserError(f"{name}: {problem}", DAMAGED)
+    names = {"tags": tags, "labels": labels, "ambiguous": ambiguous}
+    problems = {
+        **{f"{key} must be a list of strings": not _are_strings(given) for key, given in names.items()},
+        **{f"{key} must differ, and hold no spaces and no brackets": not _are_names(names[key]) for key in names},
+        "labels must not be empty": not labels,
+        f"longest_run must be a positive integer, at most {LONGEST_RUN:,}, is {repr(longest_run)[:40]}": (
+            type(longest_run) is not int or not 1 <= longest_run <= LONGEST_RUN
+        ),
+        f"punctuation must give words one of {' '.join(PUNCTUATION_TAGS)} {XX}": (
+            not isinstance(punctuation, dict) or not all(tag in known for tag in punctuation.values())
+        ),
+    }
+    if found := [problem for problem, occurs in problems.items() if occurs]:
+        raise UserError(f"{name}: {found[0]}", DAMAGED)
     return tuple(tags), tuple(labels), longest_run, punctuation, ambiguous
 
 
-def _problem_of_names(key: str, names: object) -> str:
-    """What is wrong with them as names of tags or labels, if anything is."""
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        return f"{key} must be a list of strings"
-    if len(set(names)) < len(names) or not all(map(_LABEL.fullmatch, names)):
-        return f"{key} must differ, and hold no spaces and no brackets"
-    return ""
+def _are_strings(names: object) -> TypeGuard[list[str]]:
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
+
+
+def _are_names(names: object) -> bool:
+    return _are_strings(names) and len(set(names)) == len(names) and all(map(_LABEL.fullmatch, names))

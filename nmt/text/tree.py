@@ -204,20 +204,36 @@ def _unmarked(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _parse(lines: Iterable[str]) -> Iterator[Tree]:
-    """The trees, each at the end of the line where it closes; raises MalformedTree."""
-    outer: list[tuple[str, list[Tree | str]]] = []  # label and children of what is around the innermost bracket:
-    label, children = "", list[Tree | str]()
-    begun = "", 0, 0
-    has_word = False  # the innermost bracket is a preterminal, so that it can only close
+    """Yield the trees, each at the end of the line where it closes; raises MalformedTree."""
+    brackets = _Brackets()
     for number, line in enumerate(lines, 1):
-        if not outer and _COMMENT.match(line):
-            continue
+        if brackets.outer or not _COMMENT.match(line):
+            yield from brackets.read(line, number)
+    if brackets.outer:
+        line, number, index = brackets.begun
+        raise MalformedTree("this bracket is never closed", number, _column(line, index))
+
+
+class _Brackets:
+    """Trees that are read line by line, and what is open of a tree between two lines."""
+
+    def __init__(self) -> None:
+        self.outer: list[tuple[str, list[Tree | str]]] = []
+        """Label and children of the open brackets, each in the entry after its own; the first entry is a file's"""
+        self.begun = "", 0, 0
+        """Where the outermost of them stands: the line, its number, and which of its tokens"""
+        self._label, self._children = "", list[Tree | str]()  # of the innermost bracket
+        self._has_word = False  # the innermost bracket is a preterminal, which can only close
+
+    def read(self, line: str, number: int) -> list[Tree]:
+        """Return the trees that end on this line; raises MalformedTree."""
+        outer, label, children, has_word = self.outer, self._label, self._children, self._has_word
         for index, (tag, word, opener, name, closer, atom) in enumerate(_TOKEN.findall(line)):
             if tag and not has_word:
                 children.append(Tree(tag, (word,)))
             elif opener and not has_word:
                 if not outer:
-                    begun = line, number, index
+                    self.begun = line, number, index
                 outer.append((label, children))
                 label, children = name, []
             elif closer and outer and children:
@@ -225,27 +241,26 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
                 label, children = outer.pop()
                 children.append(closed)
                 has_word = False
+            elif atom and outer and not label and not children:
+                label = atom
             elif atom and outer and not children:
-                if label:
-                    children.append(atom)
-                    has_word = True
-                else:
-                    label = atom
+                children.append(atom)
+                has_word = True
             else:
-                if closer:
-                    reason = f"nothing stands in ({_shown(label)})" if outer else "there is no bracket to close"
-                elif not outer:
-                    reason = f"{reprlib.repr(atom)} stands outside of brackets"
-                else:
-                    word = str(children[0]) if has_word else atom
-                    reason = f"a word must stand alone with its tag: (TAG {_shown(word)})"
+                reason = _reason(closer, str(children[0]) if has_word else atom, bool(outer), label)
                 raise MalformedTree(reason, number, _column(line, index))
-        if not outer and children:
-            yield from children  # type: ignore[misc]
-            children = []
-    if outer:
-        line, number, index = begun
-        raise MalformedTree("this bracket is never closed", number, _column(line, index))
+        trees, children = ([], children) if outer else (children, [])
+        self._label, self._children, self._has_word = label, children, has_word
+        return trees  # type: ignore[return-value]
+
+
+def _reason(closer: str, word: str, inside: bool, label: str) -> str:
+    """Say what is wrong with a closing bracket, or else with a word, which is inside of a bracket or not."""
+    if closer:
+        return f"nothing stands in ({_shown(label)})" if inside else "there is no bracket to close"
+    if inside:
+        return f"a word must stand alone with its tag: (TAG {_shown(word)})"
+    return f"{reprlib.repr(word)} stands outside of brackets"
 
 
 def _shown(text: str) -> str:
