@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 import nmt
 from nmt import bundle as bundles
-from nmt.bundle import averages
+from nmt.bundle import runs
 from nmt.errors import UserError
 from nmt.recipe import TokenizerSettings
 from nmt.text.tokenizer import Tokenizer
@@ -219,7 +219,7 @@ def test_folders_count_as_checkpoints_by_plain_digits_alone(ckpts: Path) -> None
 def test_an_average_is_refused_its_place_before_anything_is_computed(nmt, ckpts: Path, monkeypatch) -> None:
     shutil.rmtree(ckpts / "averaged")
     (ckpts / "averaged").write_text("precious")
-    monkeypatch.setattr(averages, "Mean", pytest.fail)
+    monkeypatch.setattr(runs, "Mean", pytest.fail)
     done = nmt("average", ckpts)
     assert done.code == 1
     assert done.err == (

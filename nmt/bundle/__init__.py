@@ -1,6 +1,5 @@
 """Bundles and checkpoints: saved models. What other packages use is imported from here."""
 
-from nmt.bundle.averages import Mean, average, averageable
 from nmt.bundle.reading import (
     CHECKPOINT,
     POSITION,
@@ -13,6 +12,9 @@ from nmt.bundle.reading import (
     read_tensors,
 )
 from nmt.bundle.runs import (
+    Mean,
+    average,
+    averageable,
     base,
     best,
     checkpoint_folders,

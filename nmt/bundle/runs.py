@@ -1,16 +1,21 @@
-"""The bundles of a run: its checkpoints, the best of them, and the one that a directory stands for."""
+"""The checkpoints of a run: which are there, which of them a command uses, and their averages."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from nmt.bundle.reading import CHECKPOINT, MANIFEST, Bundle
+from nmt.bundle.reading import CHECKPOINT, MANIFEST, POSITION, Bundle
+from nmt.bundle.writing import save_bundle
 from nmt.errors import UserError
-from nmt.files import remove_directory
+from nmt.files import check_replaceable, remove_directory
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 AVERAGED = "averaged"
 
@@ -110,6 +115,88 @@ def common_tokenizer(bundles: Sequence[Bundle]) -> Tokenizer:
                 "use models that were trained on the same prepared data, or one of them alone",
             )
     return tokenizer
+
+
+def average(directory: Path, last: int | None = None, out: Path | None = None, best: int | None = None) -> Bundle:
+    """Average the newest `last` checkpoints of a run, or the `best` by dev score, into a bundle.
+
+    The bundle is `out`, by default DIRECTORY/averaged. By default, `last` is the recipe's decoding.average_last. If
+    there are fewer checkpoints, all are averaged. Raises UserError if there are none, or if they are of different runs.
+    """
+    found, path = averageable(directory, out)
+    chosen = ranked(found)[-best:] if best else found[-(last or found[-1].recipe.decoding.average_last) :]
+    if not chosen:
+        raise UserError(
+            f"{directory}: none of its checkpoints has a dev score",
+            "use --last N, which averages the newest; only runs with data.valid have dev scores",
+        )
+    mean = Mean(found[-1])
+    for bundle in reversed(chosen):
+        mean.add(bundle)
+    return mean.save(path, mean.weights())
+
+
+def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
+    """Return the checkpoints of a run, oldest first, and the path of their average.
+
+    Raises UserError if there are none, or if the average would replace something else than a bundle.
+    """
+    found = checkpoints(directory)
+    if not found:
+        there = "holds no checkpoints" if directory.is_dir() else "no such directory"
+        raise UserError(f"{directory}: {there}", f"write some: nmt train RECIPE --out {directory}")
+    path = out or directory / AVERAGED
+    if (path / POSITION).exists():
+        raise UserError(
+            f"--out {path}: is a checkpoint, and its training state would be lost", "name another directory"
+        )
+    check_replaceable(path, MANIFEST)
+    return found, path
+
+
+class Mean:
+    """The mean in fp32 of checkpoints that are added one by one; each is read once.
+
+    The last bits of a sum depend on the order, so every caller adds the newest checkpoint first.
+    """
+
+    def __init__(self, newest: Bundle) -> None:
+        """Begin the mean for the run whose newest checkpoint this is."""
+        self.newest = newest
+        self.steps: list[int] = []
+        self._sums: dict[str, Tensor] = {}
+
+    def add(self, bundle: Bundle) -> None:
+        """Add a checkpoint; raises UserError if it is of another run, or its weights have other shapes."""
+        newest = self.newest
+        if bundle.info["run"] != newest.info["run"]:
+            raise UserError(
+                f"{bundle.path} and {newest.path} are of different runs, {bundle.info['run']} and {newest.info['run']}",
+                f"move the checkpoints of one run out of {newest.path.parent}",
+            )
+        weights = {name: tensor.float() for name, tensor in bundle.weights().items()}
+        sums = self._sums or {name: weight.new_zeros(weight.shape) for name, weight in weights.items()}
+        for name in sorted(sums.keys() | weights.keys()):
+            if name not in sums or name not in weights or sums[name].shape != weights[name].shape:
+                raise UserError(
+                    f"{bundle.path}: weight {name} is missing or of another shape than in {newest.path}",
+                    f"move {bundle.path} away, and average the others",
+                )
+            sums[name] += weights[name]
+        self._sums = sums
+        self.steps.append(bundle.step)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the mean of the checkpoints that were added so far, as a copy."""
+        return {name: total / len(self.steps) for name, total in self._sums.items()}
+
+    def save(self, path: Path, weights: Mapping[str, Tensor], count: int | None = None, **more: Any) -> Bundle:
+        """Write `weights`, the mean of the first `count` checkpoints, by default of all; `more` is for bundle.json."""
+        about = self.newest.info
+        info: dict[str, Any] = {key: about[key] for key in ("run", "step", "data", "cost") if key in about}
+        info |= {"steps": sorted(self.steps[:count]), **more}
+        save_bundle(path, weights, self.newest.recipe, self.newest.tokenizer(), info)
+        return Bundle.read(path)
 
 
 def base(recipe: Recipe) -> Bundle | None:

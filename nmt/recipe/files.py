@@ -10,6 +10,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -138,14 +139,12 @@ def _parse(text: str) -> tuple[Any, yaml.Node]:
 
 def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Origins:
     """File and line of every key; raises UserError where there are too many, too deep, or one twice."""
-    origins: Origins = {}
-    for key_path, origin in _origins(node, file, path):
-        if len(origins) == MOST_VALUES:
-            raise UserError(
-                f"{file}: more than {MOST_VALUES:,} values, each alias counted as what it stands for",
-                "remove what is not a key of a recipe",
-            )
-        origins[key_path] = origin
+    origins = dict(islice(_origins(node, file, path), MOST_VALUES + 1))
+    if len(origins) > MOST_VALUES:
+        raise UserError(
+            f"{file}: more than {MOST_VALUES:,} values, each alias counted as what it stands for",
+            "remove what is not a key of a recipe",
+        )
     return origins
 
 

@@ -43,19 +43,11 @@ def escape(word: str) -> str:
 
 def linearise(tree: Tree, pos_tags: bool = False) -> list[str]:
     """The symbols of a prepared tree, those of the children of its root: leaves are XX, or tags with `pos_tags`."""
-    symbols: list[str] = []
-    stack: list[Tree | str] = list(reversed(tree.children))
-    while stack:
-        node = stack.pop()
-        if isinstance(node, str):
-            symbols.append(node)
-        elif node.is_preterminal:
-            symbols.append(node.label if pos_tags else XX)
-        else:
-            symbols.append(f"({node.label}")
-            stack.append(f"){node.label}")
-            stack.extend(reversed(node.children))
-    return symbols
+    symbols = [
+        f"){word}" if label is None else f"({label}" if word is None else label if pos_tags else XX
+        for label, word in tree.symbols()
+    ]
+    return symbols[1:-1]
 
 
 class TreeVocabulary:
@@ -95,12 +87,10 @@ class TreeVocabulary:
             tagged.update(tree.pos())
             run = 0
             for symbol in linearise(tree):
-                if symbol[0] != "(":
-                    run = 0
-                    continue
-                labels[symbol[1:]] += 1
-                run += 1
+                run = run + 1 if symbol[0] == "(" else 0
                 longest_run = max(longest_run, run)
+                if run:
+                    labels[symbol[1:]] += 1
         if not labels:
             raise UserError(
                 "data.train: no tree has a constituent, so there is nothing to train a parser on",

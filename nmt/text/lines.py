@@ -62,11 +62,17 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[str]:
-    with stream:
-        try:
-            yield from map(decode, stream)
-        except (OSError, EOFError, zlib.error) as error:
-            raise _cut_short(path, error) from None
+    with stream, _to_its_end(path):
+        yield from map(decode, stream)
+
+
+@contextmanager
+def _to_its_end(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise UserError naming the file if it cannot be read to its end."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read to its end: {error}", f"copy or download {path} again") from None
 
 
 def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
@@ -84,15 +90,8 @@ def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]
 
 def count_lines(path: str | os.PathLike[str]) -> int:
     """Number of lines that `read_lines` would give, several times as fast."""
-    with open_input(path) as stream:
-        try:
-            return _count(iter(lambda: stream.read(BLOCK), b""))
-        except (OSError, EOFError, zlib.error) as error:
-            raise _cut_short(path, error) from None
-
-
-def _cut_short(path: str | os.PathLike[str], error: Exception) -> UserError:
-    return UserError(f"{path}: cannot be read to its end: {error}", f"copy or download {path} again")
+    with open_input(path) as stream, _to_its_end(path):
+        return _count(iter(lambda: stream.read(BLOCK), b""))
 
 
 def count_rest(descriptor: int) -> int | None:
