@@ -68,7 +68,7 @@ def _paired(ids: Sequence[int], partner: Mapping[int, int]) -> list[bool]:
     n = len(ids)
     symbols = np.array(ids, dtype=np.int64)
     brackets = [*partner, *partner.values()]
-    leaves = np.concatenate(([0], np.cumsum(~np.isin(symbols, brackets))))  # before each place (n + 1)
+    leaves = np.concatenate(([0], np.cumsum(~np.isin(symbols, brackets))))  # number before each place (n + 1)
     closers: list[list[int]] = [  # the places that may close the bracket at each place
         np.flatnonzero((symbols == partner.get(index, -1)) & (leaves[:-1] > leaves[i])).tolist()
         for i, index in enumerate(ids)
