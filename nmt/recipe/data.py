@@ -19,21 +19,21 @@ SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 
 
 class Dataset(Settings):
-    """One set of sentence pairs: two text files, one file of pairs, a test set that sacreBLEU knows, or a data set of
-    the Hugging Face hub; or one of trees; or, for a language model, of sentences: `target`, `file` or `hub`."""
+    """One set of sentence pairs: two text files, a file of pairs, a test set of sacreBLEU, or a data set of the Hugging
+    Face hub. Or a set of trees. Or, for a language model, a set of sentences: `target`, `file` or `hub`."""
 
     source: str | None = None
     """Text file, one sentence per line, plain or .gz; goes with `target`."""
     target: str | None = None
-    """Text file whose line N translates line N of `source`; of a language model the only one."""
+    """Text file whose line N translates line N of `source`; for a language model, the only text file."""
     file: str | None = None
-    """One file of pairs: .tsv, .jsonl (either may be .gz) or .parquet; a language model reads their targets."""
+    """A file of pairs: .tsv, .jsonl (either may be .gz) or .parquet; a language model reads only the targets."""
     trees: str | None = None
-    """Bracketed trees, for `data.target: tree`: a file, plain or .gz, a folder, of which all files that end in .mrg
-    are read, or a pattern such as wsj/0[2-9] of files and folders."""
+    """Bracketed trees, for `data.target: tree`: a file, plain or .gz; a folder, whose files that end in .mrg are read;
+    or a pattern of files and folders, such as wsj/0[2-9]."""
     sacrebleu: str | None = None
-    """Name that sacreBLEU has for a test set, such as wmt14/full; downloaded into sacreBLEU's folder when it is needed,
-    in the direction from `data.source` to `data.target`."""
+    """Name of a test set of sacreBLEU, such as wmt14/full, for the direction from `data.source` to `data.target`. It is
+    downloaded into sacreBLEU's folder when it is needed."""
     hub: str | None = None
     """Name of a data set on the hub, such as wmt/wmt14."""
     config: str | None = None
@@ -41,11 +41,11 @@ class Dataset(Settings):
     split: str = "train"
     """Split of the hub data set."""
     fields: tuple[str, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
-    """Where source and target stand: column numbers of a .tsv counted from 1, else field names. Unless given,
-    columns 1 and 2, or the fields named `data.source` and `data.target`. For a language model the target's alone."""
+    """Where source and target stand: column numbers of a .tsv, from 1, else field names. Default: columns 1 and 2, or
+    the fields named `data.source` and `data.target`. For a language model, only that of the target."""
     weight: float = Field(1.0, gt=0, le=1000)
-    """Training only: how often an epoch sees each pair; 0.5 is a fresh half each epoch, 2.5 every pair twice and a
-    fresh half of them a third time."""
+    """For training sets: how often an epoch has each pair. 0.5 is a new half of the pairs in each epoch; 2.5 is every
+    pair twice and a new half of them a third time."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -78,7 +78,7 @@ class Dataset(Settings):
 
     @property
     def is_tsv(self) -> bool:
-        """Whether it is a file of columns."""
+        """Whether this is a file of columns."""
         return self.file is not None and self.file.endswith((".tsv", ".tsv.gz"))
 
 
@@ -86,33 +86,33 @@ class Data(Settings):
     """Where the sentences come from."""
 
     name: str = Field(pattern=NAME)
-    """Prepared data goes to data/NAME. Unless given: the recipe's name, or the base's where a recipe that
-    `extends` another changes neither data nor tokenizer."""
+    """Prepared data goes to data/NAME. Default: the recipe's name, or the name of the recipe that it `extends` if it
+    changes neither data nor tokenizer."""
     root: str = "."
-    """Base folder of relative file names, itself relative to the working directory."""
+    """Folder that file names are relative to; itself relative to the working directory."""
     source: str | None = None
-    """Language of the input, such as en. Without it a language model of the targets is trained."""
+    """Language of the input, such as en. Without a source, a language model of the targets is trained."""
     target: str
-    """Language of the output, such as de; or tree, and a parser is trained on `trees`."""
+    """Language of the output, such as de; or tree, which trains a parser."""
     train: tuple[Dataset, ...] = Field(min_length=1, strict=False)
     """Training sets, concatenated."""
     valid: tuple[Dataset, ...] = Field((), strict=False)
-    """Development sets: BLEU, or F1 of trees, at every checkpoint chooses the best one; perplexity is shown beside, and
-    is what chooses a language model."""
+    """Development sets. Their score at every checkpoint decides which one is the best: BLEU, F1 of trees, or the
+    perplexity of a language model."""
     test: tuple[Dataset, ...] = Field((), strict=False)
-    """Test sets: only encoded and searched for in the training data."""
+    """Test sets, which are encoded and looked for in the training data."""
     max_length: int = Field(256, ge=1, le=MOST_SUBWORDS)
-    """Training pairs with more subwords than this on a side are dropped; 512 for trees."""
+    """Training pairs with more subwords than this on a side are dropped. Default for trees: 512."""
     max_ratio: float = Field(9.0, ge=1)
-    """Training pairs one side of which has this many times the subwords of the other are dropped; 20 for trees."""
+    """Training pairs with more than this many times as many subwords on one side as on the other are dropped. Default
+    for trees: 20."""
     functional_tags: bool = False
     """Trees: keep the functional tags and indices of labels, such as -SBJ of NP-SBJ."""
     traces: bool = False
-    """Trees: keep empty elements, which no text has: leaves whose tag is -NONE-."""
-
+    """Trees: keep traces, the leaves tagged -NONE-, which are not part of the text."""
     pos_tags: bool = False
     """Trees: let the model write the part-of-speech tag of each word, as the paper's released code does, instead of XX
-    (Vinyals et al. 2015). It learns much faster, and the trees that it gives have tags."""
+    (Vinyals et al. 2015). It learns much faster, and its trees have tags."""
 
     @model_validator(mode="after")
     def _fits_the_task(self) -> Self:
@@ -203,5 +203,5 @@ class Data(Settings):
         return (self.target,) if self.source is None else (self.source, self.target)
 
     def path(self, name: str) -> Path:
-        """A data file's path: `name` below `root` unless absolute."""
+        """Return the path of a data file: `name` below `root`, unless it is absolute."""
         return Path(os.path.expanduser(self.root)) / os.path.expanduser(name)

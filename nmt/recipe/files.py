@@ -53,7 +53,7 @@ Loader.add_constructor("tag:yaml.org,2002:float", _float)
 
 
 class Dumper(yaml.SafeDumper):
-    """Quotes what `Loader` would not read back as a string."""
+    """Quotes strings that `Loader` would not read as strings."""
 
 
 Dumper.yaml_implicit_resolvers = {
@@ -63,7 +63,7 @@ Dumper.yaml_implicit_resolvers = {
 
 
 def dump(values: Mapping[str, Any]) -> str:
-    """YAML that `read` reads back to equal values."""
+    """Write values as YAML from which `read` reads equal values."""
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -131,14 +131,14 @@ def _name_data(base: dict[str, Any], tree: dict[str, Any]) -> None:
 
 
 def _parse(text: str) -> tuple[Any, yaml.Node]:
-    """The value that YAML stands for, and its nodes; raises one of NOT_YAML."""
+    """Parse YAML into its value and its nodes; raises one of NOT_YAML."""
     loader = Loader(text)  # a SafeLoader: plain values only
     node = loader.get_single_node() or yaml.ScalarNode("tag:yaml.org,2002:null", "")
     return loader.construct_document(node), node
 
 
 def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Origins:
-    """File and line of every key; raises UserError where there are too many, too deep, or one twice."""
+    """Find file and line of every key; raises UserError if there are too many, or one is too deep or given twice."""
     origins = dict(islice(_origins(node, file, path), MOST_VALUES + 1))
     if len(origins) > MOST_VALUES:
         raise UserError(
@@ -149,7 +149,7 @@ def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Origins:
 
 
 def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """File and line of every key; refuses keys that stand twice, which YAML would take silently."""
+    """Yield file and line of every key; raises UserError for a key given twice, which YAML would accept silently."""
     if len(path) > MOST_LEVELS:
         raise UserError(
             f"{file}: nested too deeply, or an alias holds itself",
@@ -174,7 +174,7 @@ def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator
 
 
 def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Mappings are merged key by key; lists and scalars replace what was there."""
+    """Merge mappings key by key; lists and scalars replace those of the base."""
     for key, value in changes.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):
             _merge(base[key], value)
@@ -183,7 +183,7 @@ def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
 
 
 def override(tree: dict[str, Any], origins: Origins, setting: str) -> None:
-    """Applies a `section.key=value`, whose value is YAML; raises UserError where it is none."""
+    """Apply a `section.key=value`, whose value is YAML; raises UserError if it is not of this form."""
     key, equals, text = setting.partition("=")
     parts = key.strip().split(".")
     shown = setting if len(setting) <= 200 else f"{setting[:200]}…"

@@ -90,12 +90,12 @@ class Recipe(Settings):
         return self
 
     def to_yaml(self) -> str:
-        """The resolved recipe, every key present; `load` reads it back to an equal recipe."""
+        """Write the resolved recipe with every key; `load` reads an equal recipe from it."""
         return dump(self.model_dump(mode="json"))
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of recipe files; nothing is required, since `extends` may supply it."""
+    """Return the JSON Schema of recipe files; no key is required, since `extends` may supply it."""
     schema = Recipe.model_json_schema()
     for section in (schema, *schema["$defs"].values()):
         section.pop("required", None)

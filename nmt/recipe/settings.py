@@ -45,12 +45,12 @@ class TokenizerSettings(Settings):
     algorithm: Literal["bpe", "unigram"] = "bpe"
     """Subword algorithm."""
     vocab_size: int = Field(37000, ge=261, le=10_000_000)
-    """Entries, among them 4 control symbols and 256 bytes; for each side where vocabularies are separate. Trees have
-    symbols of their own besides."""
+    """Number of entries, including 4 control symbols and 256 bytes; of each side if vocabularies are separate. The
+    symbols of trees are not among them."""
     shared: bool = True
-    """One vocabulary for both languages, or one for each; words and trees share nothing. A language model has one."""
+    """One vocabulary for both languages, or one for each. A parser has two, and a language model has one."""
     character_coverage: float = Field(0.9995, ge=0.98, le=1)
-    """Share of the characters of the training text that get entries; the rest is spelled in bytes."""
+    """Share of the characters of the training text that get entries; other characters are spelled in bytes."""
     sample: int = Field(10_000_000, ge=101, lt=2**31)
     """At most this many sentences, drawn at random, train the model."""
 
@@ -59,9 +59,9 @@ class Model(Settings):
     """The Transformer of sections 3.1 to 3.5; every column of Table 3 is a key."""
 
     layers: int = Field(6, ge=1, le=1000)
-    """N: identical layers in the encoder, and in the decoder."""
+    """N: number of layers in the encoder, and in the decoder."""
     decoder_layers: int | None = Field(None, ge=1, le=1000)
-    """Layers of the decoder, which is all that a language model has, where they differ from `layers`."""
+    """Number of layers in the decoder, if it differs from `layers`. A language model is a decoder alone."""
     d_model: int = Field(512, ge=1, le=WIDEST)
     """Width of embeddings and layers."""
     d_ff: int = Field(2048, ge=1, le=WIDEST)
@@ -69,12 +69,12 @@ class Model(Settings):
     heads: int = Field(8, ge=1, le=WIDEST)
     """h: attention heads."""
     d_k: int | None = Field(None, ge=1, le=WIDEST)
-    """Width of a head's queries and keys; d_model / heads unless given."""
+    """Width of a head's queries and keys; default: d_model / heads."""
     d_v: int | None = Field(None, ge=1, le=WIDEST)
-    """Width of a head's values; d_model / heads unless given."""
+    """Width of a head's values; default: d_model / heads."""
     attention_window: int | None = Field(None, ge=1, le=MOST_SUBWORDS)
-    """r of section 4: self-attention sees only the r positions around each, in the decoder the last r; it sees all
-    unless given."""
+    """r of section 4: self-attention sees only the r positions around each one, in the decoder the last r. Default:
+    all."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """P_drop, on each sub-layer's output and on embedding + position."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)
@@ -84,13 +84,14 @@ class Model(Settings):
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after each residual sum, as in the paper, or on each sub-layer's input, with one more at the end."""
     positions: Literal["sinusoidal", "learned", "words"] = "sinusoidal"
-    """Position encoding, section 3.5. With words, half of it tells which word it is, on the target side which comes
-    next, so that a decoder need not count: not in the paper, and much the quickest for a parser of a small treebank."""
+    """Position encoding, section 3.5. With words, which is not in the paper, half of the encoding is the number of the
+    word, on the target side that of the next word. A parser of a small treebank learns much faster with it, because the
+    decoder does not have to count."""
     max_positions: int = Field(1024, ge=1, le=2 * MOST_SUBWORDS)
-    """Longest sequence that learned positions serve, `</s>` and `<s>` counted; sinusoids serve any."""
+    """Longest sequence for learned positions, with `</s>` or `<s>`; the other encodings have no limit."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
-    """One matrix for source embedding, target embedding and softmax (section 3.4), for the latter two, or none; of a
-    parser, and of a language model unless none, for the latter two."""
+    """Which of source embedding, target embedding and softmax share a matrix (section 3.4): all of them, the latter two
+    (target), or none. A parser's default is target; for a language model, all means the same as target."""
 
     @model_validator(mode="after")
     def _widths(self) -> Self:
@@ -125,9 +126,9 @@ class Model(Settings):
         return self.decoder_layers or self.layers
 
     def reach(self, causal: bool) -> tuple[int, int] | None:
-        """How many positions before and after itself a position sees in self-attention; None where it sees all.
+        """Return how many positions before and after itself a position sees in self-attention; None if it sees all.
 
-        Of an even window centred on a position, the one more lies before it.
+        If the window is even, one position more lies before it than after it.
         """
         if self.attention_window is None:
             return None
@@ -139,14 +140,14 @@ class Training(Settings):
     """Section 5 of the paper."""
 
     updates: int = Field(100_000, ge=1, le=MOST_UPDATES)
-    """Updates in all: a run that stopped goes on up to this number."""
+    """Total number of updates; a resumed run continues up to it."""
     batch_tokens: int = Field(25_000, ge=1, le=MOST_TOKENS)
-    """Tokens per update and side, `</s>` counted, padding not: neither side of an update has more."""
+    """Most tokens on each side of an update, with `</s>` and without padding."""
     device_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Padded tokens per side of a device's micro-batch (a longer pair makes one alone); an update is accumulated from
-    as many as it needs. Unless given: 4,096 on a CPU; on a GPU as many as its memory holds, tried out once and kept."""
+    """Most padded tokens on each side of a device's micro-batch (a longer pair makes one alone). An update accumulates
+    the gradients of its micro-batches. Default: 4,096 on a CPU; on a GPU as many as fit into memory, tried out once."""
     warmup: int = Field(4000, ge=1, le=MOST_UPDATES)
-    """Updates of linear growth of the learning rate."""
+    """Number of updates over which the learning rate grows linearly."""
     learning_rate_scale: float = Field(1.0, gt=0)
     """Factor on the paper's learning rate, d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
     adam_betas: tuple[float, float] = Field((0.9, 0.98), strict=False)
@@ -156,39 +157,39 @@ class Training(Settings):
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """ε_ls, spread uniformly over the vocabulary."""
     clip_norm: float | None = Field(None, gt=0)
-    """Largest norm of the gradient; no clipping unless given."""
+    """Largest norm of the gradient; default: no clipping."""
     precision: Literal["auto", "bf16", "bf32", "tf32", "fp32", "fp64"] = "auto"
-    """Of matrix products; weights and sums stay in fp32, with fp64 (for verification) all is. bf16 keeps what lies
-    between products in bf16 too; bf32 is fp32 whose products round their factors to bf16 on a CPU that has AMX, tf32
-    the same on a GPU, to tf32. auto is bf16 on a GPU that has it, fp32 elsewhere."""
+    """Number format of matrix products. Weights and sums stay in fp32; fp64 (for verification) applies to everything.
+    With bf16 activations are in bf16 too; bf32 only rounds the factors of products to bf16, on a CPU with AMX, and tf32
+    to tf32, on a GPU. auto is bf16 on a GPU that supports it, else fp32."""
     compile: bool | None = None
-    """Compile the layers with torch.compile, which takes a minute at the start; on a GPU unless told."""
+    """Compile the layers with torch.compile, which takes a minute at the start; default: on a GPU only."""
     timeout_minutes: float = Field(10, gt=0, le=100_000)
-    """A device that lets the others wait this long is given up."""
+    """Minutes that devices wait for one of them before they give it up."""
     tensorboard: bool = False
-    """Write all figures for TensorBoard too, into the run's directory."""
+    """Also write all figures for TensorBoard, into the run's directory."""
     seed: int = Field(1, ge=0, lt=2**63)
-    """Seed of initialisation, order of batches and dropout."""
+    """Seed of the initial weights, the order of batches and dropout."""
     checkpoint_minutes: float | None = Field(10, gt=0)
-    """Minutes between checkpoints; not used where `checkpoint_updates` is given."""
+    """Minutes between checkpoints; ignored if `checkpoint_updates` is given."""
     checkpoint_updates: int | None = Field(None, ge=1, le=MOST_UPDATES)
     """Updates between checkpoints."""
     keep_last: int = Field(20, ge=1, le=MOST_UPDATES)
-    """Newest checkpoints to keep; the best one by dev score is kept besides."""
+    """Number of newest checkpoints to keep; the best one by dev score is kept as well."""
     log_updates: int = Field(50, ge=1, le=MOST_UPDATES)
     """Updates between lines of metrics.jsonl."""
     valid_beam: int | None = Field(None, ge=1, le=1000)
-    """Beam for dev BLEU or F1; that of `decoding` unless given."""
+    """Beam for dev BLEU or F1; default: `decoding.beam`."""
     patience: int | None = Field(None, ge=1, le=MOST_UPDATES)
-    """Stop after this many checkpoints in a row without a better dev BLEU or F1, or perplexity of a language model."""
+    """Stop after this many checkpoints in a row without a better dev score."""
     init_from: str | None = None
-    """Bundle whose weights and tokenizer to start from (fine-tuning)."""
+    """Bundle whose weights and tokenizer training starts from (fine-tuning)."""
     source_embeddings: str | None = None
-    """word2vec text file with initial vectors of source subwords or words."""
+    """Text file in word2vec format with initial vectors of source subwords or words."""
     target_embeddings: str | None = None
     """The same for the target side."""
     freeze_embeddings: bool = False
-    """Keep the vectors read from those files as they are."""
+    """Do not train the vectors that are read from those files."""
 
     @model_validator(mode="after")
     def _betas(self) -> Self:
@@ -211,25 +212,25 @@ class Training(Settings):
 
 
 class Decoding(Settings):
-    """Beam search, section 6.1; saved in the bundle as its defaults."""
+    """Beam search, section 6.1; a bundle holds these settings as its defaults."""
 
     beam: int = Field(4, ge=1, le=1000)
-    """Hypotheses kept alive; 1 is greedy search. 21 for trees."""
+    """Number of hypotheses kept alive; 1 is greedy search. Default for trees: 21."""
     alpha: float = Field(0.6, ge=0, le=5)
-    """α of the length penalty ((5 + |Y|) / 6)^α; 0.3 for trees."""
+    """α of the length penalty ((5 + |Y|) / 6)^α. Default for trees: 0.3."""
     max_extra: int = Field(50, ge=1, le=MOST_EXTRA)
-    """An output has at most this many subwords more than its own input; 300 for trees."""
+    """An output has at most this many subwords more than its input. Default for trees: 300."""
     max_source: int = Field(1024, ge=1, le=MOST_SUBWORDS)
-    """Longer inputs, in subwords, are split, translated or parsed in parts and joined."""
+    """Inputs of more subwords are split, searched in parts and joined."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
-    """An output has at least this many subwords, `</s>` not counted."""
+    """An output has at least this many subwords, not counting `</s>`."""
     batch_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["auto"] = "auto"
-    """Padded source tokens that are searched together; auto: 2,048 on a CPU, fewer in proportion for a beam
-    beyond 4, on a GPU what its free memory holds."""
+    """Padded source tokens that are searched together. auto is 2,048 on a CPU, and proportionally fewer for a beam
+    above 4; on a GPU as many as fit into free memory."""
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
-    """Of matrix products; auto is bf16 on a GPU, fp32 on a CPU."""
+    """Number format of matrix products; auto is bf16 on a GPU, fp32 on a CPU."""
     average_last: int = Field(5, ge=1, le=MOST_UPDATES)
-    """Checkpoints that `nmt average` averages unless told."""
+    """Number of checkpoints that `nmt average` averages by default."""
 
     @field_validator("batch_tokens", mode="before")
     @classmethod
