@@ -115,7 +115,7 @@ format: $(INSTALLED)
 	$(VENV)/bin/ruff format .
 
 schema: $(INSTALLED)
-	$(VENV)/bin/python -m nmt.recipe.schema > recipes/schema.json
+	$(VENV)/bin/python -m nmt.recipe > recipes/schema.json
 
 clean:
 	rm -rf runs/demo runs/multi30k data/demo data/demo_parse data/multi30k_en_de

@@ -1,7 +1,4 @@
-"""A whole recipe: its sections, what they must agree on, and their JSON Schema.
-
-`python -m nmt.recipe.schema` prints the JSON Schema that `recipes/schema.json` holds.
-"""
+"""A whole recipe: its sections, what they must agree on, and their JSON Schema."""
 
 from __future__ import annotations
 
@@ -102,7 +99,3 @@ def json_schema() -> dict[str, Any]:
     base = {"type": "string", "description": "Recipe to inherit from, relative to this file."}
     schema["properties"] = {"extends": base, **schema["properties"]}
     return schema
-
-
-if __name__ == "__main__":
-    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))

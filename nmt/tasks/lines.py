@@ -51,22 +51,6 @@ class Line:
         """Count the symbols of the best hypothesis, with `</s>` of each part."""
         return sum(len(part[0].ids) + part[0].finished for part in self.hypotheses)
 
-    def source(self) -> list[int]:
-        """Return the subwords of all parts."""
-        return [symbol for part in self.parts for symbol in part.ids]
-
-    def ids(self, rank: int) -> list[int]:
-        """Join the symbols of the hypotheses of a rank."""
-        return [symbol for part in self.hypotheses for symbol in part[rank].ids]
-
-    def score(self, rank: int) -> float:
-        """Sum the scores of the hypotheses of a rank."""
-        return sum((part[rank].score for part in self.hypotheses), 0.0)
-
-    def capped(self) -> bool:
-        """Tell whether the best hypothesis of a part was cut off at its cap."""
-        return any(not part[0].finished for part in self.hypotheses)
-
     def ranks(self) -> range:
         """Return the ranks that all parts have; one for a line without parts."""
         return range(min(map(len, self.hypotheses), default=1))

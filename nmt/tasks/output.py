@@ -37,14 +37,15 @@ class LineResult:
     @classmethod
     def of(cls, line: Line, ranks: Iterable[int], tokenizer: Tokenizer, texts: list[str], **own: Any) -> Self:
         """Collect what is known of the hypotheses of these ranks, which have these texts; `own` is for the task."""
-        kept, source = list(ranks), line.source()
+        found, source = line.hypotheses, [symbol for part in line.parts for symbol in part.ids]
+        kept = list(ranks)
         return cls(
             texts=texts,
-            scores=[line.score(rank) for rank in kept],
-            ids=[line.ids(rank) for rank in kept],
+            scores=[sum((part[rank].score for part in found), 0.0) for rank in kept],
+            ids=[[symbol for part in found for symbol in part[rank].ids] for rank in kept],
             source=source,
             parts=len(line.parts),
-            capped=line.capped(),
+            capped=any(not part[0].finished for part in found),
             unknown=tokenizer.source.count_unknown(source),
             **own,
         )

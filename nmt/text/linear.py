@@ -70,6 +70,14 @@ class TreeVocabulary:
         self.tags, self.labels, self.longest_run, self.punctuation, ambiguous = _read(serialized, name)
         brackets = (*(f"({label}" for label in self.labels), *(f"){label}" for label in self.labels))
         self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *(self.tags or (XX,)), *brackets]
+        first = LEAF + (len(self.tags) or 1)
+        last = first + len(self.labels)
+        self.leaves, self.openers, self.closers = (
+            range(LEAF, first),
+            range(first, last),
+            range(last, len(self._symbols)),
+        )
+        """Ids of the symbols that stand for a word, and of the brackets, these in the order of `labels`"""
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
         self._tag_of = PUNCTUATION | self.punctuation
         self._ambiguous = frozenset(ambiguous)
@@ -109,21 +117,6 @@ class TreeVocabulary:
             "ambiguous": ambiguous,
         }
         return cls(json.dumps(content, ensure_ascii=False, indent=1).encode(), "the trained tree vocabulary")
-
-    @property
-    def leaves(self) -> range:
-        """The ids of the symbols that stand for a word."""
-        return range(LEAF, LEAF + (len(self.tags) or 1))
-
-    @property
-    def openers(self) -> range:
-        """The ids of the opening brackets, in the order of `labels`."""
-        return range(self.leaves.stop, self.leaves.stop + len(self.labels))
-
-    @property
-    def closers(self) -> range:
-        """The ids of the closing brackets, in the order of `labels`."""
-        return range(self.openers.stop, self.openers.stop + len(self.labels))
 
     def __len__(self) -> int:
         return len(self._symbols)
@@ -199,8 +192,7 @@ class TreeVocabulary:
 
     def count_leaves(self, ids: Sequence[int]) -> int:
         """Count the ids that stand for a word."""
-        leaves = self.leaves
-        return sum(index in leaves for index in ids)
+        return sum(index in self.leaves for index in ids)
 
     def mend(self, ids: Sequence[int]) -> list[int]:
         """Balance all brackets by the fewest additions and removals, with none empty; control symbols are removed."""
