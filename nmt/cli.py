@@ -343,7 +343,7 @@ def score(
 
         scoring.runs(files, choose_device(device, threads), as_json, console)
         return
-    from nmt.metrics.translation import METRICS, OF_WORDS
+    from nmt.metrics.bleu import METRICS, OF_WORDS
 
     reference, hypothesis = files[0], next(iter(files[1:]), None)
     names = _metrics(metric, paper, by_model=bool(models))
@@ -382,7 +382,7 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
 
 def _metrics(wanted: str | None, paper: bool, by_model: bool) -> list[str]:
     """The metrics to compute, or those that go without saying; raises BadParameter for one that there is not."""
-    from nmt.metrics.translation import METRICS
+    from nmt.metrics.bleu import METRICS
 
     allowed, default = (("perplexity", "logprob"), "perplexity") if by_model else ((*METRICS, "brackets"), "bleu,chrf")
     wanted = wanted or default

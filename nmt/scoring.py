@@ -35,8 +35,8 @@ def translations(
 
     Metrics of words take the `language`, or that of the first reference's name.
     """
+    from nmt.metrics.bleu import COMPARED, OF_WORDS, as_dict, report, score
     from nmt.metrics.moses import Moses, language_of
-    from nmt.metrics.translation import COMPARED, OF_WORDS, as_dict, report, score
 
     counts_words = not set(metrics).isdisjoint(OF_WORDS)
     moses = Moses(language or language_of(references[0])) if counts_words else None  # fails before it reads

@@ -171,7 +171,7 @@ def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
         "nmt.search.ctranslate2",
         "nmt.search.conversion",
     ]
-    modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.translation", "nmt.metrics.brackets"]
+    modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.bleu", "nmt.metrics.brackets"]
     program = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'datasets'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr

@@ -15,8 +15,8 @@ from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, fingerprint_of
 from nmt.errors import UserError
 from nmt.integrity import intact
+from nmt.metrics.bleu import score
 from nmt.metrics.brackets import score_brackets
-from nmt.metrics.translation import score
 from nmt.model import likelihood
 from nmt.model.transformer import Transformer
 from nmt.recipe import KINDS, Recipe
