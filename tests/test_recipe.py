@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -16,7 +16,17 @@ from pydantic import ValidationError
 
 from nmt import recipe as recipes
 from nmt.errors import UserError
-from nmt.recipe import Model, Recipe, TokenizerSettings, Training, json_schema, load, override_decoding
+from nmt.recipe import (
+    KINDS,
+    Model,
+    Recipe,
+    TaskName,
+    TokenizerSettings,
+    Training,
+    json_schema,
+    load,
+    override_decoding,
+)
 from nmt.recipe.files import Loader
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -403,6 +413,22 @@ def test_combinations_that_make_no_parser_are_refused(write: Write, settings: li
     refused = refusal(write(PARSER), settings).message
     assert message in refused
     assert refused.startswith(("--set data.", f"--set {settings[-1]}", str(write(PARSER))))
+
+
+# --- the table of tasks --------------------------------------------------------------------------------------
+
+
+def test_every_task_has_a_row() -> None:
+    assert set(KINDS) == set(get_args(TaskName))
+
+
+def test_the_rows_name_only_keys_that_recipes_have() -> None:
+    sections = {name: field.annotation for name, field in Recipe.model_fields.items()}
+    for kind in KINDS.values():
+        defaults = [f"{section}.{key}" for section, values in kind.defaults.items() for key in values]
+        for key in (*defaults, *kind.fixed):
+            section, name = key.split(".")
+            assert name in sections[section].model_fields, key
 
 
 # --- language models ----------------------------------------------------------------------------------------
