@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -132,21 +131,17 @@ class Data(Settings):
                     f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})",
                     f"remove {key}, or set data.target to {TREE}",
                 )
-        for split, index, dataset in self._datasets():
-            self._check_task(f"{split}.{index}", dataset)
-            self._check_fields(f"{split}.{index}", dataset)
-            if split != "train" and dataset.weight != 1:
-                raise Refusal(
-                    f"{split}.{index}.weight: is for training sets; in {split} every pair counts once "
-                    f"(got {dataset.weight:g})",
-                    "remove the weight",
-                )
-        return self
-
-    def _datasets(self) -> Iterator[tuple[str, int, Dataset]]:
-        """Yield the split, position and settings of every data set."""
         for split, datasets in self.splits.items():
-            yield from ((split, index, dataset) for index, dataset in enumerate(datasets))
+            for index, dataset in enumerate(datasets):
+                self._check_task(f"{split}.{index}", dataset)
+                self._check_fields(f"{split}.{index}", dataset)
+                if split != "train" and dataset.weight != 1:
+                    raise Refusal(
+                        f"{split}.{index}.weight: is for training sets; in {split} every pair counts once "
+                        f"(got {dataset.weight:g})",
+                        "remove the weight",
+                    )
+        return self
 
     def _check_task(self, where: str, dataset: Dataset) -> None:
         """Refuse a data set that holds something else than this task needs."""
