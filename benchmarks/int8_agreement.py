@@ -19,7 +19,7 @@ import torch
 
 from nmt.bundle import Bundle, resolve
 from nmt.device import choose_device
-from nmt.metrics.translation import score
+from nmt.metrics.bleu import score
 from nmt.model.inference import Int8, largest_exact_weight
 from nmt.model.transformer import Transformer
 from nmt.search import engine as engines

@@ -1,6 +1,6 @@
-"""Models, settings and a task, put together to something that answers lines: the one place that makes an engine.
+"""The one place that makes an engine, and a pipeline of it, from models, decoding settings and a task.
 
-Imports no torch before an engine needs it, and that is in the workers where there are several.
+torch is imported when an engine is made; with several workers, this happens in the workers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from nmt.tasks.pipeline import Pipeline, Result, Task, longest_served
 if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
 
-MOST_WORKERS = 16  # of a CPU, unless the user asks for more
+MOST_WORKERS = 16  # on a CPU, unless the user asks for more
 
 
 def pipeline_of(models: Sequence[Transformer], decoding: Decoding, task: Task[Result]) -> Pipeline[Result]:
-    """What answers lines in this process, by one model or by several as an ensemble.
+    """Make the pipeline of a task in this process, with one model or an ensemble of several.
 
-    Raises UserError where decoding.max_source is beyond what a model serves.
+    Raises UserError if decoding.max_source is longer than what a model serves.
     """
     positions = longest_served((model.config for model in models), decoding)
     return Pipeline(task, decoding, make_engine(models, decoding, task), positions)
@@ -41,7 +41,7 @@ def make_engine(
     task: Task[Result],
     say: Callable[[str], None] = lambda line: None,
 ) -> Engine:
-    """Our engine, as a task wants it; `say` is told where it computes in another precision than was asked for."""
+    """Make the engine of nmt for a task; `say` reports it if the precision is another than the one asked for."""
     from nmt.search.alignment import AligningEngine
     from nmt.search.constraints import TreeConstraint
     from nmt.search.engine import SearchEngine
@@ -55,28 +55,28 @@ def make_engine(
 
 @dataclass(frozen=True)
 class Assembly:
-    """Which models search, how, and on what."""
+    """Which models search, with which settings, engine and devices."""
 
     bundles: Sequence[Bundle]
     """One model, or several as an ensemble."""
     decoding: Decoding
     engine: Literal["nmt", "ctranslate2"]
     device: str
-    """auto, cpu, cuda or cuda:N; with several workers each has its own GPU."""
+    """auto, cpu, cuda or cuda:N; each of several workers has its own GPU."""
     workers: int | None
-    """With one, this process does the work. By default, on a CPU one for each thread, else one."""
+    """Number of processes; with one, this process does the work. Default: one for each thread on a CPU, else one."""
     threads: int | None
-    """CPU threads of all workers together; by default what the engine thinks best."""
+    """CPU threads of all workers together; by default the engine decides."""
     forks: bool
-    """Whether workers on a CPU are forked and share one model, which takes a process without threads of its own."""
+    """Whether workers on a CPU are forked and share one model; this process must not have threads then."""
     say: Callable[[str], None]
-    """Told what takes long."""
+    """Reports what takes long."""
 
     @contextmanager
     def open(self, task: Task[Result]) -> Iterator[Pipeline[Result]]:
-        """What answers the lines of a task. Its workers end with the block.
+        """Give the pipeline of a task; its workers end with the block.
 
-        Raises UserError where something is missing or wrong.
+        Raises UserError if something is missing or wrong.
         """
         if self.engine == "ctranslate2" and len(self.bundles) > 1:
             raise UserError(
@@ -96,7 +96,7 @@ class Assembly:
             yield Pipeline(task, self.decoding, workers, positions)
 
     def _make(self, task: Task[Result], number: int, count: int) -> Engine:
-        """The engine of a worker, `number` of `count` from 0 on."""
+        """Make the engine of worker `number`, from 0, of `count` workers."""
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)
         if self.engine == "ctranslate2":
@@ -117,14 +117,14 @@ class Assembly:
         return find_device(self.device, torch.cuda.device_count()) == "cpu"
 
     def _shared(self, make: MakeEngine) -> MakeEngine:
-        """Makes one engine that all workers share until they write to it, which they do not.
+        """Make one engine whose memory all forked workers share, since none writes to it.
 
-        Many small operations are quicker by one thread, and each worker has its own: threads that share an operation
-        wait for one another at its end.
+        The threads are divided among the workers: many small operations are faster on one thread each, because threads
+        that share an operation wait for each other at its end.
         """
         import torch
 
-        engine = make(0, self.threads or cores())  # with one thread: a fork would lack the others
+        engine = make(0, self.threads or cores())  # on one thread, since a fork would lack the others
 
         def share(number: int, count: int) -> Engine:
             torch.set_num_threads(max(1, (self.threads or cores()) // count))

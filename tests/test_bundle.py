@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 import nmt
 from nmt import bundle as bundles
+from nmt.bundle import runs
 from nmt.errors import UserError
 from nmt.recipe import TokenizerSettings
 from nmt.text.tokenizer import Tokenizer
@@ -100,7 +101,7 @@ def test_the_best_by_dev_score_are_averaged_and_used(ckpts: Path) -> None:
 
 def test_the_best_language_model_has_the_lowest_perplexity(ckpts: Path) -> None:
     for step, perplexity in ((200, 3.0), (400, 9.0), (600, 3.0), (800, 12.0)):
-        edit(ckpts / f"step-{step:08d}", task="score", scores={"perplexity": perplexity})
+        edit(ckpts / f"step-{step:08d}", task="language_model", scores={"perplexity": perplexity})
     found = bundles.checkpoints(ckpts)
     assert [bundle.step for bundle in bundles.ranked(found)] == [800, 400, 200, 600]  # of equals the later
     shutil.rmtree(ckpts / "averaged")
@@ -112,7 +113,7 @@ def test_the_best_language_model_has_the_lowest_perplexity(ckpts: Path) -> None:
 
 def test_a_score_that_is_no_number_is_never_the_best(ckpts: Path) -> None:
     for step, perplexity in ((200, math.nan), (400, 9.0), (600, math.inf), (800, math.nan)):
-        edit(ckpts / f"step-{step:08d}", task="score", scores={"perplexity": perplexity})
+        edit(ckpts / f"step-{step:08d}", task="language_model", scores={"perplexity": perplexity})
     assert bundles.ranked(bundles.checkpoints(ckpts))[-1].step == 400
 
 
@@ -218,7 +219,7 @@ def test_folders_count_as_checkpoints_by_plain_digits_alone(ckpts: Path) -> None
 def test_an_average_is_refused_its_place_before_anything_is_computed(nmt, ckpts: Path, monkeypatch) -> None:
     shutil.rmtree(ckpts / "averaged")
     (ckpts / "averaged").write_text("precious")
-    monkeypatch.setattr(bundles, "Mean", pytest.fail)
+    monkeypatch.setattr(runs, "Mean", pytest.fail)
     done = nmt("average", ckpts)
     assert done.code == 1
     assert done.err == (
@@ -335,6 +336,13 @@ def test_parsers_are_compared_by_f1(ckpts: Path) -> None:
     assert note == f"model: {bundle.path} (best dev F1, 70.25)"
     bundles.prune(ckpts, keep_last=1)
     assert [bundle.step for bundle in bundles.checkpoints(ckpts)] == [600, 800]
+
+
+def test_a_language_model_that_an_earlier_version_saved_is_still_one(ckpts: Path) -> None:
+    edit(ckpts / "averaged", task="score", scores={"perplexity": 2.0})
+    bundle = bundles.Bundle.read(ckpts / "averaged")
+    bundle.check_task("language_model")
+    assert (bundle.kind.noun, bundle.dev_score) == ("a language model", 2.0)
 
 
 def test_a_model_for_another_task_says_what_it_is_for(ckpts: Path) -> None:

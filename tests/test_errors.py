@@ -94,7 +94,7 @@ def test_every_error_for_users_says_what_to_do() -> None:
 
 
 def test_validators_of_recipes_refuse_with_a_hint() -> None:
-    assert [where for where, _ in constructed("ValueError") if where.startswith("recipe.py")] == []
+    assert [where for where, _ in constructed("ValueError") if where.startswith("recipe/")] == []
 
 
 def test_an_error_for_users_cannot_be_made_without_a_hint() -> None:

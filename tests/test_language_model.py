@@ -134,7 +134,7 @@ def test_a_deterministic_language_is_learned(run: Path) -> None:
     assert 0.99 * 8 ** (1 / subwords) < rows[-1] < 1.3 * 8 ** (1 / subwords)
     newest = bundles.checkpoints(run / "ckpts")[-1]
     assert newest.scores == {"perplexity": newest.dev_score} == {"perplexity": rows[-1]}
-    assert newest.info["task"] == "score"
+    assert newest.info["task"] == "language_model"
     padding = [row["padding"] for row in metrics(run / "ckpts") if "padding" in row]
     assert all(0 <= share < 0.2 for share in padding)
 

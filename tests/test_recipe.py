@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -16,8 +16,18 @@ from pydantic import ValidationError
 
 from nmt import recipe as recipes
 from nmt.errors import UserError
-from nmt.recipe import Model, Recipe, TokenizerSettings, Training, json_schema, load, override_decoding
-from nmt.recipe_file import Loader
+from nmt.recipe import (
+    KINDS,
+    Model,
+    Recipe,
+    TaskName,
+    TokenizerSettings,
+    Training,
+    json_schema,
+    load,
+    override_decoding,
+)
+from nmt.recipe.files import Loader
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 
@@ -386,7 +396,7 @@ def test_a_resolved_parser_loads_back_to_an_equal_one(write: Write) -> None:
     [
         (["tokenizer.shared=true"], "tokenizer.shared: must be false with data.target: tree"),
         (["model.tie_embeddings=all"], "model.tie_embeddings: all needs one vocabulary"),
-        (["training.target_embeddings=x"], "training.target_embeddings: are of words, which"),
+        (["training.target_embeddings=x"], "training.target_embeddings: must be null with data.target: tree"),
         (["decoding.min_length=3"], "decoding.min_length: must be 0 with data.target: tree"),
         (["data.target=de"], "data.train.0.trees: needs data.target: tree, which makes a parser (got de)"),
         (["data.valid=[{file: a.tsv}]"], "data.valid.0: must be trees, {trees: NAME}, since data.target is tree"),
@@ -405,6 +415,22 @@ def test_combinations_that_make_no_parser_are_refused(write: Write, settings: li
     assert refused.startswith(("--set data.", f"--set {settings[-1]}", str(write(PARSER))))
 
 
+# --- the table of tasks --------------------------------------------------------------------------------------
+
+
+def test_every_task_has_a_row() -> None:
+    assert set(KINDS) == set(get_args(TaskName))
+
+
+def test_the_rows_name_only_keys_that_recipes_have() -> None:
+    sections = {name: field.annotation for name, field in Recipe.model_fields.items()}
+    for kind in KINDS.values():
+        defaults = [f"{section}.{key}" for section, values in kind.defaults.items() for key in values]
+        for key in (*defaults, *kind.fixed):
+            section, name = key.split(".")
+            assert name in sections[section].model_fields, key
+
+
 # --- language models ----------------------------------------------------------------------------------------
 
 LANGUAGE_MODEL = """\
@@ -417,15 +443,15 @@ data:
 
 def test_a_recipe_without_a_source_is_a_language_models(write: Write) -> None:
     recipe = load(write(LANGUAGE_MODEL))
-    assert recipe.task == "score"
-    assert (recipe.data.languages, recipe.data.unit) == (("en",), "lines")
+    assert recipe.task == "language_model"
+    assert (recipe.data.languages, recipe.kind.unit) == (("en",), "lines")
     assert load(write(recipe.to_yaml(), "again.yaml")) == recipe
 
 
 def test_a_recipe_without_its_source_is_that_of_a_language_model(write: Write) -> None:
     write(BASE.replace("{source: a.en, target: a.de}", "{hub: wmt/wmt14, config: de-en}"), "base.yaml")
     path = write("extends: base.yaml\nname: lm\ndata: {source: null}\n")
-    assert load(path).task == load(path.parent / "base.yaml", ["data.source=null"]).task == "score"
+    assert load(path).task == load(path.parent / "base.yaml", ["data.source=null"]).task == "language_model"
     assert load(path).data.name == "lm"
 
 
@@ -449,7 +475,7 @@ def test_a_language_models_limits_are_those_of_its_side(write: Write) -> None:
         (["data.train=[{trees: a}]"], "data.train.0.trees: needs data.target: tree"),
         (["data.train=[{trees: a}]", "data.target=tree"], "data.source: must be given with data.target: tree"),
         (["tokenizer.shared=false", "model.tie_embeddings=none"], "tokenizer.shared: must be true without data.source"),
-        (["training.source_embeddings=x"], "training.source_embeddings: needs data.source, which a language model"),
+        (["training.source_embeddings=x"], "training.source_embeddings: must be null without data.source"),
         (["data.source=de"], "data.train.0: source and target go together"),
     ],
 )

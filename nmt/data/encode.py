@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.pairs import Pair
-from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import UNK
-from nmt.text.tokenizer import Vocabulary
+from nmt.text.tokenizer import AnyVocabulary
 
 Ids = NDArray[np.int32]
 
@@ -79,7 +78,7 @@ class EncodedChunk:
 class PairEncoder:
     """Cleans, encodes and filters pairs; a chunk at a time."""
 
-    vocabularies: Sequence[Vocabulary | TreeVocabulary]
+    vocabularies: Sequence[AnyVocabulary]
     """One for each side of the pairs."""
     max_length: int
     max_ratio: float
@@ -112,8 +111,8 @@ class PairEncoder:
             counts[f"{self.unit} also in valid or test" if both else "source sentences also in valid or test"] += 1
         columns = zip(*pairs, strict=True) if pairs else [()] * len(self.vocabularies)
         sides = [_encode_all(*side) for side in zip(self.vocabularies, columns, strict=True)]
-        if isinstance(self.vocabularies[-1], TreeVocabulary):
-            counts["trees with a label unseen in training"] = sides[-1].with_symbol(UNK)
+        if reason := self.vocabularies[-1].UNSEEN:
+            counts[reason] = sides[-1].with_symbol(UNK)
         numbers = np.array(lines, dtype=np.int64)
         if self.keep_all:
             return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, numbers, pairs, +counts)
@@ -127,7 +126,7 @@ class PairEncoder:
         return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, numbers, None, +counts)
 
 
-def _encode_all(vocabulary: Vocabulary | TreeVocabulary, texts: Sequence[str]) -> Sentences:
+def _encode_all(vocabulary: AnyVocabulary, texts: Sequence[str]) -> Sentences:
     rows = vocabulary.encode_all(texts)
     lengths = np.fromiter(map(len, rows), np.int32, len(rows))
     return Sentences(np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths)

@@ -24,8 +24,7 @@ from nmt.data.pairs import Pair, Pairs, check_inputs, describe, input_files
 from nmt.errors import UserError
 from nmt.files import exclusive, read_json, remedy, sha256, whole_directory, write_json
 from nmt.integrity import HASHES, check_files, intact, read_manifest, replace_manifest, write_manifest
-from nmt.recipe import Data, Dataset, Recipe
-from nmt.text.linear import TreeVocabulary
+from nmt.recipe import Data, Dataset, Kind, Recipe
 from nmt.text.lines import in_groups
 from nmt.text.tokenizer import Tokenizer
 
@@ -55,7 +54,7 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
             with suppress(UserError):  # prepared data may be read-only
                 replace_manifest(out / MANIFEST, inputs | {key: before[key] for key in (HASHES,) if key in before})
         return False
-    splits, sides, unit = _splits(recipe), len(recipe.data.languages), recipe.data.unit
+    splits, sides, unit = recipe.data.splits, len(recipe.data.languages), recipe.kind.unit
     totals = {split: check_inputs(datasets, recipe.data) for split, datasets in splits.items()}
     with (
         exclusive(out.parent / f".{out.name}.lock", str(out)),
@@ -89,7 +88,7 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
             )
         write_json(part / "report.json", report)
         write_manifest(part / MANIFEST, inputs)
-    for line in _summary(out, report, tokenizer, unit):
+    for line in _summary(out, report, tokenizer, recipe.kind):
         console.say(line)
     return True
 
@@ -128,10 +127,6 @@ def set_sizes(prepared: Path) -> list[int]:
     return sizes
 
 
-def _splits(recipe: Recipe) -> dict[str, tuple[Dataset, ...]]:
-    return {"train": recipe.data.train, "valid": recipe.data.valid, "test": recipe.data.test}
-
-
 def _read_fingerprint(out: Path) -> dict[str, Any]:
     """What the last preparation saw; under `files` each file's size, time and hash. Empty where there was none."""
     path = out / MANIFEST
@@ -146,7 +141,7 @@ def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any
     seen = before.get("files", {})
     files: dict[str, list[Any]] = {}
     contents: dict[str, Any] = {}
-    for split, datasets in _splits(recipe).items():
+    for split, datasets in recipe.data.splits.items():
         contents[split] = []
         for dataset in datasets:
             paths = input_files(dataset, recipe.data, seen)
@@ -183,7 +178,7 @@ def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_fr
         return Tokenizer.load(tokenizer_from)
     text = _TokenizerText(recipe.data, total, console)
     data = recipe.data
-    return Tokenizer.train(text, recipe.tokenizer, console.say, data.has_trees, data.pos_tags)
+    return Tokenizer.train(text, recipe.tokenizer, console.say, data.kind.has_trees, data.pos_tags)
 
 
 class _TokenizerText:
@@ -195,7 +190,7 @@ class _TokenizerText:
         self._console = console
 
     def __iter__(self) -> Iterator[Pair]:
-        with self._console.progress("reading for the tokenizer", self._total, self._data.unit) as advance:
+        with self._console.progress("reading for the tokenizer", self._total, self._data.kind.unit) as advance:
             for chunk in _chunks(self._data.train, self._data):
                 yield from chunk.pairs
                 advance(len(chunk.pairs))
@@ -292,24 +287,24 @@ def _list_array(sentences: Sentences) -> Any:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(sentences.ids))
 
 
-def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, unit: str) -> Iterator[str]:
+def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, kind: Kind) -> Iterator[str]:
     """The hygiene report as lines for the screen."""
-    trees = isinstance(tokenizer.target, TreeVocabulary)
+    unit = kind.unit
     pieces = f"{len(tokenizer.source):,} pieces"
     if not tokenizer.shared:
-        pieces += f" and {len(tokenizer.target):,} {'tree symbols' if trees else 'pieces'}"
+        pieces += f" and {len(tokenizer.target):,} {'tree symbols' if kind.has_trees else 'pieces'}"
     yield f"prepared {out}: {pieces}"
     for split, figures in report.items():
         if not figures["read"]:
             continue
-        symbols = "tree symbols" if trees else "subwords"
+        symbols = "tree symbols" if kind.has_trees else "subwords"
         source, target = figures.get("mean length of sources"), figures["mean length of targets"]
-        notes = [f"{target} subwords each" if source is None else f"{source} subwords in, {target} {symbols} out"]
+        notes = [f"{target} subwords each" if not kind.has_source else f"{source} subwords in, {target} {symbols} out"]
         if len(figures["kept by set"]) > 1:
             notes.append(f"by set {' + '.join(f'{kept:,}' for kept in figures['kept by set'])}")
         told = ("dropped", unit, "source", "trees")
         notes += [f"{value:,} {name}" for name, value in figures.items() if name.startswith(told)]
-        read = f"{figures['read']:,} {'trees' if trees else unit}"
+        read = f"{figures['read']:,} {'trees' if kind.has_trees else unit}"
         yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
     histogram = report["train"]["sentences by length in subwords, up to"]
     yield "  train sentences by length: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())

@@ -1,17 +1,18 @@
-"""F1 of constituents: the figures of EVALB with COLLINS.prm, and an F1 in which failures are missed.
+"""F1 of constituents: the figures of EVALB with COLLINS.prm, and an F1 that counts failures as missed.
 
-The rules, of either tree by itself: leaves tagged -NONE-, TOP or `, : `` '' .` are removed with their words, and so
-are constituents that this empties; labels are cut at the first - or =, and PRT is ADVP; constituents then called TOP
-or like one of those tags are not counted, preterminals neither. What is left of both trees is matched one to one by
-label and span, and summed over sentences before it is divided. An error, a sentence whose remaining words are not
-those of the gold, and a skip, which has none left, are left out of all sums: a parser that fails on hard sentences
-does better for it. So `f1_all` counts their gold constituents as missed. Unlike the C program this one never gives up,
-knows no longest sentence, and calls an F1 of nothing 0.
+These rules apply to each tree. Leaves tagged -NONE-, TOP or `, : `` '' .` are removed with their words, and so are
+constituents that become empty. Labels are cut at the first - or =, and PRT becomes ADVP. Preterminals are not counted,
+nor are constituents whose label is then TOP or one of those tags. What is left of both trees is matched one to one by
+label and span. Counts are summed over sentences before they are divided.
 
-`score_brackets` takes trees as they are, ROOT and S1 being labels like any other there. `score_files` looks at the
-roots first: where those of a pair differ and one is no more than a root (a gold may say ROOT, S1 or `( (S …) )` where
-a parser says TOP or nothing), it becomes TOP and does not count, as if the gold had been prepared. Roots that are
-called the same are left to the rules, by which ROOT counts.
+In an error, the remaining words differ from those of the gold; in a skip, no words remain. EVALB leaves both out of all
+sums, which favours a parser that fails on hard sentences, so `f1_all` counts their gold constituents as missed. Unlike
+the C program, this one has no limit on errors or on the length of sentences, and an F1 of nothing is 0.
+
+`score_brackets` takes trees as they are; ROOT and S1 are labels like any other. `score_files` first compares the roots
+of a pair. If they differ and one is only a root (a gold may have ROOT, S1 or `( (S …) )`, and a parser TOP or nothing),
+it becomes TOP and does not count, as if the gold had been prepared. Equal roots are left to the rules, by which ROOT
+counts.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ DELETED = frozenset({TOP, EMPTY, ",", ":", "``", "''", "."})
 SHORT = 40
 
 Bracket = tuple[str, int, int]
-"""Label, and the first word and the one after the last, among the words that are scored"""
+"""Label, first word, and the word after the last, among the words that are scored."""
 
 
 def _percent(part: float, whole: float) -> float:
@@ -66,25 +67,25 @@ class Matches:
 
 @dataclass
 class Sums:
-    """Counts over some sentences, and the figures that follow: percentages, 0 to 100, unless said otherwise."""
+    """Counts over some sentences, and figures computed from them: percentages from 0 to 100, except one."""
 
     sentences: int = 0
     errors: int = 0
-    """whose words, or number of words, are not those of the gold"""
+    """Sentences whose words differ from those of the gold"""
     skips: int = 0
-    """without a word to score in the hypothesis: failures of the parser, and punctuation alone"""
+    """Sentences without a word to score in the hypothesis: failures of the parser, and punctuation alone"""
     empty: int = 0
-    """skips in which there was no tree at all"""
+    """Skips in which there was no tree at all"""
     exact_matches: int = 0
     crossings: int = 0
-    """constituents of the hypothesis that overlap one of the gold without one lying within the other"""
+    """Constituents of the hypothesis that overlap one of the gold, with neither inside of the other"""
     without_crossing: int = 0
     two_or_less: int = 0
-    """sentences with at most two crossings"""
+    """Sentences with at most two crossings"""
     missed: int = 0
-    """constituents of the gold in errors and skips"""
+    """Constituents of the gold in errors and skips"""
     gold: Counter[str] = field(default_factory=Counter)
-    """constituents by label, of valid sentences; likewise the next two"""
+    """Constituents of valid sentences by label, like the next two"""
     test: Counter[str] = field(default_factory=Counter)
     matched: Counter[str] = field(default_factory=Counter)
 
@@ -99,7 +100,7 @@ class Sums:
 
     @property
     def labels(self) -> dict[str, Matches]:
-        """By frequency in the gold, then by name; PRT is among ADVP."""
+        """The matches of each label, by frequency in the gold, then by name; PRT is part of ADVP."""
         order = sorted(self.gold | self.test, key=lambda label: (-self.gold[label], -self.test[label], label))
         return {label: Matches(self.gold[label], self.test[label], self.matched[label]) for label in order}
 
@@ -113,27 +114,27 @@ class Sums:
 
     @property
     def f1(self) -> float:
-        """EVALB's, of valid sentences."""
+        """The F1 of EVALB, over valid sentences."""
         return self.total.f1
 
     @property
     def recall_all(self) -> float:
-        """Recall with the constituents of errors and skips among those to be found."""
+        """Recall over all sentences: the constituents of errors and skips count as missed."""
         return _percent(self.matched.total(), self.gold.total() + self.missed)
 
     @property
     def f1_all(self) -> float:
-        """F1 with that recall."""
+        """F1 of the precision and this recall."""
         return _harmonic_mean(self.precision, self.recall_all)
 
     @property
     def exact(self) -> float:
-        """Valid sentences with all constituents right and none besides."""
+        """Valid sentences with exactly the constituents of the gold."""
         return _percent(self.exact_matches, self.valid)
 
     @property
     def average_crossing(self) -> float:
-        """Crossings in a valid sentence; not a percentage."""
+        """Crossings per valid sentence; not a percentage."""
         return self.crossings / self.valid if self.valid else 0.0
 
     @property
@@ -150,25 +151,24 @@ class BracketScores(Sums):
     """Sums over all sentences, and over the short ones."""
 
     short: Sums = field(default_factory=Sums)
-    """over sentences of at most 40 words in the gold, punctuation included"""
+    """Over sentences of at most 40 words in the gold, with punctuation"""
     first_error: str = ""
-    """where it is and what differs"""
+    """Where the first error is, and what differs"""
 
 
 def score_brackets(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> BracketScores:
-    """Scores hypotheses, None being a failure, against as many gold trees: EVALB's rules, and nothing before them.
+    """Score hypotheses, None for a failure, against as many gold trees by the rules of EVALB alone.
 
-    Both are read side by side and none is kept. Raises UserError naming both numbers where they differ, or where there
-    is nothing to score.
+    Both are read side by side, in constant memory. Raises UserError naming both numbers if they differ, or if there is
+    nothing to score.
     """
     return _score(_pairs(gold, hypotheses))
 
 
 def score_files(gold: Path, hypotheses: Path | Iterable[str]) -> BracketScores:
-    """Scores a file of trees, or lines, an empty one being a failure, against any Treebank file or folder.
+    """Score a file of trees, or lines of which an empty one is a failure, against any treebank file or folder.
 
-    Roots that differ become TOP, see above. Raises UserError where something cannot be read, is no tree, or as
-    `score_brackets` does.
+    Roots that differ become TOP, see above. Raises UserError as `score_brackets` does, or if a file cannot be read.
     """
     return _score(_with_one_root(*pair) for pair in _pairs(read_trees(gold), read_tree_lines(hypotheses)))
 
@@ -212,7 +212,7 @@ def _as_top(tree: Tree) -> Tree:
 
 
 def _add(scores: BracketScores, gold: Tree, hypothesis: Tree | None) -> None:
-    """Adds a sentence to all sums that it belongs to."""
+    """Add a sentence to all sums that it belongs to."""
     length, words, brackets = _scored(gold)
     _, tested, found = _scored(hypothesis) if hypothesis else (0, [], [])
     sums = (scores, scores.short) if length <= SHORT else (scores,)
@@ -240,7 +240,7 @@ def _add(scores: BracketScores, gold: Tree, hypothesis: Tree | None) -> None:
 
 
 def _scored(tree: Tree) -> tuple[int, list[str], list[Bracket]]:
-    """The length of a tree, and what the rules leave of it: words, and constituents over them."""
+    """Return the length of a tree, and the words and the constituents over them that the rules leave."""
     length, words, brackets = 0, list[str](), list[Bracket]()
     opened: list[tuple[str, int]] = []
     stack: list[Tree | str | None] = [tree]
@@ -274,7 +274,7 @@ def _crossings(gold: Iterable[Bracket], found: Iterable[Bracket]) -> int:
     return sum(
         any(start < first < end < after or first < start < after < end for start, end in spans)
         for _, first, after in found
-        if (first, after) not in spans  # those of one tree do not cross
+        if (first, after) not in spans  # constituents of the same tree do not cross
     )
 
 
@@ -303,7 +303,7 @@ COUNTS = {"sentences": "sentences", "errors": "errors", "skips": "skips", "empty
 
 
 def as_dict(scores: BracketScores) -> dict[str, Any]:
-    """All figures and counts, for JSON; `short` and `labels` hold those of short sentences and of each label."""
+    """Collect all figures and counts for JSON; `short` has those of short sentences, `labels` those of each label."""
 
     def figures(sums: Sums) -> dict[str, float]:
         return {name: getattr(sums, name) for name in (*FIGURES, *COUNTS)}
@@ -316,7 +316,7 @@ def as_dict(scores: BracketScores) -> dict[str, Any]:
 
 
 def report(scores: BracketScores) -> str:
-    """The figures as lines for a screen, the main ones in the first."""
+    """Show the figures as lines, the main ones first."""
     lines = [
         f"F1 {scores.f1:.2f}  precision {scores.precision:.2f}  recall {scores.recall:.2f}  "
         f"failures missed {scores.f1_all:.2f}",

@@ -1,9 +1,8 @@
-"""Text cut into words as papers do that count BLEU of words, those of 2017 and many since.
+"""Text split into words by Moses' tokenizer, as papers do that report BLEU of words.
 
-Moses' tokenizer; for the figures of 2017 hyphenated compounds are split after it, a step that belongs to those
-published for English-German since Luong et al. (2015). sacremoses is that tokenizer as it was then: Moses has split off
-every sentence's last dot since November 2018, and this one leaves "Bart." or "10." together where the word may be an
-abbreviation or an ordinal.
+For figures of 2017, hyphenated compounds are split afterwards, as in the figures for English-German since Luong et al.
+(2015). sacremoses is the tokenizer as it was then. Since November 2018 Moses has split off the last dot of every
+sentence; sacremoses keeps "Bart." or "10." together if the word may be an abbreviation or an ordinal.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from pathlib import Path
 
 from nmt.errors import UserError
 
-COMPOUND = re.compile(r"(\S)-(\S)")  # takes what it matched out of play, so that of a-b-c only the first is split
+COMPOUND = re.compile(r"(\S)-(\S)")  # matches do not overlap, so a-b-c is split at the first hyphen only
 
 
 class Moses:
-    """Turns a detokenised line into words with a space between."""
+    """Splits a detokenised line into words."""
 
     def __init__(self, language: str) -> None:
-        """A code like de or fr, by which abbreviations are known and apostrophes split.
+        """The code of a language, such as de or fr, decides on abbreviations and apostrophes.
 
-        Raises UserError where sacremoses does not know it, or is not installed.
+        Raises UserError if sacremoses does not know the language, or is not installed.
         """
         try:
             from sacremoses import MosesTokenizer
@@ -33,7 +32,7 @@ class Moses:
                 f"BLEU of Moses' words: sacremoses is not installed: {error}", "pip install sacremoses"
             ) from None
         known = sorted(set(NonbreakingPrefixes().available_langs.values()))
-        if language not in known:  # sacremoses itself would take English abbreviations
+        if language not in known:  # for which sacremoses would use the abbreviations of English
             raise UserError(
                 f"BLEU of Moses' words: the language of the reference, {language!r}, is none of {', '.join(known)}",
                 "give --language CODE, or a reference whose name ends in it, such as test.de",
@@ -42,14 +41,14 @@ class Moses:
         self.signature = f"sacremoses-{version('sacremoses')}-{language}"
 
     def __call__(self, line: str, *, compounds: bool) -> str:
-        """The words of a line; with `compounds` these are split: `rich ##AT##-##AT## text format`.
+        """Return the words of a line, with spaces between; `compounds` are split: `rich ##AT##-##AT## text format`.
 
-        They are not escaped as Moses' are (&quot; for "): equal words stay equal without.
+        Words are not escaped as by Moses (&quot; for "), which makes no difference to which words are equal.
         """
         words: str = self._tokenizer.tokenize(line, return_str=True, escape=False)
         return COMPOUND.sub(r"\1 ##AT##-##AT## \2", words) if compounds else words
 
 
 def language_of(path: Path) -> str:
-    """What a file's name ends in, before .gz: de of test.de.gz."""
+    """Return what the name of a file ends in, before .gz: de for test.de.gz."""
     return Path(path.name.removesuffix(".gz")).suffix[1:]

@@ -1,1 +1,1 @@
-"""Lines to what a search takes, and back: translating and parsing."""
+"""What a search is used for: lines to sources, and hypotheses to translations or trees."""

@@ -1,8 +1,7 @@
-"""Lines on their way through a search: read ahead in windows, split into parts, and given out in their order.
+"""Lines that are read ahead in windows, split into parts for a search, and given out in order.
 
-A thread reads lines, as fast as they come, and splits them into the parts that are searched; an engine takes sources
-from a window, long ones first, and gives hypotheses back in whatever order they are done. Knows no model, no text and
-imports no torch.
+A thread reads lines as fast as they come and splits them into parts. An engine takes the parts of a window as sources,
+long ones first, and returns hypotheses in any order. This module knows no model and no task, and imports no torch.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import TypeVar
 
 from nmt.search.feed import Hypothesis, Pool, Source
 
-# Lines that are sorted together: few at first, for an early answer. A very long line counts as several.
+# Number of lines that are sorted together: few at first, for an early answer. A very long line counts as several.
 FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
-IN_FLIGHT = 3 * LARGEST_WINDOW  # most lines that are read and not yet given out
-PATIENCE = 0.05  # seconds that a slow input may keep a window waiting to be filled
-END = object()  # of an iterator
+IN_FLIGHT = 3 * LARGEST_WINDOW  # limit of lines that are read and not yet given out
+PATIENCE = 0.05  # seconds to wait for a slow input before a window is handed out that is not full
+END = object()  # marks the end of an iterator
 
 Output = TypeVar("Output")
 Rest = TypeVar("Rest")
@@ -34,49 +33,33 @@ class Part:
     ids: list[int]
     """Subwords without `</s>`, from 1 to decoding.max_source of them."""
     words: int = 0
-    """Leaves that a tree over it has."""
+    """Number of leaves of a tree over the part."""
 
 
 class Line:
-    """A line on its way."""
+    """A line that has been read and not yet given out."""
 
     def __init__(self, text: str, parts: list[Part]) -> None:
         self.text, self.parts = text, parts
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
-        """Of each part, best first; empty until it has been searched"""
+        """The hypotheses of each part, best first; empty until the part has been searched"""
         self.missing = len(parts)
-        """Parts that have not been searched"""
+        """Number of parts that have not been searched"""
         self.weight = 1 + sum(len(part.ids) for part in parts) // SUBWORDS_OF_A_LINE
 
     def tokens(self) -> int:
-        """Subwords of the best hypothesis, `</s>` of each part counted."""
+        """Count the symbols of the best hypothesis, with `</s>` of each part."""
         return sum(len(part[0].ids) + part[0].finished for part in self.hypotheses)
 
-    def source(self) -> list[int]:
-        """Its subwords."""
-        return [symbol for part in self.parts for symbol in part.ids]
-
-    def ids(self, rank: int) -> list[int]:
-        """Symbols of the hypotheses of a rank, joined."""
-        return [symbol for part in self.hypotheses for symbol in part[rank].ids]
-
-    def score(self, rank: int) -> float:
-        """Of the hypotheses of a rank, their sum."""
-        return sum((part[rank].score for part in self.hypotheses), 0.0)
-
-    def capped(self) -> bool:
-        """Whether a best hypothesis was cut off at its cap."""
-        return any(not part[0].finished for part in self.hypotheses)
-
     def ranks(self) -> range:
-        """Ranks that all parts have; of a line without parts one."""
+        """Return the ranks that all parts have; one for a line without parts."""
         return range(min(map(len, self.hypotheses), default=1))
 
 
 def distinct(found: Iterable[tuple[Output, Rest]], most: int) -> dict[Output, Rest]:
-    """The first `most` different outputs, each with what came with it first; looks at no more than it needs.
+    """Return the first `most` different outputs, each with what came with it first, and stop there.
 
-    Hypotheses that differ in their symbols can be one text: subwords cut a word in more ways than one.
+    Hypotheses of different symbols can be the same text, since there are several ways to split a word into subwords.
     """
     kept: dict[Output, Rest] = {}
     for output, rest in found:
@@ -87,18 +70,18 @@ def distinct(found: Iterable[tuple[Output, Rest]], most: int) -> dict[Output, Re
 
 
 class ReadAhead:
-    """The feed of a stream of lines: a thread reads and splits them ahead of the engine, into windows.
+    """The feed of a stream of lines: a thread reads and splits them into windows, ahead of the engine.
 
-    A window is handed out when it is full, so that a fast input is searched alike in every run. An input that has
-    kept its window waiting for PATIENCE has what is there handed out at once, until a window fills up again.
+    A window is handed out when it is full, so that a fast input is searched in the same way in every run. Once an
+    input has kept its window waiting for PATIENCE, lines are handed out at once until a window is full again.
     """
 
     def __init__(self, lines: Iterable[str], split: Callable[[str], list[Part]], cap: Callable[[int], int]) -> None:
-        """`split` gives the parts of a line, none of a blank one; `cap` the most symbols of an output by length."""
+        """`split` returns the parts of a line, none if it is blank; `cap` the most symbols of an output, by length."""
         self._split, self._cap = split, cap
         self._lines: deque[Line] = deque()  # in flight, in order
         self._load = 0  # their weight
-        self._wanted: dict[int, tuple[Line, int]] = {}  # by source: its line, and which part of it
+        self._wanted: dict[int, tuple[Line, int]] = {}  # the line of each source, and which part of it
         self._numbers = count()
         self._windows: deque[Pool] = deque()
         self._size = FIRST_WINDOW  # of the window that is being filled
@@ -135,7 +118,7 @@ class ReadAhead:
             return []
 
     def put(self, number: int, hypotheses: list[Hypothesis]) -> Line:
-        """Takes what a search found for a source, best first; gives the line that the source is of."""
+        """Take the hypotheses for a source, best first; returns its line."""
         with self._changed:
             line, part = self._wanted.pop(number)
             line.hypotheses[part] = hypotheses
@@ -144,7 +127,7 @@ class ReadAhead:
         return line
 
     def due(self) -> list[Line]:
-        """Removes the lines that can be given out now."""
+        """Remove and return the lines that can be given out now."""
         found = []
         with self._changed:
             while self._is_due():
@@ -154,9 +137,9 @@ class ReadAhead:
         return found
 
     def wait(self) -> bool:
-        """Between two searches: waits for sources, or for lines that can be given out without a search.
+        """Wait, between two searches, for sources or for lines that can be given out without a search.
 
-        Gives False when all lines were given out; raises what reading them raised.
+        Returns False when all lines have been given out; raises what reading them raised.
         """
         with self._changed:
             assert self._taken == 0, "the engine ended its search before all that it took was done"
@@ -169,24 +152,26 @@ class ReadAhead:
         return not over
 
     def close(self) -> None:
-        """Ends the thread, or, where it waits for the input, has it end when that comes."""
+        """End the thread; if it is waiting for input, it ends when that arrives."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._ended or self._asked is not None)
 
     def _is_due(self) -> bool:
-        """Whether the first line is done; a blank one is when its window is handed out, not at once: to give out such
-        lines one by one would have the two threads wait for each other all the time."""
+        """Tell whether the first line is done; a blank one is when its window is handed out.
+
+        If blank lines were given out one by one, the two threads would wait for each other all the time.
+        """
         return self._load > self._filled and self._lines[0].missing == 0
 
     def _patience_left(self) -> float:
-        """Seconds for which a window that holds something may still be waited for."""
+        """Return the seconds for which to wait for the rest of a window that holds something."""
         waiting = 0.0 if self._asked is None else time.monotonic() - self._asked
         return self._patience - waiting
 
     def _hand_out_late(self) -> bool:
-        """Hands out what is there where the input has kept it waiting for too long; whether it has."""
+        """Hand out what is there if the input has kept it waiting for too long; tells whether it has."""
         late = self._filled > 0 and self._patience_left() <= 0.0
         if late:
             self._patience = 0.0
@@ -208,7 +193,7 @@ class ReadAhead:
                 self._end_to_wait()
                 if line is END or self._closed:
                     break
-                if not isinstance(line, str):  # None above all, which must not pass for the end
+                if not isinstance(line, str):  # None above all, which must not count as the end
                     raise TypeError(f"a line must be str, not {type(line).__name__}")
                 self._add(Line(line, self._split(line)))
         except BaseException as error:
@@ -218,7 +203,7 @@ class ReadAhead:
             self._hand_out()
 
     def _begin_to_wait(self) -> bool:
-        """Waits for room; whether another line is wanted."""
+        """Wait for room; tells whether another line is needed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._filled or self._load + self._size <= IN_FLIGHT)
             self._asked = time.monotonic()

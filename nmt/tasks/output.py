@@ -1,51 +1,56 @@
-"""What tasks know of each line when it is done; imports no torch."""
+"""The result of a line, whatever its task, and its form as JSON; imports no torch."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
 
+from nmt.tasks.lines import Line
 from nmt.text.tokenizer import Tokenizer
 
 
-class LineResult(Protocol):
-    """What became of one line, be it a translation or a parse."""
+@dataclass(frozen=True, kw_only=True)
+class LineResult:
+    """The result of one line, whatever the task."""
 
-    @property
-    def texts(self) -> list[str]:
-        """Of each hypothesis, best first."""
-        ...
+    texts: list[str]
+    """The outputs as text, best first: one, or up to as many as were asked for. No two are equal."""
+    scores: list[float]
+    """Length-normalised log-probability of each output, in nats; for a line split into parts, their sum."""
+    ids: list[list[int]]
+    """The symbols of each output, those of parts joined."""
+    source: list[int]
+    """The subwords of the line."""
+    parts: int
+    """Number of parts that the line was split into: 0 if it is blank, more than one beyond decoding.max_source."""
+    capped: bool
+    """Whether the best output was cut off at its cap."""
+    unknown: int
+    """Number of characters of the line for which the vocabulary has no subword."""
 
-    @property
-    def scores(self) -> list[float]:
-        """Of each hypothesis."""
-        ...
-
-    @property
-    def source(self) -> list[int]:
-        """Subwords of the line."""
-        ...
-
-    @property
-    def parts(self) -> int:
-        """How many pieces the line was split into; 0 where it is blank."""
-        ...
-
-    @property
-    def capped(self) -> bool:
-        """Whether the best output was cut off at its cap."""
-        ...
-
-    @property
-    def unknown(self) -> int:
-        """Characters of the line for which the vocabulary has no subword."""
-        ...
+    @classmethod
+    def of(cls, line: Line, ranks: Iterable[int], tokenizer: Tokenizer, texts: list[str], **own: Any) -> Self:
+        """Collect what is known of the hypotheses of these ranks, which have these texts; `own` is for the task."""
+        found, source = line.hypotheses, [symbol for part in line.parts for symbol in part.ids]
+        kept = list(ranks)
+        return cls(
+            texts=texts,
+            scores=[sum((part[rank].score for part in found), 0.0) for rank in kept],
+            ids=[[symbol for part in found for symbol in part[rank].ids] for rank in kept],
+            source=source,
+            parts=len(line.parts),
+            capped=any(not part[0].finished for part in found),
+            unknown=tokenizer.source.count_unknown(source),
+            **own,
+        )
 
 
 def as_json(
     number: int, result: LineResult, tokenizer: Tokenizer, hypotheses: list[dict[str, Any]], **more: int
 ) -> str:
-    """What is known of the result of input line `number` as one JSON object, with what its task adds."""
+    """Show all that is known of input line `number` as one JSON object; `more` is what its task adds."""
     line = {
         "line": number,
         "source": tokenizer.source.pieces(result.source),

@@ -1,7 +1,4 @@
-"""Lines that become trees: their words as subwords, and what is known of each tree in the end.
-
-Imports no torch.
-"""
+"""Parsing: how the words of lines become subwords, and what their results are; imports no torch."""
 
 from __future__ import annotations
 
@@ -12,40 +9,22 @@ from itertools import islice
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.tasks.lines import Line, Part, distinct
-from nmt.tasks.output import as_json
+from nmt.tasks.output import LineResult, as_json
 from nmt.text.linear import TreeVocabulary, escape
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import TOP, Tree
 
 
-@dataclass(frozen=True)
-class Parse:
-    """What became of one line."""
+@dataclass(frozen=True, kw_only=True)
+class Parse(LineResult):
+    """The trees of one line; their texts are the trees on a line each, or nothing where there is no tree."""
 
     trees: list[Tree | None]
-    """Best first, one unless more were asked for; no two are equal. None where a malformed output could not be mended,
-    and of a blank line."""
-    scores: list[float]
-    """Length-normalised log-probability of each, in nats; of a line split into parts their sum."""
+    """None for a malformed output that could not be mended, and for a blank line."""
     malformed: list[bool]
-    """Whether the model's own output was no tree over the words, which takes a search without constraint."""
-    ids: list[list[int]]
-    """Symbols of each, unmended, those of parts joined."""
-    source: list[int]
-    """Subwords of the line."""
-    parts: int
-    """How many pieces the line was split into; 0 where it is blank, more than one beyond decoding.max_source."""
-    capped: bool
-    """Whether the best output was cut off at its cap."""
-    unknown: int
-    """Characters of the line for which the vocabulary has no subword."""
+    """Whether the output of the model was no tree over the words, which happens only without the constraint."""
     cut: int
-    """Words that alone are beyond decoding.max_source, and of which the model saw the beginning."""
-
-    @property
-    def texts(self) -> list[str]:
-        """The trees, each on a line; nothing where there is none."""
-        return ["" if tree is None else str(tree) for tree in self.trees]
+    """Number of words that are longer than decoding.max_source, so that the model saw only their beginning."""
 
     @property
     def failed(self) -> bool:
@@ -54,7 +33,7 @@ class Parse:
 
     @property
     def mended(self) -> bool:
-        """Whether the best output was malformed, and is a tree now."""
+        """Whether the best output was malformed and could be mended."""
         return self.malformed[0] and self.trees[0] is not None
 
 
@@ -98,42 +77,35 @@ class Parsing:
         return [*parts, Part(ids, count)] if count else []
 
     def join(self, line: Line, n_best: int) -> Parse:
-        """See `Task`; the trees of parts have one root."""
-        source, words = line.source(), _words_of_parts(line)
-        each = ((rank, *self._tree([part[rank].ids for part in line.hypotheses], words)) for rank in line.ranks())
-        found = distinct(((tree, (rank, malformed)) for rank, tree, malformed in each), n_best)
-        ranks = [rank for rank, _ in found.values()]
-        return Parse(
-            trees=list(found),
-            scores=[line.score(rank) for rank in ranks],
-            malformed=[malformed for _, malformed in found.values()],
-            ids=[line.ids(rank) for rank in ranks],
-            source=source,
-            parts=len(line.parts),
-            capped=line.capped(),
-            unknown=self.tokenizer.source.count_unknown(source),
+        """See `Task`; the trees of all parts get one root."""
+        words = _words_of_parts(line)
+        trees = (self._tree([part[rank].ids for part in line.hypotheses], words) for rank in line.ranks())
+        each = (("" if tree is None else str(tree), (rank, tree, odd)) for rank, (tree, odd) in enumerate(trees))
+        found = distinct(each, n_best)
+        return Parse.of(
+            line,
+            [rank for rank, _, _ in found.values()],
+            self.tokenizer,
+            list(found),
+            trees=[tree for _, tree, _ in found.values()],
+            malformed=[malformed for _, _, malformed in found.values()],
             cut=sum(map(self._is_cut, line.parts, words)),
         )
 
     def as_json(self, number: int, parse: Parse) -> str:
         """See `Task`; a tree is null where there is none."""
         hypotheses = [
-            {
-                "tree": text or None,
-                "score": parse.scores[rank],
-                "malformed": parse.malformed[rank],
-                "tokens": self.tokenizer.target.pieces(parse.ids[rank]),
-            }
-            for rank, text in enumerate(parse.texts)
+            {"tree": text or None, "score": score, "malformed": odd, "tokens": self.tokenizer.target.pieces(ids)}
+            for text, score, odd, ids in zip(parse.texts, parse.scores, parse.malformed, parse.ids, strict=True)
         ]
         return as_json(number, parse, self.tokenizer, hypotheses, cut=parse.cut)
 
     def _encode(self, words: Sequence[str]) -> list[list[int]]:
-        """Subwords of each word as the model has learned it; no subword reaches from one word into the next."""
+        """Encode each word as in training: escaped, and with no subword that spans two words."""
         return self.tokenizer.source.encode_all([escape(word) for word in words])
 
     def _tree(self, found: Sequence[list[int]], words: Sequence[list[str]]) -> tuple[Tree | None, bool]:
-        """The tree of a line from the symbols and words of its parts, and whether those were malformed."""
+        """Join the trees of the parts of a line, given their symbols and words; tells whether any was malformed."""
         parts = list(map(self._mended, found, words))
         trees = [tree for tree, _ in parts if tree is not None]
         whole = bool(parts) and len(trees) == len(parts)
@@ -141,28 +113,28 @@ class Parsing:
         return Tree(TOP, tuple(child for tree in trees for child in tree.children)) if whole else None, malformed
 
     def _mended(self, ids: list[int], words: list[str]) -> tuple[Tree | None, bool]:
-        """The tree over these words that the symbols are, mended if need be, and whether need was."""
+        """Build the tree over these words from symbols, mended if they are malformed; tells whether they are."""
         try:
             return self._trees.tree(ids, words), False
         except ValueError:
-            if self._trees.count_leaves(ids) != len(words):  # which brackets would not change
+            if self._trees.count_leaves(ids) != len(words):  # mending changes brackets only
                 return None, True
         return self._trees.tree(self._trees.mend(ids), words), True
 
     def _is_cut(self, part: Part, words: list[str]) -> bool:
-        """Whether the one word of a part has more subwords than the part."""
+        """Tell whether the only word of a part has more subwords than the part."""
         return len(words) == 1 and len(part.ids) == self._limit < len(self._encode(words)[0])
 
 
 def drawn(number: int, parse: Parse) -> str:
-    """The best tree drawn over several lines, of which the last is empty; only that one where there is none."""
+    """Draw the best tree over several lines and an empty one; only the empty one if there is no tree."""
     tree = parse.trees[0]
     return "" if tree is None else f"{tree.pretty()}\n"
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a line, between which ASCII whitespace stands; of what is no text, lone surrogates, '?' is left."""
-    return [word.decode() for word in text.encode(errors="replace").split()]  # str.split would part at U+3000, too
+    """Split a line at ASCII whitespace; lone surrogates, which are no text, become '?'."""
+    return [word.decode() for word in text.encode(errors="replace").split()]  # str.split would also split at U+3000
 
 
 def _words_of_parts(line: Line) -> list[list[str]]:

@@ -1,6 +1,6 @@
-"""The way of a line through a search, whatever searches and whatever it becomes: split ahead, search, join, in order.
+"""How lines go through a search, for any task and engine: split ahead, searched, joined, and given out in order.
 
-Knows no model and imports no torch.
+This module knows no model and imports no torch.
 """
 
 from __future__ import annotations
@@ -19,26 +19,28 @@ Result = TypeVar("Result", bound=LineResult)
 
 
 class Task(Protocol[Result]):
-    """What a line is to a search, and what becomes of it."""
+    """How lines become sources of a search, and its hypotheses results."""
 
     aligned: bool
-    """Whether hypotheses are to have alignments."""
+    """Whether hypotheses need alignments."""
     only_trees: TreeVocabulary | None
-    """The symbols of trees where every output has to be one."""
+    """The symbols of trees, if every output must be a tree."""
     warnings: Mapping[str, Callable[[Result], int]]
-    """What may be amiss with a result, by what it is called: how often it is in one."""
+    """Functions that count how often something is wrong with a result, by the name of the warning."""
 
     def split(self, text: str) -> list[Part]:
-        """The parts of a line that are searched, none of a blank one; another thread asks than for `join`."""
+        """Return the parts of a line that are searched, none for a blank line; another thread calls `join`."""
         ...
 
     def join(self, line: Line, n_best: int) -> Result:
-        """What was found for all parts of a line as one result: its best `n_best` outputs that differ, or fewer; for a
-        line without parts an empty one."""
+        """Join what was found for the parts of a line: its best `n_best` different outputs, or fewer.
+
+        A line without parts has an empty output.
+        """
         ...
 
     def as_json(self, number: int, result: Result) -> str:
-        """All that is known of the result of input line `number`, as one JSON object on a line."""
+        """Show all that is known of the result of input line `number` as one JSON object on a line."""
         ...
 
 
@@ -46,24 +48,24 @@ class Pipeline(Generic[Result]):
     """A task and an engine: lines in, results out."""
 
     def __init__(self, task: Task[Result], decoding: Decoding, engine: Engine, positions: int | None = None) -> None:
-        """`positions` are what `longest_served` gives for the engine's models."""
+        """`positions` is what `longest_served` returns for the models of the engine."""
         self.decoding, self.engine = decoding, engine
         self._task, self._positions = task, positions
 
     def stream(self, lines: Iterable[str], n_best: int = 1) -> Generator[Result, None, None]:
-        """Searches lines as they come, in bounded memory; a result for each, in order.
+        """Search lines as they come, in bounded memory; yields a result for each, in order.
 
-        Raises what reading the lines raised once those before are done, and at once what the engine raises.
+        An error of the engine is raised at once; one of reading the lines after the results of the lines before it.
         """
         return (result for group in self.groups(lines, n_best) for result in group)
 
     def groups(
         self, lines: Iterable[str], n_best: int = 1, searched: Callable[[int], None] = lambda tokens: None
     ) -> Generator[list[Result], None, None]:
-        """As `stream`, those together that can be given out at the same time.
+        """Do as `stream` does, but yield the results together that are ready at the same time.
 
-        `searched` is told of each line that is not blank as soon as it is done, in whatever order: the symbols of
-        its best output, `</s>` counted.
+        As soon as a line that is not blank is done, in any order, `searched` is called with the number of symbols of
+        its best output, `</s>` included.
         """
         if n_best > self.decoding.beam:
             raise UserError(
@@ -81,7 +83,7 @@ class Pipeline(Generic[Result]):
                 if due := ahead.due():  # blank lines, for which no engine has to begin a search
                     yield [self._task.join(line, n_best) for line in due]
                     continue
-                # Several hypotheses may be one text, and then those behind them in the beam are wanted.
+                # Several hypotheses may be the same text; then those behind them in the beam are needed.
                 search = self.engine.search(ahead, 1 if n_best == 1 else self.decoding.beam)
                 for number, hypotheses in search:
                     line = ahead.put(number, hypotheses)
@@ -95,15 +97,15 @@ class Pipeline(Generic[Result]):
                 search.close()
 
     def _cap(self, length: int) -> int:
-        """Most symbols of the output for an input of so many subwords."""
+        """Return the most symbols that the output for an input of so many subwords may have."""
         cap = length + self.decoding.max_extra
         return cap if self._positions is None else min(cap, self._positions)
 
 
 def longest_served(models: Iterable[Model], decoding: Decoding) -> int | None:
-    """The longest sequence, in positions, that each of the models serves; None where all serve any.
+    """Return the longest sequence, in positions, that every model serves; None if all serve any length.
 
-    Raises UserError where it is not above decoding.max_source.
+    Raises UserError if decoding.max_source is not below it.
     """
     positions = min((model.max_positions for model in models if model.positions == "learned"), default=None)
     if positions is not None and decoding.max_source >= positions:

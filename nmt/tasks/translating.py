@@ -1,7 +1,4 @@
-"""Lines that become translations: how they are tokenised and split, and what is known of each in the end.
-
-Imports no torch.
-"""
+"""Translation: how lines are tokenised and split, and what their results are; imports no torch."""
 
 from __future__ import annotations
 
@@ -12,36 +9,22 @@ from typing import Any
 
 from nmt.recipe import Decoding
 from nmt.tasks.lines import Line, Part, distinct
-from nmt.tasks.output import as_json
+from nmt.tasks.output import LineResult, as_json
 from nmt.text.linear import TreeVocabulary
 from nmt.text.lines import one_line
 from nmt.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True)
-class Translation:
-    """What became of one line."""
+@dataclass(frozen=True, kw_only=True)
+class Translation(LineResult):
+    """The translations of one line."""
 
-    texts: list[str]
-    """Best first; one unless more were asked for. No two are equal."""
-    scores: list[float]
-    """Length-normalised log-probability of each, in nats; of a line split into parts their sum."""
-    ids: list[list[int]]
-    """Subwords of each, those of parts joined."""
     alignments: list[list[int]]
-    """For each subword of each the index in `source` that it attends to most; empty unless asked for."""
-    source: list[int]
-    """Subwords of the line."""
-    parts: int
-    """How many pieces the line was split into; 0 where it is blank, more than one beyond decoding.max_source."""
-    capped: bool
-    """Whether the best output was cut off at its cap."""
-    unknown: int
-    """Characters of the line for which the vocabulary has no subword."""
+    """For each subword of each output the index in `source` that it attends to most; empty unless asked for."""
 
     @property
     def empty(self) -> bool:
-        """Whether a line that is not blank became nothing."""
+        """Whether a line that is not blank has an empty translation."""
         return self.parts > 0 and not self.texts[0].strip()
 
 
@@ -73,37 +56,27 @@ class Translating:
 
     def join(self, line: Line, n_best: int) -> Translation:
         """See `Task`."""
-        source = line.source()
         found = distinct(((self._text(line, rank), rank) for rank in line.ranks()), n_best)
-        ranks = found.values()
-        return Translation(
-            texts=list(found),
-            scores=[line.score(rank) for rank in ranks],
-            ids=[line.ids(rank) for rank in ranks],
-            alignments=[_alignment(line, rank) for rank in ranks],
-            source=source,
-            parts=len(line.parts),
-            capped=line.capped(),
-            unknown=self.tokenizer.source.count_unknown(source),
-        )
+        alignments = [_alignment(line, rank) for rank in found.values()]
+        return Translation.of(line, found.values(), self.tokenizer, list(found), alignments=alignments)
 
     def as_json(self, number: int, translation: Translation) -> str:
         """See `Task`."""
-        hypotheses = []
-        for rank, text in enumerate(translation.texts):
-            pieces = self.tokenizer.target.pieces(translation.ids[rank])
-            hypothesis: dict[str, Any] = {"text": text, "score": translation.scores[rank], "tokens": pieces}
-            if self.aligned:
-                hypothesis["alignment"] = translation.alignments[rank]
-            hypotheses.append(hypothesis)
+        hypotheses: list[dict[str, Any]] = [
+            {"text": text, "score": score, "tokens": self.tokenizer.target.pieces(ids)}
+            for text, score, ids in zip(translation.texts, translation.scores, translation.ids, strict=True)
+        ]
+        if self.aligned:
+            for hypothesis, alignment in zip(hypotheses, translation.alignments, strict=True):
+                hypothesis["alignment"] = alignment
         return as_json(number, translation, self.tokenizer, hypotheses)
 
     def _text(self, line: Line, rank: int) -> str:
-        """Text of the hypotheses of a rank, joined."""
+        """Join the texts of all parts of a line in the hypotheses of a rank."""
         return " ".join(one_line(self.tokenizer.target.decode(part[rank].ids)) for part in line.hypotheses)
 
 
 def _alignment(line: Line, rank: int) -> list[int]:
-    """Alignment of the hypotheses of a rank, joined."""
+    """Join the alignments of all parts of a line in the hypotheses of a rank."""
     starts = accumulate((len(part.ids) for part in line.parts), initial=0)
     return [start + i for start, part in zip(starts, line.hypotheses, strict=False) for i in part[rank].alignment]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nmt.errors import UserError
-from nmt.metrics.translation import METRICS, OF_WORDS
+from nmt.metrics.bleu import METRICS, OF_WORDS
 from nmt.terminal.streams import open_output, read_input
 from nmt.text.lines import open_input, read_lines, read_parallel
 
@@ -69,9 +69,9 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
 
     Metrics of words take the `language`, or that of the first reference's name.
     """
+    from nmt.metrics.bleu import COMPARED, as_dict, report
+    from nmt.metrics.bleu import score as scores_of
     from nmt.metrics.moses import Moses, language_of
-    from nmt.metrics.translation import COMPARED, as_dict, report
-    from nmt.metrics.translation import score as scores_of
 
     counts_words = not set(metrics).isdisjoint(OF_WORDS)
     if counts_words and "bleu" not in metrics:
@@ -211,8 +211,8 @@ def _task_to_score(paths: Sequence[Path], source: Path | None) -> TaskName:
                 f"{bundle.path}: is a translator, which scores REF given its source",
                 "add --source FILE, line N of which REF translates on its line N",
             )
-        if source is not None and bundle.info["task"] == "score":
+        if source is not None and not bundle.kind.has_source:
             raise UserError(
                 f"--source {source}: {bundle.path} is a language model, which has none", "leave out --source"
             )
-    return "score" if source is None else "translate"
+    return "language_model" if source is None else "translate"

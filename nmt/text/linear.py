@@ -1,9 +1,9 @@
 """Trees as sequences of symbols, as in Vinyals et al. 2015: `(S (NP XX XX )NP (VP XX )VP )S`.
 
-Each of these symbols is one entry of the vocabulary, which is the target side of a parser. The root TOP itself is not
-written: a sequence is that of TOP's children. XX stands for any word. In its place a word's part-of-speech tag may
-stand, as in the code that the paper's authors released: `(S (NP DT NN )NP (VP VBZ )VP )S`. A model learns that faster,
-since tags tell it how far it has come among the words. Words are not in it, so that giving a tree back needs them.
+Each symbol is one entry of the vocabulary, which is the target vocabulary of a parser. The root TOP is not written.
+XX stands for any word. Instead of XX, the part-of-speech tag of the word may be written, as in the code that the
+paper's authors released: `(S (NP DT NN )NP (VP VBZ )VP )S`. A model learns that faster, because the tags tell it how
+many words it has covered. The sequence has no words, so they are needed to restore the tree.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 from nmt.errors import UserError
 from nmt.text.symbols import EOS, UNK
@@ -21,12 +22,12 @@ LEAF = 4  # id of XX, or of the first tag
 XX = "XX"  # the tag of words that are not punctuation
 
 DAMAGED = "the file is damaged; take it from another copy of the model"
-AMBIGUOUS = 0.05  # share of a word's tags
-LONGEST_RUN = 10**9  # at most, so that a damaged number overflows no arithmetic
-_LABEL = re.compile(r"[^()\t-\r \ud800-\udfff]+")  # nor half a surrogate pair, which JSON can spell and no file hold
+AMBIGUOUS = 0.05  # share of the rarer reading of a word, as punctuation or not, above which it may be either
+LONGEST_RUN = 10**9  # limit of a number in the file, so that a damaged one overflows no arithmetic
+_LABEL = re.compile(r"[^()\t-\r \ud800-\udfff]+")  # JSON can express half a surrogate pair, UTF-8 cannot
 
-PUNCTUATION_TAGS = (",", ":", "``", "''", ".")  # those that EVALB deletes: a tree with others is no match for it
-PUNCTUATION = {  # as the Treebank tags them, for words that training has not seen
+PUNCTUATION_TAGS = (",", ":", "``", "''", ".")  # EVALB deletes these; a tree that differs in them is an error to it
+PUNCTUATION = {  # tags of the Treebank, for words that are not in the training data
     **dict.fromkeys((",", "،", "，", "、"), ","),
     **dict.fromkeys((":", ";", "-", "--", "---", "–", "—", "...", "..", "…", "：", "；"), ":"),
     **dict.fromkeys(("``", "`", "“", "‘", "«", "„", "‚"), "``"),
@@ -36,51 +37,57 @@ PUNCTUATION = {  # as the Treebank tags them, for words that training has not se
 
 
 def escape(word: str) -> str:
-    """The word as a Treebank spells it: its brackets would be taken for those of the tree."""
+    """Spell a word as treebanks do, so that its brackets are not taken for those of the tree."""
     return word.replace("(", "-LRB-").replace(")", "-RRB-")
 
 
 def linearise(tree: Tree, pos_tags: bool = False) -> list[str]:
-    """The symbols of a prepared tree, those of the children of its root: leaves are XX, or tags with `pos_tags`."""
-    symbols: list[str] = []
-    stack: list[Tree | str] = list(reversed(tree.children))
-    while stack:
-        node = stack.pop()
-        if isinstance(node, str):
-            symbols.append(node)
-        elif node.is_preterminal:
-            symbols.append(node.label if pos_tags else XX)
-        else:
-            symbols.append(f"({node.label}")
-            stack.append(f"){node.label}")
-            stack.extend(reversed(node.children))
-    return symbols
+    """Write a prepared tree as symbols, without its root; leaves are XX, or with `pos_tags` tags."""
+    symbols = [
+        f"){word}" if label is None else f"({label}" if word is None else label if pos_tags else XX
+        for label, word in tree.symbols()
+    ]
+    return symbols[1:-1]
 
 
 class TreeVocabulary:
     """The symbols of linear trees: <pad> <unk> <s> </s>, leaves, an opening bracket for each label, then the closing
-    ones in the same order.
+    brackets in the same order.
 
-    `tags` are those that leaves have, none where XX is the one leaf; `labels` are those of the constituents; the most
-    frequent come first. `longest_run` is the most opening brackets in a row that training had. `punctuation` gives
-    words the tags that EVALB deletes, or XX to words of `PUNCTUATION` that were mostly something else in training;
-    `ambiguous` words were often enough either.
+    `tags` are the tags of leaves, none if XX is the only leaf, and `labels` those of constituents, both by frequency.
+    `longest_run` is the largest number of opening brackets in a row in the training data. `punctuation` maps words to
+    tags that EVALB deletes, and words of `PUNCTUATION` that are mostly something else in the training data to XX.
     """
 
+    FILE = "tree.json"
+    """Name of the file that holds the vocabulary."""
+    UNSEEN = "trees with a label unseen in training"
+    """What reports call targets with symbols that are not in the vocabulary."""
+
     def __init__(self, serialized: bytes, name: str) -> None:
-        """`name` is what errors call it. Raises UserError where the bytes are no tree vocabulary of ours."""
+        """`name` is what errors call it. Raises UserError if the bytes are no tree vocabulary of ours."""
         self.serialized = serialized
         self.tags, self.labels, self.longest_run, self.punctuation, ambiguous = _read(serialized, name)
         brackets = (*(f"({label}" for label in self.labels), *(f"){label}" for label in self.labels))
         self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *(self.tags or (XX,)), *brackets]
+        first = LEAF + (len(self.tags) or 1)
+        last = first + len(self.labels)
+        self.leaves, self.openers, self.closers = (
+            range(LEAF, first),
+            range(first, last),
+            range(last, len(self._symbols)),
+        )
+        """Ids of the symbols that stand for a word, and of the brackets, these in the order of `labels`"""
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
         self._tag_of = PUNCTUATION | self.punctuation
         self._ambiguous = frozenset(ambiguous)
 
     @classmethod
     def train(cls, trees: Iterable[str | Tree], pos_tags: bool = False) -> TreeVocabulary:
-        """The vocabulary of prepared trees, its leaves XX or, with `pos_tags`, tags. Raises UserError where no tree has
-        a constituent below TOP."""
+        """Collect the vocabulary of prepared trees; its leaves are XX, or with `pos_tags` tags.
+
+        Raises UserError if no tree has a constituent below TOP.
+        """
         labels: Counter[str] = Counter()
         tagged: Counter[tuple[str, str]] = Counter()
         longest_run = 0
@@ -89,12 +96,10 @@ class TreeVocabulary:
             tagged.update(tree.pos())
             run = 0
             for symbol in linearise(tree):
-                if symbol[0] != "(":
-                    run = 0
-                    continue
-                labels[symbol[1:]] += 1
-                run += 1
+                run = run + 1 if symbol[0] == "(" else 0
                 longest_run = max(longest_run, run)
+                if run:
+                    labels[symbol[1:]] += 1
         if not labels:
             raise UserError(
                 "data.train: no tree has a constituent, so there is nothing to train a parser on",
@@ -113,72 +118,58 @@ class TreeVocabulary:
         }
         return cls(json.dumps(content, ensure_ascii=False, indent=1).encode(), "the trained tree vocabulary")
 
-    @property
-    def leaves(self) -> range:
-        """Ids of the symbols that stand for a word."""
-        return range(LEAF, LEAF + (len(self.tags) or 1))
-
-    @property
-    def openers(self) -> range:
-        """Ids of the opening brackets, by label."""
-        return range(self.leaves.stop, self.leaves.stop + len(self.labels))
-
-    @property
-    def closers(self) -> range:
-        """Ids of the closing brackets, by label."""
-        return range(self.openers.stop, self.openers.stop + len(self.labels))
-
     def __len__(self) -> int:
         return len(self._symbols)
 
     def starts(self) -> list[bool]:
-        """Of every symbol, by id, whether it stands for a word."""
+        """Tell for every symbol, by id, whether it stands for a word."""
         return [index in self.leaves for index in range(len(self))]
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a prepared tree, without `</s>`, and none of a blank text; labels and tags that training has not seen
-        are <unk>. Raises ValueError where the text is no tree."""
+        """Encode a prepared tree, without `</s>`; a blank text has no ids.
+
+        Labels and tags that are not in the training data become <unk>. Raises ValueError if the text is no tree.
+        """
         symbols = linearise(parse_tree(text), bool(self.tags)) if text else []
         return [self._ids.get(symbol, UNK) for symbol in symbols]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of many trees."""
+        """Encode many trees."""
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The symbols with spaces between them; control symbols among them give nothing."""
+        """Join the symbols by spaces, without control symbols."""
         return " ".join(self.pieces([index for index in ids if index > EOS]))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The symbols."""
+        """Return the symbols of ids."""
         return [self._symbols[index] for index in ids]
 
     def listing(self) -> list[str]:
-        """All symbols, by id."""
+        """Return all symbols, by id."""
         return list(self._symbols)
 
     def tag(self, word: str, leaf: str = XX) -> str:
-        """The tag of a word in a tree that is put out, where the model wrote this leaf for it.
+        """Choose the tag that a word gets in an output tree, if the model wrote this leaf for it.
 
-        What is punctuation depends on the word: one that EVALB deletes by mistake, or does not, costs the sentence. So
-        a leaf counts that agrees with training about that, or where training had the word as either; else the word
-        has punctuation's own tag, or XX.
+        If EVALB deletes a word of the hypothesis but not of the gold, the whole sentence is an error. So the leaf
+        decides what is punctuation only for words that are ambiguous in the training data. For any other word, it is
+        kept if it agrees with the training data about that, and else replaced by the word's punctuation tag or XX.
         """
         known = self._tag_of.get(word, XX)
         agreed = (leaf in PUNCTUATION_TAGS) == (known in PUNCTUATION_TAGS) or word in self._ambiguous
         return leaf if self.tags and agreed else known
 
     def tree(self, ids: Sequence[int], words: Sequence[str]) -> Tree:
-        """The tree over the words whose ids these are, without `</s>`: under TOP, each word escaped, with the
-        tag that `tag` gives it.
+        """Build the tree over these words from its ids, without `</s>`; words are escaped and tagged by `tag`.
 
-        Raises ValueError saying what is wrong where there is none: as many leaves as words, brackets that match, no
-        empty constituent.
+        Raises ValueError saying what is wrong if there are not as many leaves as words, if brackets do not match, or
+        if a constituent is empty.
         """
         if (leaves := self.count_leaves(ids)) != len(words) or not words:
             raise ValueError(f"{leaves:,} leaves for {len(words):,} words")
         rest = map(escape, words)
-        outer: list[tuple[str, list[Tree | str]]] = []  # label and children of what is around this constituent:
+        outer: list[tuple[str, list[Tree | str]]] = []  # label and children of the constituents around this one
         label, children = TOP, list[Tree | str]()
         for place, (index, symbol) in enumerate(zip(ids, self.pieces(ids), strict=True), 1):
             if index in self.leaves:
@@ -200,14 +191,12 @@ class TreeVocabulary:
         return Tree(TOP, tuple(children))
 
     def count_leaves(self, ids: Sequence[int]) -> int:
-        """How many of the ids stand for a word."""
-        leaves = self.leaves
-        return sum(index in leaves for index in ids)
+        """Count the ids that stand for a word."""
+        return sum(index in self.leaves for index in ids)
 
     def mend(self, ids: Sequence[int]) -> list[int]:
-        """The ids with all brackets balanced and none empty, by the fewest additions and removals of brackets, without
-        control symbols: as many leaves as before."""
-        from nmt.text.mending import mend  # which imports numpy; a translator's start need not wait for that
+        """Balance all brackets by the fewest additions and removals, with none empty; control symbols are removed."""
+        from nmt.text.mending import mend  # imports numpy, which a translator does not need
 
         partner = dict(zip(self.openers, self.closers, strict=True))
         return mend([index for index in ids if index > EOS], partner)
@@ -218,9 +207,11 @@ def _by_frequency(counts: Counter[str]) -> list[str]:
 
 
 def _punctuation(tags: Counter[tuple[str, str]]) -> tuple[dict[str, str], list[str]]:
-    """Words to tags, from how often a word had a tag: its most frequent one of those that EVALB deletes, where they
-    are most of its tags; XX where they are not, but would be taken for that. And words of which AMBIGUOUS are not what
-    most are."""
+    """Decide which words are punctuation, given how often each word had each tag.
+
+    Returns a map from words to tags: if most tags of a word are ones that EVALB deletes, the most frequent of these; if
+    not, XX for a word of PUNCTUATION. Also returns the words that are ambiguous by AMBIGUOUS.
+    """
     votes: dict[str, Counter[str]] = {}
     for (word, tag), count in sorted(tags.items()):
         votes.setdefault(word, Counter())[tag if tag in PUNCTUATION_TAGS else XX] += count
@@ -237,7 +228,7 @@ def _punctuation(tags: Counter[tuple[str, str]]) -> tuple[dict[str, str], list[s
 
 
 def _read(serialized: bytes, name: str) -> tuple[tuple[str, ...], tuple[str, ...], int, dict[str, str], list[str]]:
-    """What `train` writes; raises UserError where it is anything else."""
+    """Read what `train` writes; raises UserError if it is anything else."""
     try:
         content = json.loads(serialized)
         tags, labels, longest_run, punctuation, ambiguous = (
@@ -245,24 +236,27 @@ def _read(serialized: bytes, name: str) -> tuple[tuple[str, ...], tuple[str, ...
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         raise UserError(f"{name}: is not a vocabulary of trees", DAMAGED) from None
-    names = (("tags", tags), ("labels", labels), ("ambiguous", ambiguous))
-    problem = next(filter(None, (_problem_of_names(*each) for each in names)), "")
-    if not problem and not labels:
-        problem = "labels must not be empty"
-    if not problem and (type(longest_run) is not int or not 1 <= longest_run <= LONGEST_RUN):
-        problem = f"longest_run must be a positive integer, at most {LONGEST_RUN:,}, is {repr(longest_run)[:40]}"
     known = (XX, *PUNCTUATION_TAGS)
-    if not problem and not (isinstance(punctuation, dict) and all(tag in known for tag in punctuation.values())):
-        problem = f"punctuation must give words one of {' '.join(PUNCTUATION_TAGS)} {XX}"
-    if problem:
-        raise UserError(f"{name}: {problem}", DAMAGED)
+    names = {"tags": tags, "labels": labels, "ambiguous": ambiguous}
+    problems = {
+        **{f"{key} must be a list of strings": not _are_strings(given) for key, given in names.items()},
+        **{f"{key} must differ, and hold no spaces and no brackets": not _are_names(names[key]) for key in names},
+        "labels must not be empty": not labels,
+        f"longest_run must be a positive integer, at most {LONGEST_RUN:,}, is {repr(longest_run)[:40]}": (
+            type(longest_run) is not int or not 1 <= longest_run <= LONGEST_RUN
+        ),
+        f"punctuation must give words one of {' '.join(PUNCTUATION_TAGS)} {XX}": (
+            not isinstance(punctuation, dict) or not all(tag in known for tag in punctuation.values())
+        ),
+    }
+    if found := [problem for problem, occurs in problems.items() if occurs]:
+        raise UserError(f"{name}: {found[0]}", DAMAGED)
     return tuple(tags), tuple(labels), longest_run, punctuation, ambiguous
 
 
-def _problem_of_names(key: str, names: object) -> str:
-    """What is wrong with them as names of tags or labels, if anything is."""
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        return f"{key} must be a list of strings"
-    if len(set(names)) < len(names) or not all(map(_LABEL.fullmatch, names)):
-        return f"{key} must differ, and hold no spaces and no brackets"
-    return ""
+def _are_strings(names: object) -> TypeGuard[list[str]]:
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
+
+
+def _are_names(names: object) -> bool:
+    return _are_strings(names) and len(set(names)) == len(names) and all(map(_LABEL.fullmatch, names))

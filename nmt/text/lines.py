@@ -1,8 +1,9 @@
 """Text files as lines.
 
-A line ends at `\\n` and nowhere else: not at U+2028, `\\x0b`, `\\x85` or a lone `\\r`; a `\\r` right before `\\n` goes
-with it. Python's own text mode, `str.splitlines` and most loaders split at some of these and shift every later line
-against its translation. Names that end in .gz are compressed on both ways. Bytes that are not UTF-8 become U+FFFD.
+A line ends at `\\n` and nowhere else: not at U+2028, `\\x0b`, `\\x85` or a lone `\\r`. A `\\r` right before `\\n` is
+not part of the line. Python's text mode, `str.splitlines` and most loaders split at some of these, which shifts all
+later lines against their translations. Files whose names end in .gz are compressed. Bytes that are not UTF-8 become
+U+FFFD.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from typing import IO, TypeVar, cast
 
 from nmt.errors import UserError
 
-BLOCK = 1 << 20  # bytes that are counted at a time
+BLOCK = 1 << 20  # bytes that are read at a time to count lines
 REALIGN = "find the first line that the same line of the other file does not translate; only \\n ends a line"
-"""What to do about two files of which one has more lines."""
+"""What to do if one of two files has more lines."""
 
 Texts = TypeVar("Texts", bound=tuple[str, ...])
 
 
 def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Opens a file for reading bytes; raises UserError naming it where that fails."""
+    """Open a file for reading bytes; raises UserError naming it if that fails."""
     path = Path(path)
     try:
         return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
@@ -41,7 +42,7 @@ def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
 
 @contextmanager
 def compressed(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """What to write so that `stream` becomes a file called `path`: gzip's input where that ends in .gz."""
+    """Give what to write to so that `stream` becomes the file `path`, compressed if its name ends in .gz."""
     if Path(path).suffix != ".gz":
         yield stream
         return
@@ -50,27 +51,33 @@ def compressed(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[IO[b
 
 
 def decode(line: bytes) -> str:
-    """One line as it came from a stream, without its end."""
+    """Decode a line of a stream, without its end."""
     if line.endswith(b"\n"):
         line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
     return line.decode("utf-8", errors="replace")
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The lines of a file, which is opened at once, without their ends, in constant memory."""
+    """Open a file at once and yield its lines without their ends, in constant memory."""
     return _lines(open_input(path), path)
 
 
 def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[str]:
-    with stream:
-        try:
-            yield from map(decode, stream)
-        except (OSError, EOFError, zlib.error) as error:
-            raise _cut_short(path, error) from None
+    with stream, _to_its_end(path):
+        yield from map(decode, stream)
+
+
+@contextmanager
+def _to_its_end(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise UserError naming the file if it cannot be read to its end."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read to its end: {error}", f"copy or download {path} again") from None
 
 
 def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
-    """Lines of two files side by side, in constant memory; raises UserError where one ends before the other."""
+    """Yield the lines of two files side by side, in constant memory; raises UserError if one has fewer."""
     for number, (one, other) in enumerate(zip_longest(read_lines(source), read_lines(target))):
         if one is None or other is None:
             ended, longer = (source, target) if one is None else (target, source)
@@ -83,20 +90,13 @@ def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]
 
 
 def count_lines(path: str | os.PathLike[str]) -> int:
-    """Number of lines that `read_lines` would give, several times as fast."""
-    with open_input(path) as stream:
-        try:
-            return _count(iter(lambda: stream.read(BLOCK), b""))
-        except (OSError, EOFError, zlib.error) as error:
-            raise _cut_short(path, error) from None
-
-
-def _cut_short(path: str | os.PathLike[str], error: Exception) -> UserError:
-    return UserError(f"{path}: cannot be read to its end: {error}", f"copy or download {path} again")
+    """Count the lines that `read_lines` would yield, several times as fast."""
+    with open_input(path) as stream, _to_its_end(path):
+        return _count(iter(lambda: stream.read(BLOCK), b""))
 
 
 def count_rest(descriptor: int) -> int | None:
-    """Number of lines from where an open file stands to its end; it stays there. None of a pipe or a terminal."""
+    """Count the lines from the position of an open file, which stays, to its end; None for a pipe or a terminal."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return None
     starts = itertools.count(os.lseek(descriptor, 0, os.SEEK_CUR), BLOCK)
@@ -112,12 +112,12 @@ def _count(blocks: Iterator[bytes]) -> int:
 
 
 def one_line(text: str) -> str:
-    """The text with line ends turned into spaces, so that it stays one line wherever it is written."""
+    """Replace line ends by spaces, so that the text stays one line wherever it is written."""
     return text.replace("\r", " ").replace("\n", " ")
 
 
 def in_groups(pairs: Iterable[Texts], most: int, characters: int) -> Iterator[list[Texts]]:
-    """Neighbouring pairs together, in bounded memory: `most` of them, or fewer once they have so many characters."""
+    """Yield groups of neighbouring pairs: `most` of them, or fewer once they have so many `characters`."""
     group: list[Texts] = []
     size = 0
     for pair in pairs:

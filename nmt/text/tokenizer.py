@@ -1,8 +1,7 @@
 """Text to subword ids and back, by SentencePiece; every string survives the round trip.
 
-Normalisation is the identity and characters without an entry are spelled in bytes, so nothing is unknown and nothing
-is lost; a parser's target has symbols of trees instead. Knows nothing of sentences' ends: `</s>` and `<s>` are added
-where batches are made.
+Text is not normalised, and characters without an entry are spelled in bytes, so nothing is unknown and nothing is lost.
+The target of a parser has the symbols of trees instead. `</s>` and `<s>` are added where batches are made.
 """
 
 from __future__ import annotations
@@ -23,23 +22,26 @@ from nmt.recipe import TokenizerSettings
 from nmt.text.linear import DAMAGED, TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 
-SHARED = ("tokenizer.model",)
-SEPARATE = ("source.model", "target.model")
-TREES = ("source.model", "tree.json")
-
+SHARED, SOURCE = "tokenizer.model", "source.model"
+"""Names of the files that hold the vocabulary of both sides, or that of the source alone."""
 THREADS = 16
-"""Of SentencePiece, on any machine: its file tells how many there were, and what unigrams sum up depends on it."""
+"""Threads of SentencePiece on any machine: its file records the number, and the sums for unigrams depend on it."""
 
-# SentencePiece writes a space as U+2581 and would turn a real U+2581 into a space; a noncharacter, which Unicode
-# reserves for such internal use, stands in for it.
+# SentencePiece writes a space as U+2581 and would turn a real U+2581 into a space. A noncharacter, which Unicode
+# reserves for internal use, replaces it.
 _SPACE_MARK, _STAND_IN = "\u2581", "\ufdd0"
 
 
 class Vocabulary:
-    """One SentencePiece model: the subwords of one side, or of both where they share it."""
+    """One SentencePiece model: the subwords of one side, or of both if they share it."""
+
+    FILE = "target.model"
+    """Name of the file that holds the vocabulary of a target alone."""
+    UNSEEN = ""
+    """No text has symbols that are not in the vocabulary: bytes spell every character."""
 
     def __init__(self, serialized: bytes, name: str) -> None:
-        """`name` is what errors call it. Raises UserError where the bytes are no SentencePiece model of ours."""
+        """`name` is what errors call it. Raises UserError if the bytes are no SentencePiece model of ours."""
         self.serialized = serialized
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
@@ -56,28 +58,30 @@ class Vocabulary:
         return int(self._processor.get_piece_size())
 
     def encode(self, text: str) -> list[int]:
-        """Ids of one line, without `</s>`."""
+        """Encode one line, without `</s>`."""
         return list(self._processor.encode(text.replace(_SPACE_MARK, _STAND_IN)))
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of many lines, on one thread; other threads may call it at the same time."""
+        """Encode many lines on one thread; other threads may call this at the same time."""
         lines = [text.replace(_SPACE_MARK, _STAND_IN) for text in texts]
-        return list(self._processor.encode(lines, num_threads=1)) if lines else []  # it starts a thread even for none
+        return (
+            list(self._processor.encode(lines, num_threads=1)) if lines else []
+        )  # it starts a thread even for no line
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids; control symbols among them give nothing."""
+        """Return the text of ids, without control symbols."""
         return str(self._processor.decode([int(i) for i in ids if i > EOS])).replace(_STAND_IN, _SPACE_MARK)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The subwords themselves, a word's first beginning with U+2581."""
+        """Return the subwords of ids; the first subword of a word begins with U+2581."""
         return [str(self._processor.id_to_piece(int(i))) for i in ids]
 
     def listing(self) -> list[str]:
-        """All subwords, by id."""
+        """Return all subwords, by id."""
         return self.pieces(range(len(self)))
 
     def find(self, word: str) -> tuple[int | None, bool]:
-        """Id of the subword spelled like `word`, else of the one that is it with a space before; whether exactly."""
+        """Find the subword `word`, else that with a space before; returns its id and whether it is `word` itself."""
         for piece, exact in ((word, True), (_SPACE_MARK + word, False)):
             index = int(self._processor.piece_to_id(piece))
             if index > EOS:
@@ -85,42 +89,45 @@ class Vocabulary:
         return None, False
 
     def count_unknown(self, ids: Iterable[int]) -> int:
-        """How many characters have no subword, so that they are spelled in bytes."""
+        """Count the characters that have no subword, so that they are spelled in bytes."""
         return sum(index in self._unknown for index in ids)
 
     def starts(self) -> list[bool]:
-        """Of every subword, by id, whether it begins a word."""
+        """Tell for every subword, by id, whether it begins a word."""
         return [self.starts_word(index) for index in range(len(self))]
 
     def starts_word(self, index: int) -> bool:
-        """Whether the subword begins a word."""
+        """Tell whether the subword begins a word."""
         return str(self._processor.id_to_piece(index)).startswith(_SPACE_MARK)
 
 
-class Tokenizer:
-    """The vocabularies of both sides; one object twice where they are shared, or where there is one side. Of a parser
-    the target's are trees'."""
+AnyVocabulary = Vocabulary | TreeVocabulary
+"""The vocabulary of a target. Both kinds turn texts into ids and ids into symbols."""
 
-    def __init__(self, source: Vocabulary, target: Vocabulary | TreeVocabulary) -> None:
+
+class Tokenizer:
+    """The vocabularies of both sides; the same object twice if they share it, or if there is only one side."""
+
+    def __init__(self, source: Vocabulary, target: AnyVocabulary) -> None:
         self.source = source
         self.target = target
 
     @property
     def shared(self) -> bool:
-        """Whether both sides use one vocabulary."""
+        """Whether both sides use the same vocabulary."""
         return self.source is self.target
 
     def starts(self) -> tuple[list[bool], list[bool]]:
-        """Of source and target, by id, whether the symbol begins a word, or in a tree stands for one."""
+        """Tell for the symbols of source and target, by id, whether each begins a word, or in a tree stands for one."""
         return self.source.starts(), self.target.starts()
 
     def equals(self, other: Tokenizer) -> bool:
-        """Whether both give the same ids to the same subwords."""
+        """Tell whether both give the same ids to the same subwords."""
         return self.source.listing() == other.source.listing() and self.target.listing() == other.target.listing()
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
-        """Reads `tokenizer.model`, or `source.model` with `target.model` or `tree.json`, from a directory.
+        """Read `tokenizer.model`, or `source.model` with `target.model` or `tree.json`, from a directory.
 
         Raises UserError naming the file that is missing or damaged.
         """
@@ -129,22 +136,21 @@ class Tokenizer:
             return content(directory / name), str(directory / name)
 
         known = known_files(directory)
-        names = next((names for names in (TREES, SHARED, SEPARATE) if names[-1] in known), SEPARATE)
-        if known.isdisjoint(names):
+        target = TreeVocabulary if TreeVocabulary.FILE in known else Vocabulary
+        if SHARED in known and target is Vocabulary:
+            both = Vocabulary(*read(SHARED))
+            return cls(both, both)
+        if known.isdisjoint((SOURCE, target.FILE)):
             raise UserError(
-                f"{directory}: holds neither {SHARED[0]} nor {' and '.join(SEPARATE)}", remedy(directory / SHARED[0])
+                f"{directory}: holds neither {SHARED} nor {SOURCE} and {target.FILE}", remedy(directory / SHARED)
             )
-        source = Vocabulary(*read(names[0]))
-        if names == SHARED:
-            return cls(source, source)
-        return cls(source, (TreeVocabulary if names == TREES else Vocabulary)(*read(names[-1])))
+        return cls(Vocabulary(*read(SOURCE)), target(*read(target.FILE)))
 
     def files(self) -> dict[str, bytes]:
-        """What `load` reads: file name to content."""
+        """Return the contents of the files that `load` reads, by name."""
         if self.shared:
-            return {SHARED[0]: self.source.serialized}
-        names = TREES if isinstance(self.target, TreeVocabulary) else SEPARATE
-        return {names[0]: self.source.serialized, names[1]: self.target.serialized}
+            return {SHARED: self.source.serialized}
+        return {SOURCE: self.source.serialized, self.target.FILE: self.target.serialized}
 
     @classmethod
     def train(
@@ -155,10 +161,12 @@ class Tokenizer:
         trees: bool = False,
         pos_tags: bool = False,
     ) -> Tokenizer:
-        """Learns the subwords of (source, target) pairs, or of `trees` on the target side the symbols, with `pos_tags`
-        among them; a shared vocabulary may also be that of targets alone, (target,). `pairs` is read once for each
-        vocabulary, so not an iterator. `say` is told on how much text. Raises UserError naming `tokenizer.vocab_size`
-        where the text cannot fill or fit it."""
+        """Learn the subwords of (source, target) pairs, or of (target,) alone if the vocabulary is shared.
+
+        If the targets are `trees`, their symbols are collected instead, with `pos_tags` also the tags. `pairs` is read
+        once for each vocabulary, so it must not be an iterator. `say` reports how much text is used. Raises UserError
+        naming `tokenizer.vocab_size` if the text has too few subwords for it, or needs more.
+        """
         if settings.shared:
             both = _train("all text", (text for pair in pairs for text in pair), settings, say)
             return cls(both, both)
@@ -197,9 +205,9 @@ def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: C
 
 
 def draw(texts: Iterator[str], size: int) -> tuple[list[str], int]:
-    """At most `size` texts, each as likely as any other and the same ones every time; and how many there were.
+    """Draw at most `size` texts, each equally likely and always the same ones; also returns how many there were.
 
-    SentencePiece would draw others in every process. Holds no more than the sample (Vitter 1985, algorithm R).
+    SentencePiece would draw others in every process. Only the sample is in memory (Vitter 1985, algorithm R).
     """
     sample = list(islice(texts, size))
     random = Random(1).random
@@ -212,7 +220,7 @@ def draw(texts: Iterator[str], size: int) -> tuple[list[str], int]:
 
 
 def _emptied(texts: list[str]) -> Iterator[str]:
-    """The texts, each let go when it is handed over: the trainer has a copy of its own."""
+    """Yield the texts and free each one, since the trainer keeps its own copy."""
     texts.reverse()
     while texts:
         yield texts.pop()

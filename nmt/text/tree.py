@@ -1,7 +1,7 @@
-"""Constituency trees: read from and written as Penn-style brackets, prepared for training, drawn for a terminal.
+"""Constituency trees: read and written as Penn-style brackets, prepared for training, drawn for a terminal.
 
-Words and labels end at ASCII whitespace and at brackets, and nowhere else. Nothing here recurses: a tree may be as
-deep as its file is long. Knows nothing of vocabularies or scores.
+Words and labels end at ASCII whitespace and at brackets, and nowhere else. Nothing recurses, because a tree may be as
+deep as its file is long.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from nmt.errors import UserError
 from nmt.text.lines import read_lines
 
 TOP = "TOP"
-ROOTS = frozenset((TOP, "ROOT", "S1", ""))  # what treebanks and parsers call the root, or leave unnamed
-EMPTY = "-NONE-"  # the tag of traces, which nobody says
+ROOTS = frozenset((TOP, "ROOT", "S1", ""))  # labels that treebanks and parsers give the root
+EMPTY = "-NONE-"  # the tag of traces, which are not spoken
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tree:
-    """A constituent over other constituents, or a preterminal: a tag over the one word that it is the tag of.
+    """A constituent over other constituents, or a preterminal: a tag over its word.
 
-    What is read from text keeps to this, and what is built must: words stand in preterminals only, only a constituent
-    may have an empty label (an unnamed bracket), and labels and words hold no ASCII whitespace and no brackets.
+    Words stand in preterminals only, only a constituent may have an empty label (an unnamed bracket), and labels and
+    words hold no ASCII whitespace and no brackets. Trees that are read are so; whoever builds one must see to it.
     """
 
     label: str
@@ -38,38 +38,51 @@ class Tree:
         """Whether this is a tag over a word."""
         return len(self.children) == 1 and isinstance(self.children[0], str)
 
+    def symbols(self) -> Iterator[tuple[str | None, str | None]]:
+        """Yield (label, None) and (None, label) where a constituent opens and closes, (tag, word) for preterminals."""
+        stack: list[Tree | str] = [self]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, str):
+                yield None, node
+            elif isinstance(word := node.children[0], str):
+                yield node.label, word
+            else:
+                yield node.label, None
+                stack.append(node.label)
+                stack.extend(node.children[::-1])
+
     def leaves(self) -> list[str]:
         """The words."""
-        return [node for node in self._preorder() if isinstance(node, str)]
+        return [word for tag, word in self.symbols() if tag and word]
 
     def pos(self) -> list[tuple[str, str]]:
         """(word, tag) of every preterminal."""
-        trees = (node for node in self._preorder() if isinstance(node, Tree))
-        return [(str(node.children[0]), node.label) for node in trees if node.is_preterminal]
+        return [(word, tag) for tag, word in self.symbols() if tag and word]
 
     def spans(self) -> list[tuple[str, int, int]]:
-        """(label, start, end) of every constituent over words start to end - 1, the root first and each before those
-        within it; preterminals are none."""
+        """(label, start, end) of every constituent over words start to end - 1, parents first; none of preterminals."""
         spans: list[tuple[str, int, int]] = []
-        stack: list[Tree | str | int] = [self]
+        opened: list[int] = []  # places of the open constituents in `spans`
         words = 0
-        while stack:
-            node = stack.pop()
-            if isinstance(node, int):  # the constituent at this place of `spans` ends here
-                spans[node] = (*spans[node][:2], words)
-            elif isinstance(node, str) or node.is_preterminal:
-                words += 1
+        for label, word in self.symbols():
+            if label is None:
+                place = opened.pop()
+                spans[place] = (*spans[place][:2], words)
+            elif word is None:
+                opened.append(len(spans))
+                spans.append((label, words, words))
             else:
-                stack.append(len(spans))
-                stack.extend(reversed(node.children))
-                spans.append((node.label, words, words))
+                words += 1
         return spans
 
     def pretty(self) -> str:
-        """A drawing for a terminal: each constituent on a line below its parent, words that stand side by side on one
-        line, beside the label where there is nothing else. Tags are left out."""
+        """Draw the tree for a terminal, without tags: each constituent on a line below its parent.
+
+        Neighbouring words share a line, which is that of the label if there is nothing else below it.
+        """
         lines: list[str] = []
-        stack: list[tuple[str, str, Tree | str]] = [("", "", self)]  # what stands before it, what before those below
+        stack: list[tuple[str, str, Tree | str]] = [("", "", self)]  # indents of a node and of those below, the node
         while stack:
             lead, below, node = stack.pop()
             if isinstance(node, str):
@@ -89,18 +102,10 @@ class Tree:
 
     def __str__(self) -> str:
         """One line, which `parse_tree` reads back as this very tree."""
-        parts: list[str] = []
-        stack: list[Tree | str] = [self]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, str):
-                parts.append(node)
-            elif node.is_preterminal:
-                parts.append(f" ({node.label} {node.children[0]})")
-            else:
-                parts.append(f" ({node.label}")
-                stack.append(")")
-                stack.extend(reversed(node.children))
+        parts = (
+            ")" if label is None else f" ({label}" if word is None else f" ({label} {word})"
+            for label, word in self.symbols()
+        )
         return "".join(parts).removeprefix(" ")
 
     def __repr__(self) -> str:
@@ -111,14 +116,6 @@ class Tree:
 
     def __hash__(self) -> int:
         return hash(str(self))
-
-    def _preorder(self) -> Iterator[Tree | str]:
-        stack: list[Tree | str] = [self]
-        while stack:
-            node = stack.pop()
-            yield node
-            if isinstance(node, Tree):
-                stack.extend(reversed(node.children))
 
 
 def _is_word(node: Tree | str) -> bool:
@@ -139,7 +136,7 @@ _FAILURE = re.compile(rf"{_SPACE}*(?:\({_SPACE}*(?:\({_SPACE}*\){_SPACE}*)?\){_S
 
 
 class MalformedTree(ValueError):
-    """Brackets that are no tree; `line` and `column` count from 1."""
+    """Brackets are no tree; `line` and `column` count from 1."""
 
     def __init__(self, reason: str, line: int, column: int) -> None:
         super().__init__(f"line {line:,}, column {column:,}: {reason}")
@@ -147,7 +144,7 @@ class MalformedTree(ValueError):
 
 
 def parse_tree(text: str) -> Tree:
-    """The one tree that stands in the text, on a line or more; raises MalformedTree, a ValueError, where none does."""
+    """Read the one tree of a text of one line or more; raises MalformedTree, a ValueError, if there is not one."""
     trees = list(_parse(text.split("\n")))
     if len(trees) != 1:
         raise MalformedTree(f"{len(trees):,} trees stand where one must", 1, 1)
@@ -155,7 +152,7 @@ def parse_tree(text: str) -> Tree:
 
 
 def tree_files(path: str | os.PathLike[str]) -> list[Path]:
-    """The files that `read_trees` reads: the path, or those below the folder that end in .mrg, sorted."""
+    """Return the files that `read_trees` reads: the path, or those below the folder that end in .mrg, sorted."""
     path = Path(path)
     if not path.is_dir():
         return [path]
@@ -167,10 +164,10 @@ def tree_files(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
-    """The trees of a file, or of the .mrg files below a folder, however they stand on lines; .gz is read too.
+    """Yield the trees of a file, plain or .gz, or of the .mrg files below a folder; a tree may span lines.
 
-    Between trees a line may be blank or a comment that begins with %, #, ; or *x*. Raises UserError naming file, line
-    and column.
+    Between trees there may be blank lines and comments, which begin with %, #, ; or *x*. Raises UserError naming file,
+    line and column.
     """
     for file in tree_files(path):
         try:
@@ -183,8 +180,11 @@ def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
 
 
 def read_tree_lines(source: str | os.PathLike[str] | Iterable[str], name: str = "<stdin>") -> Iterator[Tree | None]:
-    """The trees of a file, or of lines that errors call `name`, one on each; None for a line that is blank, `()` or
-    `(())`, which is how parsers say that they found none. Raises UserError naming file, line and column."""
+    """Yield the trees of a file, or of lines that errors call `name`, one on each line.
+
+    A blank line, `()` and `(())` are how parsers say that they found no tree, and give None. Raises UserError naming
+    file, line and column.
+    """
     if isinstance(source, str | os.PathLike):
         name, source = str(source), read_lines(source)
     for number, line in enumerate(_unmarked(source), 1):
@@ -198,26 +198,42 @@ def read_tree_lines(source: str | os.PathLike[str] | Iterable[str], name: str = 
 
 
 def _unmarked(lines: Iterable[str]) -> Iterator[str]:
-    """The lines without a byte order mark before them."""
+    """Remove a byte order mark from the first line."""
     for number, line in enumerate(lines):
         yield line if number else line.removeprefix("\ufeff")
 
 
 def _parse(lines: Iterable[str]) -> Iterator[Tree]:
-    """The trees, each at the end of the line where it closes; raises MalformedTree."""
-    outer: list[tuple[str, list[Tree | str]]] = []  # label and children of what is around the innermost bracket:
-    label, children = "", list[Tree | str]()
-    begun = "", 0, 0
-    has_word = False  # the innermost bracket is a preterminal, so that it can only close
+    """Yield the trees, each at the end of the line where it closes; raises MalformedTree."""
+    brackets = _Brackets()
     for number, line in enumerate(lines, 1):
-        if not outer and _COMMENT.match(line):
-            continue
+        if brackets.outer or not _COMMENT.match(line):
+            yield from brackets.read(line, number)
+    if brackets.outer:
+        line, number, index = brackets.begun
+        raise MalformedTree("this bracket is never closed", number, _column(line, index))
+
+
+class _Brackets:
+    """Trees that are read line by line, and what is open of a tree between two lines."""
+
+    def __init__(self) -> None:
+        self.outer: list[tuple[str, list[Tree | str]]] = []
+        """Label and children of the open brackets, each in the entry after its own; the first entry is a file's"""
+        self.begun = "", 0, 0
+        """Where the outermost of them stands: the line, its number, and which of its tokens"""
+        self._label, self._children = "", list[Tree | str]()  # of the innermost bracket
+        self._has_word = False  # the innermost bracket is a preterminal, which can only close
+
+    def read(self, line: str, number: int) -> list[Tree]:
+        """Return the trees that end on this line; raises MalformedTree."""
+        outer, label, children, has_word = self.outer, self._label, self._children, self._has_word
         for index, (tag, word, opener, name, closer, atom) in enumerate(_TOKEN.findall(line)):
             if tag and not has_word:
                 children.append(Tree(tag, (word,)))
             elif opener and not has_word:
                 if not outer:
-                    begun = line, number, index
+                    self.begun = line, number, index
                 outer.append((label, children))
                 label, children = name, []
             elif closer and outer and children:
@@ -225,36 +241,35 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
                 label, children = outer.pop()
                 children.append(closed)
                 has_word = False
+            elif atom and outer and not label and not children:
+                label = atom
             elif atom and outer and not children:
-                if label:
-                    children.append(atom)
-                    has_word = True
-                else:
-                    label = atom
+                children.append(atom)
+                has_word = True
             else:
-                if closer:
-                    reason = f"nothing stands in ({_shown(label)})" if outer else "there is no bracket to close"
-                elif not outer:
-                    reason = f"{reprlib.repr(atom)} stands outside of brackets"
-                else:
-                    word = str(children[0]) if has_word else atom
-                    reason = f"a word must stand alone with its tag: (TAG {_shown(word)})"
+                reason = _reason(closer, str(children[0]) if has_word else atom, bool(outer), label)
                 raise MalformedTree(reason, number, _column(line, index))
-        if not outer and children:
-            yield from children  # type: ignore[misc]
-            children = []
-    if outer:
-        line, number, index = begun
-        raise MalformedTree("this bracket is never closed", number, _column(line, index))
+        trees, children = ([], children) if outer else (children, [])
+        self._label, self._children, self._has_word = label, children, has_word
+        return trees  # type: ignore[return-value]
+
+
+def _reason(closer: str, word: str, inside: bool, label: str) -> str:
+    """Say what is wrong with a closing bracket, or else with a word, which is inside of a bracket or not."""
+    if closer:
+        return f"nothing stands in ({_shown(label)})" if inside else "there is no bracket to close"
+    if inside:
+        return f"a word must stand alone with its tag: (TAG {_shown(word)})"
+    return f"{reprlib.repr(word)} stands outside of brackets"
 
 
 def _shown(text: str) -> str:
-    """A label or a word in a message: without what a terminal would obey, the middle of a long one left out."""
+    """Show a label or word in a message: escaped, and without the middle if it is long."""
     return reprlib.repr(text)[1:-1]
 
 
 def _column(line: str, index: int) -> int:
-    """Where a token of the line begins, from 1."""
+    """Return the column, from 1, at which a token of the line begins."""
     return next(islice(_TOKEN.finditer(line), index, None)).start() + 1
 
 
@@ -264,14 +279,14 @@ _BASIC = re.compile("[^-=]+|.*")  # a label up to its first - or =, all of it wh
 
 
 def prepare_tree(tree: Tree, functions: bool = False, traces: bool = False) -> Tree | None:
-    """The tree as parsers are trained on it, None where no word is left of it: under one root TOP, unnamed brackets
-    undone, without functional tags (NP-SBJ, NP=2 → NP; -LRB- stays) and without -NONE- and what that empties.
+    """Prepare a tree for the training of a parser; returns None if no word is left of it.
 
-    `functions` and `traces` keep what they name.
+    There is one root TOP, unnamed brackets are removed, and so are functional tags (NP-SBJ, NP=2 → NP; -LRB- stays)
+    unless `functions`, and traces with the constituents that they leave empty unless `traces`.
     """
     top: list[Tree | str] = []
-    # Label of an open constituent, what of its children is to come, and where those go that are done: `top` is where
-    # the children of a root go, whatever stands above it.
+    # Of each open constituent: its label, its children that are still to come, and the list for those that are done.
+    # That list is `top` for the children of a root, whatever stands above it.
     stack: list[tuple[str, Iterator[Tree | str], list[Tree | str]]] = [(TOP, iter((tree,)), top)]
     while stack:
         label, rest, done = stack[-1]

@@ -25,7 +25,7 @@ from nmt.training.progress import clock
 
 # Subwords of a source and symbols of a target where no prepared data tells: about the means of WMT14 English-German,
 # and of the Treebank's section 23, which has 23.5 words and 18.3 constituents a sentence.
-ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "score": (ABSENT, 28.0)}
+ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_model": (ABSENT, 28.0)}
 ASSUMED_SYMBOLS = 57  # of trees: brackets of 26 labels, as the Treebank and GUM have them, and XX
 EFFICIENCY = 0.5  # share of the device's matrix-product speed that a training update reaches
 
@@ -58,11 +58,11 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     """Computes what training the recipe on so many devices will need."""
     prepared = directory(recipe)
     lengths = mean_lengths(prepared)
-    if lengths and (lengths[0] == ABSENT) != (recipe.data.source is None):
+    if lengths and (lengths[0] == ABSENT) == recipe.kind.has_source:
         lengths = None  # what is there was prepared for pairs, or for a language model, and this is not
     source, target = lengths or ASSUMED_LENGTHS[recipe.task]
     vocabulary = symbols = recipe.tokenizer.vocab_size
-    if recipe.data.has_trees:
+    if recipe.kind.has_trees:
         symbols = len(Tokenizer.load(prepared).target) if lengths else ASSUMED_SYMBOLS
     with torch.device("meta"):  # shapes without memory
         model = Transformer.of(recipe, vocabulary, symbols, ([False] * vocabulary, [False] * symbols))
@@ -105,14 +105,14 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     peak = measured_flops(device, product_dtype(training.precision, device))
     speed = EFFICIENCY * peak * (1 if device.type == "cpu" else devices)  # workers of one CPU share it
     assumed = " (assumed)" if plan.assumed else ""
-    with_symbols = assumed if recipe.data.has_trees else ""
+    with_symbols = assumed if recipe.kind.has_trees else ""
     subwords, symbols = plan.vocabularies
     lengths = "{:g} subwords in and {:g} out".format(*plan.lengths)
     vocabulary = f"{subwords:,} subwords" + ("" if recipe.tokenizer.shared else " a side")
     tokens = f"{training.batch_tokens:,} source and {training.batch_tokens:,} target at most"
-    if recipe.data.source is None:
+    if not recipe.kind.has_source:
         lengths, tokens = f"{plan.lengths[1]:g} subwords each", f"{training.batch_tokens:,} at most"
-    if recipe.data.has_trees:
+    if recipe.kind.has_trees:
         lengths = "{:g} subwords in and {:g} tree symbols out".format(*plan.lengths)
         vocabulary = f"{subwords:,} subwords in, {symbols:,} tree symbols out{with_symbols}"
     on = f"{devices} devices, {device.type}" if devices > 1 else str(device)

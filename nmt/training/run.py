@@ -127,7 +127,7 @@ class Run:
         self.optimizer = Optimizer(self.model, recipe.model.d_model, settings)
         self.position = Position()
         self.id = uuid4().hex[:12]
-        self.kind = bundles.KINDS[recipe.task]
+        self.kind = recipe.kind
         self.best_score, self.without_improvement = start.best_score, start.without_improvement
         self.unscored: Path | None = None
         self.data = str(read_json(self.prepared / "fingerprint.json")["fingerprint"])
@@ -295,7 +295,7 @@ class Run:
         begin = f"resuming at update {self.position.step:,}" if self.position.step else "starting"
         devices = f"{self.group.size} devices, {self.device.type}" if self.group.size > 1 else str(self.device)
         return (
-            f"{begin}: {size / 1e6:.2f} M parameters, {len(self.corpus):,} {self.recipe.data.unit}, "
+            f"{begin}: {size / 1e6:.2f} M parameters, {len(self.corpus):,} {self.kind.unit}, "
             f"{self.recipe.training.updates:,} updates of {self.recipe.training.batch_tokens:,} tokens, "
             f"on {devices}, into {self.out}"
         )

@@ -7,27 +7,26 @@ from dataclasses import dataclass
 
 import torch
 
-from nmt.api import Parser, Translator
-from nmt.bundle import KINDS, Bundle
+from nmt.api import MODELS
+from nmt.bundle import Bundle
 from nmt.data.batches import make_batch, split_update
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, fingerprint_of
 from nmt.errors import UserError
 from nmt.integrity import intact
+from nmt.metrics.bleu import score
 from nmt.metrics.brackets import score_brackets
-from nmt.metrics.translation import score
 from nmt.model import likelihood
 from nmt.model.transformer import Transformer
-from nmt.recipe import Recipe
+from nmt.recipe import KINDS, Recipe
 from nmt.search.forced import token_log_probabilities
-from nmt.text.linear import TreeVocabulary
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import parse_tree
 from nmt.training.distributed import Group, Place
 
 VALID_TOKENS = 4096  # padded, per side of a batch
-PERPLEXITY = KINDS["score"].label
+PERPLEXITY = KINDS["language_model"].label
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,9 @@ class Validation:
         self._corpus, self._tokenizer, self._group = corpus, tokenizer, group
         beam = recipe.training.valid_beam or recipe.decoding.beam
         self._decoding = recipe.decoding.model_copy(update={"beam": beam})
-        self._sources, self._references = corpus.texts() if corpus.has_source else ([], [])
-        self._has_trees = isinstance(tokenizer.target, TreeVocabulary)
-        if self._has_trees and not any(self._references):
+        self._task, self._kind = recipe.task, recipe.kind
+        self._sources, self._references = corpus.texts() if self._kind.has_source else ([], [])
+        if self._kind.has_trees and not any(self._references):
             raise UserError(
                 "data.valid: none of its trees has words", "name trees that have words, or leave data.valid out"
             )
@@ -98,10 +97,10 @@ class Validation:
         try:
             with torch.compiler.set_stance("force_eager"):  # search has shapes of its own, a graph each
                 surprise = perplexity(model, self._corpus, self._group)
-                if not self._corpus.has_source:
+                if not self._kind.has_source:
                     return DevScores(surprise, surprise, "per subword, </s> counted")
-                found, signature = self._compare(self._search(model))
-                return DevScores(surprise, found, signature)
+                compare = f1 if self._kind.has_trees else bleu
+                return DevScores(surprise, *compare(self._references, self._search(model)))
         finally:
             model.train(was_training)
 
@@ -114,19 +113,25 @@ class Validation:
         return hypotheses
 
     def _search_lines(self, model: Transformer, sources: Sequence[str]) -> list[str]:
-        if not self._has_trees:
-            return Translator(model, self._tokenizer, self._decoding).translate(sources)
-        return [str(tree or "") for tree in Parser(model, self._tokenizer, self._decoding).parse(sources)]
+        results = MODELS[self._task](model, self._tokenizer, self._decoding).stream(sources)
+        return [result.texts[0] for result in results]
 
-    def _compare(self, hypotheses: Sequence[str]) -> tuple[float, str]:
-        """Score and signature."""
-        if not self._has_trees:
-            bleu = score(hypotheses, [self._references], ["bleu"])["bleu"]
-            return bleu.score, bleu.signature
-        pairs = [pair for pair in zip(self._references, hypotheses, strict=True) if pair[0]]
-        gold = (parse_tree(reference) for reference, _ in pairs)
-        found = (parse_tree(hypothesis) if hypothesis else None for _, hypothesis in pairs)
-        return score_brackets(gold, found).f1_all, "EVALB|COLLINS.prm|failures:missed"
+
+def bleu(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, str]:
+    """BLEU of translations, 0 to 100, and its signature."""
+    found = score(hypotheses, [references], ["bleu"])["bleu"]
+    return found.score, found.signature
+
+
+def f1(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, str]:
+    """F1 of trees on a line each, 0 to 100, and its signature; a blank hypothesis is a failure, which counts as missed.
+
+    Blank references do not count.
+    """
+    pairs = [pair for pair in zip(references, hypotheses, strict=True) if pair[0]]
+    gold = (parse_tree(reference) for reference, _ in pairs)
+    found = (parse_tree(hypothesis) if hypothesis else None for _, hypothesis in pairs)
+    return score_brackets(gold, found).f1_all, "EVALB|COLLINS.prm|failures:missed"
 
 
 @torch.no_grad()

@@ -155,7 +155,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shrunk(path: Path, full: Recipe) -> Recipe:
     """A recipe with narrower layers, but all of them, for two short updates on tiny data."""
     widths = {key: getattr(full.model, key) for key in ("d_model", "d_ff", "d_k", "d_v")}
-    if full.data.has_trees:
+    if full.kind.has_trees:
         data = "{name: trees, source: en, target: tree, train: [{trees: '02'}], max_length: 60}"
     else:
         data = (

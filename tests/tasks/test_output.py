@@ -29,9 +29,12 @@ FOX = Translation(
     capped=False,
     unknown=0,
 )
-BLANK = Translation([""], [0.0], [[]], [[]], [], parts=0, capped=False, unknown=0)
+EMPTY: dict[str, Any] = {"texts": [""], "scores": [0.0], "ids": [[]], "source": []}
+EMPTY |= {"parts": 0, "capped": False, "unknown": 0}
+BLANK = Translation(**EMPTY, alignments=[[]])
 TREE = parse_tree("(TOP (S (NP (XX cats)) (VP (XX sleep)) (. .)))")
 CATS = Parse(
+    texts=[str(TREE), ""],
     trees=[TREE, None],
     scores=[-0.25, -1.0],
     malformed=[True, True],
@@ -42,7 +45,7 @@ CATS = Parse(
     unknown=0,
     cut=0,
 )
-NOTHING = Parse([None], [0.0], [False], [[]], [], parts=0, capped=False, unknown=0, cut=0)
+NOTHING = Parse(**EMPTY, trees=[None], malformed=[False], cut=0)
 
 
 class Numbers:

@@ -1,6 +1,6 @@
-"""BLEU, chrF and TER of translations, by sacreBLEU, and BLEU of words as papers counted it, before sacreBLEU and since.
+"""BLEU, chrF and TER of translations by sacreBLEU, and BLEU of words as papers report it.
 
-A score never goes without its signature.
+Every score has its signature.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 METRICS = ("bleu", "chrf", "ter", "tokenised", "paper")
 OF_WORDS = ("tokenised", "paper")
-"""Metrics that count the words of Moses."""
+"""Metrics of words, which need Moses' tokenizer."""
 LABELS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "tokenised": "BLEU-tokenised", "paper": "BLEU-2017"}
 NOTES = {
     "tokenised": "for comparison with figures on words that Moses cut only",
@@ -36,19 +36,19 @@ class Estimate:
 
     score: float
     mean: float
-    """of the samples' scores"""
+    """Mean of the scores of the samples"""
     ci: float
-    """half the width of the interval that holds 95% of them"""
+    """Half the width of the interval that holds 95% of them"""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """sacreBLEU's paired bootstrap test: a system and a baseline, scored on the same samples of the lines."""
+    """A paired bootstrap test by sacreBLEU: a system and a baseline, scored on the same samples of the lines."""
 
     system: Estimate
     baseline: Estimate
     p_value: float
-    """how probable a larger difference would be if the two were equally good; 1 where there is none"""
+    """Probability of a larger difference if the two were equally good; 1 if there is no difference"""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Score:
     """A corpus score and how it was computed."""
 
     score: float
-    """0 to 100, TER possibly more"""
+    """From 0 to 100; TER can be higher"""
     signature: str
-    """sacreBLEU's"""
+    """The signature of sacreBLEU"""
     comparison: Comparison | None = None
 
 
@@ -70,12 +70,12 @@ def score(
     moses: Moses | None = None,
     lowercase: bool = False,
 ) -> dict[str, Score]:
-    """Scores hypotheses against one or more references of equal length, detokenised and cased.
+    """Score detokenised, cased hypotheses against one or more references of as many lines.
 
-    With a baseline, another system's output for the same lines, every score is compared with the baseline's. Metrics of
-    `OF_WORDS` count the words that `moses` makes of lines, and need it. With `lowercase` capitals do not count.
+    With a baseline, the output of another system for the same lines, every score is compared with the baseline's. The
+    metrics in `OF_WORDS` need `moses`, which splits lines into words. With `lowercase` case does not matter.
 
-    Raises UserError naming both counts where lengths differ, or where there is nothing to score.
+    Raises UserError naming both numbers of lines if they differ, or if there is nothing to score.
     """
     others = {} if baseline is None else {"the baseline": baseline}
     for number, reference in enumerate(references, 1):
@@ -96,7 +96,7 @@ def score(
 
 
 def as_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
-    """All figures by metric, for JSON."""
+    """Collect all figures by metric, for JSON."""
 
     def figures(name: str, result: Score) -> dict[str, Any]:
         found: dict[str, Any] = {"score": result.score, "signature": result.signature}
@@ -111,7 +111,7 @@ def as_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
 
 
 def report(scores: Mapping[str, Score]) -> str:
-    """The figures for a screen, a line per metric; what those of a comparison mean is `COMPARED`."""
+    """Show the figures, a line for each metric; `COMPARED` explains those of a comparison."""
 
     def line(name: str, result: Score) -> str:
         figures = f"{result.score:.2f}"
@@ -132,7 +132,7 @@ def _score(
     moses: Moses | None,
     lowercase: bool,
 ) -> Score:
-    """The first system's score, compared with the second's where there is one."""
+    """Score the first system, and compare it with the second if there is one."""
     from sacrebleu.metrics import BLEU, CHRF, TER
 
     metric: Metric
@@ -141,7 +141,7 @@ def _score(
         compounds = name == "paper"
 
         def words(line: str) -> str:
-            # Lowercased first, as the words of Multi30k are that are published.
+            # Lowercased first, as in the published words of Multi30k.
             return moses(line.lower() if lowercase else line, compounds=compounds)
 
         systems, references = ([list(map(words, lines)) for lines in texts] for texts in (systems, references))
@@ -149,20 +149,20 @@ def _score(
         metric = BLEU(lowercase, tokenize="none", smooth_method="none", force=True, references=references)
         metric.tokenizer_signature = moses.signature + "-compounds" * compounds
     elif name == "ter":
-        metric = TER(references=references)  # where capitals count only if told
+        metric = TER(references=references)  # which ignores case by default
     else:
         metric = {"bleu": BLEU, "chrf": CHRF}[name](lowercase=lowercase, references=references)
     if len(systems) > 1:
         return _compare(systems[0], systems[1], metric)
-    result = metric.corpus_score(systems[0], None)  # None: the references that the metric has
+    result = metric.corpus_score(systems[0], None)  # None stands for the references that the metric has
     return Score(float(result.score), str(metric.get_signature()))
 
 
 def _compare(hypotheses: Sequence[str], baseline: Sequence[str], metric: Metric) -> Score:
     from sacrebleu.significance import PairedTest
 
-    named = [("baseline", baseline), ("system", hypotheses)]  # it takes the first for the baseline
-    test: Any = PairedTest(named, {"": metric}, None, test_type="bs")  # whose types admit figures that are not there
+    named = [("baseline", baseline), ("system", hypotheses)]  # the first is the baseline
+    test: Any = PairedTest(named, {"": metric}, None, test_type="bs")  # its types allow for figures that are missing
     signatures, results = test()
     ((label, signature),) = signatures.items()
     other, one = (Estimate(float(of.score), float(of.mean), float(of.ci)) for of in results[label])

@@ -1,7 +1,7 @@
-"""Recipe files as plain values: YAML, what they extend, --set, and where each value came from.
+"""Recipe files as plain values: YAML, what they extend, --set, and where each value comes from.
 
-Knows no types, and of keys only `extends` and those that name things; `nmt.recipe` says what values mean. Errors name
-the file and line.
+This module knows no types, and of the keys only `extends` and the names of runs and data. Errors name the file and
+line.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ import yaml
 from nmt.errors import UserError
 from nmt.files import regular
 
-MOST_VALUES = 10_000  # a few lines of aliases of aliases would be billions
+MOST_VALUES = 10_000  # a few lines of aliases of aliases can stand for billions
 MOST_LEVELS = 20
-NOT_YAML = (yaml.YAMLError, ValueError, AttributeError, RecursionError)  # what the parser raises
-Origins = dict[tuple[str, ...], str]  # key path -> "file:line", or the --set that gave it
+NOT_YAML = (yaml.YAMLError, ValueError, AttributeError, RecursionError)
+"""What the YAML parser raises."""
+Origins = dict[tuple[str, ...], str]
+"""From the path of a key to `file:line`, or to the --set that gave it."""
 
 
 class Loader(yaml.SafeLoader):
@@ -50,7 +53,7 @@ Loader.add_constructor("tag:yaml.org,2002:float", _float)
 
 
 class Dumper(yaml.SafeDumper):
-    """Quotes what `Loader` would not read back as a string."""
+    """Quotes strings that `Loader` would not read as strings."""
 
 
 Dumper.yaml_implicit_resolvers = {
@@ -60,19 +63,38 @@ Dumper.yaml_implicit_resolvers = {
 
 
 def dump(values: Mapping[str, Any]) -> str:
-    """YAML that `read` reads back to equal values."""
+    """Write values as YAML from which `read` reads equal values."""
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
-def read(path: Path, seen: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Origins]:
-    """The values of a recipe, merged with those it extends; `seen` are the files that extend it."""
-    real = Path(os.path.realpath(path))  # which a link to itself does not trouble
-    if real in seen:
+def read(path: Path, extended_by: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Origins]:
+    """Read the values of a recipe, merged with those that it extends, and where each of them stands.
+
+    Raises UserError if a file is missing or no recipe, or if recipes extend each other.
+    """
+    real = Path(os.path.realpath(path))  # Path.resolve fails for a link to itself
+    if real in extended_by:
+        names = ", ".join(p.name for p in extended_by)
+        raise UserError(f"{path}: extends itself through {names}", "remove `extends` from one of them")
+    tree, origins = _read_file(path, may_be_pipe=not extended_by)
+    base_name = tree.pop("extends", None)
+    if base_name is None:
+        return tree, origins
+    if not isinstance(base_name, str):
         raise UserError(
-            f"{path}: extends itself through {', '.join(p.name for p in seen)}", "remove `extends` from one of them"
+            f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})",
+            "name one recipe, relative to this file, as in extends: base.yaml",
         )
+    base, base_origins = read(path.parent / base_name, (*extended_by, real))
+    _name_data(base, tree)
+    _merge(base, tree)
+    return base, base_origins | origins
+
+
+def _read_file(path: Path, may_be_pipe: bool) -> tuple[dict[str, Any], Origins]:
+    """Read one recipe, without what it extends."""
     try:
-        if seen and path.exists():  # only the recipe that a user names may be a pipe
+        if not may_be_pipe and path.exists():
             regular(path)
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -92,47 +114,42 @@ def read(path: Path, seen: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Origi
             f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}",
             "begin with a line such as name: my_model; recipes/ holds examples",
         )
-    origins = _locate(node, str(path))
-    base_name = tree.pop("extends", None)
-    if base_name is None:
-        return tree, origins
-    if not isinstance(base_name, str):
-        raise UserError(
-            f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})",
-            "name one recipe, relative to this file, as in extends: base.yaml",
-        )
-    base, base_origins = read(path.parent / base_name, (*seen, real))
-    if isinstance(base.get("data"), dict):
-        own_data = "data" in tree or "tokenizer" in tree  # then it must not overwrite what the base prepared
-        base["data"].setdefault("name", base.get("name"))
-        if own_data and isinstance(tree.setdefault("data", {}), dict):
-            tree["data"].setdefault("name", tree.get("name", base.get("name")))
-    _merge(base, tree)
-    return base, base_origins | origins
+    return tree, _locate(node, str(path))
+
+
+def _name_data(base: dict[str, Any], tree: dict[str, Any]) -> None:
+    """Give the prepared data of both recipes a name: the same, unless `tree` changes data or tokenizer.
+
+    A recipe that changes them must not overwrite the data that was prepared for its base.
+    """
+    if not isinstance(base.get("data"), dict):
+        return
+    changes_data = "data" in tree or "tokenizer" in tree
+    base["data"].setdefault("name", base.get("name"))
+    if changes_data and isinstance(tree.setdefault("data", {}), dict):
+        tree["data"].setdefault("name", tree.get("name", base.get("name")))
 
 
 def _parse(text: str) -> tuple[Any, yaml.Node]:
-    """The value that YAML stands for, and its nodes; raises one of NOT_YAML."""
+    """Parse YAML into its value and its nodes; raises one of NOT_YAML."""
     loader = Loader(text)  # a SafeLoader: plain values only
     node = loader.get_single_node() or yaml.ScalarNode("tag:yaml.org,2002:null", "")
     return loader.construct_document(node), node
 
 
 def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Origins:
-    """File and line of every key; raises UserError where there are too many, too deep, or one twice."""
-    origins: Origins = {}
-    for key_path, origin in _origins(node, file, path):
-        if len(origins) == MOST_VALUES:
-            raise UserError(
-                f"{file}: more than {MOST_VALUES:,} values, each alias counted as what it stands for",
-                "remove what is not a key of a recipe",
-            )
-        origins[key_path] = origin
+    """Find file and line of every key; raises UserError if there are too many, or one is too deep or given twice."""
+    origins = dict(islice(_origins(node, file, path), MOST_VALUES + 1))
+    if len(origins) > MOST_VALUES:
+        raise UserError(
+            f"{file}: more than {MOST_VALUES:,} values, each alias counted as what it stands for",
+            "remove what is not a key of a recipe",
+        )
     return origins
 
 
 def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """File and line of every key; refuses keys that stand twice, which YAML would take silently."""
+    """Yield file and line of every key; raises UserError for a key given twice, which YAML would accept silently."""
     if len(path) > MOST_LEVELS:
         raise UserError(
             f"{file}: nested too deeply, or an alias holds itself",
@@ -157,7 +174,7 @@ def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator
 
 
 def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Mappings are merged key by key; lists and scalars replace what was there."""
+    """Merge mappings key by key; lists and scalars replace those of the base."""
     for key, value in changes.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):
             _merge(base[key], value)
@@ -166,7 +183,7 @@ def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
 
 
 def override(tree: dict[str, Any], origins: Origins, setting: str) -> None:
-    """Applies a `section.key=value`, whose value is YAML; raises UserError where it is none."""
+    """Apply a `section.key=value`, whose value is YAML; raises UserError if it is not of this form."""
     key, equals, text = setting.partition("=")
     parts = key.strip().split(".")
     shown = setting if len(setting) <= 200 else f"{setting[:200]}…"

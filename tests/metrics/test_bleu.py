@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import UserError
+from nmt.metrics.bleu import Comparison, Estimate, score
 from nmt.metrics.moses import Moses
-from nmt.metrics.translation import Comparison, Estimate, score
 
 MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 LINES = ["The cat sits on the mat .", "A man goes home in the evening .", "Where are you ?"]

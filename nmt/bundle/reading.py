@@ -1,0 +1,262 @@
+"""One bundle or checkpoint as it is read: metadata, recipe, tokenizer, weights; nothing is executed or unpickled.
+
+A bundle is a directory that needs nothing else. It holds `model.safetensors`, `recipe.yaml`, the SentencePiece models,
+the tree symbols of a parser, and `bundle.json`: format, task, provenance, scores, and hashes of the other files. A
+checkpoint `step-00001000/` is a bundle with the training state: `training.safetensors` (Adam's moments) and
+`training.json`. Metadata is read without importing torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from nmt import recipe as recipes
+from nmt.errors import UserError
+from nmt.files import read_json, remedy
+from nmt.integrity import check_files, intact, read_manifest
+from nmt.recipe import KINDS, Kind, Recipe, TaskName
+from nmt.text.linear import TreeVocabulary
+from nmt.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.nn import Parameter
+
+    from nmt.model.transformer import Transformer
+
+FORMAT = 1
+CHECKPOINT = re.compile(r"step-[0-9]{8,}")
+MANIFEST = "bundle.json"
+WEIGHTS = "model.safetensors"
+MOMENTS, POSITION = "training.safetensors", "training.json"  # of a checkpoint
+MOST = 3.4028234663852886e38  # the largest number of fp32
+
+
+class NewerFormat(UserError):
+    """A bundle was written by a later version of nmt, and may be intact."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The metadata of a bundle; recipe, tokenizer and weights are read when they are needed."""
+
+    path: Path
+    info: dict[str, Any]
+    """The content of bundle.json: format, task, run, step, steps (of an average), data fingerprint, scores, cost."""
+
+    @property
+    def step(self) -> int:
+        """The update that the weights are from; for an average, that of the newest checkpoint at the time."""
+        return int(self.info["step"])
+
+    @property
+    def kind(self) -> Kind:
+        """What is special about models for this task."""
+        return KINDS[self.info["task"]]
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Dev scores by name: bleu or f1, and perplexity; empty if there was no development set."""
+        return dict(self.info.get("scores", {}))
+
+    @property
+    def dev_score(self) -> float | None:
+        """The dev score by which checkpoints are compared; None if there is none."""
+        return self.scores.get(self.kind.metric)
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """The cost of training so far, as `training/cost.py` records it; empty if it is not known."""
+        return dict(self.info.get("cost", {}))
+
+    def check_task(self, task: TaskName) -> None:
+        """Raise UserError, which says what the model is for, unless it is for this task."""
+        if self.info["task"] != task:
+            raise UserError(
+                f"{self.path}: is {self.kind.noun}, but {KINDS[task].noun} is needed",
+                f"{self.kind.command} --model {self.path} runs it",
+            )
+
+    @classmethod
+    def read(cls, path: Path) -> Bundle:
+        """Read the metadata; raises UserError if `path` is no bundle, or one of a format that this version lacks."""
+        info = read_manifest(path / MANIFEST)
+        if not isinstance(info, dict):
+            raise UserError(f"{path / MANIFEST}: damaged: is not a JSON object", remedy(path / MANIFEST))
+        known = info.get("format")
+        if _is_count(known) and known > FORMAT:
+            raise NewerFormat(
+                f"{path}: has bundle format {known}, but this version reads {FORMAT}", "install a newer version of nmt"
+            )
+        if info.get("task") == "score":  # what earlier versions called the task of a language model
+            info["task"] = "language_model"
+        scores, steps = info.get("scores", {}), info.get("steps", [])
+        valid = {
+            "format": _is_count(known) and known == FORMAT,
+            "run": isinstance(info.get("run"), str),
+            "step": _is_count(info.get("step")),
+            "data": isinstance(info.get("data"), str),
+            "task": info.get("task") in list(KINDS),
+            "scores": isinstance(scores, dict) and all(map(_is_score, scores.values())),
+            "signature": isinstance(info.get("signature", ""), str),
+            "steps": isinstance(steps, list) and all(map(_is_count, steps)),
+            "cost": _is_cost(info.get("cost", {})),
+            "unscored": isinstance(info.get("unscored", False), bool),
+            "without_improvement": _is_count(info.get("without_improvement", 0)),
+        }
+        if wrong := [key for key in valid if not valid[key]]:
+            raise UserError(
+                f"{path / MANIFEST}: damaged: {wrong[0]} is missing or of the wrong kind", remedy(path / MANIFEST)
+            )
+        return cls(path, info)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The resolved recipe."""
+        return recipes.load(intact(self.path / "recipe.yaml"))
+
+    def tokenizer(self) -> Tokenizer:
+        """Read the tokenizer; raises UserError if it is missing, damaged or not for the task."""
+        symbols = TreeVocabulary.FILE
+        if (self.path / symbols).exists() != self.kind.has_trees:
+            does = "lacks" if self.kind.has_trees else "holds"
+            raise UserError(
+                f"{self.path}: damaged: its bundle.json says that it is {self.kind.noun}, but it {does} {symbols}",
+                "take it from another copy of the model",
+            )
+        return Tokenizer.load(self.path)
+
+    def model(self, device: torch.device) -> Transformer:
+        """Load the model onto a device, in evaluation mode."""
+        import torch
+        from torch.utils import swap_tensors
+
+        tokenizer = self.tokenizer()
+        weights = self.weights()
+        with torch.device("meta"):  # no memory and no time for initial weights, which are replaced at once
+            model = new_model(self.recipe, tokenizer)
+        for name, parameter in _fitting(model, weights, self.path).items():
+            swap_tensors(parameter, torch.nn.Parameter(weights[name].to(device, parameter.dtype)))
+        return model.eval()
+
+    def weights(self) -> dict[str, Tensor]:
+        """Map the file of weights into memory; returns them by name.
+
+        Raises UserError if the file is missing or damaged, or if a number in it cannot be a weight.
+        """
+        return _read_numbers(self.path / WEIGHTS, ("float32", "float16", "bfloat16", "float64"))
+
+    def moments(self) -> dict[str, Tensor]:
+        """Read Adam's moments of a checkpoint, by name; raises UserError as `weights` does."""
+        double = self.recipe.training.precision == "fp64"
+        return _read_numbers(self.path / MOMENTS, ("float64" if double else "float32",))
+
+    def position(self) -> Any:
+        """Read the training.json of a checkpoint."""
+        return read_json(intact(self.path / POSITION))
+
+    def check(self) -> None:
+        """Read all files, with the training state of a checkpoint; raises UserError naming the first that is damaged.
+
+        This process does not read a file again to compare its hash.
+        """
+        check_files(self.path / MANIFEST)
+        self.tokenizer()
+        self.weights()
+        if CHECKPOINT.fullmatch(self.path.name):
+            self.moments()
+            self.position()
+
+
+def new_model(recipe: Recipe, tokenizer: Tokenizer) -> Transformer:
+    """Make the untrained model of a recipe, for texts that this tokenizer encodes."""
+    from nmt.model.transformer import Transformer
+
+    starts = tokenizer.starts() if recipe.model.positions == "words" else None
+    return Transformer.of(recipe, len(tokenizer.source), len(tokenizer.target), starts)
+
+
+def _is_cost(cost: object) -> bool:
+    """Tell whether this is a mapping of figures by name, with some by device."""
+    if not isinstance(cost, dict) or not isinstance(devices := cost.get("devices", {}), dict):
+        return False
+    figures = [value for name, value in cost.items() if name != "devices"]
+    return all(value is None or is_figure(value) for value in (*figures, *devices.values()))
+
+
+def is_figure(value: object) -> bool:
+    """Tell whether this may be a number of FLOPs, seconds or tokens: finite, and no more than any run could take."""
+    return type(value) in (int, float) and 0 <= value <= 1e30  # type: ignore[operator]
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_score(value: object) -> bool:
+    """Tell whether this is a dev score; after training diverged it may be infinite or no number."""
+    return type(value) is float or is_figure(value)
+
+
+def load_weights(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> None:
+    """Copy weights into a model; raises UserError naming the first that does not fit."""
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in _fitting(model, weights, where).items():
+            parameter.copy_(weights[name])
+
+
+def _fitting(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> dict[str, Parameter]:
+    """Return the model's parameters by name; raises UserError naming the first that the weights do not fit."""
+    parameters = dict(model.named_parameters())
+    if parameters.keys() != weights.keys():
+        name = sorted(parameters.keys() ^ weights.keys())[0]
+        side = "lacks the" if name in parameters else "has the unknown"
+        raise UserError(
+            f"{where}: {side} weight {name}",
+            "give the recipe the model section that these weights were trained with",
+        )
+    for name, parameter in parameters.items():
+        if parameter.shape != weights[name].shape:
+            shapes = f"has shape {list(weights[name].shape)}, but {list(parameter.shape)} by the recipe"
+            raise UserError(
+                f"{where}: weight {name} {shapes}",
+                "give the recipe the model and tokenizer sections that these weights were trained with",
+            )
+    return parameters
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a .safetensors file; raises UserError if it is missing or damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(intact(path))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
+
+
+def _read_numbers(path: Path, kinds: Sequence[str]) -> dict[str, Tensor]:
+    """Read a .safetensors file; raises UserError if the numbers of a tensor are of another type, or not finite."""
+    tensors = read_tensors(path)
+    for name, tensor in tensors.items():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        extremes = tensor.aminmax() if kind in kinds and tensor.numel() else ()  # one pass, without a copy
+        check_numbers(path, name, kind, kinds, [float(extreme) for extreme in extremes])
+    return tensors
+
+
+def check_numbers(path: Path, name: str, kind: str, kinds: Sequence[str], extremes: Sequence[float]) -> None:
+    """Raise UserError if a tensor's type of number is none of `kinds`, or an extreme value is beyond fp32."""
+    if kind not in kinds:
+        raise UserError(f"{path}: tensor {name}: holds numbers of type {kind}, not {' or '.join(kinds)}", remedy(path))
+    if not all(abs(extreme) <= MOST for extreme in extremes):  # false for NaN
+        raise UserError(f"{path}: tensor {name}: holds values that are infinite or not a number", remedy(path))

@@ -1,0 +1,216 @@
+"""The checkpoints of a run: which are there, which of them a command uses, and their averages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nmt.bundle.reading import CHECKPOINT, MANIFEST, POSITION, Bundle
+from nmt.bundle.writing import save_bundle
+from nmt.errors import UserError
+from nmt.files import check_replaceable, remove_directory
+from nmt.recipe import Recipe
+from nmt.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+AVERAGED = "averaged"
+
+
+def checkpoint_path(directory: Path, step: int) -> Path:
+    """Return the path of the checkpoint of a step."""
+    return directory / f"step-{step:08d}"
+
+
+def checkpoint_folders(directory: Path) -> list[Path]:
+    """Return the folders of a run that are named like checkpoints, oldest first; some may be damaged."""
+    found = (path for path in directory.glob("step-*/") if CHECKPOINT.fullmatch(path.name))
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def survey(directory: Path) -> tuple[list[Bundle], list[UserError]]:
+    """Return the checkpoints of a run, oldest first, and an error for each folder that cannot be read as one."""
+    found, wrong = [], []
+    for path in checkpoint_folders(directory):
+        try:
+            found.append(Bundle.read(path))
+        except UserError as error:
+            wrong.append(error)
+    return found, wrong
+
+
+def checkpoints(directory: Path) -> list[Bundle]:
+    """Return the checkpoints of a run, oldest first; raises UserError naming the first that cannot be read."""
+    found, wrong = survey(directory)
+    if wrong:
+        raise wrong[0]
+    return found
+
+
+def ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
+    """Return the bundles that have a dev score, the best last, and of equals the latest last."""
+    scored = [(b.kind.rank(score), b.step, b) for b in bundles if (score := b.dev_score) is not None]
+    return [bundle for _, _, bundle in sorted(scored, key=lambda entry: entry[:2])]
+
+
+def best(bundles: Sequence[Bundle]) -> Bundle | None:
+    """Return the bundle with the best dev score, of equals the latest; None if none has a score."""
+    return next(reversed(ranked(bundles)), None)
+
+
+def prune(directory: Path, keep_last: int) -> None:
+    """Remove old checkpoints: the newest `keep_last` and the best stay."""
+    found, _ = survey(directory)  # damaged ones stay, since they may be worth repairing
+    keep = {bundle.path for bundle in (*found[-keep_last:], best(found)) if bundle}
+    for bundle in found:
+        if bundle.path not in keep:
+            remove_directory(bundle.path)
+
+
+def resolve(path: Path) -> tuple[Bundle, str]:
+    """Find the bundle that a directory stands for; returns it with a sentence that says which and why.
+
+    A bundle stands for itself. A run's directory stands for its average if no checkpoint is newer, else for the best
+    checkpoint by dev score, else for the newest. Checkpoints that cannot be read are skipped, and the sentence says so.
+    Raises UserError if there is no bundle.
+    """
+    if os.path.lexists(path / MANIFEST):
+        return Bundle.read(path), f"model: {path}"
+    if not path.is_dir():
+        raise UserError(
+            f"{path}: no such model",
+            "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/",
+        )
+    found, wrong = survey(path)
+    note = "".join(f"; skipped: {error.message}" for error in wrong)
+    if os.path.lexists(path / AVERAGED / MANIFEST):
+        average = Bundle.read(path / AVERAGED)
+        same_run = not found or average.info["run"] == found[-1].info["run"]
+        if same_run and (not found or average.step >= found[-1].step):
+            steps = average.info.get("steps", [])
+            return average, f"model: {average.path} (average of {len(steps)} checkpoints){note}"
+        reason = "is older than the newest checkpoint" if same_run else "is of another run than the checkpoints"
+        note += f"; {average.path} is not used, since it {reason}: nmt average {path} renews it"
+    if not found:
+        if wrong:
+            raise wrong[0]
+        raise UserError(f"{path}: holds neither a bundle nor checkpoints", f"write some: nmt train RECIPE --out {path}")
+    chosen = best(found)
+    if chosen is None:
+        return found[-1], f"model: {found[-1].path} (newest checkpoint){note}"
+    return chosen, f"model: {chosen.path} (best dev {chosen.kind.label}, {chosen.dev_score:.2f}){note}"
+
+
+def common_tokenizer(bundles: Sequence[Bundle]) -> Tokenizer:
+    """Return the tokenizer of models that work together; raises UserError naming two whose tokenizers differ."""
+    first, *others = bundles
+    tokenizer = first.tokenizer()
+    for other in others:
+        if not other.tokenizer().equals(tokenizer):
+            raise UserError(
+                f"{first.path} and {other.path} have different tokenizers",
+                "use models that were trained on the same prepared data, or one of them alone",
+            )
+    return tokenizer
+
+
+def average(directory: Path, last: int | None = None, out: Path | None = None, best: int | None = None) -> Bundle:
+    """Average the newest `last` checkpoints of a run, or the `best` by dev score, into a bundle.
+
+    The bundle is `out`, by default DIRECTORY/averaged. By default, `last` is the recipe's decoding.average_last. If
+    there are fewer checkpoints, all are averaged. Raises UserError if there are none, or if they are of different runs.
+    """
+    found, path = averageable(directory, out)
+    chosen = ranked(found)[-best:] if best else found[-(last or found[-1].recipe.decoding.average_last) :]
+    if not chosen:
+        raise UserError(
+            f"{directory}: none of its checkpoints has a dev score",
+            "use --last N, which averages the newest; only runs with data.valid have dev scores",
+        )
+    mean = Mean(found[-1])
+    for bundle in reversed(chosen):
+        mean.add(bundle)
+    return mean.save(path, mean.weights())
+
+
+def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
+    """Return the checkpoints of a run, oldest first, and the path of their average.
+
+    Raises UserError if there are none, or if the average would replace something else than a bundle.
+    """
+    found = checkpoints(directory)
+    if not found:
+        there = "holds no checkpoints" if directory.is_dir() else "no such directory"
+        raise UserError(f"{directory}: {there}", f"write some: nmt train RECIPE --out {directory}")
+    path = out or directory / AVERAGED
+    if (path / POSITION).exists():
+        raise UserError(
+            f"--out {path}: is a checkpoint, and its training state would be lost", "name another directory"
+        )
+    check_replaceable(path, MANIFEST)
+    return found, path
+
+
+class Mean:
+    """The mean in fp32 of checkpoints that are added one by one; each is read once.
+
+    The last bits of a sum depend on the order, so every caller adds the newest checkpoint first.
+    """
+
+    def __init__(self, newest: Bundle) -> None:
+        """Begin the mean for the run whose newest checkpoint this is."""
+        self.newest = newest
+        self.steps: list[int] = []
+        self._sums: dict[str, Tensor] = {}
+
+    def add(self, bundle: Bundle) -> None:
+        """Add a checkpoint; raises UserError if it is of another run, or its weights have other shapes."""
+        newest = self.newest
+        if bundle.info["run"] != newest.info["run"]:
+            raise UserError(
+                f"{bundle.path} and {newest.path} are of different runs, {bundle.info['run']} and {newest.info['run']}",
+                f"move the checkpoints of one run out of {newest.path.parent}",
+            )
+        weights = {name: tensor.float() for name, tensor in bundle.weights().items()}
+        sums = self._sums or {name: weight.new_zeros(weight.shape) for name, weight in weights.items()}
+        for name in sorted(sums.keys() | weights.keys()):
+            if name not in sums or name not in weights or sums[name].shape != weights[name].shape:
+                raise UserError(
+                    f"{bundle.path}: weight {name} is missing or of another shape than in {newest.path}",
+                    f"move {bundle.path} away, and average the others",
+                )
+            sums[name] += weights[name]
+        self._sums = sums
+        self.steps.append(bundle.step)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the mean of the checkpoints that were added so far, as a copy."""
+        return {name: total / len(self.steps) for name, total in self._sums.items()}
+
+    def save(self, path: Path, weights: Mapping[str, Tensor], count: int | None = None, **more: Any) -> Bundle:
+        """Write `weights`, the mean of the first `count` checkpoints, by default of all; `more` is for bundle.json."""
+        about = self.newest.info
+        info: dict[str, Any] = {key: about[key] for key in ("run", "step", "data", "cost") if key in about}
+        info |= {"steps": sorted(self.steps[:count]), **more}
+        save_bundle(path, weights, self.newest.recipe, self.newest.tokenizer(), info)
+        return Bundle.read(path)
+
+
+def base(recipe: Recipe) -> Bundle | None:
+    """The bundle that training.init_from names, if it names one; raises UserError where that is for another task, or
+    learned from other encodings of positions."""
+    if recipe.training.init_from is None:
+        return None
+    found, _ = resolve(Path(recipe.training.init_from))
+    found.check_task(recipe.task)
+    positions = found.recipe.model.positions
+    if positions != recipe.model.positions:  # of sinusoids no weight tells
+        raise UserError(
+            f"training.init_from: {found.path} has model.positions {positions}, but the recipe has "
+            f"{recipe.model.positions}",
+            f"--set model.positions={positions}",
+        )
+    return found

@@ -1,0 +1,36 @@
+"""Recipes: everything that a run is made from. What other packages use is imported from here."""
+
+from nmt.recipe.data import Data, Dataset
+from nmt.recipe.loading import load, override_decoding
+from nmt.recipe.schema import Recipe, json_schema
+from nmt.recipe.settings import (
+    CPU_BATCH_TOKENS,
+    CPU_BEAM,
+    CPU_DEVICE_TOKENS,
+    Decoding,
+    Model,
+    Refusal,
+    TokenizerSettings,
+    Training,
+)
+from nmt.recipe.tasks import KINDS, Kind, TaskName
+
+__all__ = [
+    "CPU_BATCH_TOKENS",
+    "CPU_BEAM",
+    "CPU_DEVICE_TOKENS",
+    "KINDS",
+    "Data",
+    "Dataset",
+    "Decoding",
+    "Kind",
+    "Model",
+    "Recipe",
+    "Refusal",
+    "TaskName",
+    "TokenizerSettings",
+    "Training",
+    "json_schema",
+    "load",
+    "override_decoding",
+]

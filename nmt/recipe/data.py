@@ -1,0 +1,202 @@
+"""The section `data` of a recipe: the data sets of each split, and what applies to all of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from nmt.recipe.settings import MOST_SUBWORDS, Refusal, Settings
+from nmt.recipe.tasks import KINDS, TREE, Kind, task_of
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
+"""What the names of files of pairs end in."""
+
+
+class Dataset(Settings):
+    """One set of sentence pairs: two text files, a file of pairs, a test set of sacreBLEU, or a data set of the Hugging
+    Face hub. Or a set of trees. Or, for a language model, a set of sentences: `target`, `file` or `hub`."""
+
+    source: str | None = None
+    """Text file, one sentence per line, plain or .gz; goes with `target`."""
+    target: str | None = None
+    """Text file whose line N translates line N of `source`; for a language model, the only text file."""
+    file: str | None = None
+    """A file of pairs: .tsv, .jsonl (either may be .gz) or .parquet; a language model reads only the targets."""
+    trees: str | None = None
+    """Bracketed trees, for `data.target: tree`: a file, plain or .gz; a folder, whose files that end in .mrg are read;
+    or a pattern of files and folders, such as wsj/0[2-9]."""
+    sacrebleu: str | None = None
+    """Name of a test set of sacreBLEU, such as wmt14/full, for the direction from `data.source` to `data.target`. It is
+    downloaded into sacreBLEU's folder when it is needed."""
+    hub: str | None = None
+    """Name of a data set on the hub, such as wmt/wmt14."""
+    config: str | None = None
+    """Configuration of the hub data set, such as de-en."""
+    split: str = "train"
+    """Split of the hub data set."""
+    fields: tuple[str, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
+    """Where source and target stand: column numbers of a .tsv, from 1, else field names. Default: columns 1 and 2, or
+    the fields named `data.source` and `data.target`. For a language model, only that of the target."""
+    weight: float = Field(1.0, gt=0, le=1000)
+    """For training sets: how often an epoch has each pair. 0.5 is a new half of the pairs in each epoch; 2.5 is every
+    pair twice and a new half of them a third time."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        given = [key for key in ("target", "file", "sacrebleu", "hub", "trees") if getattr(self, key) is not None]
+        if self.source is not None and self.target is None:
+            raise Refusal(
+                "source and target go together: one text file for each side",
+                "add target, the text file of translations",
+            )
+        if len(given) != 1:
+            raise Refusal(
+                "needs exactly one of: source and target, file, sacrebleu, hub, trees",
+                "keep one of them, such as {source: train.en, target: train.de}",
+            )
+        if self.config is not None and self.hub is None:
+            raise Refusal("config: goes with hub", "remove config, or add hub, such as wmt/wmt14")
+        if self.fields is not None and self.file is None and self.hub is None:
+            raise Refusal("fields: goes with file or hub; text files, test sets and trees have none", "remove fields")
+        if self.file is not None and not self.file.endswith(SUFFIXES):
+            raise Refusal(
+                f"file: must end in one of {', '.join(SUFFIXES)} (got {self.file})",
+                "rename the file to what it is, or name two text files by source and target",
+            )
+        if self.fields and self.is_tsv and not all(re.fullmatch(r"[1-9][0-9]*", field) for field in self.fields):
+            raise Refusal(
+                f"fields: of a .tsv are column numbers counted from 1 (got {list(self.fields)})",
+                'give numbers in quotes, such as ["1", "2"]',
+            )
+        return self
+
+    @property
+    def is_tsv(self) -> bool:
+        """Whether this is a file of columns."""
+        return self.file is not None and self.file.endswith((".tsv", ".tsv.gz"))
+
+
+class Data(Settings):
+    """Where the sentences come from."""
+
+    name: str = Field(pattern=NAME)
+    """Prepared data goes to data/NAME. Default: the recipe's name, or the name of the recipe that it `extends` if it
+    changes neither data nor tokenizer."""
+    root: str = "."
+    """Folder that file names are relative to; itself relative to the working directory."""
+    source: str | None = None
+    """Language of the input, such as en. Without a source, a language model of the targets is trained."""
+    target: str
+    """Language of the output, such as de; or tree, which trains a parser."""
+    train: tuple[Dataset, ...] = Field(min_length=1, strict=False)
+    """Training sets, concatenated."""
+    valid: tuple[Dataset, ...] = Field((), strict=False)
+    """Development sets. Their score at every checkpoint decides which one is the best: BLEU, F1 of trees, or the
+    perplexity of a language model."""
+    test: tuple[Dataset, ...] = Field((), strict=False)
+    """Test sets, which are encoded and looked for in the training data."""
+    max_length: int = Field(256, ge=1, le=MOST_SUBWORDS)
+    """Training pairs with more subwords than this on a side are dropped. Default for trees: 512."""
+    max_ratio: float = Field(9.0, ge=1)
+    """Training pairs with more than this many times as many subwords on one side as on the other are dropped. Default
+    for trees: 20."""
+    functional_tags: bool = False
+    """Trees: keep the functional tags and indices of labels, such as -SBJ of NP-SBJ."""
+    traces: bool = False
+    """Trees: keep traces, the leaves tagged -NONE-, which are not part of the text."""
+    pos_tags: bool = False
+    """Trees: let the model write the part-of-speech tag of each word, as the paper's released code does, instead of XX
+    (Vinyals et al. 2015). It learns much faster, and its trees have tags."""
+
+    @model_validator(mode="after")
+    def _fits_the_task(self) -> Self:
+        if self.source == "":
+            raise Refusal(
+                "source: must not be empty; without it a language model of the targets is trained",
+                "name a language, such as en, or remove data.source",
+            )
+        if self.kind.has_trees and self.source is None:
+            raise Refusal(
+                f"source: must be given with data.target: {TREE}, which makes a parser",
+                "add data.source, the language of the sentences, such as en",
+            )
+        for key in ("functional_tags", "traces", "pos_tags"):
+            if getattr(self, key) and not self.kind.has_trees:
+                raise Refusal(
+                    f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})",
+                    f"remove {key}, or set data.target to {TREE}",
+                )
+        for split, datasets in self.splits.items():
+            for index, dataset in enumerate(datasets):
+                self._check_task(f"{split}.{index}", dataset)
+                self._check_fields(f"{split}.{index}", dataset)
+                if split != "train" and dataset.weight != 1:
+                    raise Refusal(
+                        f"{split}.{index}.weight: is for training sets; in {split} every pair counts once "
+                        f"(got {dataset.weight:g})",
+                        "remove the weight",
+                    )
+        return self
+
+    def _check_task(self, where: str, dataset: Dataset) -> None:
+        """Refuse a data set that holds something else than this task needs."""
+        if self.kind.has_trees and dataset.trees is None:
+            raise Refusal(
+                f"{where}: must be trees, {{trees: NAME}}, since data.target is {TREE}",
+                "name trees, such as {trees: wsj/22}, or set data.target to a language",
+            )
+        if not self.kind.has_trees and dataset.trees is not None:
+            raise Refusal(
+                f"{where}.trees: needs data.target: {TREE}, which makes a parser (got {self.target})",
+                f"--set data.target={TREE}, or name two text files by source and target",
+            )
+        for key in ("source", "sacrebleu"):
+            if not self.kind.has_source and (given := getattr(dataset, key)) is not None:
+                raise Refusal(
+                    f"{where}.{key}: needs data.source; without it a language model is trained, on target, "
+                    f"file or hub (got {given})",
+                    f"add data.source, such as en, or remove {key}",
+                )
+        if self.kind.has_source and dataset.target is not None and dataset.source is None:
+            raise Refusal(
+                f"{where}: source and target go together: one text file for each side",
+                "add source, the text file that target translates",
+            )
+
+    def _check_fields(self, where: str, dataset: Dataset) -> None:
+        """Refuse a number of fields other than the number of sides."""
+        if dataset.fields is not None and len(dataset.fields) != len(self.languages):
+            sides = "the source's and the target's" if self.kind.has_source else "the target's, without data.source"
+            raise Refusal(
+                f"{where}.fields: must be {len(self.languages)}, {sides} (got {list(dataset.fields)})",
+                f"name them: fields: [{'SOURCE, ' if self.kind.has_source else ''}TARGET]",
+            )
+        if not self.kind.has_source and dataset.fields is None and dataset.is_tsv:
+            raise Refusal(
+                f"{where}.fields: must name the column of the target without data.source",
+                'name the second column, for example: fields: ["2"]',
+            )
+
+    @property
+    def kind(self) -> Kind:
+        """What is special about the task."""
+        return KINDS[task_of(self.source, self.target)]
+
+    @property
+    def splits(self) -> dict[str, tuple[Dataset, ...]]:
+        """The data sets of every split."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages of the sides: source and target, or the target alone for a language model."""
+        return (self.target,) if self.source is None else (self.source, self.target)
+
+    def path(self, name: str) -> Path:
+        """Return the path of a data file: `name` below `root`, unless it is absolute."""
+        return Path(os.path.expanduser(self.root)) / os.path.expanduser(name)

@@ -1,0 +1,115 @@
+"""Recipes from files and --set: merged, validated, and refused with the file and line of what is wrong.
+
+Validation happens before any work starts. An error names the file and line, the key, the value, what is allowed and
+the nearest valid key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from nmt.errors import UserError
+from nmt.recipe.data import Dataset
+from nmt.recipe.files import Origins, override, read
+from nmt.recipe.schema import Recipe
+from nmt.recipe.settings import Decoding, Refusal, Settings
+
+S = TypeVar("S", bound=Settings)
+
+
+def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
+    """Read, merge and validate a recipe.
+
+    `overrides` are strings `section.key=value` whose values are YAML. Raises UserError if anything is wrong.
+    """
+    tree, origins = read(Path(path))
+    for setting in overrides:
+        override(tree, origins, setting)
+    if isinstance(tree.get("data"), dict):
+        tree["data"].setdefault("name", tree.get("name"))
+    return _validate(Recipe, tree, origins, str(path))
+
+
+def override_decoding(decoding: Decoding, overrides: Sequence[str]) -> Decoding:
+    """Apply `--set decoding.key=value` (or `key=value`) to decoding settings.
+
+    Raises UserError if another section is named, or a key or value is wrong.
+    """
+    tree: dict[str, Any] = {"decoding": decoding.model_dump()}
+    origins: Origins = {}
+    for setting in overrides:
+        key = setting.split("=")[0].strip()
+        if "." in key and not key.startswith("decoding."):
+            raise UserError(
+                f"--set {setting}: only keys of decoding can be set here",
+                f"use one of {', '.join(f'decoding.{name}' for name in Decoding.model_fields)}",
+            )
+        override(tree, origins, setting if "." in key else f"decoding.{setting}")
+    return _validate(Decoding, tree["decoding"], origins, "--set", ("decoding",))
+
+
+def _validate(kind: type[S], tree: object, origins: Origins, file: str, prefix: tuple[str, ...] = ()) -> S:
+    """Turn plain values into settings; `prefix` is the key path of `tree` in the recipe."""
+    try:
+        return kind.model_validate(tree)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    path, text, hint = _explain(problem, (*prefix, *map(str, problem["loc"])))
+    where = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), file)
+    key = f"{'.'.join(path)}: " if path else ""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    raise UserError(f"{where}: {key}{text}{more}", hint)
+
+
+def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, ...], str, str]:
+    """Return the path of the key that a problem is about, what is wrong, and what to do."""
+    refusal, given = problem.get("ctx", {}).get("error"), repr(problem["input"])
+    if isinstance(refusal, Refusal):
+        key, colon, text = str(refusal).partition(": ")
+        names_a_key = colon and " " not in key
+        return (*path, *key.split(".")) if names_a_key else path, text if names_a_key else str(refusal), refusal.hint
+    if problem["type"] == "missing":
+        return path, "must be given", f"add {'.'.join(path)} to the recipe; recipes/schema.json describes all keys"
+    if problem["type"] == "extra_forbidden":
+        return path, f"unknown key (value {given})", _nearest_key(path)
+    if problem["type"] == "string_pattern_mismatch":  # only names have a pattern
+        text = f"must be a name of letters, digits and . _ - (got {given})"
+        return path, text, "begin with a letter or digit, and leave out spaces and slashes"
+    hint = _nearest_value(problem) or "correct the value, or remove the key where it has a default"
+    return path, f"{problem['msg'].replace('Input should be', 'must be')} (got {given})", hint
+
+
+def _nearest_value(problem: ErrorDetails) -> str | None:
+    """Suggest the allowed word that is most like the given one, if one is."""
+    allowed = re.findall(r"'([^']+)'", problem.get("ctx", {}).get("expected", ""))
+    near = difflib.get_close_matches(str(problem["input"]), allowed, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else None
+
+
+def _nearest_key(path: tuple[str, ...]) -> str:
+    """Suggest the key of this section that is most like an unknown one, or the same key of another section."""
+    sections = {name: field.annotation for name, field in Recipe.model_fields.items()}
+    keys = {
+        name: list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, Settings) else []
+        for name, kind in sections.items()
+    }
+    if len(path) > 2:  # a key of one data set
+        allowed, prefix = list(Dataset.model_fields), ".".join(path[:-1]) + "."
+    elif len(path) == 2:
+        allowed, prefix = keys.get(path[0], []), f"{path[0]}."
+    else:
+        allowed, prefix = list(sections), ""
+    near = difflib.get_close_matches(path[-1], allowed, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {prefix}{near[0]}?"
+    elsewhere = [f"{name}.{path[-1]}" for name, names in keys.items() if path[-1] in names]
+    return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else f"use one of {', '.join(allowed)}"
