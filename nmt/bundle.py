@@ -326,7 +326,7 @@ def add_info(path: Path, info: Mapping[str, Any]) -> None:
     replace_manifest(path / MANIFEST, read_manifest(path / MANIFEST) | dict(info))
 
 
-def base(recipe: Recipe) -> Bundle | None:
+def initial_bundle(recipe: Recipe) -> Bundle | None:
     """The bundle that training.init_from names, if it names one; raises UserError where that is for another task, or
     learned from other encodings of positions."""
     if recipe.training.init_from is None:

@@ -89,7 +89,7 @@ def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitS
     start, damaged = find_start(out)
     resumed = start.checkpoint
     # A resumed run needs its own checkpoint and nothing of the bundle that it once started from.
-    origin = (resumed or bundles.base(recipe)) if recipe.training.init_from else None
+    origin = (resumed or bundles.initial_bundle(recipe)) if recipe.training.init_from else None
     tokenizer_from = origin.path if origin else None
     if resumed is not None:
         _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
@@ -133,9 +133,9 @@ class Run:
         self.data = str(read_json(self.prepared / "fingerprint.json")["fingerprint"])
         if start.checkpoint is not None:
             self._restore(start.checkpoint)
-        elif (base := bundles.base(recipe)) is not None:
-            bundles.load_weights(self.model, base.weights(), base.path)
-            console.say(f"weights: from {base.path}")
+        elif (initial := bundles.initial_bundle(recipe)) is not None:
+            bundles.load_weights(self.model, initial.weights(), initial.path)
+            console.say(f"weights: from {initial.path}")
         use_embeddings(self.model, self.tokenizer, settings, console, fresh=start.checkpoint is None)
         if group.size > 1:
             group.check_same(self._state())  # before DistributedDataParallel makes the weights those of rank 0
