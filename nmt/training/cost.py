@@ -43,7 +43,7 @@ def describe_cost(position: Position) -> str:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunSummary:
     """A row of the table."""
 
     path: Path
@@ -80,7 +80,7 @@ class Run:
 HEADER = ["model", "dev score", "FLOPs by the paper", "FLOPs counted", "time", "target tokens", "updates", "devices"]
 
 
-def read_run(path: Path, device: torch.device, console: Console) -> Run:
+def read_run(path: Path, device: torch.device, console: Console) -> RunSummary:
     """What a run's directory, or a bundle of it, says; where that has no dev score, it is scored, if its data is here.
 
     Raises UserError where there is no such model.
@@ -97,10 +97,10 @@ def read_run(path: Path, device: torch.device, console: Console) -> Run:
         else:
             dev = validation(bundle.model(device))
             score, signature = dev.score, dev.signature
-    return Run(path, bundle, newest.step, score, signature, newest.cost)
+    return RunSummary(path, bundle, newest.step, score, signature, newest.cost)
 
 
-def table(runs: Sequence[Run]) -> str:
+def table(runs: Sequence[RunSummary]) -> str:
     """Table 2's columns, aligned, and how the dev scores were computed."""
     rows = [HEADER, *(run.cells() for run in runs)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
