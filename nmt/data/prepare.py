@@ -20,7 +20,7 @@ import numpy as np
 from nmt.console import Console
 from nmt.data.corpus import ABSENT, SIDES
 from nmt.data.encode import Chunk, EncodedChunk, PairEncoder, Sentences, encode_chunks
-from nmt.data.pairs import Pair, Pairs, check_inputs, describe, input_files
+from nmt.data.pairs import Pair, check_inputs, describe, input_files, read_pairs
 from nmt.errors import UserError
 from nmt.files import exclusive, read_json, remedy, sha256, whole_directory, write_json
 from nmt.integrity import HASHES, check_files, intact, read_manifest, replace_manifest, write_manifest
@@ -241,7 +241,7 @@ def _chunks(datasets: Sequence[Dataset], data: Data) -> Iterator[Chunk]:
 
 def _pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
     """The pairs of a data set, without space around; a tree has none, but its last word may be a no-break space."""
-    pairs = iter(Pairs([dataset], data))
+    pairs = read_pairs(dataset, data)
     return (tuple(map(str.strip, pair)) for pair in pairs) if dataset.trees is None else pairs
 
 

@@ -20,7 +20,7 @@ from tiny_treebank import write_treebank
 from nmt.console import Console
 from nmt.data import prepare as preparation
 from nmt.data.encode import Chunk, PairEncoder, encode_chunks
-from nmt.data.pairs import Pairs
+from nmt.data.pairs import read_pairs
 from nmt.data.prepare import directory, fingerprint, prepare, set_sizes
 from nmt.errors import UserError
 from nmt.files import sha256
@@ -587,12 +587,11 @@ def test_pairs_are_streamed_not_held(threads: int, given: Path, monkeypatch: pyt
     monkeypatch.setattr(preparation, "CHUNK", 10)
     read = written = 0
 
-    class Watched(Pairs):
-        def __iter__(self) -> Iterator[tuple[str, str]]:
-            nonlocal read
-            for pair in super().__iter__():
-                read += 1
-                yield pair
+    def watched(*arguments: Any) -> Iterator[tuple[str, ...]]:
+        nonlocal read
+        for pair in read_pairs(*arguments):
+            read += 1
+            yield pair
 
     ahead = []
     original = preparation._ArrowFile.write
@@ -603,7 +602,7 @@ def test_pairs_are_streamed_not_held(threads: int, given: Path, monkeypatch: pyt
         ahead.append(read - written)
         original(self, chunk)
 
-    monkeypatch.setattr(preparation, "Pairs", Watched)
+    monkeypatch.setattr(preparation, "read_pairs", watched)
     monkeypatch.setattr(preparation._ArrowFile, "write", write_chunk)
     prepare(recipe(data={"valid": [], "test": []}), QUIET, threads, tokenizer_from=given)
     assert max(ahead) == 10 * threads
