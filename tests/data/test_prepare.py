@@ -594,16 +594,16 @@ def test_pairs_are_streamed_not_held(threads: int, given: Path, monkeypatch: pyt
             yield pair
 
     ahead = []
-    original = preparation._ArrowFile.write
+    original = preparation.table_of
 
-    def write_chunk(self: Any, chunk: Any) -> None:
+    def write_chunk(chunk: Any, schema: Any) -> Any:
         nonlocal written
         written += chunk.read
         ahead.append(read - written)
-        original(self, chunk)
+        return original(chunk, schema)
 
     monkeypatch.setattr(preparation, "read_pairs", watched)
-    monkeypatch.setattr(preparation._ArrowFile, "write", write_chunk)
+    monkeypatch.setattr(preparation, "table_of", write_chunk)
     prepare(recipe(data={"valid": [], "test": []}), QUIET, threads, tokenizer_from=given)
     assert max(ahead) == 10 * threads
     assert len(ahead) == 12
