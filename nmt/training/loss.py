@@ -17,7 +17,7 @@ from nmt.batch import Batch
 from nmt.data.corpus import Ids
 from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer
-from nmt.training.flops import training_flops, work
+from nmt.training.flops import training_flops
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
@@ -105,7 +105,7 @@ class Objective(nn.Module):
     def flops(self, source_lengths: Ids, target_lengths: Ids) -> float:
         """Of forward and backward pass over pairs with so many subwords (pairs,), padding not counted."""
         vocabulary = self.model.output_embedding.num_embeddings
-        return training_flops(self.model.config, vocabulary, work(source_lengths, target_lengths, self.model.config))
+        return training_flops(self.model.config, vocabulary, source_lengths, target_lengths)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed smoothed loss and negative log-likelihood of the batch's target tokens, padding left out."""

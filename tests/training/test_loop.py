@@ -19,7 +19,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
 from nmt.recipe import Model
 from nmt.training import loop
-from nmt.training.flops import training_flops, work
+from nmt.training.flops import training_flops
 from nmt.training.loop import MANY
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
@@ -331,7 +331,7 @@ def test_the_cost_of_a_run_adds_up_over_resumptions(train, task, monkeypatch: py
     lengths = [corpus.lengths(plan.rows(number)) for number in range(9)]
     config = Model(layers=1, d_model=16, d_ff=16, heads=2)
     first, second = (bundles.Bundle.read(bundle.path).info["cost"] for bundle in bundles.checkpoints(task / "ckpts"))
-    assert second["flops"] == pytest.approx(sum(training_flops(config, 280, work(*of, config)) for of in lengths))
+    assert second["flops"] == pytest.approx(sum(training_flops(config, 280, *of) for of in lengths))
     assert second["tokens"] == sum(int(target.sum()) + len(target) for _, target in lengths)
     assert 0 < first["seconds"] < second["seconds"] == second["device_seconds"]
     parts = second["devices"]
