@@ -1,4 +1,4 @@
-"""A group of equal processes, one a device: joined under torchrun or Slurm, started by `launch`, or just this one.
+"""A group of equal processes, one a device: joined under torchrun or Slurm, started by `nmt train`, or just this one.
 
 Gradients travel through DistributedDataParallel (NCCL on GPUs, gloo on CPUs). What the ranks decide together, and
 the few numbers that they add up, travels through gloo on the host, so that it never waits for a GPU's queue.
@@ -7,29 +7,22 @@ the few numbers that they add up, travels through gloo on the host, so that it n
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
-import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from nmt.console import Console
-from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.errors import GroupError, UserError
 
-RESTARTS = 3  # of a group one of whose workers died
 FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by the job's number
 LOOK = 0.1  # seconds between two looks whether rank 0 is done
 BEAT = 1.0  # seconds between two notes of how far a rank is
@@ -69,21 +62,6 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
             f"the environment must place this process by whole numbers, but has {listed}",
             f"start it by torchrun or srun, or alone: unset {' '.join(given)}",
         ) from None
-
-
-def count_workers(device: str, devices: int | None) -> int:
-    """How many workers of this host `--device` and `--devices` ask for: every visible GPU unless told."""
-    on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    if devices is None:
-        return max(1, torch.cuda.device_count()) if on_gpu and ":" not in device else 1
-    if devices > 1 and ":" in device:
-        raise UserError(f"--devices {devices}: --device {device} is one device", "use --device cuda, or no --devices")
-    if on_gpu and devices > torch.cuda.device_count():
-        raise UserError(
-            f"--devices {devices}: this machine has {torch.cuda.device_count()} CUDA devices",
-            f"use --devices {torch.cuda.device_count()}" if torch.cuda.device_count() else "use --device cpu",
-        )
-    return devices
 
 
 def device_of(device: str, place: Place) -> str:
@@ -256,55 +234,3 @@ class Group:
         least = min(steps.values(), default=0)
         ranks = [str(rank) for rank, step in steps.items() if step == least]
         return f" (least far: rank {', '.join(ranks)}, last seen before update {least:,})" if ranks else ""
-
-
-def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
-    """Runs `nmt ARGUMENTS` as so many workers of this host, through PyTorch's elastic launcher.
-
-    A group one of whose workers died, or was given up by the others, is restarted and resumes from its last
-    checkpoint. Raises Interrupted after a signal, which the workers are given too, and GroupError where a restart
-    would not help; the workers have said why.
-    """
-    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # PyTorch's own banners on every end of a worker, some read this
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # else warned about; workers set their threads themselves
-    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    for restart in range(1, RESTARTS + 2):
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=workers,
-            run_id=uuid4().hex,
-            rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",
-            local_addr="localhost",
-            max_restarts=0,  # not PyTorch's, which would also repeat what can only fail again
-        )
-        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup, where PyTorch would handle it all the same
-            config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
-        try:
-            with TemporaryDirectory() as logs:  # which PyTorch else leaves behind
-                config.logs_specs = DefaultLogsSpecs(log_dir=logs)
-                elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
-            return
-        except SignalException as stop:
-            raise Interrupted("", int(stop.sigval)) from None
-        except ChildFailedError as failed:
-            ends = {rank: failure.exitcode for rank, failure in failed.failures.items()}
-        if (stopped := set(ends.values())) in [{128 + by} for by in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]:
-            raise Interrupted("", stopped.pop() - 128)  # a signal that only workers were sent
-        if any(code > 0 and code != TRY_AGAIN for code in ends.values()):
-            raise GroupError("", retry=False)
-        # A SIGTERM is the launcher's own, to those that outlive another.
-        killed = {rank: signal.Signals(-code) for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM}
-        died = ", ".join(f"rank {rank} was killed by {by.name}" for rank, by in killed.items()) or "the group broke"
-        if restart > RESTARTS:
-            raise UserError(
-                f"{died}, after {RESTARTS} restarts",
-                "if memory ran out, lower training.device_tokens; then run the same command again, which resumes",
-            )
-        console.say(f"{died}: restart {restart} of {RESTARTS}, from the last checkpoint")

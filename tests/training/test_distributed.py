@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from nmt.errors import GroupError, UserError
 from nmt.training import distributed
-from nmt.training.distributed import Group, Place, count_workers, device_of, find_place, slurm_meeting_point
+from nmt.training.distributed import Group, Place, device_of, find_place, slurm_meeting_point
 
 # --- places -------------------------------------------------------------------------------------------------
 
@@ -85,38 +85,6 @@ def test_slurm_without_nodes_is_a_user_error(environment: str) -> None:
 
 
 # --- devices ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=[0, 1, 4])
-def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A machine with so many GPUs."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: request.param)
-    return int(request.param)
-
-
-def test_every_visible_gpu_is_used_unless_told(gpus: int) -> None:
-    assert count_workers("auto", None) == max(1, gpus)
-    assert count_workers("cuda", None) == max(1, gpus)
-    assert count_workers("cuda:0", None) == 1
-    assert count_workers("cpu", None) == 1
-
-
-def test_as_many_devices_are_used_as_asked_for(gpus: int) -> None:
-    assert count_workers("cpu", 7) == 7
-    assert count_workers("cuda:1", 1) == 1 if gpus else True
-    for device in ("cuda",) if gpus == 0 else ("auto", "cuda"):
-        for devices in range(1, gpus + 1):
-            assert count_workers(device, devices) == devices
-        with pytest.raises(UserError, match=f"--devices {gpus + 1}: this machine has {gpus} CUDA devices"):
-            count_workers(device, gpus + 1)
-    if gpus == 0:
-        assert count_workers("auto", 3) == 3
-
-
-def test_one_device_is_not_many(gpus: int) -> None:
-    with pytest.raises(UserError, match="--devices 2: --device cuda:0 is one device"):
-        count_workers("cuda:0", 2)
 
 
 def test_each_rank_of_a_host_has_a_device_of_its_own(gpus: int) -> None:
