@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from nmt.errors import GroupError, UserError
+from nmt.errors import GroupError, Interrupted, UserError
 from nmt.training import distributed
 from nmt.training.distributed import Group, Place, device_of, find_place, slurm_meeting_point
 
@@ -116,7 +117,8 @@ def test_a_group_of_one_is_free() -> None:
     group.note(7)
     group.check()
     assert group.fail()
-    group.close(together=True)
+    with group:
+        pass
     assert not dist.is_initialized()
     with pytest.raises(RuntimeError, match="as it was"), group.guard("computing"):
         raise RuntimeError("as it was")
@@ -129,7 +131,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Group, Group]:
     monkeypatch.setattr(distributed, "rendezvous", lambda *arguments, **options: iter([(store, 0, 2)]))
     for name in ("MASTER_ADDR", "RANK", "WORLD_SIZE"):
         monkeypatch.setenv(name, "0")
-    return Group(Place(0, 2, 0, 2), 1), Group(Place(1, 2, 1, 2), 1)
+    return Group(Place(0, 2, 0, 2), 1).__enter__(), Group(Place(1, 2, 1, 2), 1).__enter__()
 
 
 def test_others_wait_until_rank_0_is_done(pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +170,26 @@ def refuse() -> None:
     raise UserError("no", "yes")
 
 
+def test_leaving_a_group_tells_the_error_of_the_first_rank_alone(pair: tuple[Group, Group]) -> None:
+    lead, other = pair
+    with pytest.raises(UserError, match="no"), lead:
+        refuse()
+    with pytest.raises(GroupError) as error, other:
+        refuse()
+    assert (error.value.message, error.value.retry) == ("", False)
+
+
+@pytest.mark.parametrize("error", [None, Interrupted("stopped", 15), GroupError("lost")])
+def test_what_ends_all_ranks_alike_is_no_failure_of_one(
+    pair: tuple[Group, Group], error: Interrupted | GroupError | None
+) -> None:
+    lead, other = pair
+    with pytest.raises(type(error)) if error else nullcontext(), lead:
+        if error:
+            raise error
+    assert other.fail()  # the first
+
+
 def test_one_rank_alone_says_why_all_stop(pair: tuple[Group, Group]) -> None:
     lead, other = pair
     assert [other.fail(), lead.fail(), other.fail()] == [True, False, False]
@@ -194,7 +216,7 @@ def test_running_out_of_memory_breaks_no_group(pair: tuple[Group, Group]) -> Non
 def test_a_rank_that_has_left_waits_for_nothing_any_more(pair: tuple[Group, Group]) -> None:
     """Its thread that waits for a plan would keep its process alive."""
     pair[1].check()
-    pair[1].close(together=False)
+    pair[1].__exit__(None, None, None)
     with pytest.raises(GroupError):
         pair[1].check()
     pair[0].check()
@@ -223,8 +245,8 @@ def test_a_store_that_is_gone_is_a_broken_group(pair: tuple[Group, Group]) -> No
 def test_a_place_without_a_meeting_point_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MASTER_ADDR", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UserError, match="Slurm names no nodes"):
-        Group(Place(1, 2), 1)
+    with pytest.raises(UserError, match="Slurm names no nodes"), Group(Place(1, 2), 1):
+        pass
 
 
 def test_the_table_of_ranks_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,5 +264,6 @@ def test_the_table_of_ranks_is_that_of_the_environment(monkeypatch: pytest.Monke
     monkeypatch.setenv("SLURM_STEP_NODELIST", "n[1-2]")
     monkeypatch.setenv("SLURM_JOB_ID", "5")
     monkeypatch.setattr(distributed, "rendezvous", meet)
-    Group(Place(3, 4, 1, 2), 1)
+    with Group(Place(3, 4, 1, 2), 1):
+        pass
     assert seen == {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "20005"}
