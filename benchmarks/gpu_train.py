@@ -29,11 +29,12 @@ from nmt.device import choose_device
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, Training
 from nmt.training.distributed import Group, Place
-from nmt.training.loop import Loop, Position
+from nmt.training.loop import Loop
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import compile_layers, set_precision
 from nmt.training.progress import Progress
+from nmt.training.state import RunState
 from synthetic import VOCABULARY, wmt_lengths, write_corpus
 
 MODELS = {
@@ -57,14 +58,17 @@ class Hooks:
         lengths = self._corpus.source_lengths, self._corpus.target_lengths
         return plan_epoch(*lengths, self._settings.batch_tokens, self._settings.seed, epoch)
 
-    def save(self, position: Position, progress: Progress, *, validate: bool) -> None:
+    def save(self, state: RunState, progress: Progress, *, validate: bool) -> None:
         """Keeps nothing."""
 
-    def is_done(self, position: Position) -> bool:
+    def check(self) -> None:
+        """Finds no error, since nothing is written."""
+
+    def is_done(self, state: RunState) -> bool:
         self.first_done = self.first_done or time.perf_counter()
-        if self._profiler is not None and position.step == self._settings.updates - LOGGED:
+        if self._profiler is not None and state.step == self._settings.updates - LOGGED:
             self._profiler.start()
-        return position.step >= self._settings.updates
+        return state.step >= self._settings.updates
 
 
 def main() -> None:
@@ -101,9 +105,9 @@ def main() -> None:
         console, records = Console(), io.StringIO()
         objective = Objective(transformer, settings.label_smoothing)
         loop = Loop(objective, optimizer, corpus, settings, Group(Place(), timeout_minutes=10), device, console)
-        hooks, position = Hooks(corpus, settings, profiler), Position()
+        hooks, state = Hooks(corpus, settings, profiler), RunState(step=0, epoch=0, offset=0)
         began = time.perf_counter()
-        loop.run(position, Progress(console, records, settings.updates, lambda more, figures=None: None), hooks)
+        loop.run(state, Progress(console, records, settings.updates, lambda more, figures=None: None), hooks)
         if profiler is not None:
             profiler.stop()
     assert hooks.first_done is not None
@@ -121,7 +125,7 @@ def main() -> None:
         f"({times[0]:,.1f} to {times[-1]:,.1f}), {median('tokens_per_update'):,.0f} target tokens each, "
         f"{median('tokens_per_second'):,.0f} a second, {median('flops_per_second') / 1e12:,.3g} TFLOP/s{mfu}, "
         f"padding {median('padding'):.1%}, data wait {median('data_wait'):.1%}, memory "
-        f"{median('memory_bytes') / 2**30:.1f} GiB at most, micro-batches of {position.device_tokens:,} tokens, "
+        f"{median('memory_bytes') / 2**30:.1f} GiB at most, micro-batches of {state.device_tokens:,} tokens, "
         f"{hooks.first_done - began:.0f} s to the first update"
     )
     if profiler is not None:

@@ -50,13 +50,13 @@ def cli() -> None:
 def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, console: Console) -> None:
     """Train the tokenizer of RECIPE on its training data and encode every split into data/NAME/."""
     from nmt import recipe as recipes
-    from nmt.bundle import base
+    from nmt.bundle import initial_bundle
     from nmt.data.prepare import directory, prepare
     from nmt.device import cores
 
     loaded = recipes.load(recipe, overrides)
-    start = base(loaded)
-    if not prepare(loaded, console, threads or cores(), start.path if start else None):
+    initial = initial_bundle(loaded)
+    if not prepare(loaded, console, threads or cores(), initial.path if initial else None):
         console.say(f"nothing to do: {directory(loaded)} is up to date")
 
 

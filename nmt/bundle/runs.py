@@ -199,7 +199,7 @@ class Mean:
         return Bundle.read(path)
 
 
-def base(recipe: Recipe) -> Bundle | None:
+def initial_bundle(recipe: Recipe) -> Bundle | None:
     """The bundle that training.init_from names, if it names one; raises UserError where that is for another task, or
     learned from other encodings of positions."""
     if recipe.training.init_from is None:

@@ -1,4 +1,4 @@
-"""Updates to micro-batches to tensors."""
+"""Cuts updates into micro-batches, and turns these into tensors ahead of time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
-    """Cuts an update into micro-batches of at most `device_tokens` cells on either side, padding counted.
+    """Cuts an update into micro-batches of at most `device_tokens` cells on either side, including padding.
 
-    Gives indices into the update whose lengths (pairs,) are given: equally many micro-batches for each of `devices`,
-    which take them in turn; of nearly equal size, so that none is left tiny. A pair longer than `device_tokens` makes
-    one alone; where there are fewer pairs than micro-batches, some are empty.
+    Lengths (pairs,) are those of the update, and micro-batches are indices into it. Each of `devices` gets equally
+    many, in turn, of nearly equal size so that none is left tiny. A pair longer than `device_tokens` makes a
+    micro-batch of its own; with fewer pairs than micro-batches, some are empty.
     """
     widths = np.maximum(source_lengths, target_lengths).astype(np.int64) + 1
     rounds = min(-(-int(widths.sum()) // (devices * device_tokens)), -(-len(widths) // devices))
@@ -35,7 +35,7 @@ def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, d
 
 
 def make_batch(corpus: Corpus, rows: Rows) -> Batch:
-    """Reads a micro-batch's pairs into padded tensors; of no pairs, a batch whose every target is padding."""
+    """Reads pairs into padded tensors; without any pairs, makes a batch in which every target is padding."""
     if not len(rows):
         end, begin, nothing = (torch.tensor([[symbol]]) for symbol in (EOS, BOS, PAD))
         return Batch(end if corpus.has_source else None, begin, nothing, torch.empty(0, dtype=torch.int64))
@@ -56,7 +56,7 @@ def _with_end(ids: Rows, lengths: Ids) -> Rows:
 
 
 def prefetched(items: Iterator[T], ahead: int) -> Generator[T]:
-    """The same items, computed by a thread that stays up to `ahead` of them in front."""
+    """Yields the same items, computed in a thread that works up to `ahead` items in advance."""
     end = object()
     pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
     try:

@@ -1,18 +1,20 @@
-"""Prepared data as memory-mapped arrays: reading costs no copy and, over processes, no second page of memory."""
+"""Prepared splits as Arrow files: reads them through memory maps, which need no copies and which processes share."""
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from nmt.data.encode import EncodedChunk, Sentences
 from nmt.errors import UserError
 from nmt.files import regular, remedy
 
@@ -20,10 +22,48 @@ Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
 
 SIDES = ("source", "target")  # columns of ids; a language model's data has the latter only
-ABSENT = -1  # length of a source that is not there: it has no `</s>` either, which lengths do not count
+ABSENT = -1  # length of a source that is not there: lengths do not count `</s>`, and it lacks that too
 
 END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow stream
 READ_AHEAD = 1 << 20  # bytes at a time
+
+
+def schema_of(sides: Sequence[str]) -> pa.Schema:
+    """The columns of a split that has these sides."""
+    columns = [*((side, pa.list_(pa.int32())) for side in sides), ("line", pa.int64())]
+    return pa.schema([*columns, *((f"{side}_text", pa.string()) for side in sides)])
+
+
+def table_of(chunk: EncodedChunk, schema: pa.Schema) -> pa.Table:
+    """A chunk as a table of that schema."""
+    texts = [pa.nulls(len(chunk.lines), pa.string())] * len(chunk.sides)
+    if chunk.texts is not None:
+        texts = [pa.array([pair[side] for pair in chunk.texts], pa.string()) for side in range(len(chunk.sides))]
+    return pa.Table.from_arrays([*map(_lists, chunk.sides), pa.array(chunk.lines), *texts], schema=schema)
+
+
+def _lists(sentences: Sentences) -> pa.ListArray:
+    offsets = np.concatenate(([0], np.cumsum(sentences.lengths)), dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(sentences.ids))
+
+
+class Lengths(NamedTuple):
+    """Subwords of some pairs, `</s>` not counted."""
+
+    source: Ids
+    """(pairs,) ABSENT where there are no sources"""
+    target: Ids
+    """(pairs,)"""
+
+    @property
+    def source_tokens(self) -> int:
+        """Of all sources, `</s>` counted; 0 where there are none."""
+        return int(self.source.sum()) + len(self.source)
+
+    @property
+    def target_tokens(self) -> int:
+        """Of all targets, `</s>` counted."""
+        return int(self.target.sum()) + len(self.target)
 
 
 class Corpus:
@@ -35,12 +75,12 @@ class Corpus:
         try:
             with open(path, "rb") as file:
                 pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            pages.madvise(mmap.MADV_RANDOM)  # else the look at each record batch's head reads what is around it too
-            if pages[-len(END) :] != END:  # else a file cut between two record batches would pass for a shorter one
+            pages.madvise(mmap.MADV_RANDOM)  # otherwise the head of each record batch is read with all around it
+            if pages[-len(END) :] != END:  # otherwise a file cut between record batches would pass for a shorter one
                 raise OSError("it is cut short")
             mapped = pa.py_buffer(pages)
             self._table = pa.ipc.open_stream(mapped).read_all()
-        except (OSError, ValueError) as error:  # an empty file, and what pyarrow cannot read, are ValueErrors
+        except (OSError, ValueError) as error:  # ValueError: the file is empty, or pyarrow cannot read it
             raise UserError(f"{path}: cannot be read: {error}", remedy(path)) from None
         source, target = SIDES
         self._source = _Column(self._table[source], mapped) if source in self._table.column_names else None
@@ -52,7 +92,7 @@ class Corpus:
 
     @property
     def has_source(self) -> bool:
-        """Whether these are pairs, and not the sentences of a language model."""
+        """Whether these are pairs, rather than the sentences of a language model."""
         return self._source is not None
 
     @property
@@ -69,10 +109,10 @@ class Corpus:
         """Subwords of the longest sentence on either side."""
         return max(column.longest() for column in (self._source, self._target) if column is not None)
 
-    def lengths(self, rows: Rows) -> tuple[Ids, Ids]:
-        """(rows,) subwords of some sources, ABSENT where there are none, and of their targets, `</s>` not counted."""
+    def lengths(self, rows: Rows) -> Lengths:
+        """Lengths of some pairs."""
         absent = np.full(len(rows), ABSENT, np.int32)
-        return absent if self._source is None else self._source.spans(rows)[1], self._target.spans(rows)[1]
+        return Lengths(absent if self._source is None else self._source.spans(rows)[1], self._target.spans(rows)[1])
 
     def sources(self, rows: Rows) -> tuple[Rows, Ids]:
         """Ids of some sources, (rows, longest) padded with 0, and their lengths (rows,)."""
@@ -84,7 +124,7 @@ class Corpus:
         return self._target.gather(rows)
 
     def lines(self, rows: Rows) -> list[int]:
-        """Where some pairs stood in their split's files read one after another, counted from 1."""
+        """Line numbers of some pairs, counted from 1 through all files of their split."""
         return self._table["line"].take(pa.array(rows)).to_pylist()  # type: ignore[no-any-return]
 
     def texts(self) -> tuple[list[str], list[str]]:
@@ -134,7 +174,7 @@ class _Column:
 
 
 def _read_ahead(path: str | os.PathLike[str]) -> None:
-    """Brings a file into the page cache in the order of the disk; updates read it at random, a page at a time."""
+    """Reads a file into the page cache from start to end, since updates read pages of it in random order."""
     buffer = bytearray(READ_AHEAD)
     with suppress(OSError), open(path, "rb", buffering=0) as file:
         while file.readinto(buffer):
@@ -142,6 +182,6 @@ def _read_ahead(path: str | os.PathLike[str]) -> None:
 
 
 def _word(array: pa.Array, mapped: pa.Buffer) -> int:
-    """Where the data of an array of 32-bit numbers begins in the file, in words."""
+    """Position in the file, in words, at which the data of an array of 32-bit numbers begins."""
     buffer = array.buffers()[1]
     return 0 if buffer is None else (buffer.address - mapped.address) // 4 + array.offset

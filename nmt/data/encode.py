@@ -1,4 +1,4 @@
-"""Chunks of sentence pairs to kept, encoded pairs, on threads: SentencePiece works outside Python's lock."""
+"""Cleans and encodes sentence pairs in chunks, on threads: SentencePiece works outside Python's global lock."""
 
 from __future__ import annotations
 
@@ -53,21 +53,24 @@ class Sentences(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodedChunk:
-    """What is left of a chunk, and why the rest is not."""
+    """The pairs that were kept of a chunk, encoded, and why others were dropped."""
 
     dataset: int
     read: int
     sides: Sequence[Sentences]
     """Source and target, or of a language model the target alone."""
     lines: NDArray[np.int64]
-    """(pairs,) where each stands in its split, counted from 1."""
+    """(pairs,) position of each in its split, counted from 1."""
     texts: list[Pair] | None
-    """The text of what is left, in evaluation splits."""
+    """The text of these pairs, in evaluation splits."""
     counts: Counter[str]
-    """Pairs dropped, by reason; pairs and source sentences that stand in an evaluation split too."""
+    """Dropped pairs, by reason; and pairs and source sentences that are also in an evaluation split."""
 
     def length_classes(self) -> Counter[int]:
-        """Subwords of all sides: upper end of the class to sentences; above the last step each length for itself."""
+        """Histogram of lengths in subwords, over all sides: sentences by the upper end of their class.
+
+        Above the last of `LENGTH_STEPS` each length is a class.
+        """
         lengths = np.concatenate([side.lengths for side in self.sides])
         steps = LENGTH_STEPS[np.searchsorted(LENGTH_STEPS[:-1], lengths)]
         tops, sentences = np.unique(np.maximum(steps, lengths), return_counts=True)
@@ -76,14 +79,14 @@ class EncodedChunk:
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """Cleans, encodes and filters pairs; a chunk at a time."""
+    """Cleans, encodes and filters pairs, one chunk at a time."""
 
     vocabularies: Sequence[AnyVocabulary]
     """One for each side of the pairs."""
     max_length: int
     max_ratio: float
     evaluation: frozenset[Pair]
-    """Pairs of valid and test, to be looked for in train."""
+    """Pairs of valid and test, which are looked for in train."""
     keep_all: bool
     """Evaluation splits lose nothing, so that they stay aligned and comparable, and keep their text."""
     unit: str = "pairs"
@@ -94,8 +97,20 @@ class PairEncoder:
         return frozenset(pair[0] for pair in self.evaluation)
 
     def encode(self, chunk: Chunk) -> EncodedChunk:
-        """May run on several threads at once."""
+        """Encodes a chunk; several threads may do so at once."""
         counts: Counter[str] = Counter()
+        lines, pairs = self._usable(chunk, counts)
+        self._count_leaks(pairs, counts)
+        columns = zip(*pairs, strict=True) if pairs else [()] * len(self.vocabularies)
+        sides = [_encode_all(*side) for side in zip(self.vocabularies, columns, strict=True)]
+        if reason := self.vocabularies[-1].UNSEEN:
+            counts[reason] = sides[-1].with_symbol(UNK)
+        if not self.keep_all and not (kept := self._fitting(sides, counts)).all():
+            sides, lines = [side.only(kept) for side in sides], lines[kept]
+        return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, pairs if self.keep_all else None, +counts)
+
+    def _usable(self, chunk: Chunk, counts: Counter[str]) -> tuple[NDArray[np.int64], list[Pair]]:
+        """Positions (pairs,) and pairs without those that are empty or not UTF-8, which it counts as dropped."""
         lines, pairs = [], []
         for line, pair in enumerate(chunk.pairs, chunk.first):
             if not self.keep_all and not all(pair):
@@ -105,25 +120,23 @@ class PairEncoder:
             else:
                 lines.append(line)
                 pairs.append(pair)
+        return np.array(lines, dtype=np.int64), pairs
+
+    def _count_leaks(self, pairs: Sequence[Pair], counts: Counter[str]) -> None:
+        """Counts pairs that are also in an evaluation split, and other pairs whose source is."""
         known = self._evaluation_sources
         for pair in [pair for pair in pairs if pair[0] in known]:
             both = pair in self.evaluation
             counts[f"{self.unit} also in valid or test" if both else "source sentences also in valid or test"] += 1
-        columns = zip(*pairs, strict=True) if pairs else [()] * len(self.vocabularies)
-        sides = [_encode_all(*side) for side in zip(self.vocabularies, columns, strict=True)]
-        if reason := self.vocabularies[-1].UNSEEN:
-            counts[reason] = sides[-1].with_symbol(UNK)
-        numbers = np.array(lines, dtype=np.int64)
-        if self.keep_all:
-            return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, numbers, pairs, +counts)
+
+    def _fitting(self, sides: Sequence[Sentences], counts: Counter[str]) -> NDArray[np.bool_]:
+        """Which pairs (pairs,) are within the limits on lengths; counts the others as dropped."""
         shorter, longer = (extreme.reduce([side.lengths for side in sides]) for extreme in (np.minimum, np.maximum))
         fits = longer <= self.max_length
-        kept = fits & (longer <= self.max_ratio * shorter)
+        kept: NDArray[np.bool_] = fits & (longer <= self.max_ratio * shorter)
         counts["dropped as too long"] = len(fits) - int(fits.sum())
         counts["dropped for their length ratio"] = int(fits.sum() - kept.sum())
-        if not kept.all():
-            sides, numbers = [side.only(kept) for side in sides], numbers[kept]
-        return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, numbers, None, +counts)
+        return kept
 
 
 def _encode_all(vocabulary: AnyVocabulary, texts: Sequence[str]) -> Sentences:
@@ -133,11 +146,11 @@ def _encode_all(vocabulary: AnyVocabulary, texts: Sequence[str]) -> Sentences:
 
 
 def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -> Iterator[EncodedChunk]:
-    """Encodes chunks on `threads` threads, and gives them in order."""
+    """Encodes chunks on `threads` threads, and yields them in order."""
     pool = ThreadPoolExecutor(threads)
     waiting: deque[Future[EncodedChunk]] = deque()
     collecting = gc.isenabled()
-    gc.disable()  # millions of lists and none in a cycle: walking them took 8% of the time
+    gc.disable()  # there are millions of lists and no cycles: visiting them took 8% of the time
     try:
         for chunk in chunks:  # a bounded queue, so that a large corpus is not read ahead into memory
             waiting.append(pool.submit(encoder.encode, chunk))

@@ -1,8 +1,8 @@
-"""Which pairs make which update (section 5.1).
+"""Decides which pairs make up each update of an epoch (section 5.1).
 
 The plan of an epoch is a pure function of the lengths, the weights, the seed and the epoch's number: a checkpoint
-saves two integers, and a resumed run continues at any update on any number of devices. It is made once by vectorised
-code and mapped from disk by every rank of a host, so that it costs memory once.
+saves two integers, and a resumed run continues at any update on any number of devices. It is computed once by
+vectorised code and mapped from disk by every rank of a host, so that it costs memory once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nmt.data.corpus import Ids, Rows
 from nmt.errors import UserError
 from nmt.files import wait_for, whole_directory
 
-BLOCK = 1 << 20  # pairs that are worked on at a time, which bounds the memory of intermediate arrays
+BLOCK = 1 << 20  # pairs processed at a time, which bounds the memory of intermediate arrays
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class EpochPlan:
     """The updates of one epoch."""
 
     order: NDArray[np.int32] | Rows
-    """(pairs,) rows of the corpus by length"""
+    """(pairs,) rows of the corpus, sorted by length"""
     bounds: Rows
-    """(updates, 2) begin and end of each update in `order`, shuffled"""
+    """(updates, 2) begin and end of each update in `order`; the updates are shuffled"""
 
     def __len__(self) -> int:
         return len(self.bounds)
@@ -49,7 +49,7 @@ class Mixture:
     """1.5 takes every pair once and a fresh half of them a second time."""
 
     def draw(self, random: np.random.Generator) -> Rows | None:
-        """Rows of an epoch, a row as often as it is seen; None where that is every row once.
+        """Rows of an epoch, each as often as it is seen; None where that is every row once.
 
         Raises UserError where the weights leave no row.
         """
@@ -74,11 +74,11 @@ def plan_epoch(
 ) -> EpochPlan:
     """Buckets by approximate length: neither side of an update has more than `batch_tokens` tokens.
 
-    Lengths (pairs,) count subwords without `</s>`, tokens count it. Pairs are sorted by the longer side and, among
-    equals, by which side that is and how much longer, up and down in turn, so that neighbours differ little on both
-    sides (3.4% padding where sorting by one side and then the other leaves 8.7%, benchmarks/RESULTS.md); ties fall
-    at random in every epoch, and so does the order of updates. Every pair is in one update, or in as many as
-    `mixture` draws it for.
+    Lengths (pairs,) count subwords without `</s>`; tokens include it. Pairs are sorted by the length of their longer
+    side. Pairs of equal length are sorted by the difference between their sides, in ascending and descending order by
+    turns, so that neighbours differ little on both sides: 3.4% padding, where sorting by one side and then the other
+    leaves 8.7% (benchmarks/RESULTS.md). Ties are broken at random in every epoch, and updates come in random order.
+    Every pair is in one update, or in as many as `mixture` draws it for.
     """
     random = np.random.default_rng((seed, epoch))
     order = _sort(source_lengths, target_lengths, mixture.draw(random) if mixture else None, random)
@@ -91,7 +91,7 @@ def plan_epoch(
 def _sort(
     source_lengths: Ids, target_lengths: Ids, rows: Rows | None, random: np.random.Generator
 ) -> NDArray[np.int32] | Rows:
-    """Rows by length. The key, a random number and the row share 64 bits, which sort in place, fast."""
+    """Rows sorted by length. Key, random number and row share 64 bits, which are fast to sort in place."""
     longest = int(max(source_lengths.max(initial=0), target_lengths.max(initial=0))) + 1
     span = 2 * longest + 1
     count = len(source_lengths) if rows is None else len(rows)
@@ -118,8 +118,8 @@ def _sort(
 
 
 def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: Ids, batch_tokens: int) -> Rows:
-    """Where updates begin, and the end: as many pairs each as `batch_tokens` allows on both sides."""
-    cuts, block = [0], max(BLOCK, batch_tokens + 1)  # more than an update can have, a pair per token
+    """Where each update begins, and the end; each has as many pairs as `batch_tokens` allows on both sides."""
+    cuts, block = [0], max(BLOCK, batch_tokens + 1)  # more than an update can have, since a pair has a token
     while (first := cuts[-1]) < len(order):
         part = order[first : first + block]
         sums = [np.cumsum(lengths[part].astype(np.int64) + 1) for lengths in (source_lengths, target_lengths)]
@@ -132,7 +132,7 @@ def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: 
             )
             end = max(end, begin + 1)
             if end == len(part) and not is_last:
-                break  # the next block tells where this update ends
+                break  # this update ends in the next block
             begin = end
             cuts.append(first + end)
     return np.array(cuts, dtype=np.int64)
@@ -143,8 +143,8 @@ def stored_plan(
 ) -> EpochPlan:
     """The plan in `folder`, mapped from disk; `make` computes it where it is not there yet.
 
-    Without `make`, another process is making it: waits `patience` seconds at most, then raises UserError; calls
-    `meanwhile` now and then, which may raise where there is nothing to wait for any more.
+    Without `make`, another process computes it: waits at most `patience` seconds, then raises UserError. Calls
+    `meanwhile` now and then, which may raise if there is nothing left to wait for.
     """
     if make is not None and not (folder / "order.npy").exists():
         plan = make()

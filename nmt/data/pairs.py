@@ -1,8 +1,8 @@
 """Sentence pairs of a recipe's data sets, read as a stream: text files, .tsv, .jsonl, .parquet, sacreBLEU's test sets,
 the hub, trees.
 
-A tree becomes the pair of its words, with a space between, and itself, prepared and on one line. What a language model
-is trained on are pairs of a target alone.
+A tree becomes a pair: its words, separated by spaces, and the prepared tree on one line. A language model is trained on
+pairs that consist of a target alone.
 """
 
 from __future__ import annotations
@@ -24,25 +24,13 @@ from nmt.text.tree import prepare_tree, read_trees, tree_files
 Pair = tuple[str, ...]
 """A sentence for each of `Data.languages`."""
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
-"""What to do about a .jsonl file that cannot be read."""
-
-
-class Pairs:
-    """All pairs of some data sets, in order; can be iterated again and again."""
-
-    def __init__(self, datasets: Sequence[Dataset], data: Data) -> None:
-        self._datasets = datasets
-        self._data = data
-
-    def __iter__(self) -> Iterator[Pair]:
-        for dataset in self._datasets:
-            yield from _read(dataset, self._data)
+"""Hint for a .jsonl file that cannot be read."""
 
 
 def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> list[Path]:
     """Local files that a data set consists of.
 
-    Of a folder or pattern of trees where nothing is left, those among `before` count that it stood for. Raises
+    Where a folder or pattern of trees no longer matches anything, the files among `before` that it matched. Raises
     UserError where a folder holds no trees.
     """
     if dataset.trees is None:
@@ -57,9 +45,9 @@ def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> lis
 
 
 def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
-    """Raises UserError where a file is missing or two sides differ in length, before anything is written.
+    """Raises UserError where a file is missing or the two sides of a data set differ in length.
 
-    Downloads test sets of sacreBLEU's. Returns the number of pairs where all are lines of text, which it counts.
+    Downloads sacreBLEU's test sets. Returns the number of pairs where all of them are lines of text, which it counts.
     """
     datasets = list(datasets)
     for dataset in datasets:
@@ -90,13 +78,14 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
 
 
 def _text_files(dataset: Dataset, data: Data) -> tuple[Path, ...] | None:
-    """The files, one for each side, of a data set that has a sentence a line; None of another."""
+    """The files, one for each side, of a data set with one sentence per line; None for other data sets."""
     if dataset.sacrebleu is not None and data.source is not None:
         return find_test_set(dataset.sacrebleu, data.source, data.target)
     return tuple(data.path(name) for name in (dataset.source, dataset.target) if name is not None) or None
 
 
-def _read(dataset: Dataset, data: Data) -> Iterator[Pair]:
+def read_pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
+    """Yields the pairs of a data set, in order; raises UserError where something cannot be read or is malformed."""
     if (files := _text_files(dataset, data)) is not None:
         yield from zip(*map(read_lines, files), strict=True)
     elif dataset.trees is not None:
@@ -109,7 +98,7 @@ def _read(dataset: Dataset, data: Data) -> Iterator[Pair]:
 
 
 def _read_trees(path: Path, data: Data) -> Iterator[Pair]:
-    """A tree of which preparation leaves nothing is a pair of blanks."""
+    """A tree of which preparation leaves nothing becomes a pair of empty strings."""
     for tree in read_trees(path):
         prepared = prepare_tree(tree, data.functional_tags, data.traces)
         yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
@@ -158,13 +147,13 @@ def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
 def _text(value: str | None) -> str:
     if value is None:
         return ""
-    if not value.isascii():  # JSON can spell half a surrogate pair, which no encoder takes
+    if not value.isascii():  # JSON can spell half a surrogate pair, which no encoder accepts
         value = value.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
     return one_line(value)
 
 
 def _read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Not read by `datasets`, which would give a record all fields that others have."""
+    """Not read through `datasets`, which would give each record the fields of all others."""
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
@@ -194,11 +183,11 @@ def _read_hub(dataset: Dataset, data: Data) -> Iterator[dict[str, Any]]:
     import datasets  # takes seconds, and only preprocessing needs it
 
     datasets.disable_progress_bars()
-    for name in ("datasets", "huggingface_hub"):  # what they have to say stands in the error that they raise
+    for name in ("datasets", "huggingface_hub"):  # what they log is also in the errors that they raise
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         yield from datasets.load_dataset(dataset.hub, dataset.config, split=dataset.split)
-    except Exception as error:  # the library raises many kinds; all mean that the data cannot be had
+    except Exception as error:  # the library raises many kinds; all mean that the data is not available
         files = "{source: train.en, target: train.de}" if data.source else "{target: train.en}"
         raise UserError(
             f"{dataset.hub}: cannot be loaded from the hub: {_reason(error)}",
@@ -211,7 +200,7 @@ def _reason(error: Exception) -> str:
 
 
 def describe(dataset: Dataset, data: Data) -> dict[str, Any]:
-    """What shapes the pairs of a data set apart from the content of its files; not how often training sees them."""
+    """The settings that shape the pairs of a data set, besides its files' content; not how often they are seen."""
     given = json.loads(dataset.model_dump_json(exclude_defaults=True))
     told = {key: value for key, value in given.items() if key not in ("source", "target", "file", "trees", "weight")}
     if dataset.trees is not None:

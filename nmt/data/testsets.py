@@ -1,4 +1,4 @@
-"""Test sets that sacreBLEU knows by name, each as two text files, a sentence a line."""
+"""Test sets that sacreBLEU knows by name, as two text files each, with one sentence per line."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from nmt.errors import UserError
 
 
 def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
-    """Files of a test set's sources and of its (first) reference, such as those of wmt14/full from en to de.
+    """Finds the files of a test set's sources and of its (first) reference, such as wmt14/full from en to de.
 
-    They stand in sacreBLEU's folder, ~/.sacrebleu unless the variable SACREBLEU says otherwise, and sacreBLEU downloads
-    them where they do not. Raises UserError where it knows no such set or direction, or cannot have it.
+    They are in sacreBLEU's folder, which is ~/.sacrebleu or the environment variable SACREBLEU; sacreBLEU downloads
+    those that are missing. Raises UserError where it has no such set or direction, or cannot download it.
     """
     from sacrebleu.dataset import DATASETS
     from sacrebleu.utils import SACREBLEU_DIR, get_reference_files, get_source_file
@@ -30,11 +30,11 @@ def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
         )
     stem = Path(SACREBLEU_DIR) / name / f"{name.replace('/', '_')}.{pair}"
     sources, references = Path(f"{stem}.src"), Path(f"{stem}.ref")
-    if sources.exists() and references.exists():  # asked first: sacreBLEU wants files beside them that we do not need
+    if sources.exists() and references.exists():  # checked first: sacreBLEU also wants files that we do not need
         return sources, references
     try:
         return Path(get_source_file(name, pair)), Path(get_reference_files(name, pair)[0])
-    except (Exception, SystemExit) as error:  # sacreBLEU lets all kinds pass, and exits where a download is damaged
+    except (Exception, SystemExit) as error:  # sacreBLEU passes all kinds on, and exits where a download is damaged
         reason = "its download failed" if isinstance(error, SystemExit) else error
         raise UserError(
             f"{name}: sacreBLEU cannot provide this test set: {reason}",

@@ -12,7 +12,8 @@ import click
 from nmt.console import Console
 from nmt.device import choose_device, cores
 from nmt.recipe import Recipe
-from nmt.training.distributed import Place, count_workers, device_of, find_place, launch
+from nmt.training.distributed import Place, device_of, find_place
+from nmt.training.launcher import count_workers, launch
 
 
 def train(recipe: Recipe, out: Path, devices: int | None, device: str, threads: int | None, console: Console) -> None:

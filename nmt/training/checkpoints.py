@@ -1,4 +1,4 @@
-"""Checkpoints written beside training: a copy of the weights is taken, a thread does the rest."""
+"""Writes checkpoints while training continues: the weights are copied, and a thread does the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nmt.text.tokenizer import Tokenizer
 
 
 class Checkpoints:
-    """The checkpoints of a run's directory, as they are written one after another."""
+    """Writes the checkpoints of a run's directory one after another."""
 
     def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer, console: Console) -> None:
         self._out, self._recipe, self._tokenizer, self._console = out, recipe, tokenizer, console
@@ -34,11 +34,10 @@ class Checkpoints:
         info: Mapping[str, Any],
         then: Callable[[], None],
     ) -> None:
-        """Begins to write a checkpoint, and to prune old ones; its tensors are copied before this returns.
+        """Begins to write a checkpoint and to prune old ones; the tensors are copied before this returns.
 
-        An older checkpoint at `path` is replaced. Anything else there is renamed, which is said, so that it does not
-        cost the updates since the last checkpoint.
-        `then` is called by `check` or `wait` once it is written.
+        An older checkpoint at `path` is replaced. Anything else there is renamed and reported, so that it does not
+        cost the updates since the last checkpoint. `check` or `wait` calls `then` once the checkpoint is written.
         """
         device = next(iter(weights.values())).device
         parts = (weights, training[0])
@@ -58,16 +57,16 @@ class Checkpoints:
         self._waiting.append((self._thread.submit(work), then))
 
     def add(self, path: Path, info: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Adds to what the bundle.json of a checkpoint says, once it is written; calls `then` as `write` does."""
+        """Adds values to the bundle.json of a checkpoint once it is written; `then` is called as for `write`."""
         self._waiting.append((self._thread.submit(bundles.add_info, path, info), then))
 
     def check(self) -> None:
-        """Takes note of what is written by now; raises the error of what could not be."""
+        """Finishes what has been written by now; raises the error of what could not be written."""
         while self._waiting and self._waiting[0][0].done():
             self._take()
 
     def wait(self) -> None:
-        """Until all is written; raises the error of what could not be."""
+        """Waits until everything is written; raises the error of what could not be written."""
         while self._waiting:
             self._take()
 
@@ -76,7 +75,7 @@ class Checkpoints:
         try:
             aside = written.result()
         except BaseException:
-            self._waiting.clear()  # what fails for want of this one would hide why
+            self._waiting.clear()  # what needs this checkpoint fails too, and would hide the cause
             raise
         if aside is not None:
             self._console.say(f"something that was no checkpoint had the name of one; it is now {aside}")
@@ -84,7 +83,7 @@ class Checkpoints:
 
 
 def _stream_after(event: torch.cuda.Event | None, device: torch.device) -> AbstractContextManager[Any]:
-    """A stream beside that of training, which begins once the copies are made; nothing on a CPU."""
+    """A CUDA stream beside that of training, which begins once the copies are made; nothing on a CPU."""
     if event is None:
         return nullcontext()
     stream = torch.cuda.Stream(device)

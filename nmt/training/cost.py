@@ -1,9 +1,9 @@
-"""What runs took and what they reached: `nmt train`'s last lines, and the columns of the paper's Table 2."""
+"""Cost and dev score of runs: the last lines of `nmt train`, and the columns of the paper's Table 2."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,58 +12,58 @@ import torch
 from nmt.bundle import Bundle, resolve, survey
 from nmt.console import Console
 from nmt.errors import UserError, printable
-from nmt.training.loop import Position
 from nmt.training.progress import clock
+from nmt.training.state import RunState
 from nmt.training.validation import Validation
 
 COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices")
-"""What bundle.json says of a run under `cost`, over all its parts: fields of `Position`."""
+"""Fields of `RunState` that bundle.json holds under `cost`: sums over all resumptions of a run."""
 UNKNOWN = "–"
 
 
-def cost_of(position: Position) -> dict[str, Any]:
-    """What it took to come so far, as plain values; work that a killed process lost is not known of."""
-    values = position.to_json()
+def cost_of(state: RunState) -> dict[str, Any]:
+    """What a run has cost so far, as plain values; work that was lost with a killed process is not included."""
+    values = asdict(state)
     return {name: values[name] for name in COST}
 
 
-def describe_cost(position: Position) -> str:
-    """For people."""
+def describe_cost(state: RunState) -> str:
+    """The same for people."""
     estimate = "not known"
-    if position.estimated_flops is not None:
-        sustained = position.estimated_flops / position.device_seconds / 1e12
+    if state.estimated_flops is not None:
+        sustained = state.estimated_flops / state.device_seconds / 1e12
         estimate = (
-            f"{position.estimated_flops:.2e} (time × devices, {position.device_seconds:,.0f} s, × "
-            f"{sustained:.3g} TFLOP/s sustained in single precision by {', '.join(position.devices)})"
+            f"{state.estimated_flops:.2e} (time × devices, {state.device_seconds:,.0f} s, × "
+            f"{sustained:.3g} TFLOP/s sustained in single precision by {', '.join(state.devices)})"
         )
     return (
-        f"{position.flops:.2e} FLOPs by the model's own count; as the paper estimates it, {estimate}; "
-        f"{position.tokens:,} target tokens in {clock(position.seconds)}"
+        f"{state.flops:.2e} FLOPs by the model's own count; as the paper estimates it, {estimate}; "
+        f"{state.tokens:,} target tokens in {clock(state.seconds)}"
     )
 
 
 @dataclass(frozen=True)
-class Run:
-    """A row of the table."""
+class RunSummary:
+    """Dev score and cost of a run: a row of the table."""
 
     path: Path
     bundle: Bundle
-    """The one that a command would use"""
+    """The bundle that a command would use"""
     updates: int
     score: float | None
     """Of the bundle on the development set, as in training"""
     signature: str | None
     cost: dict[str, Any]
-    """Of the whole run; see `COST`. Empty in bundles that do not say"""
+    """Of the whole run; see `COST`. Empty where the bundle does not have it"""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Plain values."""
         score = {"metric": self.bundle.kind.metric, "score": self.score, "signature": self.signature}
         cost = {name: self.cost.get(name) for name in COST}
         return {"model": str(self.path), "bundle": str(self.bundle.path), "dev": score, "updates": self.updates, **cost}
 
     def cells(self) -> list[str]:
-        """For people."""
+        """A text for each column of `HEADER`."""
         cost = {name: value for name, value in self.cost.items() if value is not None}
         return [
             str(self.path),
@@ -80,10 +80,10 @@ class Run:
 HEADER = ["model", "dev score", "FLOPs by the paper", "FLOPs counted", "time", "target tokens", "updates", "devices"]
 
 
-def read_run(path: Path, device: torch.device, console: Console) -> Run:
-    """What a run's directory, or a bundle of it, says; where that has no dev score, it is scored, if its data is here.
+def read_run(path: Path, device: torch.device, console: Console) -> RunSummary:
+    """Reads the summary of a run from its directory or one of its bundles.
 
-    Raises UserError where there is no such model.
+    A bundle without a dev score is scored here if its data is prepared. Raises UserError where there is no such model.
     """
     bundle, note = resolve(path)
     console.say(note)
@@ -97,11 +97,11 @@ def read_run(path: Path, device: torch.device, console: Console) -> Run:
         else:
             dev = validation(bundle.model(device))
             score, signature = dev.score, dev.signature
-    return Run(path, bundle, newest.step, score, signature, newest.cost)
+    return RunSummary(path, bundle, newest.step, score, signature, newest.cost)
 
 
-def table(runs: Sequence[Run]) -> str:
-    """Table 2's columns, aligned, and how the dev scores were computed."""
+def table(runs: Sequence[RunSummary]) -> str:
+    """The columns of Table 2, aligned, and below them how the dev scores were computed."""
     rows = [HEADER, *(run.cells() for run in runs)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     lines = []

@@ -1,40 +1,35 @@
-"""A group of equal processes, one a device: joined under torchrun or Slurm, started by `launch`, or just this one.
+"""A group of equal processes, one per device: started by torchrun, Slurm or `nmt train` itself, or this one alone.
 
 Gradients travel through DistributedDataParallel (NCCL on GPUs, gloo on CPUs). What the ranks decide together, and
-the few numbers that they add up, travels through gloo on the host, so that it never waits for a GPU's queue.
+the few numbers that they add up, travel through gloo on the host, so that they never wait for a GPU's queue.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
-import signal
-import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
-from uuid import uuid4
+from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
 
-from nmt.console import Console
-from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.errors import GroupError, Interrupted, UserError
 
-RESTARTS = 3  # of a group one of whose workers died
 FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by the job's number
 LOOK = 0.1  # seconds between two looks whether rank 0 is done
-BEAT = 1.0  # seconds between two notes of how far a rank is
+BEAT = 1.0  # seconds between two notes of a rank's progress
 FAILED = "nmt/failed"  # key of the store: how many ranks have failed
-
 
 Result = TypeVar("Result")
 
@@ -53,7 +48,7 @@ class Place:
 
 
 def find_place(environment: Mapping[str, str]) -> Place | None:
-    """What torchrun, or srun with several tasks, says of this process; None where it is on its own."""
+    """The place that torchrun, or srun with several tasks, gives this process; None where it runs alone."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     elif environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
@@ -71,30 +66,15 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
         ) from None
 
 
-def count_workers(device: str, devices: int | None) -> int:
-    """How many workers of this host `--device` and `--devices` ask for: every visible GPU unless told."""
-    on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    if devices is None:
-        return max(1, torch.cuda.device_count()) if on_gpu and ":" not in device else 1
-    if devices > 1 and ":" in device:
-        raise UserError(f"--devices {devices}: --device {device} is one device", "use --device cuda, or no --devices")
-    if on_gpu and devices > torch.cuda.device_count():
-        raise UserError(
-            f"--devices {devices}: this machine has {torch.cuda.device_count()} CUDA devices",
-            f"use --devices {torch.cuda.device_count()}" if torch.cuda.device_count() else "use --device cpu",
-        )
-    return devices
-
-
 def device_of(device: str, place: Place) -> str:
-    """The device of one process of a group, where each sees all GPUs of its host, or its own alone."""
+    """The device of one process of a group, which sees all GPUs of its host or only its own."""
     if device == "cpu" or place.size == 1 or not torch.cuda.is_available():
         return device
     return f"cuda:{0 if torch.cuda.device_count() == 1 else place.local_rank}"
 
 
 def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
-    """Host and port where the tasks of a Slurm step meet: the first of its nodes, a port made of the job's number."""
+    """Host and port where the tasks of a Slurm step meet: its first node, and a port made from the job's number."""
     nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)  # of node7,node9 or node[003-017,020],login1 or r[1-2]n[1-8]-ib
     host = re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else "")
@@ -107,32 +87,47 @@ def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
 
 
 class Group:
-    """The processes that train together; of one process, everything here is free."""
+    """The processes that train together. In a group of one process, everything here costs nothing.
+
+    As a context it meets the others at the start, and leaves them at the end.
+    """
 
     def __init__(self, place: Place, timeout_minutes: float) -> None:
-        """Meets the others. Raises GroupError where they do not come."""
         self.rank, self.size, self.local_size = place.rank, place.size, place.local_size
         self._timeout = timedelta(minutes=timeout_minutes)
         self._parent, self._beat, self._told, self._left = os.getppid(), 0.0, 0, False
         self._store: Any = None
-        if self.size == 1:
-            return
-        if "MASTER_ADDR" not in os.environ:
-            host, port = slurm_meeting_point(os.environ)
-            os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
-        os.environ.update(RANK=str(self.rank), WORLD_SIZE=str(self.size))
-        with self.guard("meeting the others"):
-            self._store, _, _ = next(rendezvous("env://", timeout=self._timeout))
+
+    def __enter__(self) -> Self:
+        """Raises GroupError where the others do not come."""
+        if self.size > 1:
+            if "MASTER_ADDR" not in os.environ:
+                host, port = slurm_meeting_point(os.environ)
+                os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
+            os.environ.update(RANK=str(self.rank), WORLD_SIZE=str(self.size))
+            with self.guard("meeting the others"):
+                self._store, _, _ = next(rendezvous("env://", timeout=self._timeout))
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """The first rank that fails raises its error; on the others theirs becomes a GroupError that says nothing."""
+        is_told = isinstance(error, Exception) and not isinstance(error, GroupError) and not self.fail()
+        self._left = True
+        together = error is None or isinstance(error, Interrupted)  # otherwise this would wait for the others
+        if self.size > 1 and together and dist.is_initialized():
+            dist.destroy_process_group()
+        if is_told:
+            raise GroupError("", retry=False) from error
 
     @property
     def leads(self) -> bool:
-        """Whether this is rank 0, which speaks and writes for all."""
+        """Whether this is rank 0, which reports and writes for all."""
         return self.rank == 0
 
     def first(self, work: Callable[[], Result]) -> Result:
-        """Rank 0 does some work, however long it takes, while the others wait; they end where it fails.
+        """Has rank 0 do some work, however long it takes, while the others wait; they end where it fails.
 
-        All ranks get what it gives, which is a plain value that JSON knows.
+        All ranks return what it returns, which must be a plain value that JSON can hold.
         """
         self._told += 1
         key = f"nmt/first/{self._told}"
@@ -143,14 +138,14 @@ class Group:
                     self._store.set(key, json.dumps(result))
             return result
         with self.guard("waiting for rank 0"):
-            while not self._store.check([key]):  # no one long wait: rank 0 may fail meanwhile
+            while not self._store.check([key]):  # instead of one long wait: rank 0 may fail meanwhile
                 self.check()
                 time.sleep(LOOK)
             told: Result = json.loads(self._store.get(key))
             return told
 
     def check(self) -> None:
-        """Raises GroupError where a rank has failed, or this one has left: nothing more is to be waited for."""
+        """Raises GroupError where a rank has failed or this one has left: there is nothing more to wait for."""
         if self.size > 1:
             with self.guard("asking for the others"):
                 if self._left or self._store.check([FAILED]):
@@ -171,16 +166,19 @@ class Group:
                 device_id=device if on_gpu else None,
             )
 
-    def close(self, together: bool) -> None:
-        """Leaves the group: `together` where all ranks do, since else this would wait for the others."""
-        self._left = True
-        if self.size > 1 and together and dist.is_initialized():
-            dist.destroy_process_group()
+    def parallel(self, module: nn.Module) -> DistributedDataParallel | None:
+        """The module with its gradients averaged over all ranks; None in a group of one."""
+        if self.size == 1:
+            return None
+        with warnings.catch_warnings(), self.guard("comparing models"):
+            warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 renames what 2.11 calls broadcast_buffers
+            # Buffers are tables of positions, which every rank grows as its own batches need it.
+            return DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
 
     def fail(self) -> bool:
-        """Tells the others that this rank stops, and whether it is the first, which alone says why."""
+        """Tells the others that this rank has failed; returns whether it is the first, which alone says why."""
         if self.size > 1:
-            with suppress(RuntimeError):  # the store went down with the host that held it
+            with suppress(RuntimeError):  # the store is lost with the host that held it
                 return bool(self._store.add(FAILED, 1) == 1)
         return True
 
@@ -218,7 +216,7 @@ class Group:
             )
 
     def note(self, step: int) -> None:
-        """Leaves word how far this rank is, so that the others can name it should it hang."""
+        """Tells the others which update this rank is at, so that they can name it if it hangs."""
         if self.size > 1 and time.monotonic() - self._beat > BEAT:
             self._beat = time.monotonic()
             with suppress(RuntimeError):  # the launcher is gone, which `is_orphaned` tells
@@ -226,7 +224,7 @@ class Group:
 
     @contextmanager
     def guard(self, doing: str) -> Iterator[None]:
-        """Turns what PyTorch says of a broken group into a GroupError that names the rank to look at."""
+        """Turns PyTorch's error about a broken group into a GroupError that names the rank to look at."""
         try:
             yield
         except torch.OutOfMemoryError:
@@ -236,7 +234,7 @@ class Group:
                 raise
             try:
                 told, late = self._store.check([FAILED]), self._behind()
-            except (RuntimeError, AttributeError):  # the store went down with the host that held it, or never was
+            except (RuntimeError, AttributeError):  # the store is lost with the host that held it, or never was there
                 told, late = False, ""
             if told:
                 raise GroupError("", retry=False) from error
@@ -250,61 +248,9 @@ class Group:
         return tensor.tolist()
 
     def _behind(self) -> str:
-        """The ranks that have come least far, itself left out."""
+        """The other ranks that have come least far, as a part of a message."""
         keys = {rank: f"nmt/step/{rank}" for rank in range(self.size) if rank != self.rank}
         steps = {rank: int(self._store.get(key)) for rank, key in keys.items() if self._store.check([key])}
         least = min(steps.values(), default=0)
         ranks = [str(rank) for rank, step in steps.items() if step == least]
         return f" (least far: rank {', '.join(ranks)}, last seen before update {least:,})" if ranks else ""
-
-
-def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
-    """Runs `nmt ARGUMENTS` as so many workers of this host, through PyTorch's elastic launcher.
-
-    A group one of whose workers died, or was given up by the others, is restarted and resumes from its last
-    checkpoint. Raises Interrupted after a signal, which the workers are given too, and GroupError where a restart
-    would not help; the workers have said why.
-    """
-    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # PyTorch's own banners on every end of a worker, some read this
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # else warned about; workers set their threads themselves
-    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    for restart in range(1, RESTARTS + 2):
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=workers,
-            run_id=uuid4().hex,
-            rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",
-            local_addr="localhost",
-            max_restarts=0,  # not PyTorch's, which would also repeat what can only fail again
-        )
-        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup, where PyTorch would handle it all the same
-            config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
-        try:
-            with TemporaryDirectory() as logs:  # which PyTorch else leaves behind
-                config.logs_specs = DefaultLogsSpecs(log_dir=logs)
-                elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
-            return
-        except SignalException as stop:
-            raise Interrupted("", int(stop.sigval)) from None
-        except ChildFailedError as failed:
-            ends = {rank: failure.exitcode for rank, failure in failed.failures.items()}
-        if (stopped := set(ends.values())) in [{128 + by} for by in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]:
-            raise Interrupted("", stopped.pop() - 128)  # a signal that only workers were sent
-        if any(code > 0 and code != TRY_AGAIN for code in ends.values()):
-            raise GroupError("", retry=False)
-        # A SIGTERM is the launcher's own, to those that outlive another.
-        killed = {rank: signal.Signals(-code) for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM}
-        died = ", ".join(f"rank {rank} was killed by {by.name}" for rank, by in killed.items()) or "the group broke"
-        if restart > RESTARTS:
-            raise UserError(
-                f"{died}, after {RESTARTS} restarts",
-                "if memory ran out, lower training.device_tokens; then run the same command again, which resumes",
-            )
-        console.say(f"{died}: restart {restart} of {RESTARTS}, from the last checkpoint")

@@ -16,11 +16,11 @@ from nmt.text.tokenizer import Tokenizer, Vocabulary
 
 
 def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training, console: Console, fresh: bool) -> None:
-    """Puts the vectors of the recipe's files into a `fresh` model's embeddings, and freezes them if it says so.
+    """Copies the vectors of the recipe's files into the embeddings of a `fresh` model; freezes them if the recipe asks.
 
-    A line's word stands for the subword of the same spelling, else for the one that is the whole word with a space
-    before. The layers above see the vectors as given: the model multiplies embeddings by √d_model, so they are
-    divided by it. Other rows of a frozen matrix go on learning. Raises UserError on files that do not fit.
+    A word of a file belongs to the subword of the same spelling, or else to the one that is the whole word with a space
+    before it. The model multiplies embeddings by √d_model, so vectors are divided by that, and the layers see them as
+    given. Other rows of a frozen matrix keep learning. Raises UserError on files that do not fit.
     """
     sides = (
         (settings.source_embeddings, model.source_embedding, tokenizer.source),
@@ -30,7 +30,7 @@ def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training,
         if name is None or not (fresh or settings.freeze_embeddings):
             continue
         assert isinstance(vocabulary, Vocabulary), "recipes refuse vectors of a target that has no words"
-        assert embedding is not None, "and of a source that is not there"
+        assert embedding is not None, "recipes refuse vectors of a source that is not there"
         rows, vectors = _read(Path(name), vocabulary, model.config.d_model)
         if fresh:
             with torch.no_grad():

@@ -1,11 +1,10 @@
-"""Floating-point operations of a model, counted exactly, and what devices give."""
+"""Floating-point operations of a model, counted exactly, and the speed of devices."""
 
 from __future__ import annotations
 
 import math
 import re
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -40,38 +39,32 @@ PEAKS = {
 SUSTAINED = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 
 
-@dataclass(frozen=True)
-class Work:
-    """What the FLOPs of a set of sentence pairs depend on; tokens count `</s>`, padding costs nothing here."""
+def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_lengths: Ids) -> float:
+    """FLOPs of forward and backward pass over pairs of these lengths (pairs,) in subwords, `</s>` not counted.
 
-    source: float
-    """Σ s, source tokens"""
-    target: float
-    """Σ t, target tokens"""
-    source_pairs: float
-    """Σ s², what encoder self-attention looks at; fewer where it is restricted"""
-    target_pairs: float
-    """Σ t (t + 1) / 2, what masked self-attention looks at; fewer where it is restricted"""
-    cross_pairs: float
-    """Σ s · t, what the decoder looks at in the source"""
-
-
-def work(source_lengths: Ids, target_lengths: Ids, model: Model) -> Work:
-    """Of pairs with so many subwords (pairs,), `</s>` not counted."""
-    source, target = source_lengths.astype(np.float64) + 1, target_lengths.astype(np.float64) + 1
-    return Work(
-        float(source.sum()),
-        float(target.sum()),
-        _seen(source, model.reach(causal=False) or (math.inf, math.inf)),
-        _seen(target, model.reach(causal=True) or (math.inf, 0)),
-        float((source * target).sum()),
-    )
+    Counts the matrix products of layers, attention and softmax, multiplications and additions apart; the rest
+    (LayerNorm, dropout, ReLU, softmax, the optimizer) is well below a hundredth. A product of a token with n weights
+    takes 2n forward, and the backward pass takes twice as much. Padding costs nothing here.
+    """
+    lengths = source_lengths.astype(np.float64) + 1, target_lengths.astype(np.float64) + 1
+    source, target = (float(side.sum()) for side in lengths)
+    width = model.heads * (model.key_width + model.value_width)  # of keys and values side by side
+    half = model.d_model * width  # weights of queries and outputs, or of keys and values
+    feed_forward = 2 * model.d_model * model.d_ff
+    seen_by_source = attended(lengths[0], model.reach(causal=False) or (math.inf, math.inf))
+    seen_by_target = attended(lengths[1], model.reach(causal=True) or (math.inf, 0))
+    encoder = source * (2 * half + feed_forward) + width * seen_by_source
+    own = target * (2 * half + feed_forward) + width * seen_by_target
+    cross = half * (target + source) + width * float((lengths[0] * lengths[1]).sum()) if source else 0.0
+    softmax = target * model.d_model * vocabulary
+    return 3.0 * 2.0 * (model.layers * encoder + model.decoder_depth * (own + cross) + softmax)
 
 
-def _seen(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
-    """Positions that all positions see, themselves and up to `reach` before and after, in sequences of these lengths.
+def attended(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
+    """Positions that self-attention looks at, summed over all positions of sequences of these lengths.
 
-    The first ones see 0, 1, 2, … before themselves, the later ones as many as the reach allows; likewise at the end.
+    Each position sees itself and up to `reach` before and after it. The first positions see 0, 1, 2, … before
+    themselves, the later ones as many as the reach allows; likewise at the end.
     """
     total = lengths.sum()
     for most in reach:
@@ -81,35 +74,18 @@ def _seen(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
     return float(total)
 
 
-def training_flops(model: Model, vocabulary: int, on: Work) -> float:
-    """FLOPs of forward and backward pass, multiplications and additions counted apart.
-
-    The matrix products of layers, attention and softmax; what is left out (LayerNorm, dropout, ReLU, softmax, the
-    optimizer) is well below a hundredth. A product of a token with n weights is 2n forward, and the backward pass
-    takes twice as much.
-    """
-    width = model.heads * (model.key_width + model.value_width)  # of keys and values side by side
-    half = model.d_model * width  # weights of queries and outputs, or of keys and values
-    feed_forward = 2 * model.d_model * model.d_ff
-    encoder = on.source * (2 * half + feed_forward) + width * on.source_pairs
-    own = on.target * (2 * half + feed_forward) + width * on.target_pairs
-    cross = half * (on.target + on.source) + width * on.cross_pairs if on.source else 0.0  # of a language model
-    softmax = on.target * model.d_model * vocabulary
-    return 3.0 * 2.0 * (model.layers * encoder + model.decoder_depth * (own + cross) + softmax)
-
-
 def peak_flops(device: torch.device) -> float | None:
-    """FLOP/s that the maker of a GPU promises for bf16; None where that is not known here, or of a part of one."""
+    """FLOP/s of a GPU in bf16 by its data sheet; None where that is not known here, and for a part of a GPU."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
-    if re.search(r"\b(MIG|Laptop|Ti|D)\b", name):  # slower or faster than what they are called after
+    if re.search(r"\b(MIG|Laptop|Ti|D)\b", name):  # slower or faster than the GPU they are named after
         return None
     return next((peak for key, peak in PEAKS.items() if re.search(rf"\b{key}\b", name)), None)
 
 
 def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of a matrix product of the size that training does, over a fifth of a second; no factor is rounded."""
+    """FLOP/s of matrix products as large as those of training, measured for a fifth of a second in full precision."""
     rows = 8192 if device.type == "cuda" else 1024
     left, right = torch.randn(rows, 512, device=device, dtype=dtype), torch.randn(512, 2048, device=device, dtype=dtype)
 
@@ -127,16 +103,14 @@ def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def sustained_flops(device: torch.device) -> float:
-    """FLOP/s in single precision by which the paper estimates training cost: its own figure of a GPU, else measured."""
+    """FLOP/s in single precision, for the paper's estimate of training cost: its own figure of a GPU, else measured."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    for key, flops in SUSTAINED.items():
-        if re.search(rf"\b{key}[cmst]?\b", name):
-            return flops
-    return measured_flops(device, torch.float32)
+    known = (flops for key, flops in SUSTAINED.items() if re.search(rf"\b{key}[cmst]?\b", name))
+    return next(known, None) or measured_flops(device, torch.float32)
 
 
 def device_name(device: torch.device) -> str:
-    """What a device is called in reports: NVIDIA H200, or CPU (2 threads)."""
+    """Name of a device in reports: NVIDIA H200, or CPU (2 threads)."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""How much of a device's memory training takes, and the micro-batch that fits it."""
+"""The memory that training needs, and the largest micro-batch that fits a device."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from nmt.device import available_memory
 from nmt.errors import UserError
 from nmt.recipe import Training
 
-SHARE = 0.9  # of a GPU's memory that a micro-batch may lead to; the rest is for the allocator's gaps
+SHARE = 0.9  # of a GPU's memory that an update may take; the rest is for gaps between allocations
 GIB = 2**30
-RETRY = 0.9  # of a size that did not fit after all
+RETRY = 0.9  # of the size that did not fit, to try next
 
 
 def peak_memory(device: torch.device) -> int:
-    """Most bytes of the GPU that PyTorch had at a time; on a CPU, of the process."""
+    """The most bytes that PyTorch has had on the GPU at a time; on a CPU, the process's peak resident memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def check_memory(parameters: int, settings: Training, device: torch.device, ranks: int) -> None:
-    """Raises UserError where a model of so many parameters cannot be trained on a device, which `ranks` share.
+    """Raises UserError where a model of so many parameters cannot be trained on a device that `ranks` share.
 
-    Counts weights, gradients and Adam's moments, which every run needs; activations and checkpoints come on top.
+    Counts weights, gradients and Adam's moments, which every run needs, but no activations and no checkpoints.
     """
     needed = 4 * parameters * (8 if settings.precision == "fp64" else 4) * ranks
     there = available_memory(device)
@@ -42,8 +42,9 @@ def check_memory(parameters: int, settings: Training, device: torch.device, rank
 def largest_fitting(measure: Callable[[int], int], least: int, most: int, limit: int) -> int:
     """Tokens of the largest micro-batch, from `least` to `most`, whose memory stays within `limit` bytes.
 
-    `measure` runs one of so many tokens and gives the bytes it took, or raises torch.OutOfMemoryError. Memory grows
-    linearly with tokens, so two small ones tell the size, and one of that size proves it. `least` where none fits.
+    `measure` runs a micro-batch of so many tokens and returns the bytes it took, or raises torch.OutOfMemoryError.
+    Memory grows linearly with tokens, so the size follows from two small micro-batches, and a third one of that size
+    verifies it. Returns `least` where nothing fits.
     """
 
     def taken(tokens: int) -> float:

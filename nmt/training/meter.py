@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from nmt.data.corpus import Ids
+from nmt.data.corpus import Lengths
 from nmt.model.likelihood import perplexity
 from nmt.training.distributed import Group
 from nmt.training.flops import peak_flops
@@ -18,8 +19,24 @@ from nmt.training.memory import peak_memory
 T = TypeVar("T")
 
 
+@dataclass
+class Sums:
+    """Sums over micro-batches of one rank."""
+
+    loss: Tensor | float = 0.0
+    """() smoothed loss of the target tokens, in nats"""
+    nll: Tensor | float = 0.0
+    """() negative log-likelihood of the target tokens, in nats"""
+    cells: int = 0
+    """Cells of both sides, including padding"""
+
+    def add(self, loss: Tensor | float, nll: Tensor | float, cells: int) -> None:
+        """Adds one micro-batch, or the sums of several."""
+        self.loss, self.nll, self.cells = self.loss + loss, self.nll + nll, self.cells + cells
+
+
 class Meter:
-    """Adds up what happens, and gives means and rates since it last did."""
+    """Adds up figures of updates, and gives their means and rates since it last did."""
 
     def __init__(self, device: torch.device, group: Group) -> None:
         self._device, self._group = device, group
@@ -29,37 +46,31 @@ class Meter:
     def _reset(self) -> None:
         self._began = time.perf_counter()
         self._waited = 0.0
-        self._loss = self._nll = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._sums = Sums()
         self._norms: list[Tensor] = []
-        self._cells = self._tokens = self._target_tokens = 0
+        self._tokens = self._target_tokens = 0
         self._flops = 0.0
 
     def waiting(self, items: Iterable[T]) -> Iterator[T]:
-        """The same items; counts the time that the next one is not there."""
-        iterator = iter(items)
-        while True:
-            began = time.perf_counter()
-            try:
-                item = next(iterator)
-            except StopIteration:
-                return
+        """Yields the same items, and counts the time spent waiting for them."""
+        began = time.perf_counter()
+        for item in items:
             self._waited += time.perf_counter() - began
             yield item
+            began = time.perf_counter()
 
-    def add(self, loss: Tensor, nll: Tensor, cells: int) -> None:
-        """This rank's sums over an update: losses in nats, cells with padding."""
-        self._loss, self._nll, self._cells = self._loss + loss, self._nll + nll, self._cells + cells
-
-    def count(self, source_lengths: Ids, target_lengths: Ids, flops: float, norm: Tensor) -> None:
-        """An update of all ranks together, and the norm of its gradient."""
-        self._target_tokens += int(target_lengths.sum()) + len(target_lengths)
-        self._tokens += int(source_lengths.sum()) + int(target_lengths.sum()) + 2 * len(target_lengths)
+    def add(self, sums: Sums, lengths: Lengths, flops: float, norm: Tensor) -> None:
+        """Adds an update: this rank's sums; of all ranks the lengths of its pairs, FLOPs and the gradient's norm ()."""
+        self._sums.add(sums.loss, sums.nll, sums.cells)
+        self._target_tokens += lengths.target_tokens
+        self._tokens += lengths.source_tokens + lengths.target_tokens
         self._flops += flops
         self._norms.append(norm)
 
     def figures(self) -> dict[str, float]:
-        """Means per target token over all ranks, rates per second, and shares; begins anew."""
-        loss, nll, cells = self._group.total(float(self._loss), float(self._nll), self._cells)  # waits for the GPU
+        """Means per target token over all ranks, rates per second, and shares; then starts again from zero."""
+        sums = self._sums
+        loss, nll, cells = self._group.total(float(sums.loss), float(sums.nll), sums.cells)  # waits for the GPU
         norms = torch.stack(self._norms)
         seconds = time.perf_counter() - self._began
         figures = {

@@ -1,4 +1,4 @@
-"""Adam and the paper's learning rate (section 5.3), with a state that can be saved without pickle."""
+"""Adam and the learning rate of the paper (section 5.3), with a state that is saved without pickle."""
 
 from __future__ import annotations
 
@@ -21,25 +21,27 @@ class Optimizer:
         self._adam = torch.optim.Adam(parameters, betas=settings.adam_betas, eps=settings.adam_epsilon, fused=True)
         self._d_model, self._settings = d_model, settings
 
-    def update(self, step: int, skip: Tensor) -> float:
-        """Applies the gradients as update `step`, counted from 1, unless `skip` () is true; returns the learning rate.
+    def rate(self, step: int) -> float:
+        """The learning rate of update `step`, counted from 1."""
+        return learning_rate(step, self._d_model, self._settings.warmup, self._settings.learning_rate_scale)
+
+    def update(self, step: int, skip: Tensor) -> None:
+        """Applies the gradients as update `step`, counted from 1, unless `skip` () is true; then drops them.
 
         Whether to skip is decided on the device, so that nothing waits for it.
         """
-        rate = learning_rate(step, self._d_model, self._settings.warmup, self._settings.learning_rate_scale)
         for group in self._adam.param_groups:
-            group["lr"] = rate
+            group["lr"] = self.rate(step)
         self._adam.found_inf = skip.float()  # type: ignore[attr-defined]  # what gradient scalers tell the fused kernel
         self._adam.step()
         self.clear()
-        return rate
 
     def clear(self) -> None:
         """Drops the gradients."""
         self._adam.zero_grad(set_to_none=True)
 
     def bytes_to_come(self) -> int:
-        """Memory that the first update will take beside what is there."""
+        """Memory that the first update will allocate for moments; 0 after it."""
         return sum(
             2 * parameter.nbytes
             for parameter in self._adam.param_groups[0]["params"]
@@ -56,7 +58,7 @@ class Optimizer:
         }
 
     def load(self, state: dict[str, Tensor], step: int) -> None:
-        """Restores what `state` gave after `step` updates, skipped ones left out.
+        """Restores what `state` returned after `step` updates, not counting skipped ones.
 
         Raises KeyError where a parameter's moments are missing, and ValueError where they have another shape.
         """

@@ -19,7 +19,7 @@ from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe
 from nmt.text.tokenizer import Tokenizer
-from nmt.training.flops import measured_flops, training_flops, work
+from nmt.training.flops import measured_flops, training_flops
 from nmt.training.precision import product_dtype
 from nmt.training.progress import clock
 
@@ -74,12 +74,12 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     at_most = CPU_DEVICE_TOKENS if device.type == "cpu" else share
     micro = min(recipe.training.device_tokens or at_most, share)
     activations = 4.0 * micro * kept_per_token(recipe.model, (source + 1) / longer, (target + 1) / longer)
-    pair = work(np.array([source]), np.array([target]), recipe.model)
+    pair = np.array([source]), np.array([target])
     return Plan(
         parameters=groups,
         micro_batches=math.ceil(share / micro),
         sentences=tokens / longer,
-        flops_per_update=training_flops(recipe.model, symbols, pair) * tokens / longer,
+        flops_per_update=training_flops(recipe.model, symbols, *pair) * tokens / longer,
         memory_bytes=16.0 * size + activations + 4.0 * chunk_logits(device),
         checkpoint_bytes=12.0 * size,
         vocabularies=(vocabulary, symbols),

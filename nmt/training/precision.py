@@ -1,4 +1,4 @@
-"""In which numbers a run computes."""
+"""The number formats that a run computes in, and torch.compile."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from nmt.model.transformer import Transformer
 
 
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
-    """What `training.precision` casts the factors of matrix products to; None where they stay as they are."""
+    """Type to which `training.precision` casts the factors of matrix products; None where it casts nothing."""
     if precision == "auto":
         precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     return torch.bfloat16 if precision == "bf16" else None
 
 
 def short_factors(precision: str) -> str:
-    """What products of fp32 matrices round their factors to, as torch.set_float32_matmul_precision calls it.
+    """How products of fp32 matrices round their factors, in the words of torch.set_float32_matmul_precision.
 
-    On a CPU that has AMX "medium" rounds them to bf16, and adds up in fp32; on others it rounds nothing, and products
-    are as fast as they were. On a GPU "high" is tf32.
+    On a CPU that has AMX "medium" rounds them to bf16 and sums in fp32; on other CPUs it rounds nothing, and products
+    are no faster. On a GPU "high" is tf32.
     """
     return {"bf32": "medium", "tf32": "high"}.get(precision, "highest")
 
 
 @contextmanager
 def factors_rounded(to: str) -> Iterator[None]:
-    """Rounds as short_factors says, until it is left; what PyTorch does unless told has changed before."""
+    """Rounds factors as `short_factors` says, and restores the previous setting on exit.
+
+    The precision is set even where it is PyTorch's default, which has changed between versions.
+    """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(to)
     try:
@@ -39,12 +42,12 @@ def factors_rounded(to: str) -> Iterator[None]:
 
 
 def product_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """In which type most matrix products are taken."""
+    """Type of the factors of most matrix products."""
     return autocast_dtype(precision, device) or (torch.float64 if precision == "fp64" else torch.float32)
 
 
 def set_precision(model: Transformer, precision: str, device: torch.device) -> None:
-    """Prepares the model for `training.precision`. Raises UserError where the device has no such thing."""
+    """Converts the model to `training.precision`. Raises UserError where the device does not have it."""
     if precision == "tf32" and device.type != "cuda":
         raise UserError(
             f"training.precision: tf32 is for GPUs, not for {device.type}", "--set training.precision=fp32, or bf32"
@@ -58,6 +61,6 @@ def set_precision(model: Transformer, precision: str, device: torch.device) -> N
 
 
 def compile_layers(model: Transformer, backend: str = "inductor") -> None:
-    """Compiles each layer for shapes of any size; layers of a stack share their graph, so there are few."""
+    """Compiles each layer for inputs of any size; layers of a stack share a graph, so few are compiled."""
     for layer in (*model.encoder, *model.decoder):
         layer.compile(dynamic=True, backend=backend)

@@ -1,4 +1,4 @@
-"""What a training run shows and records: a live display or plain lines, and metrics.jsonl."""
+"""Shows and records the progress of training: a live display or plain lines, metrics.jsonl and TensorBoard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ METRICS = "metrics.jsonl"
 
 
 def clock(seconds: float) -> str:
-    """A duration as people say it: 45s, 12m, 3h05m, 2d04h."""
+    """A duration as people write it: 45s, 12m, 3h05m, 2d04h."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f}s"
@@ -28,7 +28,7 @@ def clock(seconds: float) -> str:
 
 
 def forget_after(path: Path, step: int) -> None:
-    """Drops lines of a metrics file beyond a step: what a resumed run will write again."""
+    """Removes the lines of a metrics file after a step, which a resumed run will write again."""
     if not path.exists():
         return
     kept = []
@@ -44,31 +44,30 @@ def forget_after(path: Path, step: int) -> None:
 
 
 class Progress:
-    """Takes figures as they come; every call adds a line to metrics.jsonl."""
+    """Reports figures; each of them also becomes a line of metrics.jsonl."""
 
     def __init__(self, console: Console, file: IO[str], updates: int, advance: Advance, board: Any = None) -> None:
         self._console, self._file, self._updates, self._board = console, file, updates, board
         self._advance = advance
 
     def advance(self) -> None:
-        """One more update is done."""
+        """Counts one more update as done."""
         self._advance(1)
 
     def log(self, figures: dict[str, Any], seconds_left: float) -> None:
-        """Training figures since the last call."""
+        """Reports training figures since the last call."""
         self._record(figures)
         text = (
             f"loss {figures['loss']:.3f}  ppl {figures['perplexity']:.2f}  lr {figures['learning_rate']:.2e}  "
-            f"{figures['tokens_per_second']:,.0f} tok/s"
+            f"{figures['tokens_per_second']:,.0f} tok/s  {clock(seconds_left)} left"
         )
-        text += f"  {clock(seconds_left)} left"
         if self._console.live:
             self._advance(0, text)
         else:
             self._console.say(f"update {figures['step']}/{self._updates}  {text}")
 
     def checkpoint(self, figures: dict[str, Any], path: Path, scores: str = "") -> None:
-        """A checkpoint, and what to say of its dev scores if it has any."""
+        """Reports a checkpoint, with a text about its dev scores if it has any."""
         self._record(figures)
         self._console.say(f"update {figures['step']}/{self._updates}  saved {path}" + (f"  {scores}" if scores else ""))
 
@@ -86,7 +85,7 @@ class Progress:
 def show_progress(console: Console, path: Path, step: int, updates: int, board: Path | None) -> Iterator[Progress]:
     """Shows progress from `step` to `updates` while the block runs; `path` is the run's metrics.jsonl.
 
-    `board` is a directory for TensorBoard; raises UserError where that is not installed.
+    `board` is a directory for TensorBoard, or None; raises UserError where TensorBoard is not installed.
     """
     bar = console.progress("update", updates, "", done=step, remaining=False)
     with path.open("a", encoding="utf-8") as file, _tensorboard(board, step) as writer, bar as advance:

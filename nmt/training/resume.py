@@ -1,55 +1,109 @@
-"""What `nmt train` finds in a run's directory: whether it may train there, and the checkpoint from which it goes on."""
+"""Opens a run's directory: finds the checkpoint to resume from, checks that the recipe fits it, and restores it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from nmt import bundle as bundles
 from nmt.bundle import CHECKPOINT, POSITION, Bundle, NewerFormat
+from nmt.console import Console
+from nmt.data.prepare import directory, fingerprint, prepare
 from nmt.errors import UserError
-from nmt.files import clear_parts, remedy
-from nmt.training.loop import Position
+from nmt.files import clear_parts, exclusive, remedy, set_aside
+from nmt.model.transformer import Transformer
+from nmt.recipe import Kind, Recipe
+from nmt.text.tokenizer import Tokenizer
+from nmt.training.optimizer import Optimizer
 from nmt.training.progress import METRICS
+from nmt.training.state import RunState
+
+ELSEWHERE = "train into another directory: --out OTHER"
+# Keys of training that shape the first update and no later one.
+ONLY_AT_START = ("training.init_from", "training.source_embeddings", "training.target_embeddings")
+
+
+@dataclass
+class BestScore:
+    """The best dev score of a run, and how long ago it was reached."""
+
+    score: float | None = None
+    """None before the first"""
+    without_improvement: int = 0
+    """Checkpoints since then"""
+
+    def add(self, score: float, kind: Kind) -> bool:
+        """Takes the dev score of the next checkpoint; returns whether it is the best so far."""
+        is_best = self.score is None or kind.rank(score) > kind.rank(self.score)
+        self.score = score if is_best else self.score
+        self.without_improvement = 0 if is_best else self.without_improvement + 1
+        return is_best
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins or goes on, as rank 0 reads it from the directory for all ranks.
+    """Where a run begins or resumes, as rank 0 reads it from the directory for all ranks.
 
-    Directories of a shared file system may look different from another host for a while.
+    On a shared file system a directory may look different from another host for a while.
     """
 
     checkpoint: Bundle | None = None
-    """None where the run begins."""
-    best_score: float | None = None
-    """The best dev score of all checkpoints."""
-    without_improvement: int = 0
-    """Checkpoints since the one with the best dev score."""
+    """None where the run begins"""
+    best: BestScore = field(default_factory=BestScore)
+    """Over all checkpoints"""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, from which `from_json` makes the same on another rank."""
         found = self.checkpoint
-        checkpoint = None if found is None else {"name": found.path.name, "info": found.info}
-        return {
-            "checkpoint": checkpoint,
-            "best_score": self.best_score,
-            "without_improvement": self.without_improvement,
-        }
+        return {"checkpoint": found and {"name": found.path.name, "info": found.info}, "best": asdict(self.best)}
 
     @classmethod
     def from_json(cls, out: Path, values: dict[str, Any]) -> Self:
-        """Of a run in `out`."""
+        """The start of the run in `out`."""
         found = values["checkpoint"]
-        checkpoint = None if found is None else Bundle(out / found["name"], found["info"])
-        return cls(**values | {"checkpoint": checkpoint})
+        return cls(found and Bundle(out / found["name"], found["info"]), BestScore(**values["best"]))
 
 
-def check_directory(out: Path) -> None:
-    """Raises UserError where a directory holds files and no run, or something else where a checkpoint would go.
+def open_directory(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack) -> Start:
+    """Locks the directory, checks that a run in it can go on with this recipe, and prepares the data.
 
-    Hidden files, and the lost+found of a disk, do not count.
+    Damaged checkpoints are kept under other names. Gives where the run begins or resumes.
+    """
+    if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
+        raise UserError(
+            f"--out {out}: is inside the prepared data, which is replaced as a whole", "name another directory"
+        )
+    _check_directory(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be created: {error.strerror}", "name another directory") from None
+    held.enter_context(exclusive(out / ".lock", str(out)))
+    clear_leftovers(out)
+    start, damaged = _find_start(out)
+    resumed = start.checkpoint
+    # A resumed run needs its own checkpoint, and no longer the bundle that it started from.
+    origin = (resumed or bundles.initial_bundle(recipe)) if recipe.training.init_from else None
+    tokenizer_from = origin.path if origin else None
+    if resumed is not None:
+        _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
+        for line in _changes(resumed, recipe):
+            console.say(line)
+    if prepare(recipe, console, threads, tokenizer_from):
+        console.say(f"data: {directory(recipe)} was missing or out of date, and is prepared now")
+    for path, problem in damaged.items():
+        console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
+    return start
+
+
+def _check_directory(out: Path) -> None:
+    """Raises UserError where a directory holds files but no run, or something else in the place of a checkpoint.
+
+    Hidden files and the lost+found of a disk do not count.
     """
     if not out.is_dir():
         return
@@ -71,10 +125,10 @@ def clear_leftovers(out: Path) -> None:
     clear_parts(out, "*")  # those of other commands, which hold no lock
 
 
-def find_start(out: Path) -> tuple[Start, dict[Path, str]]:
-    """Where a run goes on, which is its newest whole checkpoint; and by folder what is wrong with damaged ones.
+def _find_start(out: Path) -> tuple[Start, dict[Path, str]]:
+    """Finds the newest whole checkpoint to resume from; also gives what is wrong with damaged ones, by folder.
 
-    Raises UserError where there are checkpoints and none is whole, or one of them is of a later version of nmt.
+    Raises UserError where there are checkpoints but none is whole, or where one is from a later version of nmt.
     """
     readable: list[Bundle] = []
     newest: Bundle | None = None
@@ -82,9 +136,9 @@ def find_start(out: Path) -> tuple[Start, dict[Path, str]]:
     for path in reversed(bundles.checkpoint_folders(out)):
         try:
             checkpoint = Bundle.read(path)
-            if newest is None:  # of older ones nothing else is needed
+            if newest is None:  # older ones need no further check
                 checkpoint.check()
-                position_of(checkpoint)
+                RunState.of(checkpoint)
                 newest = checkpoint
             readable.append(checkpoint)
         except NewerFormat:
@@ -101,14 +155,68 @@ def find_start(out: Path) -> tuple[Start, dict[Path, str]]:
     best = bundles.best(readable)
     scored = next((bundle for bundle in readable if bundle.scores), None)
     without_improvement = int(scored.info.get("without_improvement", 0)) if scored else 0
-    return Start(newest, best.dev_score if best else None, without_improvement), damaged
+    return Start(newest, BestScore(best.dev_score if best else None, without_improvement)), damaged
 
 
-def position_of(checkpoint: Bundle) -> Position:
-    """How far the run of a checkpoint was; raises UserError where training.json does not say it."""
+def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
+    """Raises UserError where the run began with another model or tokenizer, or with other data than `data`."""
+    for section in ("model", "tokenizer"):
+        for key, before, now in _differences(section, checkpoint.recipe, recipe):
+            raise UserError(
+                f"{key}: is {now!r}, but the run in {checkpoint.path.parent} was started with {before!r}", ELSEWHERE
+            )
+    if checkpoint.info["data"] != data:
+        raise UserError(
+            f"data: the run in {checkpoint.path.parent} was started with other files, limits or tokenizer", ELSEWHERE
+        )
+
+
+def _changes(checkpoint: Bundle, recipe: Recipe) -> list[str]:
+    """Lines that announce which settings differ from those of the checkpoint and apply from now on."""
+    return [
+        f"changed: {key} from {before} to {now}"
+        for section in ("training", "decoding")
+        for key, before, now in _differences(section, checkpoint.recipe, recipe)
+        if key not in ONLY_AT_START
+    ]
+
+
+def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, Any, Any]]:
+    """Keys of a section that differ between two recipes, and their values."""
+    old, new = getattr(before, section), getattr(now, section)
+    for key in type(new).model_fields:
+        if getattr(old, key) != getattr(new, key):
+            yield f"{section}.{key}", getattr(old, key), getattr(new, key)
+
+
+def restore(
+    checkpoint: Bundle, recipe: Recipe, tokenizer: Tokenizer, model: Transformer, optimizer: Optimizer, console: Console
+) -> RunState:
+    """Loads a checkpoint into a new model and its optimizer; gives the state from which the run goes on.
+
+    Raises UserError where the checkpoint has another tokenizer or does not fit the model.
+    """
+    if not tokenizer.equals(checkpoint.tokenizer()):
+        raise UserError(
+            f"{directory(recipe)}: has another tokenizer than the run's checkpoint {checkpoint.path}", ELSEWHERE
+        )
+    bundles.load_weights(model, checkpoint.weights(), checkpoint.path)
+    state = RunState.of(checkpoint)
     try:
-        return Position.restore(checkpoint.position(), checkpoint.cost, checkpoint.step)
-    except ValueError as error:
+        optimizer.load(checkpoint.moments(), state.step - state.skipped)
+    except (KeyError, ValueError) as error:
         raise UserError(
             f"{checkpoint.path}: its training state is not complete: {error}", remedy(checkpoint.path / POSITION)
         ) from None
+    if checkpoint.recipe.training.device_tokens != recipe.training.device_tokens:
+        state.device_tokens = 0
+    if _shape_of_epochs(checkpoint.recipe) != _shape_of_epochs(recipe):
+        state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be cut in another way
+        console.say(f"batches differ from before: continuing with epoch {state.epoch}")
+    return state
+
+
+def _shape_of_epochs(recipe: Recipe) -> tuple[Any, ...]:
+    """The settings that decide which pairs make up each update."""
+    weights = [dataset.weight for dataset in recipe.data.train]
+    return recipe.training.batch_tokens, recipe.training.seed, weights

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Collection
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,146 +16,142 @@ from uuid import uuid4
 import torch
 
 from nmt import bundle as bundles
-from nmt.bundle import Bundle
 from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
-from nmt.data.prepare import directory, fingerprint, prepare, set_sizes
-from nmt.errors import GroupError, Interrupted, UserError
-from nmt.files import exclusive, read_json, remedy, set_aside, wait_for
-from nmt.recipe import Recipe
+from nmt.data.prepare import directory, fingerprint_of, set_sizes
+from nmt.errors import Interrupted
+from nmt.files import wait_for
+from nmt.model.transformer import Transformer
+from nmt.recipe import Kind, Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
 from nmt.training.cost import cost_of, describe_cost
 from nmt.training.distributed import Group, Place
 from nmt.training.embeddings import use_embeddings
-from nmt.training.loop import AHEAD, Loop, Position
+from nmt.training.loop import AHEAD, Loop
 from nmt.training.loss import Objective
 from nmt.training.memory import check_memory
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import compile_layers, set_precision
 from nmt.training.progress import METRICS, Progress, clock, forget_after, show_progress
-from nmt.training.resume import Start, check_directory, clear_leftovers, find_start, position_of
-from nmt.training.validation import DevScores, Validation
-
-# Keys of training that shape the first update and no later one.
-ONLY_AT_START = ("init_from", "source_embeddings", "target_embeddings")
+from nmt.training.resume import BestScore, Start, open_directory, restore
+from nmt.training.state import RunState
+from nmt.training.validation import Validation
 
 
 def train(recipe: Recipe, out: Path, console: Console, device: torch.device, threads: int, place: Place) -> None:
-    """Trains into `out`, or goes on with the run that `out` holds, as one process of a group.
+    """Trains into `out`, or resumes the run that `out` holds, as one process of a group.
 
-    Raises UserError, Interrupted once all is saved, or GroupError where the others are gone.
+    Raises UserError, Interrupted once everything is saved, or GroupError where the other processes are gone.
     """
-    group, together = Group(place, recipe.training.timeout_minutes), False
-    with ExitStack() as held:
-        try:
-            found = group.first(lambda: _open(recipe, out, console, threads, held).to_json())
-            start = Start.from_json(out, found)
-            if start.checkpoint is not None:
-                there = start.checkpoint.path / "bundle.json"
-                wait_for(there, 60 * recipe.training.timeout_minutes, group.check)
-            group.connect(device)
-            Run(recipe, out, console, device, group, start).go_on()
-            together = True
-        except Interrupted:
-            together = True
-            raise
-        except GroupError:
-            raise
-        except Exception as error:
-            if group.fail():
-                raise
-            raise GroupError("", retry=False) from error  # another rank has said it
-        finally:
-            group.close(together)
-
-
-def _open(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack) -> Start:
-    """Locks the directory, checks that the run in it, if any, can go on with this recipe, and prepares the data.
-
-    Damaged checkpoints are kept under other names. Gives where the run begins or goes on.
-    """
-    if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
-        raise UserError(
-            f"--out {out}: is inside the prepared data, which is replaced as a whole", "name another directory"
-        )
-    check_directory(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {out}: cannot be created: {error.strerror}", "name another directory") from None
-    held.enter_context(exclusive(out / ".lock", str(out)))
-    clear_leftovers(out)
-    start, damaged = find_start(out)
-    resumed = start.checkpoint
-    # A resumed run needs its own checkpoint and nothing of the bundle that it once started from.
-    origin = (resumed or bundles.base(recipe)) if recipe.training.init_from else None
-    tokenizer_from = origin.path if origin else None
-    if resumed is not None:
-        _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
-        for line in _changes(resumed.recipe, recipe):
-            console.say(line)
-    if prepare(recipe, console, threads, tokenizer_from):
-        console.say(f"data: {directory(recipe)} was missing or out of date, and is prepared now")
-    for path, problem in damaged.items():
-        console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
-    return start
-
-
-class Run:
-    """One run in its directory: a model, where it stands, and how it is saved."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        out: Path,
-        console: Console,
-        device: torch.device,
-        group: Group,
-        start: Start,
-    ) -> None:
-        self.recipe, self.out, self.console, self.device, self.group = recipe, out, console, device, group
-        settings = recipe.training
-        self.prepared = directory(recipe)
-        self.tokenizer = Tokenizer.load(self.prepared)
-        torch.manual_seed(settings.seed)
-        with torch.device("meta"):  # shapes without memory
-            size = sum(weight.numel() for weight in bundles.new_model(recipe, self.tokenizer).parameters())
-        check_memory(size, settings, device, group.local_size if device.type == "cpu" else 1)
-        self.model = bundles.new_model(recipe, self.tokenizer).to(device)
-        set_precision(self.model, settings.precision, device)
-        self.optimizer = Optimizer(self.model, recipe.model.d_model, settings)
-        self.position = Position()
-        self.id = uuid4().hex[:12]
-        self.kind = recipe.kind
-        self.best_score, self.without_improvement = start.best_score, start.without_improvement
-        self.unscored: Path | None = None
-        self.data = str(read_json(self.prepared / "fingerprint.json")["fingerprint"])
+    patience = recipe.training.timeout_minutes
+    with ExitStack() as held, Group(place, patience) as group:
+        found = group.first(lambda: open_directory(recipe, out, console, threads, held).to_json())
+        start = Start.from_json(out, found)
         if start.checkpoint is not None:
-            self._restore(start.checkpoint)
-        elif (base := bundles.base(recipe)) is not None:
-            bundles.load_weights(self.model, base.weights(), base.path)
-            console.say(f"weights: from {base.path}")
-        use_embeddings(self.model, self.tokenizer, settings, console, fresh=start.checkpoint is None)
-        if group.size > 1:
-            group.check_same(self._state())  # before DistributedDataParallel makes the weights those of rank 0
-        if settings.compile or (settings.compile is None and device.type == "cuda"):
-            compile_layers(self.model)
-        self.corpus = Corpus(self.prepared / "train.arrow")
-        self.mixture = Mixture(set_sizes(self.prepared), [dataset.weight for dataset in recipe.data.train])
-        self.validation = self._validation()
-        self.checkpoints = Checkpoints(out, recipe, self.tokenizer, console)
-        objective = Objective(self.model, settings.label_smoothing)
-        self.loop = Loop(objective, self.optimizer, self.corpus, settings, group, device, console)
+            wait_for(start.checkpoint.path / bundles.MANIFEST, 60 * patience, group.check)
+        group.connect(device)
+        set_up(recipe, out, console, device, group, start).go_on()
+
+
+def set_up(recipe: Recipe, out: Path, console: Console, device: torch.device, group: Group, start: Start) -> Run:
+    """Builds a run on prepared data: with the weights of its checkpoint, of training.init_from, or random ones.
+
+    Raises UserError where the model does not fit the memory, the checkpoint or the bundle, and where the ranks differ.
+    """
+    settings, prepared, checkpoint = recipe.training, directory(recipe), start.checkpoint
+    tokenizer, data = Tokenizer.load(prepared), str(fingerprint_of(prepared))
+    model = _untrained(recipe, tokenizer, device, group)
+    optimizer, state = Optimizer(model, recipe.model.d_model, settings), RunState(step=0, epoch=0, offset=0)
+    if checkpoint is not None:
+        state = restore(checkpoint, recipe, tokenizer, model, optimizer, console)
+    elif (initial := bundles.initial_bundle(recipe)) is not None:
+        bundles.load_weights(model, initial.weights(), initial.path)
+        console.say(f"weights: from {initial.path}")
+    use_embeddings(model, tokenizer, settings, console, fresh=checkpoint is None)
+    if group.size > 1:
+        group.check_same(_identity(state, data, model))  # before DistributedDataParallel copies the weights of rank 0
+    if settings.compile or (settings.compile is None and device.type == "cuda"):
+        compile_layers(model)
+    corpus, dev = Corpus(prepared / "train.arrow"), Corpus(prepared / "valid.arrow")
+    objective = Objective(model, settings.label_smoothing)
+    return Run(
+        recipe=recipe,
+        out=out,
+        console=console,
+        group=group,
+        kind=recipe.kind,
+        id=checkpoint.info["run"] if checkpoint else uuid4().hex[:12],
+        data=data,
+        state=state,
+        best=start.best,
+        unscored=checkpoint.path if checkpoint and checkpoint.info.get("unscored") and recipe.data.valid else None,
+        model=model,
+        mixture=Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train]),
+        validation=Validation(dev, tokenizer, recipe, group) if len(dev) else None,
+        checkpoints=Checkpoints(out, recipe, tokenizer, console),
+        loop=Loop(objective, optimizer, corpus, settings, group, device, console),
+    )
+
+
+def _untrained(recipe: Recipe, tokenizer: Tokenizer, device: torch.device, group: Group) -> Transformer:
+    """A model with random weights on its device; raises UserError where it cannot be trained there."""
+    settings = recipe.training
+    torch.manual_seed(settings.seed)
+    with torch.device("meta"):  # shapes without memory
+        size = _size(bundles.new_model(recipe, tokenizer))
+    check_memory(size, settings, device, group.local_size if device.type == "cpu" else 1)
+    model = bundles.new_model(recipe, tokenizer).to(device)
+    set_precision(model, settings.precision, device)
+    return model
+
+
+def _size(model: Transformer) -> int:
+    """Number of parameters."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _identity(state: RunState, data: str, model: Transformer) -> str:
+    """Where this rank begins, for comparison: its place in the plan, its data and a hash of its weights."""
+    weights = hashlib.sha256()
+    for parameter in model.parameters():
+        weights.update(parameter.detach().cpu().flatten().view(torch.uint8).numpy().data)
+    return (
+        f"update {state.step:,} (epoch {state.epoch}, {state.offset:,} updates into it), data {data[:8]}, "
+        f"weights {weights.hexdigest()[:8]}"
+    )
+
+
+@dataclass
+class Run:
+    """One run in its directory: a model, how far it has come, and how it is saved."""
+
+    recipe: Recipe
+    out: Path
+    console: Console
+    group: Group
+    kind: Kind
+    id: str
+    data: str
+    """Fingerprint of the prepared data"""
+    state: RunState
+    best: BestScore
+    unscored: Path | None
+    """The checkpoint that the run resumes from, if it was killed before that was scored"""
+    model: Transformer
+    mixture: Mixture
+    validation: Validation | None
+    """None without a development set"""
+    checkpoints: Checkpoints
+    loop: Loop
 
     def go_on(self) -> None:
-        """Trains from where the run stands to its end."""
-        settings, at = self.recipe.training, self.position
-        before = at.step
-        if self.unscored is not None or not self.is_done(at):
+        """Trains from where the run stands to its end, and reports how it ended and what it cost."""
+        state, before = self.state, self.state.step
+        if self.unscored is not None or not self.is_done(state):
             if self.group.leads:
-                forget_after(self.out / METRICS, at.step)
+                forget_after(self.out / METRICS, before)
                 (self.out / "recipe.yaml").write_text(self.recipe.to_yaml(), encoding="utf-8")
             self.console.say(self._opening())
             try:
@@ -163,43 +160,61 @@ class Run:
                 raise Interrupted(
                     f"{stop.message} in {self.out}; to resume, run the same command again", stop.signal_number
                 ) from None
-        if at.step < settings.updates:
-            done = f"no better dev {self.kind.label} for {self.without_improvement} checkpoints"
-            more = f"--set training.patience={2 * self.without_improvement}"
-        else:
-            done = f"{at.step:,} of {settings.updates:,} updates in {clock(at.seconds)}"
-            more = f"--set training.updates={2 * settings.updates}"
         if self.group.leads:
             self._forget_plans()
-            if at.step > before:  # that of the last validation comes on top
-                bundles.add_info(bundles.checkpoint_path(self.out, at.step), {"cost": cost_of(at)})
-        self.console.say(f"training cost: {describe_cost(at)}")
-        self.console.say(
-            f"finished: {done}; " + (f"next: nmt average {self.out}" if at.step > before else f"to continue: {more}")
+            if state.step > before:  # the time of the last validation is not in the checkpoint yet
+                bundles.add_info(bundles.checkpoint_path(self.out, state.step), {"cost": cost_of(state)})
+        self.console.say(f"training cost: {describe_cost(state)}")
+        self.console.say(f"finished: {self._ending(trained=state.step > before)}")
+
+    def _opening(self) -> str:
+        begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
+        device = self.loop.device
+        devices = f"{self.group.size} devices, {device.type}" if self.group.size > 1 else str(device)
+        return (
+            f"{begin}: {_size(self.model) / 1e6:.2f} M parameters, {len(self.loop.corpus):,} {self.recipe.kind.unit}, "
+            f"{self.recipe.training.updates:,} updates of {self.recipe.training.batch_tokens:,} tokens, "
+            f"on {devices}, into {self.out}"
         )
 
+    def _ending(self, trained: bool) -> str:
+        """Why the run is finished, and what to do next."""
+        updates, checkpoints = self.recipe.training.updates, self.best.without_improvement
+        if self.state.step < updates:
+            done = f"no better dev {self.kind.label} for {checkpoints} checkpoints"
+            more = f"--set training.patience={2 * checkpoints}"
+        else:
+            done = f"{self.state.step:,} of {updates:,} updates in {clock(self.state.seconds)}"
+            more = f"--set training.updates={2 * updates}"
+        return f"{done}; " + (f"next: nmt average {self.out}" if trained else f"to continue: {more}")
+
     def _train(self) -> None:
-        metrics = self.out / METRICS if self.group.leads else Path(os.devnull)
-        board = self.out / "tensorboard" if self.group.leads and self.recipe.training.tensorboard else None
-        at = self.position
-        with show_progress(self.console, metrics, at.step, self.recipe.training.updates, board) as shown:
+        leads, state = self.group.leads, self.state
+        metrics = self.out / METRICS if leads else Path(os.devnull)
+        board = self.out / "tensorboard" if leads and self.recipe.training.tensorboard else None
+        with show_progress(self.console, metrics, state.step, self.recipe.training.updates, board) as shown:
             try:
-                if self.unscored is not None:  # killed between a checkpoint and its scores
+                if self.unscored is not None:
                     self._score(self.unscored, shown)
-                if not self.is_done(at):
-                    self.loop.run(at, shown, self)
+                if not self.is_done(state):
+                    self.loop.run(state, shown, self)
             finally:
                 self.checkpoints.wait()
 
-    def is_done(self, position: Position) -> bool:
+    # --- what the loop asks for, see `loop.Hooks` --------------------------------------------------------------
+
+    def is_done(self, state: RunState) -> bool:
         """Whether all updates are done, or the dev score has not improved for `training.patience` checkpoints."""
+        settings = self.recipe.training
+        out_of_patience = settings.patience is not None and self.best.without_improvement >= settings.patience
+        return state.step >= settings.updates or out_of_patience
+
+    def check(self) -> None:
+        """Raises the error of a checkpoint that could not be written."""
         self.checkpoints.check()
-        patience = self.recipe.training.patience
-        out_of_patience = patience is not None and self.without_improvement >= patience
-        return position.step >= self.recipe.training.updates or out_of_patience
 
     def plan(self, epoch: int) -> EpochPlan:
-        """The plan of an epoch; made by rank 0 and mapped from the run's directory by all."""
+        """The plan of an epoch, which rank 0 makes and all ranks map from the run's directory."""
         settings = self.recipe.training
         shaping = [self.data, self.mixture.weights, settings.batch_tokens, settings.seed, epoch]
         key = hashlib.sha256(json.dumps(shaping).encode()).hexdigest()[:12]
@@ -207,28 +222,28 @@ class Run:
 
         def make() -> EpochPlan:
             self._forget_plans(range(epoch - AHEAD, epoch))  # other ranks may be so many updates behind
-            lengths = self.corpus.source_lengths, self.corpus.target_lengths
+            lengths = self.loop.corpus.source_lengths, self.loop.corpus.target_lengths
             return plan_epoch(*lengths, settings.batch_tokens, settings.seed, epoch, self.mixture)
 
         return stored_plan(folder, make if self.group.leads else None, 60 * settings.timeout_minutes, self.group.check)
 
     def _forget_plans(self, keep: Collection[int] = ()) -> None:
-        """Removes the plans of all epochs but some."""
+        """Removes the plans of all epochs except some."""
         for old in self.out.glob(".epoch-*"):
             if int(old.name.split("-")[1]) not in keep:
                 shutil.rmtree(old, ignore_errors=True)
 
-    def save(self, position: Position, progress: Progress, *, validate: bool) -> None:
-        """Writes the checkpoint of a position in the background, then scores it if told to; see `loop.Hooks`."""
+    def save(self, state: RunState, progress: Progress, *, validate: bool) -> None:
+        """Writes the checkpoint of a state in the background, then scores it if told to."""
         validate = validate and self.validation is not None
-        path = bundles.checkpoint_path(self.out, position.step)
+        path, step = bundles.checkpoint_path(self.out, state.step), state.step
         if self.group.leads:
-            info: dict[str, Any] = {"run": self.id, "step": position.step, "data": self.data}
-            info |= {"cost": cost_of(position), "unscored": validate}
-            training = self.optimizer.state(), position.to_json()
+            info: dict[str, Any] = {"run": self.id, "step": step, "data": self.data}
+            info |= {"cost": cost_of(state), "unscored": validate}
+            training = self.loop.optimizer.state(), asdict(state)
 
-            def written(step: int = position.step) -> None:
-                if not validate:  # else it is said with its scores
+            def written() -> None:
+                if not validate:  # otherwise it is reported with its scores
                     progress.checkpoint({"step": step}, path)
 
             self.checkpoints.write(path, dict(self.model.named_parameters()), training, info, written)
@@ -236,95 +251,15 @@ class Run:
             self._score(path, progress)
 
     def _score(self, path: Path, progress: Progress) -> None:
-        """Scores the model as it is, whose checkpoint is `path`, on the development set."""
+        """Scores the model, whose checkpoint is `path`, on the development set."""
         assert self.validation is not None
-        dev: DevScores = self.validation(self.model)
-        is_best = self.best_score is None or self.kind.rank(dev.score) > self.kind.rank(self.best_score)
-        self.best_score = dev.score if is_best else self.best_score
-        self.without_improvement = 0 if is_best else self.without_improvement + 1
+        dev = self.validation(self.model)
+        is_best = self.best.add(dev.score, self.kind)
         if self.group.leads:
-            scores = {self.kind.metric: dev.score, "perplexity": dev.perplexity}
+            scores = dev.by_name(self.kind.metric)
             info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
-            info |= {"without_improvement": self.without_improvement, "unscored": False}
-            figures = {"step": self.position.step, **{f"valid_{name}": score for name, score in scores.items()}}
+            info |= {"without_improvement": self.best.without_improvement, "unscored": False}
+            figures = {"step": self.state.step, **{f"valid_{name}": score for name, score in scores.items()}}
             said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(self.kind.label).items())
             said += "  best so far" if is_best else ""
             self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, said))
-
-    def _restore(self, checkpoint: Bundle) -> None:
-        if not self.tokenizer.equals(checkpoint.tokenizer()):
-            raise UserError(
-                f"{self.prepared}: has another tokenizer than the run's checkpoint {checkpoint.path}",
-                "train into another directory: --out OTHER",
-            )
-        bundles.load_weights(self.model, checkpoint.weights(), checkpoint.path)
-        self.position = at = position_of(checkpoint)
-        try:
-            self.optimizer.load(checkpoint.moments(), at.step - at.skipped)
-        except (KeyError, ValueError) as error:
-            raise UserError(
-                f"{checkpoint.path}: its training state is not complete: {error}",
-                remedy(checkpoint.path / bundles.POSITION),
-            ) from None
-        self.id = checkpoint.info["run"]
-        self.unscored = checkpoint.path if checkpoint.info.get("unscored") and self.recipe.data.valid else None
-        before, now = checkpoint.recipe.training, self.recipe.training
-        if before.device_tokens != now.device_tokens:
-            at.device_tokens = 0
-        weights = [[dataset.weight for dataset in recipe.data.train] for recipe in (checkpoint.recipe, self.recipe)]
-        if (before.batch_tokens, before.seed, weights[0]) != (now.batch_tokens, now.seed, weights[1]):
-            at.epoch, at.offset = at.epoch + 1, 0  # that epoch is now cut otherwise
-            self.console.say(f"batches differ from before: continuing with epoch {at.epoch}")
-
-    def _state(self) -> str:
-        """Where this rank begins, for comparison: its place in the plan, its data and a hash of its weights."""
-        at, weights = self.position, hashlib.sha256()
-        for parameter in self.model.parameters():
-            weights.update(parameter.detach().cpu().flatten().view(torch.uint8).numpy().data)
-        return (
-            f"update {at.step:,} (epoch {at.epoch}, {at.offset:,} updates into it), data {self.data[:8]}, "
-            f"weights {weights.hexdigest()[:8]}"
-        )
-
-    def _validation(self) -> Validation | None:
-        corpus = Corpus(self.prepared / "valid.arrow")
-        return Validation(corpus, self.tokenizer, self.recipe, self.group) if len(corpus) else None
-
-    def _opening(self) -> str:
-        size = sum(parameter.numel() for parameter in self.model.parameters())
-        begin = f"resuming at update {self.position.step:,}" if self.position.step else "starting"
-        devices = f"{self.group.size} devices, {self.device.type}" if self.group.size > 1 else str(self.device)
-        return (
-            f"{begin}: {size / 1e6:.2f} M parameters, {len(self.corpus):,} {self.kind.unit}, "
-            f"{self.recipe.training.updates:,} updates of {self.recipe.training.batch_tokens:,} tokens, "
-            f"on {devices}, into {self.out}"
-        )
-
-
-def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
-    """Refuses to go on with another model, tokenizer or other data than the run began with."""
-    for section in ("model", "tokenizer"):
-        before, now = getattr(checkpoint.recipe, section), getattr(recipe, section)
-        for key in type(now).model_fields:
-            if getattr(before, key) != getattr(now, key):
-                raise UserError(
-                    f"{section}.{key}: is {getattr(now, key)!r}, but the run in {checkpoint.path.parent} was started "
-                    f"with {getattr(before, key)!r}",
-                    "train into another directory: --out OTHER",
-                )
-    if checkpoint.info["data"] != data:
-        raise UserError(
-            f"data: the run in {checkpoint.path.parent} was started with other files, limits or tokenizer",
-            "train into another directory: --out OTHER",
-        )
-
-
-def _changes(before: Recipe, now: Recipe) -> list[str]:
-    """Lines that announce which settings differ from the run's last checkpoint and apply from now on."""
-    lines = []
-    for section in ("training", "decoding"):
-        old, new = getattr(before, section), getattr(now, section)
-        for key in type(new).model_fields:
-            if getattr(old, key) != getattr(new, key) and key not in ONLY_AT_START:
-                lines.append(f"changed: {section}.{key} from {getattr(old, key)} to {getattr(new, key)}")
-    return lines

@@ -1,4 +1,4 @@
-"""Dev perplexity of a model in training and its dev BLEU, or dev F1 of a parser."""
+"""Scores a model in training on the development set: perplexity, and BLEU or the F1 of a parser."""
 
 from __future__ import annotations
 
@@ -41,13 +41,17 @@ class DevScores:
     signature: str
     """How it was computed."""
 
+    def by_name(self, metric: str) -> dict[str, float]:
+        """As bundle.json has them: the score, whose name is given, and the perplexity."""
+        return {metric: self.score, "perplexity": self.perplexity}
+
     def shown(self, label: str) -> dict[str, float]:
         """For people, the score by its label, and the perplexity where that is another."""
         return {label: self.score, PERPLEXITY: self.perplexity}
 
 
 class Validation:
-    """The development set and how to score a model on it; the ranks of a group share the work."""
+    """Scores models on the development set; the ranks of a group share the work."""
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe, group: Group) -> None:
         """Raises UserError where a sentence is longer than the model serves, or there are trees but none has words."""
@@ -70,7 +74,7 @@ class Validation:
 
     @classmethod
     def of(cls, bundle: Bundle) -> Validation:
-        """That of the run which a bundle comes from, for this process alone.
+        """The validation of the run that a bundle comes from, for this process alone.
 
         Raises UserError where the data that the run was trained on is not prepared here, or has no development set.
         """
@@ -91,11 +95,11 @@ class Validation:
         return cls(corpus, bundle.tokenizer(), recipe, Group(Place(), recipe.training.timeout_minutes))
 
     def __call__(self, model: Transformer) -> DevScores:
-        """Scores the model as it is; it is back in its mode afterwards."""
+        """Scores a model, whose training or evaluation mode is restored afterwards."""
         was_training = model.training
         model.eval()
         try:
-            with torch.compiler.set_stance("force_eager"):  # search has shapes of its own, a graph each
+            with torch.compiler.set_stance("force_eager"):  # the shapes of search would each compile a graph
                 surprise = perplexity(model, self._corpus, self._group)
                 if not self._kind.has_source:
                     return DevScores(surprise, surprise, "per subword, </s> counted")
@@ -105,7 +109,7 @@ class Validation:
             model.train(was_training)
 
     def _search(self, model: Transformer) -> list[str]:
-        """A line for each source; of trees blank where there is none."""
+        """A hypothesis for each source, as a line; blank where a parser found no tree."""
         rank, size = self._group.rank, self._group.size
         hypotheses = [""] * len(self._sources)
         for other, texts in enumerate(self._group.gather(self._search_lines(model, self._sources[rank::size]))):

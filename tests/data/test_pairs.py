@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from nmt.data.pairs import Pairs, check_inputs, describe, input_files
+from nmt.data.pairs import check_inputs, describe, input_files, read_pairs
 from nmt.errors import UserError
 from nmt.recipe import Data, Dataset
 from nmt.text.lines import in_groups
@@ -58,7 +58,7 @@ def data_below(root: Path) -> Data:
 
 
 def read(root: Path, **dataset: Any) -> list[tuple[str, str]]:
-    return list(Pairs([Dataset.model_validate(dataset)], data_below(root)))
+    return list(read_pairs(Dataset.model_validate(dataset), data_below(root)))
 
 
 def lines(texts: list[str], end: str = "\n") -> bytes:
@@ -160,7 +160,7 @@ def test_a_language_model_reads_targets_alone(tmp_path: Path, write: Callable[[P
     (tmp_path / "a.en").unlink(missing_ok=True)
     settings = {"name": "x", "root": str(tmp_path), "target": "de", "train": [dataset]}
     data = Data.model_validate(settings)
-    assert list(Pairs(data.train, data)) == [(target,) for _, target in PAIRS]
+    assert list(read_pairs(*data.train, data)) == [(target,) for _, target in PAIRS]
     assert check_inputs(data.train, data) == (len(PAIRS) if "target" in dataset else None)
 
 
@@ -193,16 +193,9 @@ def test_blank_lines_between_records_are_passed_over(tmp_path: Path) -> None:
     assert read(tmp_path, file="a.jsonl") == [("one", "eins"), ("two", "zwei")]
 
 
-def test_data_sets_follow_one_another_and_can_be_read_again(tmp_path: Path) -> None:
-    first, second = Dataset(**plain(tmp_path)), Dataset(**parquet(tmp_path))
-    pairs = Pairs([first, second], data_below(tmp_path))
-    assert list(pairs) == PAIRS + PAIRS
-    assert list(pairs) == PAIRS + PAIRS
-
-
 def test_text_is_read_as_a_stream(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes(b"one\teins\nbroken\n")
-    pairs = iter(Pairs([Dataset(file="a.tsv")], data_below(tmp_path)))
+    pairs = read_pairs(Dataset(file="a.tsv"), data_below(tmp_path))
     assert next(pairs) == ("one", "eins")
 
 
@@ -351,7 +344,7 @@ def test_a_hub_out_of_reach_is_a_user_error_that_offers_local_files(
 def test_libraries_log_nothing_of_their_own() -> None:
     program = """
 import datasets, logging
-from nmt.data.pairs import Pairs
+from nmt.data.pairs import read_pairs
 from nmt.recipe import Data, Dataset
 
 def load_dataset(*arguments, **options):
@@ -361,7 +354,7 @@ def load_dataset(*arguments, **options):
 
 datasets.load_dataset = load_dataset
 dataset = Dataset(hub="wmt/wmt14")
-print(list(Pairs([dataset], Data(name="x", source="en", target="de", train=(dataset,)))))
+print(list(read_pairs(dataset, Data(name="x", source="en", target="de", train=(dataset,)))))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[('one', 'eins')]\n", "")
@@ -376,7 +369,7 @@ def tree_data(root: Path, **settings: Any) -> Data:
 
 
 def read_trees(root: Path, name: str, **settings: Any) -> list[tuple[str, str]]:
-    return list(Pairs([Dataset(trees=name)], tree_data(root, **settings)))
+    return list(read_pairs(Dataset(trees=name), tree_data(root, **settings)))
 
 
 BROKEN_OVER_LINES = """\

@@ -20,7 +20,7 @@ from tiny_treebank import write_treebank
 from nmt.console import Console
 from nmt.data import prepare as preparation
 from nmt.data.encode import Chunk, PairEncoder, encode_chunks
-from nmt.data.pairs import Pairs
+from nmt.data.pairs import read_pairs
 from nmt.data.prepare import directory, fingerprint, prepare, set_sizes
 from nmt.errors import UserError
 from nmt.files import sha256
@@ -587,24 +587,23 @@ def test_pairs_are_streamed_not_held(threads: int, given: Path, monkeypatch: pyt
     monkeypatch.setattr(preparation, "CHUNK", 10)
     read = written = 0
 
-    class Watched(Pairs):
-        def __iter__(self) -> Iterator[tuple[str, str]]:
-            nonlocal read
-            for pair in super().__iter__():
-                read += 1
-                yield pair
+    def watched(*arguments: Any) -> Iterator[tuple[str, ...]]:
+        nonlocal read
+        for pair in read_pairs(*arguments):
+            read += 1
+            yield pair
 
     ahead = []
-    original = preparation._ArrowFile.write
+    original = preparation.table_of
 
-    def write_chunk(self: Any, chunk: Any) -> None:
+    def write_chunk(chunk: Any, schema: Any) -> Any:
         nonlocal written
         written += chunk.read
         ahead.append(read - written)
-        original(self, chunk)
+        return original(chunk, schema)
 
-    monkeypatch.setattr(preparation, "Pairs", Watched)
-    monkeypatch.setattr(preparation._ArrowFile, "write", write_chunk)
+    monkeypatch.setattr(preparation, "read_pairs", watched)
+    monkeypatch.setattr(preparation, "table_of", write_chunk)
     prepare(recipe(data={"valid": [], "test": []}), QUIET, threads, tokenizer_from=given)
     assert max(ahead) == 10 * threads
     assert len(ahead) == 12

@@ -13,7 +13,7 @@ import sacrebleu.dataset
 
 from nmt.console import Console
 from nmt.data.corpus import Corpus
-from nmt.data.pairs import Pairs, check_inputs
+from nmt.data.pairs import check_inputs, read_pairs
 from nmt.data.prepare import prepare
 from nmt.data.testsets import find_test_set
 from nmt.errors import UserError
@@ -60,7 +60,7 @@ def test_a_test_set_that_is_there_is_read_without_a_network(folder: Path) -> Non
     files = write(folder, "I like trees.\nYou\n", "Ich mag Bäume.\nDu\n")
     assert find_test_set("wmt14/full", "en", "de") == files
     assert check_inputs([FULL], DATA) == 2
-    assert list(Pairs([FULL], DATA)) == [("I like trees.", "Ich mag Bäume."), ("You", "Du")]
+    assert list(read_pairs(FULL, DATA)) == [("I like trees.", "Ich mag Bäume."), ("You", "Du")]
 
 
 def test_the_direction_is_that_of_the_recipe(folder: Path) -> None:
@@ -77,7 +77,7 @@ def test_sacrebleu_makes_what_is_not_there(folder: Path) -> None:
     for file, word in ((source, "tree"), (reference, "Baum")):
         (raw / file).parent.mkdir(parents=True, exist_ok=True)
         (raw / file).write_text(f'<doc docid="a" genre="b" origlang="en">\n<seg id="1"> {word} </seg>\n</doc>\n')
-    assert list(Pairs([Dataset(sacrebleu="wmt13")], DATA)) == [("tree", "Baum")]
+    assert list(read_pairs(Dataset(sacrebleu="wmt13"), DATA)) == [("tree", "Baum")]
 
 
 def test_without_a_network_the_error_names_the_files_to_bring(folder: Path) -> None:

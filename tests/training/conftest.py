@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from reverse_task import sets
+from torch import Tensor
+
+from nmt.batch import Batch
+from nmt.training.loss import Objective
+
+Losses = tuple[Tensor, Tensor]
+Forward = Callable[[Objective, Batch], Losses]
 
 
 @pytest.fixture
@@ -24,3 +32,28 @@ def train(nmt: Callable[..., Any], task: Path, request: pytest.FixtureRequest) -
         return str(done.err)
 
     return run
+
+
+@pytest.fixture(params=[0, 1, 4])
+def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A machine with so many GPUs."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: request.param)
+    return int(request.param)
+
+
+@pytest.fixture
+def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, Batch, Forward, Objective], Losses]], None]:
+    """Puts something in the place of the objective: called with the number of the call, the batch and the original."""
+    original = Objective.forward
+
+    def patch(replacement: Callable[[int, Batch, Forward, Objective], Losses]) -> None:
+        calls = [0]
+
+        def forward(self: Objective, batch: Batch) -> Losses:
+            calls[0] += 1
+            return replacement(calls[0], batch, original, self)
+
+        monkeypatch.setattr(Objective, "forward", forward)
+
+    return patch

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from nmt.errors import GroupError, UserError
+from nmt.errors import GroupError, Interrupted, UserError
 from nmt.training import distributed
-from nmt.training.distributed import Group, Place, count_workers, device_of, find_place, slurm_meeting_point
+from nmt.training.distributed import Group, Place, device_of, find_place, slurm_meeting_point
 
 # --- places -------------------------------------------------------------------------------------------------
 
@@ -87,38 +88,6 @@ def test_slurm_without_nodes_is_a_user_error(environment: str) -> None:
 # --- devices ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[0, 1, 4])
-def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A machine with so many GPUs."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: request.param)
-    return int(request.param)
-
-
-def test_every_visible_gpu_is_used_unless_told(gpus: int) -> None:
-    assert count_workers("auto", None) == max(1, gpus)
-    assert count_workers("cuda", None) == max(1, gpus)
-    assert count_workers("cuda:0", None) == 1
-    assert count_workers("cpu", None) == 1
-
-
-def test_as_many_devices_are_used_as_asked_for(gpus: int) -> None:
-    assert count_workers("cpu", 7) == 7
-    assert count_workers("cuda:1", 1) == 1 if gpus else True
-    for device in ("cuda",) if gpus == 0 else ("auto", "cuda"):
-        for devices in range(1, gpus + 1):
-            assert count_workers(device, devices) == devices
-        with pytest.raises(UserError, match=f"--devices {gpus + 1}: this machine has {gpus} CUDA devices"):
-            count_workers(device, gpus + 1)
-    if gpus == 0:
-        assert count_workers("auto", 3) == 3
-
-
-def test_one_device_is_not_many(gpus: int) -> None:
-    with pytest.raises(UserError, match="--devices 2: --device cuda:0 is one device"):
-        count_workers("cuda:0", 2)
-
-
 def test_each_rank_of_a_host_has_a_device_of_its_own(gpus: int) -> None:
     places = [Place(rank, 8, rank % 4, 4) for rank in range(8)]
     assert {device_of("cpu", place) for place in places} == {"cpu"}
@@ -148,7 +117,8 @@ def test_a_group_of_one_is_free() -> None:
     group.note(7)
     group.check()
     assert group.fail()
-    group.close(together=True)
+    with group:
+        pass
     assert not dist.is_initialized()
     with pytest.raises(RuntimeError, match="as it was"), group.guard("computing"):
         raise RuntimeError("as it was")
@@ -161,7 +131,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Group, Group]:
     monkeypatch.setattr(distributed, "rendezvous", lambda *arguments, **options: iter([(store, 0, 2)]))
     for name in ("MASTER_ADDR", "RANK", "WORLD_SIZE"):
         monkeypatch.setenv(name, "0")
-    return Group(Place(0, 2, 0, 2), 1), Group(Place(1, 2, 1, 2), 1)
+    return Group(Place(0, 2, 0, 2), 1).__enter__(), Group(Place(1, 2, 1, 2), 1).__enter__()
 
 
 def test_others_wait_until_rank_0_is_done(pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +170,26 @@ def refuse() -> None:
     raise UserError("no", "yes")
 
 
+def test_leaving_a_group_tells_the_error_of_the_first_rank_alone(pair: tuple[Group, Group]) -> None:
+    lead, other = pair
+    with pytest.raises(UserError, match="no"), lead:
+        refuse()
+    with pytest.raises(GroupError) as error, other:
+        refuse()
+    assert (error.value.message, error.value.retry) == ("", False)
+
+
+@pytest.mark.parametrize("error", [None, Interrupted("stopped", 15), GroupError("lost")])
+def test_what_ends_all_ranks_alike_is_no_failure_of_one(
+    pair: tuple[Group, Group], error: Interrupted | GroupError | None
+) -> None:
+    lead, other = pair
+    with pytest.raises(type(error)) if error else nullcontext(), lead:
+        if error:
+            raise error
+    assert other.fail()  # the first
+
+
 def test_one_rank_alone_says_why_all_stop(pair: tuple[Group, Group]) -> None:
     lead, other = pair
     assert [other.fail(), lead.fail(), other.fail()] == [True, False, False]
@@ -226,7 +216,7 @@ def test_running_out_of_memory_breaks_no_group(pair: tuple[Group, Group]) -> Non
 def test_a_rank_that_has_left_waits_for_nothing_any_more(pair: tuple[Group, Group]) -> None:
     """Its thread that waits for a plan would keep its process alive."""
     pair[1].check()
-    pair[1].close(together=False)
+    pair[1].__exit__(None, None, None)
     with pytest.raises(GroupError):
         pair[1].check()
     pair[0].check()
@@ -255,8 +245,8 @@ def test_a_store_that_is_gone_is_a_broken_group(pair: tuple[Group, Group]) -> No
 def test_a_place_without_a_meeting_point_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MASTER_ADDR", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UserError, match="Slurm names no nodes"):
-        Group(Place(1, 2), 1)
+    with pytest.raises(UserError, match="Slurm names no nodes"), Group(Place(1, 2), 1):
+        pass
 
 
 def test_the_table_of_ranks_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,5 +264,6 @@ def test_the_table_of_ranks_is_that_of_the_environment(monkeypatch: pytest.Monke
     monkeypatch.setenv("SLURM_STEP_NODELIST", "n[1-2]")
     monkeypatch.setenv("SLURM_JOB_ID", "5")
     monkeypatch.setattr(distributed, "rendezvous", meet)
-    Group(Place(3, 4, 1, 2), 1)
+    with Group(Place(3, 4, 1, 2), 1):
+        pass
     assert seen == {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "20005"}

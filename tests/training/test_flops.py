@@ -12,7 +12,7 @@ from nmt.model.transformer import Transformer
 from nmt.model.window import band
 from nmt.recipe import Model
 from nmt.training import flops
-from nmt.training.flops import Work, measured_flops, peak_flops, sustained_flops, training_flops, work
+from nmt.training.flops import attended, measured_flops, peak_flops, sustained_flops, training_flops
 from nmt.training.precision import factors_rounded
 
 
@@ -20,20 +20,23 @@ def lengths(*values: int) -> np.ndarray:
     return np.array(values, np.int32)
 
 
-def test_work_counts_end_symbols_and_looks_back_only() -> None:
-    assert work(lengths(2, 4), lengths(1, 3), Model()) == Work(
-        source=3 + 5, target=2 + 4, source_pairs=9 + 25, target_pairs=3 + 10, cross_pairs=6 + 20
-    )
+def test_flops_count_end_symbols_and_look_back_only() -> None:
+    """Each weight takes six operations per token, forward and backward."""
+    config = Model(layers=1, d_model=2, d_ff=1, heads=1, d_k=1, d_v=1)
+    source, target, width = 3 + 5, 2 + 4, 2
+    encoder = source * (2 * 4 + 4) + width * (9 + 25)
+    decoder = target * (2 * 4 + 4) + width * (3 + 10) + 4 * (source + target) + width * (6 + 20)
+    found = training_flops(config, 10, lengths(2, 4), lengths(1, 3))
+    assert found == 6 * (encoder + decoder + target * 2 * 10)
 
 
 @pytest.mark.parametrize("r", [1, 2, 3, 4, 7, 12, 30])
 def test_a_window_leaves_the_pairs_within_it(r: int) -> None:
     config, sizes = Model(attention_window=r), (1, 2, 5, 11)
-    found = work(lengths(*(n - 1 for n in sizes)), lengths(*(n - 1 for n in sizes)), config)
-    for causal, pairs in ((False, found.source_pairs), (True, found.target_pairs)):
+    for causal in (False, True):
         reach, cpu = config.reach(causal), torch.device("cpu")
         assert reach is not None
-        assert pairs == sum(int(band(n, None, reach, cpu).sum()) for n in sizes)
+        assert attended(np.array(sizes, float), reach) == sum(int(band(n, None, reach, cpu).sum()) for n in sizes)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +60,8 @@ def test_flops_are_those_of_a_forward_pass_three_times(config: Model) -> None:
     own = pairs * config.decoder_depth * config.heads * (config.key_width + config.value_width)
     unmasked, masked = target**2, target * (target + 1) / 2  # PyTorch computes what the mask then drops
     counted = counter.get_total_flops() - 2 * own * (unmasked - masked)
-    same = work(lengths(*[source - 1] * pairs), lengths(*[target - 1] * pairs), config)
-    assert training_flops(config, vocabulary, same) == pytest.approx(3 * counted, rel=1e-12)
+    same = lengths(*[source - 1] * pairs), lengths(*[target - 1] * pairs)
+    assert training_flops(config, vocabulary, *same) == pytest.approx(3 * counted, rel=1e-12)
 
 
 @pytest.mark.parametrize("window", [None, 4])
@@ -74,16 +77,14 @@ def test_flops_of_a_language_model_have_no_part_of_a_source(window: int | None) 
     looks = 2 * config.heads * (config.key_width + config.value_width) * config.layers * 3
     seen = sum(min(position, window or target) for position in range(1, target + 1))
     counted = counter.get_total_flops() - looks * (target**2 - seen)  # PyTorch computes what the mask then drops
-    on = work(lengths(*[ABSENT] * 3), lengths(*[target - 1] * 3), config)
-    assert (on.source, on.source_pairs, on.cross_pairs) == (0, 0, 0)
-    assert training_flops(config, 50, on) == pytest.approx(3 * counted, rel=1e-12)
+    on = lengths(*[ABSENT] * 3), lengths(*[target - 1] * 3)
+    assert training_flops(config, 50, *on) == pytest.approx(3 * counted, rel=1e-12)
 
 
 def test_flops_add_up_over_pairs() -> None:
     config = Model(layers=1, d_model=8, d_ff=8, heads=2)
-    parts = [training_flops(config, 10, work(lengths(n), lengths(m), config)) for n, m in ((3, 4), (8, 1))]
-    together = work(lengths(3, 8), lengths(4, 1), config)
-    assert training_flops(config, 10, together) == pytest.approx(sum(parts), rel=1e-12)
+    parts = [training_flops(config, 10, lengths(n), lengths(m)) for n, m in ((3, 4), (8, 1))]
+    assert training_flops(config, 10, lengths(3, 8), lengths(4, 1)) == pytest.approx(sum(parts), rel=1e-12)
 
 
 @pytest.mark.parametrize(

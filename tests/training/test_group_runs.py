@@ -281,7 +281,7 @@ def inject(task: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], 
             f"if os.environ.get('RANK') == '{rank}':\n"
             "    import torch\n"
             "    from nmt.errors import UserError\n"
-            "    from nmt.training import loop\n"
+            "    from nmt.training.gradients import Gradients\n"
             "    from nmt.training.loop import Loop\n" + "".join(f"    {line}\n" for line in code.splitlines())
         )
         monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")
@@ -302,10 +302,10 @@ def test_a_problem_of_another_rank_is_said_once_and_not_tried_again(start, injec
     inject(
         1,
         """
-def gradients(self, update, position, *rest):
-    if position.step == 4: raise UserError("rank 1 has had enough", "give it a rest")
-    return original(self, update, position, *rest)
-original, Loop._gradients = Loop._gradients, gradients
+def compute(self, update, state, requests):
+    if state.step == 4: raise UserError("rank 1 has had enough", "give it a rest")
+    return original(self, update, state, requests)
+original, Gradients.compute = Gradients.compute, compute
 """,
     )
     said = start("--devices", "2").end(1)
@@ -398,7 +398,7 @@ def forward(self, batch):
     calls += 1
     if calls == 6: raise torch.OutOfMemoryError("full")
     return original(self, batch)
-calls, original, Loop._forward = 0, Loop._forward, forward
+calls, original, Gradients._forward = 0, Gradients._forward, forward
 """,
     )
     said = start("--devices", "2").end()
@@ -417,7 +417,7 @@ def forward(self, batch):
     calls += 1
     loss, nll = original(self, batch)
     return (loss * float("nan"), nll) if calls == 6 else (loss, nll)
-calls, original, Loop._forward = 0, Loop._forward, forward
+calls, original, Gradients._forward = 0, Gradients._forward, forward
 """,
     )
     said = start("--devices", "2").end()

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, reseal, sets
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets
 from torch import Tensor
 
 from nmt import bundle as bundles
 from nmt.batch import Batch
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
-from nmt.recipe import Model
-from nmt.training import loop
-from nmt.training.flops import training_flops, work
 from nmt.training.loop import MANY
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
@@ -35,23 +29,6 @@ SCORED = "data.name=reverse", "data.valid=[{source: valid.a, target: valid.b}]"
 
 Losses = tuple[Tensor, Tensor]
 Forward = Callable[[Objective, Batch], Losses]
-
-
-@pytest.fixture
-def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, Batch, Forward, Objective], Losses]], None]:
-    """Puts something in the place of the objective: called with the number of the call, the batch and the original."""
-    original = Objective.forward
-
-    def patch(replacement: Callable[[int, Batch, Forward, Objective], Losses]) -> None:
-        calls = [0]
-
-        def forward(self: Objective, batch: Batch) -> Losses:
-            calls[0] += 1
-            return replacement(calls[0], batch, original, self)
-
-        monkeypatch.setattr(Objective, "forward", forward)
-
-    return patch
 
 
 def not_finite(value: float, *numbers: int) -> Callable[[int, Batch, Forward, Objective], Losses]:
@@ -128,102 +105,6 @@ def test_almost_as_many_in_a_row_do_not_stop_it(train, inject, task) -> None:
     assert position(task / "ckpts")["skipped"] == 2 * (MANY - 1)
 
 
-# --- memory that runs out -----------------------------------------------------------------------------------
-
-
-def out_of_memory(above: int) -> Callable[[int, Batch, Forward, Objective], Losses]:
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
-        if batch.source.numel() > above and len(batch.source) > 1:
-            raise torch.OutOfMemoryError("full")
-        return forward(objective, batch)
-
-    return losses
-
-
-HALVED = "out of memory; from here on micro-batches have half the size"
-
-
-def test_micro_batches_are_halved_where_memory_runs_out(train, inject, task) -> None:
-    train("training.device_tokens=125", out="small")
-    inject(out_of_memory(above=150))
-    said = train("training.device_tokens=500", out="halved")
-    assert [line for line in said.splitlines() if HALVED in line] == [
-        f"update 1: {HALVED}, 250 tokens",
-        f"update 1: {HALVED}, 125 tokens",
-    ]
-    assert_equal_to_the_bit(task / "small", task / "halved")
-    assert position(task / "halved")["device_tokens"] == 125
-
-
-def test_what_was_added_up_before_memory_ran_out_is_dropped(train, inject, task) -> None:
-    train("training.device_tokens=62", out="small")
-
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
-        if number == 3:
-            raise torch.OutOfMemoryError("full")
-        return forward(objective, batch)
-
-    inject(losses)
-    assert train("training.device_tokens=125", out="halved").count(HALVED) == 1
-    assert_equal_to_the_bit(task / "small", task / "halved")
-
-
-def test_memory_may_run_out_in_the_backward_pass(train, inject, task) -> None:
-    train("training.device_tokens=125", out="small")
-
-    class Full(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, loss: Tensor) -> Tensor:
-            return loss.clone()
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Tensor) -> Tensor:
-            raise torch.OutOfMemoryError("full")
-
-    for number in (1, 2):  # of a micro-batch that is added up, and of the last one
-
-        def losses(call: int, batch: Batch, forward: Forward, objective: Objective, number: int = number) -> Losses:
-            loss, nll = forward(objective, batch)
-            return (Full.apply(loss) if call == number else loss), nll
-
-        inject(losses)
-        assert train("training.device_tokens=250", out=f"halved{number}").count(HALVED) == 1
-        assert_equal_to_the_bit(task / "small", task / f"halved{number}")
-
-
-def test_a_halved_size_is_kept_when_the_run_is_resumed(train, inject, task) -> None:
-    inject(out_of_memory(above=150))
-    train(out="whole")
-    train("training.updates=5", out="parts")
-    sizes = []
-
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
-        sizes.append(batch.source.numel())
-        return forward(objective, batch)
-
-    inject(losses)
-    assert HALVED not in train(out="parts")
-    assert max(sizes) <= position(task / "parts")["device_tokens"] == 128
-    assert_equal_to_the_bit(task / "whole", task / "parts")
-
-
-def test_another_size_in_the_recipe_is_taken(train, inject, task) -> None:
-    inject(out_of_memory(above=150))
-    train("training.updates=3")
-    train("training.updates=4", "training.device_tokens=100")
-    assert position(task / "ckpts")["device_tokens"] == 100
-
-
-def test_one_pair_that_is_too_much_is_told(train, inject, task) -> None:
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
-        raise torch.OutOfMemoryError("full")
-
-    inject(losses)
-    said = train("training.device_tokens=4", code=1)
-    assert "error: cpu: out of memory at update 1 with one sentence at a time" in said
-    assert said.count(HALVED) == 2
-
-
 # --- clipping and figures -----------------------------------------------------------------------------------
 
 
@@ -233,10 +114,10 @@ def norms(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     seen: list[float] = []
     original = Optimizer.update
 
-    def update(self: Optimizer, step: int, skip: Tensor) -> float:
+    def update(self: Optimizer, step: int, skip: Tensor) -> None:
         gradients = [p.grad for p in self._adam.param_groups[0]["params"] if p.grad is not None]
         seen.append(float(torch.nn.utils.get_total_norm(gradients)))
-        return original(self, step, skip)
+        original(self, step, skip)
 
     monkeypatch.setattr(Optimizer, "update", update)
     return seen
@@ -317,67 +198,6 @@ def test_padding_is_the_share_of_cells_that_hold_none(train, inject, task) -> No
     inject(losses)
     train("training.updates=4")
     assert metrics(task / "ckpts")[1]["padding"] == pytest.approx(padding / cells)
-
-
-def test_the_cost_of_a_run_adds_up_over_resumptions(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = ""
-    for updates, speed in ((5, 1e9), (9, 3e9)):
-        monkeypatch.setattr(loop, "sustained_flops", lambda device, speed=speed: speed)
-        monkeypatch.setattr(loop, "device_name", lambda device, speed=speed: f"{speed:.0e}")
-        said = train(f"training.updates={updates}")
-    again = train("training.updates=9")
-    corpus = Corpus(task / "data/reverse/train.arrow")
-    plan = plan_epoch(corpus.source_lengths, corpus.target_lengths, 500, 1, 0)
-    lengths = [corpus.lengths(plan.rows(number)) for number in range(9)]
-    config = Model(layers=1, d_model=16, d_ff=16, heads=2)
-    first, second = (bundles.Bundle.read(bundle.path).info["cost"] for bundle in bundles.checkpoints(task / "ckpts"))
-    assert second["flops"] == pytest.approx(sum(training_flops(config, 280, work(*of, config)) for of in lengths))
-    assert second["tokens"] == sum(int(target.sum()) + len(target) for _, target in lengths)
-    assert 0 < first["seconds"] < second["seconds"] == second["device_seconds"]
-    parts = second["devices"]
-    assert parts.keys() == {"1 × 1e+09", "1 × 3e+09"}
-    assert sum(parts.values()) == pytest.approx(second["seconds"])
-    assert second["estimated_flops"] == pytest.approx(1e9 * parts["1 × 1e+09"] + 3e9 * parts["1 × 3e+09"])
-    line = next(line for line in said.splitlines() if line.startswith("training cost: "))
-    assert line.startswith(f"training cost: {second['flops']:.2e} FLOPs by the model's own count; as the paper")
-    assert f" {second['estimated_flops']:.2e} (time × devices, " in line
-    assert "by 1 × 1e+09, 1 × 3e+09); " in line
-    assert f"; {second['tokens']:,} target tokens in " in line
-    assert line in again.splitlines()  # also of a run that was finished before
-
-
-def test_the_last_validation_is_part_of_the_cost(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that stands still but while a model is scored."""
-    now = [0.0]
-
-    def validate(*arguments: object) -> DevScores:
-        now[0] += 1000.0
-        return DevScores(2.0, 1.0, "made up")
-
-    monkeypatch.setattr(loop, "sustained_flops", lambda device: 1e9)
-    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    monkeypatch.setattr(Validation, "__call__", validate)
-    for updates in (2, 4):
-        said = train(f"training.updates={updates}", *SCORED)
-    first, second = (bundle.cost for bundle in bundles.checkpoints(task / "ckpts"))
-    assert (first["seconds"], second["seconds"], second["estimated_flops"]) == (1000, 2000, 2000 * 1e9)
-    assert "finished: 4 of 4 updates in 33m" in said
-
-
-def test_what_an_earlier_version_did_not_estimate_is_not_known(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "sustained_flops", lambda device: 1e9)
-    train("training.updates=2")
-    path = bundles.checkpoints(task / "ckpts")[-1].path
-    for name, where in (("bundle.json", ("cost",)), ("training.json", ())):
-        content = json.loads((path / name).read_text())
-        part = content[where[0]] if where else content
-        del part["estimated_flops"], part["devices"]
-        (path / name).write_text(json.dumps(content))
-    reseal(path)
-    assert "as the paper estimates it, not known; " in train("training.updates=4")
-    cost = bundles.checkpoints(task / "ckpts")[-1].cost
-    assert cost["estimated_flops"] is None
-    assert 0 < sum(cost["devices"].values()) < cost["seconds"]
 
 
 def test_figures_are_null_and_not_nan_in_json(train, inject, task) -> None:

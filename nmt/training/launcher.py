@@ -1,0 +1,100 @@
+"""Starts `nmt train` as several workers on this host, and restarts them when one dies."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import torch
+
+from nmt.console import Console
+from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+
+RESTARTS = 3  # of a group in which a worker died
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def count_workers(device: str, devices: int | None) -> int:
+    """Number of workers on this host that `--device` and `--devices` ask for; by default one per visible GPU."""
+    on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    if devices is None:
+        return max(1, torch.cuda.device_count()) if on_gpu and ":" not in device else 1
+    if devices > 1 and ":" in device:
+        raise UserError(f"--devices {devices}: --device {device} is one device", "use --device cuda, or no --devices")
+    if on_gpu and devices > torch.cuda.device_count():
+        raise UserError(
+            f"--devices {devices}: this machine has {torch.cuda.device_count()} CUDA devices",
+            f"use --devices {torch.cuda.device_count()}" if torch.cuda.device_count() else "use --device cpu",
+        )
+    return devices
+
+
+def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
+    """Runs `nmt ARGUMENTS` as several workers on this host, through PyTorch's elastic launcher.
+
+    When a worker dies, or the others give it up, the group is restarted and resumes from its last checkpoint. Raises
+    Interrupted after a signal, which the workers receive too, and GroupError where a restart would not help; the
+    workers have said why.
+    """
+    for restart in range(1, RESTARTS + 2):
+        ends = _run_group(workers, arguments)
+        if not ends:
+            return
+        if (stopped := set(ends.values())) in [{128 + number} for number in STOPS]:
+            raise Interrupted("", stopped.pop() - 128)  # a signal that only the workers received
+        if any(code > 0 and code != TRY_AGAIN for code in ends.values()):
+            raise GroupError("", retry=False)
+        died = _describe(ends)
+        if restart > RESTARTS:
+            raise UserError(
+                f"{died}, after {RESTARTS} restarts",
+                "if memory ran out, lower training.device_tokens; then run the same command again, which resumes",
+            )
+        console.say(f"{died}: restart {restart} of {RESTARTS}, from the last checkpoint")
+
+
+def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
+    """Runs the workers until they end; the exit codes of those that failed, by rank.
+
+    Raises Interrupted after a signal to this process.
+    """
+    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # PyTorch's own banners about workers that end, some read this
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # without it PyTorch warns; workers set their threads themselves
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=workers,
+        run_id=uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,  # PyTorch would also repeat what can only fail again
+    )
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup, where PyTorch would handle it all the same
+        config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
+    try:
+        with TemporaryDirectory() as logs:  # one that PyTorch chose would be left behind
+            config.logs_specs = DefaultLogsSpecs(log_dir=logs)
+            elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
+    except SignalException as stop:
+        raise Interrupted("", int(stop.sigval)) from None
+    except ChildFailedError as failed:
+        return {rank: failure.exitcode for rank, failure in failed.failures.items()}
+    return {}
+
+
+def _describe(ends: Mapping[int, int]) -> str:
+    """Which workers were killed. A SIGTERM is the launcher's own, sent to those that outlive another."""
+    killed = {rank: signal.Signals(-code) for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM}
+    return ", ".join(f"rank {rank} was killed by {by.name}" for rank, by in killed.items()) or "the group broke"

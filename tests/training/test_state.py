@@ -1,0 +1,86 @@
+"""What a run has cost, over all its resumptions."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from reverse_task import BARE, reseal, sets
+
+from nmt import bundle as bundles
+from nmt.data.corpus import Corpus
+from nmt.data.epochs import plan_epoch
+from nmt.recipe import Model
+from nmt.training import state
+from nmt.training.flops import training_flops
+from nmt.training.validation import DevScores, Validation
+
+SMALL = sets(
+    "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
+    *BARE,
+    "training={batch_tokens: 500, warmup: 20, updates: 12, log_updates: 4}",
+)
+
+SCORED = "data.name=reverse", "data.valid=[{source: valid.a, target: valid.b}]"
+
+
+def test_the_cost_of_a_run_adds_up_over_resumptions(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ""
+    for updates, speed in ((5, 1e9), (9, 3e9)):
+        monkeypatch.setattr(state, "sustained_flops", lambda device, speed=speed: speed)
+        monkeypatch.setattr(state, "device_name", lambda device, speed=speed: f"{speed:.0e}")
+        said = train(f"training.updates={updates}")
+    again = train("training.updates=9")
+    corpus = Corpus(task / "data/reverse/train.arrow")
+    plan = plan_epoch(corpus.source_lengths, corpus.target_lengths, 500, 1, 0)
+    lengths = [corpus.lengths(plan.rows(number)) for number in range(9)]
+    config = Model(layers=1, d_model=16, d_ff=16, heads=2)
+    first, second = (bundles.Bundle.read(bundle.path).info["cost"] for bundle in bundles.checkpoints(task / "ckpts"))
+    assert second["flops"] == pytest.approx(sum(training_flops(config, 280, *of) for of in lengths))
+    assert second["tokens"] == sum(int(target.sum()) + len(target) for _, target in lengths)
+    assert 0 < first["seconds"] < second["seconds"] == second["device_seconds"]
+    parts = second["devices"]
+    assert parts.keys() == {"1 × 1e+09", "1 × 3e+09"}
+    assert sum(parts.values()) == pytest.approx(second["seconds"])
+    assert second["estimated_flops"] == pytest.approx(1e9 * parts["1 × 1e+09"] + 3e9 * parts["1 × 3e+09"])
+    line = next(line for line in said.splitlines() if line.startswith("training cost: "))
+    assert line.startswith(f"training cost: {second['flops']:.2e} FLOPs by the model's own count; as the paper")
+    assert f" {second['estimated_flops']:.2e} (time × devices, " in line
+    assert "by 1 × 1e+09, 1 × 3e+09); " in line
+    assert f"; {second['tokens']:,} target tokens in " in line
+    assert line in again.splitlines()  # also of a run that was finished before
+
+
+def test_the_last_validation_is_part_of_the_cost(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that stands still but while a model is scored."""
+    now = [0.0]
+
+    def validate(*arguments: object) -> DevScores:
+        now[0] += 1000.0
+        return DevScores(2.0, 1.0, "made up")
+
+    monkeypatch.setattr(state, "sustained_flops", lambda device: 1e9)
+    monkeypatch.setattr(state, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(Validation, "__call__", validate)
+    for updates in (2, 4):
+        said = train(f"training.updates={updates}", *SCORED)
+    first, second = (bundle.cost for bundle in bundles.checkpoints(task / "ckpts"))
+    assert (first["seconds"], second["seconds"], second["estimated_flops"]) == (1000, 2000, 2000 * 1e9)
+    assert "finished: 4 of 4 updates in 33m" in said
+
+
+def test_what_an_earlier_version_did_not_estimate_is_not_known(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "sustained_flops", lambda device: 1e9)
+    train("training.updates=2")
+    path = bundles.checkpoints(task / "ckpts")[-1].path
+    for name, where in (("bundle.json", ("cost",)), ("training.json", ())):
+        content = json.loads((path / name).read_text())
+        part = content[where[0]] if where else content
+        del part["estimated_flops"], part["devices"]
+        (path / name).write_text(json.dumps(content))
+    reseal(path)
+    assert "as the paper estimates it, not known; " in train("training.updates=4")
+    cost = bundles.checkpoints(task / "ckpts")[-1].cost
+    assert cost["estimated_flops"] is None
+    assert 0 < sum(cost["devices"].values()) < cost["seconds"]
