@@ -34,6 +34,8 @@ class Ancestry:
         """
         self.beam = beam
         self.window = window
+        self.count = 0
+        """How many rows there are."""
         self.extent = 0
         """No hypothesis sees a place from this one on."""
         self.places = torch.empty((0, beam), dtype=torch.int64, device=device)
@@ -46,11 +48,6 @@ class Ancestry:
         self._steps = 0
         self._written = torch.zeros((0, ROOM), dtype=torch.int64, device=device)  # (rows, c): in which step
 
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return len(self.positions)
-
     def admit(self, count: int) -> None:
         """Adds rows whose hypotheses are empty."""
         start, end = self.count, self.count + count
@@ -61,11 +58,13 @@ class Ancestry:
         self._bias[start:end] = HIDDEN
         self._written = with_room(self._written, 0, end)
         self.positions = np.append(self.positions, np.full(count, -1))
+        self.count = end
 
     def leave(self, removal: Removal) -> None:
         """Removes rows."""
         removal.move(self._bias, self._written)
         self.positions = removal.keep(self.positions)
+        self.count = removal.count
 
     def extend(self, parents: Tensor) -> None:
         """Lets each hypothesis follow the one of its row that `parents` (n, k) names, in a place of its own."""
@@ -112,16 +111,13 @@ class KVCache:
         self.window = window
         self.lengths = np.empty(0, dtype=np.int64)
         """(n,): of each row's source."""
+        self.longest = 0
+        """Length of the longest source."""
         self.layers: list[LayerCache] = []
         self._words = ancestry.places  # (n, k): begun in each hypothesis, for models that count them
         self.bias: Tensor
         """(n, 1, k, extent): which places each hypothesis sees, as of the last `advance`."""
         self._memory_bias: Tensor
-
-    @property
-    def longest(self) -> int:
-        """Length of the longest source."""
-        return int(self.lengths.max(initial=0))
 
     @property
     def memory_bias(self) -> Tensor:
@@ -142,6 +138,7 @@ class KVCache:
         words = torch.arange(bias.size(3)) < torch.tensor(lengths)[:, None]
         bias[start:end, 0, 0] = torch.zeros(words.shape).masked_fill_(~words, HIDDEN).to(bias)
         self.lengths = np.append(self.lengths, lengths)
+        self.longest = max(self.longest, *lengths)
 
     def leave(self, removal: Removal) -> None:
         """Removes rows."""
@@ -149,6 +146,7 @@ class KVCache:
             layer.leave(removal)
         removal.move(self._memory_bias)
         self._words, self.lengths = removal.keep(self._words), removal.keep(self.lengths)
+        self.longest = int(self.lengths.max(initial=0))
 
     def count_words(self, begins: Tensor) -> Tensor:
         """Words begun in each hypothesis, (n, k), to which `begins` (n, k) adds those of the newest symbols."""

@@ -175,24 +175,26 @@ class _Search:
         """One step: extends every hypothesis by a symbol. Returns the sentences that are done; they leave the batch."""
         beams, beam, alpha = self._beams, self._beam, self._engine.decoding.alpha
 
-        # 1. The models read the newest symbols, and the 2 · beam best extensions of each row become its candidates.
+        # 1. The models read the newest symbols.
         self._ancestry.extend(beams.parents)
         states = [
             model.step(beams.symbols, cache) for model, cache in zip(self._engine.models, self._caches, strict=True)
         ]
+
+        # 2. The 2 · beam best extensions of a sentence are its candidates.
         totals, parents, symbols = self._candidates(states)
         links = parents * self._engine.vocabulary + symbols
         positions = torch.from_numpy(self._ancestry.positions).to(totals.device)[:, None]
         lengths = positions + 1
         ends = symbols.eq(EOS) | lengths.eq(beams.caps)
 
-        # 2. Candidates that end join the finished hypotheses if they are among the best `beam`.
+        # 3. Candidates that end join the finished hypotheses if they are among the best `beam`.
         scores = (totals / length_penalty(lengths, alpha)).masked_fill(~ends, -math.inf)[:, :beam]
         scores, kept = torch.cat((beams.scores, scores), dim=1).topk(beam)
         finished = torch.cat((beams.ends, links[:, :beam]), dim=1).gather(1, kept)
         finished_at = torch.cat((beams.positions, positions.expand(-1, beam)), dim=1).gather(1, kept)
 
-        # 3. The best `beam` of the others stay alive.
+        # 4. The best `beam` of the others stay alive.
         alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
         parents, symbols = parents.gather(1, order), symbols.gather(1, order)
         self._constraint.advance(parents, symbols)
@@ -200,7 +202,7 @@ class _Search:
         self._links[torch.arange(len(links), device=links.device), positions[:, 0]] = links.gather(1, order)
         self._beams = _Beams(beams.numbers, beams.caps, symbols, parents, alive, finished, finished_at, scores)
 
-        # 4. A sentence is done if no alive hypothesis can beat its n-best list. Dividing by the largest penalty that is
+        # 5. A sentence is done if no alive hypothesis can beat its n-best list. Dividing by the largest penalty that is
         # still possible bounds what any of them can reach (α ≥ 0).
         best = alive[:, :1]
         bound = best / length_penalty(beams.caps, alpha)
