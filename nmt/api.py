@@ -42,11 +42,11 @@ class _Model(Generic[Result]):
         self._serve(tokenizer, decoding, pipeline_of(models, decoding, self._task(tokenizer, decoding)), ExitStack())
 
     @classmethod
-    def _assembled(cls, assembly: Assembly, tokenizer: Tokenizer) -> Self:
-        """Serve the bundles of an assembly, which may have workers."""
+    def _assembled(cls, assembly: Assembly, tokenizer: Tokenizer, **known: object) -> Self:
+        """Serve the bundles of an assembly, which may have workers; `known` is for the task."""
         self = cls.__new__(cls)
         with ExitStack() as held:
-            pipeline = held.enter_context(assembly.open(self._task(tokenizer, assembly.decoding)))
+            pipeline = held.enter_context(assembly.open(self._task(tokenizer, assembly.decoding, **known)))
             self._serve(tokenizer, assembly.decoding, pipeline, held.pop_all())
         return self
 
@@ -149,7 +149,8 @@ def load(
         bundle.check_task(task)
     settings = override_decoding(bundles[0].recipe.decoding, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])
     assembly = Assembly(bundles, settings, engine, device, workers, threads, forks=False, say=_silent)
-    return MODELS[task]._assembled(assembly, tokenizer)
+    known = {} if bundles[0].kind.has_trees else {"lengths": bundles[0].lengths}
+    return MODELS[task]._assembled(assembly, tokenizer, **known)
 
 
 def _silent(line: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ from nmt.errors import UserError
 from nmt.files import read_json, remedy
 from nmt.integrity import check_files, intact, read_manifest
 from nmt.recipe import KINDS, Kind, Recipe, TaskName
+from nmt.text.lengths import TrainedLengths
 from nmt.text.linear import TreeVocabulary
 from nmt.text.tokenizer import Tokenizer
 
@@ -48,7 +50,8 @@ class Bundle:
 
     path: Path
     info: dict[str, Any]
-    """The content of bundle.json: format, task, run, step, steps (of an average), data fingerprint, scores, cost."""
+    """The content of bundle.json: format, task, run, step, steps (of an average), data fingerprint, lengths of training
+    pairs, scores, cost."""
 
     @property
     def step(self) -> int:
@@ -74,6 +77,11 @@ class Bundle:
     def cost(self) -> dict[str, Any]:
         """The cost of training so far, as `training/cost.py` records it; empty if it is not known."""
         return dict(self.info.get("cost", {}))
+
+    @property
+    def lengths(self) -> TrainedLengths | None:
+        """The lengths of the pairs that a translator was trained on; None for what earlier versions wrote."""
+        return TrainedLengths.read(self.info["lengths"]) if "lengths" in self.info else None
 
     def check_task(self, task: TaskName) -> None:
         """Raise UserError, which says what the model is for, unless it is for this task."""
@@ -108,6 +116,7 @@ class Bundle:
             "steps": isinstance(steps, list) and all(map(_is_count, steps)),
             "cost": _is_cost(info.get("cost", {})),
             "unscored": isinstance(info.get("unscored", False), bool),
+            "lengths": "lengths" not in info or _are_lengths(info["lengths"]),
             "without_improvement": _is_count(info.get("without_improvement", 0)),
         }
         if wrong := [key for key in valid if not valid[key]]:
@@ -193,6 +202,12 @@ def _is_cost(cost: object) -> bool:
 def is_figure(value: object) -> bool:
     """Tell whether this may be a number of FLOPs, seconds or tokens: finite, and no more than any run could take."""
     return type(value) in (int, float) and 0 <= value <= 1e30  # type: ignore[operator]
+
+
+def _are_lengths(values: object) -> bool:
+    with suppress(ValueError):
+        return bool(TrainedLengths.read(values))
+    return False
 
 
 def _is_count(value: object) -> TypeGuard[int]:

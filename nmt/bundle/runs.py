@@ -193,7 +193,7 @@ class Mean:
     def save(self, path: Path, weights: Mapping[str, Tensor], count: int | None = None, **more: Any) -> Bundle:
         """Write `weights`, the mean of the first `count` checkpoints, by default of all; `more` is for bundle.json."""
         about = self.newest.info
-        info: dict[str, Any] = {key: about[key] for key in ("run", "step", "data", "cost") if key in about}
+        info: dict[str, Any] = {key: about[key] for key in ("run", "step", "data", "lengths", "cost") if key in about}
         info |= {"steps": sorted(self.steps[:count]), **more}
         save_bundle(path, weights, self.newest.recipe, self.newest.tokenizer(), info)
         return Bundle.read(path)

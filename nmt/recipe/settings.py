@@ -222,6 +222,11 @@ class Decoding(Settings):
     """An output has at most this many subwords more than its input. Default for trees: 300."""
     max_source: int = Field(1024, ge=1, le=MOST_SUBWORDS)
     """Inputs of more subwords are split, searched in parts and joined."""
+    split: Literal["auto", "sentences", "length", "none"] = "auto"
+    """Where a translator splits other inputs. auto: at the ends of sentences, if there are more of them than in 99% of
+    the training inputs, or if the input is longer than 99% of those; and a sentence longer than 99.9% of them behind a
+    clause. sentences: at the end of every sentence. length: only beyond max_source. none: never; a longer input is an
+    error."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
     """An output has at least this many subwords, not counting `</s>`."""
     batch_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["auto"] = "auto"

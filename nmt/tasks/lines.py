@@ -34,6 +34,8 @@ class Part:
     """Subwords without `</s>`, from 1 to decoding.max_source of them."""
     words: int = 0
     """Number of leaves of a tree over the part."""
+    space: str = ""
+    """What stands between it and the next part of the line."""
 
 
 class Line:

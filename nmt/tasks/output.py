@@ -24,7 +24,7 @@ class LineResult:
     source: list[int]
     """The subwords of the line."""
     parts: int
-    """Number of parts that the line was split into: 0 if it is blank, more than one beyond decoding.max_source."""
+    """Number of parts that the line was split into: 0 if it is blank, more than one if it was split."""
     capped: bool
     """Whether the best output was cut off at its cap."""
     unknown: int

@@ -10,6 +10,8 @@ from typing import Any
 from nmt.recipe import Decoding
 from nmt.tasks.lines import Line, Part, distinct
 from nmt.tasks.output import LineResult, as_json
+from nmt.tasks.splitting import LineSplitter, joined
+from nmt.text.lengths import TrainedLengths
 from nmt.text.linear import TreeVocabulary
 from nmt.text.lines import one_line
 from nmt.text.tokenizer import Tokenizer
@@ -21,6 +23,8 @@ class Translation(LineResult):
 
     alignments: list[list[int]]
     """For each subword of each output the index in `source` that it attends to most; empty unless asked for."""
+    unusual_length: bool
+    """Whether the best output of a part is shorter or longer for its source than targets of training were."""
 
     @property
     def empty(self) -> bool:
@@ -37,28 +41,36 @@ class Translating:
         "inputs split": lambda translation: translation.parts > 1,
         "unknown characters": lambda translation: translation.unknown,
         "empty outputs": lambda translation: translation.empty,
+        "unusual lengths": lambda translation: translation.unusual_length,
     }
 
-    def __init__(self, tokenizer: Tokenizer, decoding: Decoding, aligned: bool = False) -> None:
-        self.tokenizer, self.aligned, self._limit = tokenizer, aligned, decoding.max_source
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        decoding: Decoding,
+        lengths: TrainedLengths | None = None,
+        aligned: bool = False,
+    ) -> None:
+        """`lengths` are those of the model's training, if they are known."""
+        self.tokenizer, self.aligned, self._lengths = tokenizer, aligned, lengths
+        self._splitter = LineSplitter(tokenizer.source, decoding, lengths)
 
     def split(self, text: str) -> list[Part]:
-        """See `Task`; a line beyond decoding.max_source subwords is cut, between words where there are any."""
-        source = self.tokenizer.source
-        ids = source.encode(text.strip().encode(errors="replace").decode())  # a lone surrogate is no text
-        parts, start = [], 0
-        while (end := start + self._limit) < len(ids):
-            words = (i for i in range(end, start + self._limit // 2, -1) if source.starts_word(ids[i]))
-            cut = next(words, end)
-            parts.append(Part(ids[start:cut]))
-            start = cut
-        return [*parts, Part(ids[start:])] if ids else []
+        """See `Task`; where lines are split is up to decoding.split."""
+        return self._splitter.split(text)
 
     def join(self, line: Line, n_best: int) -> Translation:
         """See `Task`."""
         found = distinct(((self._text(line, rank), rank) for rank in line.ranks()), n_best)
         alignments = [_alignment(line, rank) for rank in found.values()]
-        return Translation.of(line, found.values(), self.tokenizer, list(found), alignments=alignments)
+        unusual = self._lengths is not None and any(
+            self._lengths.is_unusual(len(part.ids), len(hypotheses[0].ids))
+            for part, hypotheses in zip(line.parts, line.hypotheses, strict=True)
+        )
+        texts = list(found)
+        return Translation.of(
+            line, found.values(), self.tokenizer, texts, alignments=alignments, unusual_length=unusual
+        )
 
     def as_json(self, number: int, translation: Translation) -> str:
         """See `Task`."""
@@ -69,11 +81,12 @@ class Translating:
         if self.aligned:
             for hypothesis, alignment in zip(hypotheses, translation.alignments, strict=True):
                 hypothesis["alignment"] = alignment
-        return as_json(number, translation, self.tokenizer, hypotheses)
+        return as_json(number, translation, self.tokenizer, hypotheses, unusual_length=translation.unusual_length)
 
     def _text(self, line: Line, rank: int) -> str:
         """Join the texts of all parts of a line in the hypotheses of a rank."""
-        return " ".join(one_line(self.tokenizer.target.decode(part[rank].ids)) for part in line.hypotheses)
+        texts = [one_line(self.tokenizer.target.decode(part[rank].ids)) for part in line.hypotheses]
+        return joined(texts, [part.space for part in line.parts])
 
 
 def _alignment(line: Line, rank: int) -> list[int]:

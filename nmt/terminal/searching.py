@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"]) -> None:
     """Translates lines by the models that the options name."""
     bundles, decoding = find_models(options.paths, "translate", options.settings, options.console)
-    task = Translating(common_tokenizer(bundles), decoding, aligned=options.as_json and engine == "nmt")
+    aligned = options.as_json and engine == "nmt"
+    task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, aligned)
     _answer(options, bundles, decoding, engine, task)
 
 

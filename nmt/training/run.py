@@ -19,11 +19,13 @@ from nmt import bundle as bundles
 from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
+from nmt.data.lengths import measure_lengths
 from nmt.data.prepare import directory, fingerprint_of, set_sizes
 from nmt.errors import Interrupted
 from nmt.files import wait_for
 from nmt.model.transformer import Transformer
 from nmt.recipe import Kind, Recipe
+from nmt.text.lengths import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
 from nmt.training.cost import cost_of, describe_cost
@@ -84,6 +86,7 @@ def set_up(recipe: Recipe, out: Path, console: Console, device: torch.device, gr
         kind=recipe.kind,
         id=checkpoint.info["run"] if checkpoint else uuid4().hex[:12],
         data=data,
+        lengths=measure_lengths(recipe, corpus, tokenizer),
         state=state,
         best=start.best,
         unscored=checkpoint.path if checkpoint and checkpoint.info.get("unscored") and recipe.data.valid else None,
@@ -135,6 +138,8 @@ class Run:
     id: str
     data: str
     """Fingerprint of the prepared data"""
+    lengths: TrainedLengths | None
+    """Of the training pairs of a translator"""
     state: RunState
     best: BestScore
     unscored: Path | None
@@ -240,6 +245,8 @@ class Run:
         if self.group.leads:
             info: dict[str, Any] = {"run": self.id, "step": step, "data": self.data}
             info |= {"cost": cost_of(state), "unscored": validate}
+            if self.lengths is not None:
+                info["lengths"] = self.lengths.as_dict()
             training = self.loop.optimizer.state(), asdict(state)
 
             def written() -> None:

@@ -27,6 +27,9 @@ class Characters:
     def decode(self, ids: list[int]) -> str:
         return "".join(map(chr, ids))
 
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        return [chr(index) for index in ids]
+
     def starts_word(self, index: int) -> bool:
         return chr(index) == " "
 

@@ -28,10 +28,11 @@ FOX = Translation(
     parts=1,
     capped=False,
     unknown=0,
+    unusual_length=False,
 )
 EMPTY: dict[str, Any] = {"texts": [""], "scores": [0.0], "ids": [[]], "source": []}
 EMPTY |= {"parts": 0, "capped": False, "unknown": 0}
-BLANK = Translation(**EMPTY, alignments=[[]])
+BLANK = Translation(**EMPTY, alignments=[[]], unusual_length=False)
 TREE = parse_tree("(TOP (S (NP (XX cats)) (VP (XX sleep)) (. .)))")
 CATS = Parse(
     texts=[str(TREE), ""],
@@ -58,7 +59,7 @@ class Numbered(Alphabet):
 
 
 TOKENIZER: Any = Numbered()
-TRANSLATING, ALIGNING = (Translating(TOKENIZER, Decoding(), aligned) for aligned in (False, True))
+TRANSLATING, ALIGNING = (Translating(TOKENIZER, Decoding(), aligned=aligned) for aligned in (False, True))
 
 
 class ParsingNumbers(Parsing):
@@ -114,6 +115,7 @@ def test_json_tells_all_in_one_line() -> None:
         "parts": 1,
         "capped": False,
         "unknown": 0,
+        "unusual_length": False,
     }
 
 
@@ -133,17 +135,19 @@ def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: p
     assert list(ledger.timed(iter(["a line"]))) == ["a line"]
     now = 12.0
     split, capped, odd = replace(FOX, parts=3), replace(FOX, capped=True, parts=2), replace(FOX, unknown=5)
-    for translation in [FOX, BLANK, split, capped, odd, odd, replace(FOX, texts=[" "])]:
+    for translation in [FOX, BLANK, split, capped, odd, odd, replace(FOX, texts=[" "], unusual_length=True)]:
         ledger.add(translation)
         ledger.searched(1000)
     assert ledger.summary() == (
-        "7 sentences, 3,500 tokens/s; caps hit 1, inputs split 2, unknown characters 10, empty outputs 1"
+        "7 sentences, 3,500 tokens/s; caps hit 1, inputs split 2, unknown characters 10, empty outputs 1, "
+        "unusual lengths 1"
     )
     with pytest.raises(UserError) as error:
         ledger.check()
     assert error.value.message == (
         "--strict: caps hit 1 (first in line 4), inputs split 2 (first in line 3), "
-        "unknown characters 10 (first in line 5), empty outputs 1 (first in line 7)"
+        "unknown characters 10 (first in line 5), empty outputs 1 (first in line 7), "
+        "unusual lengths 1 (first in line 7)"
     )
 
 

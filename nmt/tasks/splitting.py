@@ -1,0 +1,98 @@
+"""Lines cut into the parts that a translator can take: at ends of sentences, else of clauses, else between words."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+
+from nmt.errors import UserError
+from nmt.recipe import Decoding
+from nmt.tasks.lines import Part
+from nmt.text.lengths import TrainedLengths
+from nmt.text.sentences import SentenceSplitter
+from nmt.text.tokenizer import Vocabulary
+
+CLAUSE_ENDS = tuple(",;:–—،؛、，；：")
+
+
+class LineSplitter:
+    """Cuts lines as `decoding.split` says."""
+
+    def __init__(self, source: Vocabulary, decoding: Decoding, lengths: TrainedLengths | None) -> None:
+        """`lengths` are those of the model's training; None if they are not known."""
+        self._source, self._lengths = source, lengths
+        self._how = "length" if decoding.split == "auto" and lengths is None else decoding.split
+        self._sentences = SentenceSplitter(lengths.language if lengths else "")
+        self._limit = self._longest = decoding.max_source
+        if lengths is not None and self._how in ("auto", "sentences"):
+            self._longest = min(self._limit, max(1, lengths.longest_source))
+
+    def split(self, text: str) -> list[Part]:
+        """The parts of a line; none of a blank one. Raises UserError for a line that is too long to be left whole."""
+        text = text.strip().encode(errors="replace").decode()  # a lone surrogate is no text
+        whole = self._source.encode(text)
+        if not whole:
+            return []
+        if self._how == "none":
+            if len(whole) > self._limit:
+                raise UserError(
+                    f"decoding.split none: a line has {len(whole):,} subwords, more than decoding.max_source "
+                    f"{self._limit:,}: {text[:60]} …",
+                    f"--set decoding.max_source={len(whole)}, or --set decoding.split=auto",
+                )
+            return [Part(whole)]
+        sentences = [text] if self._how == "length" else self._sentences.split(text)
+        together = self._together(len(sentences), len(whole))
+        if together >= len(sentences):
+            return list(self._cut(whole, ""))
+        groups = ["".join(sentences[first : first + together]) for first in range(0, len(sentences), together)]
+        return [part for group in groups for part in self._cut(self._source.encode(group.rstrip()), _space(group))]
+
+    def _together(self, sentences: int, length: int) -> int:
+        """How many sentences of a line of this length are translated together."""
+        if self._how == "sentences" or self._lengths is None:
+            return 1
+        fits = sentences <= self._lengths.sentences and length <= self._lengths.source
+        return sentences if fits else max(1, self._lengths.usual_sentences)
+
+    def _cut(self, ids: list[int], space: str) -> Iterator[Part]:
+        """Cuts subwords into parts of about the same length that are not too long; `space` follows the last."""
+        start = 0
+        while (rest := len(ids) - start) > self._longest:
+            pieces = -(-rest // self._longest)
+            cut = self._best_cut(ids, start, start - (-rest // pieces))
+            yield Part(ids[start:cut], space=" " if self._source.starts_word(ids[cut]) else "")
+            start = cut
+        if rest:
+            yield Part(ids[start:], space=space)
+
+    def _best_cut(self, ids: list[int], start: int, ideal: int) -> int:
+        """Where to cut, near `ideal`: behind a clause, else before a word, else at the limit."""
+        last = start + self._longest
+        places = sorted(range(start + max(1, self._longest // 2), last + 1), key=lambda place: abs(place - ideal))
+        words = [place for place in places if self._source.starts_word(ids[place])]
+        pieces = self._source.pieces(ids[start:last])
+        clauses = (place for place in words or places if pieces[place - start - 1].endswith(CLAUSE_ENDS))
+        return next(clauses, words[0] if words else last)
+
+
+def _space(text: str) -> str:
+    """The space at the end of a text."""
+    return text[len(text.rstrip()) :]
+
+
+def joined(texts: list[str], spaces: list[str]) -> str:
+    """The translations of the parts of a line as one, with the space between them that the parts had.
+
+    After characters of full width, as in Chinese, no space is needed; elsewhere there is at least one.
+    """
+    found: list[str] = []
+    space = ""
+    for text, following in zip(texts, spaces, strict=True):
+        if text:
+            if found:
+                wide = unicodedata.east_asian_width(found[-1][-1]) in "WF"
+                found.append(space if len(space) > 1 else "" if wide else space or " ")
+            found.append(text)
+        space = following
+    return "".join(found)

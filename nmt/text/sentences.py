@@ -1,0 +1,153 @@
+"""Where sentences begin in a line: rules for full stops, abbreviations, initials, numbers and quotation marks.
+
+Where the rules are in doubt they keep sentences together: a model translates two sentences better than half of one.
+sentencex 1.0 is faster but fails on no-break spaces, and pysbd 0.3 takes half a millisecond for a line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+_WIDE = "。｡！？．।॥۔؟።"  # end a sentence without a space behind them
+_CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close a quotation in German
+_OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open one in Swedish and in German books
+_END = re.compile(  # possessive, so that no line takes long
+    rf"(?<![{_WIDE}.!?…])(?:(?P<wide>[.!?…]*+[{_WIDE}][{_WIDE}.!?…]*+)(?P<closed>[{re.escape(_CLOSING)}]*+)\s*+"
+    rf"|(?P<stop>[.!?…]++)(?:\s»(?=\s|\Z)|[{re.escape(_CLOSING)}]*+)(?:\s++|\Z))"
+    r"|[\u2028\u2029]\s*+"
+)
+_NEXT = re.compile(rf"[{re.escape(_OPENING)}\-–—•*\s]*(?P<word>\w+(?:['’]\w+)?)")
+_LAST = re.compile(r"[\w.&'’\-]*\Z")  # the word before a full stop, with full stops inside it
+_INITIALS = re.compile(r"(?:[^\W\d_]\.-?)*[^\W\d_]\Z")  # J, J.-P, U.S
+_LETTER, _LETTER_AND_STOP = re.compile(r"[^\W\d_]\Z"), re.compile(r"[^\W\d_]\.")
+_ORDINAL = re.compile(r"\d{1,2}\Z|[IVXLC]+\Z")
+
+LONGEST_WORD = 40  # characters before a full stop that are looked at
+
+# Abbreviations by language, "" for all: in lower case and without the last full stop. After these a sentence goes on.
+_BEFORE_MORE = {
+    "": "dr prof st mt vs cf approx ca e.g i.e al p.s",
+    "en": "mr mrs ms messrs rev hon gen col maj capt lt sgt cpl gov sen rep pres supt fr mt ft dept est viz",
+    "de": "hr fr frl hrn dipl ing med phil jur rer nat z.b d.h u.a u.ä v.a i.d.r s.o s.u o.ä o.g vgl bzw sog ggf "
+    "evtl inkl exkl zzgl bspw insb bes gest geb hl str fa tel z.t z.zt m.e a.d dgl lt gem entspr",
+    "fr": "m mm mme mlle mlles me mgr env p.ex c.-à-d ex av apr bd ste",
+    "es": "sr sra srta sres d dña lic ing ud uds p.ej av avda aprox",
+    "it": "sig sigg sig.ra dott dott.ssa ing avv on p.es ecc.mo",
+    "pt": "sr sra dra exmo exma eng p.ex av",
+    "nl": "dhr mevr mw drs ir mr bijv d.w.z o.a m.b.t i.v.m t.o.v n.a.v enz",
+    "ru": "ул д стр рис см т.е т.к т.н им проф акад тыс млн млрд руб",
+    "pl": "np tzn tzw prof inż mgr ul al ok św",
+    "cs": "např tzv tj ing mgr mudr ul č",
+    "sv": "t.ex d.v.s bl.a s.k ca kl",
+}
+# After these it goes on if a number follows.
+_BEFORE_NUMBERS = {
+    "": "no nr fig figs vol pp p ch sec eq art op n",
+    "en": "nos nr par ver jan feb mar apr jun jul aug sep sept oct nov dec",
+    "de": "abb abs s kap bd tab ziff anm rn jan feb märz apr jun jul aug sept okt nov dez",
+    "fr": "n° chap fasc t janv févr avr juil sept oct nov déc",
+    "es": "núm cap pág págs ene abr ago dic",
+    "it": "pag pagg cap",
+    "ru": "№ с гл п",
+}
+# After these it goes on unless a starter follows.
+_BEFORE_EITHER = {
+    "": "etc jr sr inc ltd co corp",
+    "de": "usw",
+    "es": "ee.uu",
+    "ru": "г гг",
+}
+# Starters: words that often begin a sentence and hardly ever a name.
+_STARTERS = {
+    "en": "the this that these those it he she they we you there here his her their our its but and when while if "
+    "after before although however then what why how where who is are was were do does did in on at for from as a an i "
+    "my one some many most both each all no not so yet now today yesterday tomorrow later meanwhile",
+    "de": "der die das den dem ein eine einen einem einer es er sie wir ich ihr man dies diese dieser dieses das hier "
+    "dort da dann danach doch aber und als wenn weil obwohl während nach vor in im am auf für von mit bei aus zu so "
+    "auch nun heute gestern morgen was wer wie wo warum kein keine nicht jetzt später",
+    "fr": "le la les un une des il elle ils elles on nous vous je tu ce cette ces cet c'est mais et quand si après "
+    "avant dans en pour par sur avec comme alors ici là puis qui que",
+    "es": "el la los las un una unos unas él ella ellos ellas yo nosotros este esta estos esto ese esa pero y cuando "
+    "si después antes en por para con como entonces aquí allí luego no se",
+    "it": "il lo la i gli le un una egli lei loro io noi questo questa questi ma e quando se dopo prima in per con "
+    "come allora qui poi non si è",
+    "pt": "o a os as um uma ele ela eles elas eu nós este esta isto mas e quando se depois antes em por para com como "
+    "então aqui não",
+    "nl": "de het een hij zij ze wij we ik jij dit dat deze die maar en toen als na voor in op met hier daar dan niet",
+    "ru": "он она они мы я это этот эта эти но и когда если после в на по с как тогда здесь там потом не",
+}
+# Languages that write ordinal numbers with a full stop.
+_ORDINALS = {"de", "da", "no", "nb", "nn", "fi", "is", "et", "lv", "cs", "sk", "sl", "hr", "sr", "bs", "hu", "pl", "tr"}
+
+
+class SentenceSplitter:
+    """Finds the sentences of lines in one language."""
+
+    def __init__(self, language: str) -> None:
+        """`language` is a code such as de or de_AT; a language without lists of its own is split by general rules."""
+        code = re.split(r"[-_]", language.lower())[0]
+        self._before_more = _words(_BEFORE_MORE, code)
+        self._before_numbers = _words(_BEFORE_NUMBERS, code)
+        self._before_either = _words(_BEFORE_EITHER, code)
+        self._starters = _words(_STARTERS, code) or _words(_STARTERS, "en")
+        self._suffixes = ("str",) if code == "de" else ()
+        self._ordinals = code in _ORDINALS
+
+    def split(self, text: str) -> list[str]:
+        """The sentences of a line, each with the space behind it; joined they are the line again."""
+        starts = [0, *self._starts(text), len(text)]
+        return [text[start:end] for start, end in pairwise(starts) if end > start]
+
+    def _starts(self, text: str) -> Iterator[int]:
+        """Where the second sentence begins, the third, and so on."""
+        has_case = text.lower() != text  # else small letters say nothing
+        start = 0
+        for end in _END.finditer(text):
+            following = _NEXT.match(text, end.end())
+            if following and self._ends(text, start, end, following["word"], has_case):
+                start = end.end()
+                yield start
+
+    def _ends(self, text: str, start: int, end: re.Match[str], word: str, has_case: bool) -> bool:
+        """Whether the sentence that begins at `start` ends at these marks; the next word is `word`."""
+        if end["wide"]:
+            # What follows a quotation at once, as in 「…。」と言った, belongs to the same sentence.
+            return not end["closed"] or text[end.end()] in _OPENING or text[end.end() - 1].isspace()
+        if not end["stop"]:
+            return True  # a line separator
+        if has_case and word[0].islower():
+            return False
+        before = _LAST.search(text, max(start, end.start() - LONGEST_WORD), end.start())
+        last = before[0] if before else ""
+        if end["stop"] in ("...", "…"):
+            return word != last  # I... I do not know
+        if end["stop"] != ".":
+            return True
+        if _LETTER.match(last) and _LETTER_AND_STOP.match(text, end.end()):
+            return False  # A. B. Cole; z. B.
+        return self._ends_at_full_stop(last, text.startswith(f"{last}.", start), word)
+
+    def _ends_at_full_stop(self, last: str, first: bool, word: str) -> bool:
+        """Whether a full stop after the word `last` ends a sentence, where `word` follows.
+
+        `first` says that the sentence begins with `last`.
+        """
+        lower, starts = last.lower(), word.lower() in self._starters
+        if first and last.isdigit():
+            return False  # 1. First of a list
+        if lower in self._before_more or lower.endswith(self._suffixes):
+            return False
+        if _INITIALS.match(last) and not (len(last) == 1 and last.islower()):
+            return starts
+        if lower in self._before_numbers:
+            return not word[:1].isdigit()
+        if lower in self._before_either or (self._ordinals and _ORDINAL.match(last)):
+            return starts
+        return True
+
+
+def _words(table: dict[str, str], code: str) -> set[str]:
+    """The words of a table for a language and for all languages."""
+    return set(f"{table.get('', '')} {table.get(code, '')}".split())

@@ -1,0 +1,54 @@
+"""Sentences of lines: hand-made ones with abbreviations, initials, numbers, quotes and other scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.text.sentences import SentenceSplitter
+
+MARKED = [
+    tuple(line.split("\t", 1))
+    for line in Path(__file__).with_name("sentences.txt").read_text(encoding="utf-8").split("\n")
+    if line and not line.startswith("#")
+]
+
+
+def test_there_are_at_least_200_marked_lines() -> None:
+    assert len(MARKED) >= 200
+    assert len({language for language, _ in MARKED}) >= 20
+
+
+@pytest.mark.parametrize(("language", "marked"), MARKED)
+def test_hand_made_lines_are_split_where_they_are_marked(language: str, marked: str) -> None:
+    assert SentenceSplitter(language).split(marked.replace("|", "")) == marked.split("|")
+
+
+@given(
+    st.text(alphabet="aAbB1 .!?…。」\"'»«()\u2028\u00a0é日\U0001f600-", max_size=60),
+    st.sampled_from(["en", "de", "xx", ""]),
+)
+def test_sentences_joined_are_the_line(text: str, language: str) -> None:
+    found = SentenceSplitter(language).split(text)
+    assert "".join(found) == text
+    assert all(sentence.strip() for sentence in found[1:])
+
+
+def test_nothing_and_space_are_no_sentence_or_one() -> None:
+    assert SentenceSplitter("en").split("") == []
+    assert SentenceSplitter("en").split("  ") == ["  "]
+
+
+def test_a_region_does_not_hide_the_language() -> None:
+    line = "Am 3. Oktober. |Im Mai."
+    for code in ("de", "de_AT", "de-CH", "DE"):
+        assert SentenceSplitter(code).split(line.replace("|", "")) == line.split("|")
+
+
+@pytest.mark.parametrize("unit", ["A. ", "Dr. ", ".", ". ", '."', "1. ", "(", "。", "a.b.", "etc. a "])
+def test_a_long_line_takes_steps_in_proportion_to_its_length(unit: str) -> None:
+    line = unit * (200_000 // len(unit))  # would not end if steps grew with the square
+    assert "".join(SentenceSplitter("en").split(line)) == line
