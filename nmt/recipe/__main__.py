@@ -2,6 +2,6 @@
 
 import json
 
-from nmt.recipe.schema import json_schema
+from nmt.recipe.loading import json_schema
 
 print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
