@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from reverse_task import assert_equal_to_the_bit, reseal, shell, write_reverse_task
+from reverse_task import BARE, assert_equal_to_the_bit, reseal, sets, shell, write_reverse_task
 
 from nmt import bundle as bundles
 from nmt import files
@@ -323,18 +323,17 @@ SHORT = "--set training.updates=40 --set model.dropout=0.2 --set training.checkp
 SHORT += " --set training.batch_tokens=5000"
 
 
-def test_a_resumed_run_is_bit_equal_to_one_that_was_not_stopped(tmp_path: Path) -> None:
-    write_reverse_task(tmp_path)
-    whole = shell(f"nmt train recipe.yaml {SHORT} --out whole", tmp_path)
+def test_a_resumed_run_is_bit_equal_to_one_that_was_not_stopped(task: Path) -> None:
+    whole = shell(f"nmt train recipe.yaml {SHORT} --out whole", task)
     assert whole.returncode == 0, whole.stderr.decode()
-    stopped = shell(f"nmt train recipe.yaml {SHORT} --set training.updates=23 --out parts", tmp_path)
+    stopped = shell(f"nmt train recipe.yaml {SHORT} --set training.updates=23 --out parts", task)
     assert stopped.returncode == 0
-    resumed = shell(f"nmt train recipe.yaml {SHORT} --out parts", tmp_path)
+    resumed = shell(f"nmt train recipe.yaml {SHORT} --out parts", task)
     assert "changed: training.updates from 23 to 40" in resumed.stderr.decode()
     assert "resuming at update 23" in resumed.stderr.decode()
-    assert json.loads((tmp_path / "parts/step-00000023/training.json").read_text())["epoch"] >= 1
-    assert_equal_to_the_bit(tmp_path / "whole", tmp_path / "parts")
-    rows = [[json.loads(row) for row in (tmp_path / name / "metrics.jsonl").open()] for name in ("whole", "parts")]
+    assert json.loads((task / "parts/step-00000023/training.json").read_text())["epoch"] >= 1
+    assert_equal_to_the_bit(task / "whole", task / "parts")
+    rows = [[json.loads(row) for row in (task / name / "metrics.jsonl").open()] for name in ("whole", "parts")]
     scores = [{row["step"]: row["valid_bleu"] for row in of if "valid_bleu" in row} for of in rows]
     assert list(scores[0]) == [15, 30, 40]
     assert list(scores[1]) == [15, 23, 30, 40]
@@ -344,11 +343,10 @@ def test_a_resumed_run_is_bit_equal_to_one_that_was_not_stopped(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGKILL, -9)]
 )
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, number: int, code: int) -> None:
-    write_reverse_task(tmp_path)
-    command = [sys.executable, "-m", "nmt", "train", "recipe.yaml", "--set", "training.updates=100000"]
-    command += ["--set", "data.valid=[]", "--set", "training.checkpoint_updates=20"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+def test_a_stopped_run_goes_on_where_it_was(task: Path, number: int, code: int) -> None:
+    settings = sets(*BARE, "training.updates=100000", "training.checkpoint_updates=20")
+    command = [sys.executable, "-m", "nmt", "train", "recipe.yaml", *settings]
+    process = subprocess.Popen(command, cwd=task, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:
         if "saved ckpts/step-00000040" in line:
@@ -359,13 +357,13 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, number: int, code: i
     if number != signal.SIGKILL:
         assert "to resume, run the same command again" in rest
     assert "Traceback" not in rest
-    newest = bundles.checkpoints(tmp_path / "ckpts")[-1].step
+    newest = bundles.checkpoints(task / "ckpts")[-1].step
     assert newest >= 40
-    more = f"--set training.updates={newest + 5} --set data.valid=[]"
-    again = shell(f"nmt train recipe.yaml {more}", tmp_path)
+    more = " ".join(sets(*BARE, f"training.updates={newest + 5}"))
+    again = shell(f"nmt train recipe.yaml {more}", task)
     assert f"resuming at update {newest:,}" in again.stderr.decode()
-    assert bundles.checkpoints(tmp_path / "ckpts")[-1].step == newest + 5
-    assert [path.name for path in (tmp_path / "ckpts").glob(".*")] == [".lock"]
+    assert bundles.checkpoints(task / "ckpts")[-1].step == newest + 5
+    assert [path.name for path in (task / "ckpts").glob(".*")] == [".lock"]
 
 
 def test_other_batches_begin_a_new_epoch_and_are_announced(nmt, tmp_path: Path, monkeypatch) -> None:

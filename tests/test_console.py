@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from reverse_task import shell, write_reverse_task
+from reverse_task import BARE, sets, shell
 
 from nmt.console import Console
 from nmt.errors import Interrupted
@@ -87,9 +87,8 @@ def test_nobody_is_shown_a_bar_who_cannot_watch_it(monkeypatch: pytest.MonkeyPat
         assert stream.getvalue() == ""
 
 
-def test_a_run_outlives_the_reader_of_its_messages(tmp_path: Path) -> None:
-    write_reverse_task(tmp_path)
-    line = "nmt train recipe.yaml --set training.updates=30 --set data.valid=[] --set training.log_updates=1"
-    done = shell(f"{line} 2>&1 >/dev/null | head -3; echo ${{PIPESTATUS[0]}}", tmp_path)
+def test_a_run_outlives_the_reader_of_its_messages(task: Path) -> None:
+    settings = " ".join(sets(*BARE, "training.updates=30", "training.log_updates=1"))
+    done = shell(f"nmt train recipe.yaml {settings} 2>&1 >/dev/null | head -3; echo ${{PIPESTATUS[0]}}", task)
     assert done.stdout.endswith(b"\n0\n")
-    assert (tmp_path / "ckpts/step-00000030").is_dir()
+    assert (task / "ckpts/step-00000030").is_dir()
