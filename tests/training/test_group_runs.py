@@ -339,9 +339,9 @@ def test_ranks_go_on_from_the_checkpoint_that_rank_0_finds(start, inject, task: 
         1,
         """
 from nmt import bundle
-original = bundle.checkpoints
+original = bundle.checkpoint_folders
 def stale(directory): return original(directory)[:-1]
-bundle.checkpoints = stale
+bundle.checkpoint_folders = stale
 """,
     )
     assert "resuming at update 7" in start("--devices", "2").end()
