@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy of a micro-batch, which never holds all of its logits.
+"""Label-smoothed cross-entropy of a whole update, without ever holding its logits.
 
 Logits are tokens × vocabulary, the largest tensor of training by far. They are computed, turned into their gradient
 and dropped again chunk by chunk, in one pass: the forward result is a sum over tokens, so its gradient is known up
@@ -7,7 +7,7 @@ to one factor before the backward pass begins.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,15 +20,6 @@ from nmt.model.transformer import Transformer
 from nmt.training.flops import training_flops
 
 
-class _Gradients(NamedTuple):
-    """Gradients of the loss, None for what learns nothing."""
-
-    states: Tensor | None
-    """(tokens, d_model)"""
-    weight: Tensor | None
-    """(vocabulary, d_model)"""
-
-
 class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -39,22 +30,39 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         smoothing: float,
         product: torch.dtype,  # of the factors of matrix products; all sums have the weight's
     ) -> tuple[Tensor, Tensor]:
+        vocabulary, wide = weight.size(0), weight.dtype
+        rows = max(1, chunk_logits(states.device) // vocabulary)
         learn_states, learn_weight = ctx.needs_input_grad[:2]
-        gradients = _Gradients(
-            torch.empty_like(states, dtype=weight.dtype) if learn_states else None,
-            torch.zeros_like(weight) if learn_weight else None,
-        )
-        nll, log_totals = _sum_chunks(states.to(product), weight, targets, gradients)
-        states, mean_weight = states.to(weight.dtype), weight.mean(0)
+        states_grad = torch.empty_like(states, dtype=wide) if learn_states else None
+        weight_grad = torch.zeros_like(weight) if learn_weight else None
+        nll = states.new_zeros((), dtype=torch.float64)
+        log_totals = states.new_zeros((), dtype=torch.float64)
+        factors, factor = states.to(product), weight.to(product)
+        for begin in range(0, states.size(0), rows):
+            part, answer = factors[begin : begin + rows], targets[begin : begin + rows, None]
+            logits = F.linear(part, factor).to(wide)  # (chunk, vocabulary)
+            right, highest = logits.gather(-1, answer), logits.amax(-1, keepdim=True)
+            exponentials = logits.sub_(highest).exp_()  # in the logits' place
+            totals = exponentials.sum(-1, keepdim=True)  # (chunk, 1)
+            log_total = totals.log() + highest
+            nll += (log_total - right).sum()
+            log_totals += log_total.sum()
+            # The gradient of the logits is exponentials / totals − target. The division is done on the small side of
+            # the products, and the target's part of them is added below: fewer passes over the vocabulary.
+            exponentials = exponentials.to(product)
+            if states_grad is not None:
+                torch.div(exponentials @ factor, totals, out=states_grad[begin : begin + rows])
+            if weight_grad is not None:
+                _add_product(weight_grad, exponentials.t(), (part / totals).to(product))
+        states, mean_weight = states.to(wide), weight.mean(0)
+        if states_grad is not None:
+            states_grad.sub_(weight.index_select(0, targets), alpha=1.0 - smoothing).sub_(mean_weight, alpha=smoothing)
         sum_states = states.sum(0)
-        if gradients.states is not None:
-            of_targets = weight.index_select(0, targets)
-            gradients.states.sub_(of_targets, alpha=1.0 - smoothing).sub_(mean_weight, alpha=smoothing)
-        if gradients.weight is not None:
-            gradients.weight.index_add_(0, targets, states, alpha=smoothing - 1.0)
-            gradients.weight.sub_(sum_states, alpha=smoothing / weight.size(0))
+        if weight_grad is not None:
+            weight_grad.index_add_(0, targets, states, alpha=smoothing - 1.0)
+            weight_grad.sub_(sum_states, alpha=smoothing / vocabulary)
         uniform = log_totals - (sum_states.double() @ mean_weight.double())  # −Σ log p, averaged over the vocabulary
-        ctx.save_for_backward(*gradients)
+        ctx.save_for_backward(states_grad, weight_grad)
         ctx.mark_non_differentiable(nll)
         return (1.0 - smoothing) * nll + smoothing * uniform, nll
 
@@ -62,33 +70,6 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, loss_grad: Tensor, nll_grad: Tensor) -> tuple[Tensor | None, ...]:
         scaled = [None if g is None else g.mul_(loss_grad.to(g.dtype)) for g in ctx.saved_tensors]
         return *scaled, None, None, None
-
-
-def _sum_chunks(states: Tensor, weight: Tensor, targets: Tensor, gradients: _Gradients) -> tuple[Tensor, Tensor]:
-    """Sums over tokens of the negative log-likelihood and of the logarithm of the softmax's denominator, float64.
-
-    Writes into `gradients` what the denominator gives; the part of the target is left out. That of the logits would be
-    exponentials / totals − target. The division is done on the small side of the products, and the target's part is
-    subtracted from the products: fewer passes over the vocabulary. Factors of products have the type of `states`.
-    """
-    rows = max(1, chunk_logits(states.device) // weight.size(0))
-    nll, log_totals = (states.new_zeros((), dtype=torch.float64) for _ in range(2))
-    factor = weight.to(states.dtype)
-    for begin in range(0, states.size(0), rows):
-        part, answer = states[begin : begin + rows], targets[begin : begin + rows, None]
-        logits = F.linear(part, factor).to(weight.dtype)  # (chunk, vocabulary)
-        right, highest = logits.gather(-1, answer), logits.amax(-1, keepdim=True)
-        exponentials = logits.sub_(highest).exp_()  # in the memory of the logits
-        totals = exponentials.sum(-1, keepdim=True)  # (chunk, 1)
-        log_total = totals.log() + highest
-        nll += (log_total - right).sum()
-        log_totals += log_total.sum()
-        exponentials = exponentials.to(states.dtype)
-        if gradients.states is not None:
-            torch.div(exponentials @ factor, totals, out=gradients.states[begin : begin + rows])
-        if gradients.weight is not None:
-            _add_product(gradients.weight, exponentials.t(), (part / totals).to(states.dtype))
-    return nll, log_totals
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
@@ -122,7 +103,7 @@ class Objective(nn.Module):
         self.smoothing = smoothing
 
     def flops(self, source_lengths: Ids, target_lengths: Ids) -> float:
-        """FLOPs of the forward and backward pass over pairs of these lengths (pairs,) in subwords, without padding."""
+        """Of forward and backward pass over pairs with so many subwords (pairs,), padding not counted."""
         vocabulary = self.model.output_embedding.num_embeddings
         return training_flops(self.model.config, vocabulary, source_lengths, target_lengths)
 
