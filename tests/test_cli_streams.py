@@ -21,9 +21,10 @@ import click
 import pytest
 from reverse_task import shell, write_reverse_task
 
-from nmt import streams
-from nmt.cli import _stop, cli
+from nmt.cli import cli
 from nmt.errors import Interrupted
+from nmt.terminal import streams
+from nmt.terminal.process import stop
 
 FULL = Path("/dev/full")
 WAIT = 20.0  # seconds that no test takes
@@ -99,7 +100,7 @@ def test_a_closed_stdin_is_one_error(reverse_run: Path) -> None:
 
 def test_a_closed_descriptor_is_not_given_to_the_next_file(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from nmt.streams import open_standard_streams; open_standard_streams(); "
+        "import os, sys; from nmt.terminal.streams import open_standard_streams; open_standard_streams(); "
         "file = open('file', 'w'); print(file.fileno(), file=file); print('lost', file=sys.stderr); "
         "os.write(1, b'lost'); os.write(2, b'lost')"
     )
@@ -125,7 +126,7 @@ def test_an_error_of_the_system_is_one_line_with_a_hint(
         raise OSError(5, "Input/output error", "some\nfile")
 
     monkeypatch.setattr(streams, "read_input", fail)
-    monkeypatch.setattr("nmt.scoring.read_input", fail)
+    monkeypatch.setattr("nmt.terminal.scoring.read_input", fail)
     done = nmt("score", __file__)
     assert done.code == 1
     assert re.fullmatch(r"error: some\\nfile: Input/output error\nhint: [^\n]+\n", done.err)
@@ -135,7 +136,7 @@ def test_an_error_of_ours_is_one_line(nmt: Callable[..., Any], monkeypatch: pyte
     def fail(path: Path | None) -> Iterator[str]:
         raise RuntimeError("one\ntwo")
 
-    monkeypatch.setattr("nmt.scoring.read_input", fail)
+    monkeypatch.setattr("nmt.terminal.scoring.read_input", fail)
     done = nmt("score", __file__)
     assert done.code == 1
     assert re.fullmatch(r"error: RuntimeError: one\\ntwo\nhint: [^\n]+\n", done.err)
@@ -190,7 +191,7 @@ def test_a_signal_is_not_lost_where_a_module_that_is_imported_ignores_it(
     (tmp_path / "deaf_module.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "deaf_module", raising=False)
-    before = signal.signal(number, _stop)
+    before = signal.signal(number, stop)
     try:
         with pytest.raises(kind):  # noqa: PT012
             importlib.import_module("deaf_module")
@@ -210,7 +211,7 @@ def test_a_signal_is_not_lost_where_a_fork_ignores_it(
         return os.getpid()
 
     monkeypatch.setattr("multiprocessing.popen_fork.os.fork", fork)
-    before = signal.signal(number, _stop)
+    before = signal.signal(number, stop)
     try:
         with pytest.raises(kind):  # noqa: PT012
             Popen(get_context("fork").Process())

@@ -32,8 +32,6 @@ MAY_IMPORT = {
     "device": {"limits", "errors"},
     "recipe_file": {"files", "errors"},
     "recipe": {"recipe_file", "errors"},
-    "options": set(),
-    "streams": {"text", "files", "errors"},
     "text": {"files", "integrity"} | BASE,
     "batch": {"text"},
     "model": BASE,
@@ -45,8 +43,8 @@ MAY_IMPORT = {
     "assembly": API - {"assembly"},
     "api": API,
     "training": TRAINING,
-    "scoring": {"streams"} | EVERYTHING,
-    "cli": {"scoring", "options", "streams"} | EVERYTHING,
+    "terminal": EVERYTHING,
+    "cli": {"terminal"} | EVERYTHING,
     "__init__": EVERYTHING,  # lazily, see below
     "__main__": {"cli"},
 }
@@ -139,7 +137,7 @@ def test_the_package_loads_its_public_names_lazily() -> None:
 
 def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
     at_once = {name for name, runs in imports_of(PACKAGE / "cli.py") if runs and name.startswith("nmt")}
-    assert {layer(name) for name in at_once} <= {"errors", "options", "__version__"}
+    assert {layer(name) for name in at_once} <= {"terminal", "__version__"}
 
 
 def test_text_imports_no_torch() -> None:

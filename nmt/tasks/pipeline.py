@@ -12,9 +12,10 @@ from nmt.errors import UserError
 from nmt.recipe import Decoding, Model
 from nmt.search.feed import Engine
 from nmt.tasks.lines import Line, Part, ReadAhead
+from nmt.tasks.output import LineResult
 from nmt.text.linear import TreeVocabulary
 
-Result = TypeVar("Result")
+Result = TypeVar("Result", bound=LineResult)
 
 
 class Task(Protocol[Result]):

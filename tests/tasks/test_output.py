@@ -12,10 +12,11 @@ from engines import Alphabet
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
-from nmt.tasks import output
-from nmt.tasks.output import Ledger, best, ranked
 from nmt.tasks.parsing import Parse, Parsing, drawn
 from nmt.tasks.translating import Translating, Translation
+from nmt.terminal import ledger as ledgers
+from nmt.terminal.ledger import Ledger
+from nmt.terminal.searching import best, ranked
 from nmt.text.tree import parse_tree
 
 FOX = Translation(
@@ -123,10 +124,11 @@ def test_json_of_an_engine_that_knows_no_alignment_has_none() -> None:
 
 
 def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([10.0, 12.0])
-    monkeypatch.setattr(output.time, "monotonic", lambda: next(times))
+    now = 10.0
+    monkeypatch.setattr(ledgers.time, "monotonic", lambda: now)
     ledger = Ledger(Translating.warnings)
     assert list(ledger.timed(iter(["a line"]))) == ["a line"]
+    now = 12.0
     split, capped, odd = replace(FOX, parts=3), replace(FOX, capped=True, parts=2), replace(FOX, unknown=5)
     for translation in [FOX, BLANK, split, capped, odd, odd, replace(FOX, texts=[" "])]:
         ledger.add(translation)
@@ -144,7 +146,7 @@ def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: p
 
 def test_speed_is_counted_from_the_first_line_not_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(output.time, "monotonic", lambda: now)
+    monkeypatch.setattr(ledgers.time, "monotonic", lambda: now)
 
     def lines() -> Iterator[str]:
         nonlocal now

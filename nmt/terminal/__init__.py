@@ -1,0 +1,1 @@
+"""What stands behind the commands of `nmt/cli.py`: options, streams, what is printed, signals and exit codes."""

@@ -1,0 +1,244 @@
+"""Options that commands share, and the options of a search and of scoring as one value each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nmt import __version__
+from nmt.console import Console
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+WORKERS = click.IntRange(1, 256)  # more GPUs than a host has, and more shares than are worth cutting its CPU into
+
+
+class NumberOrAuto(click.IntRange):
+    """A whole number from 1 on, or auto."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number or "auto"; fails with a usage error on anything else."""
+        if value == "auto":
+            return value
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is neither auto nor a whole number from {self.min} on", param, ctx)
+
+
+class Text(click.ParamType[Any]):
+    """A string that is not empty: an empty one is a shell variable that was never set."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The string; fails with a usage error if it is empty."""
+        if value == "":
+            self.fail("must not be empty", param, ctx)
+        return value
+
+
+class FilePath(Text):
+    """A path that is not empty, which Python would take for the working directory."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path; fails with a usage error if it is empty."""
+        return Path(super().convert(value, param, ctx))
+
+
+TEXT, FILE = Text(), FilePath()
+
+
+def together(*options: Decorator) -> Decorator:
+    """Several options as one decorator; `--help` lists them in this order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def gathered(kind: type[Any], options: Sequence[Decorator]) -> Decorator:
+    """Options as one decorator whose command receives them as one value of the dataclass `kind`."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def command(**given: Any) -> Any:
+            return function(kind(**{field.name: given.pop(field.name) for field in fields(kind)}), **given)
+
+        return together(*options)(command)
+
+    return decorate
+
+
+common_options = together(
+    click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads in all."),
+    click.option(
+        "--quiet",
+        "console",
+        is_flag=True,
+        callback=lambda context, option, quiet: Console(quiet),
+        help="Print nothing but errors on stderr.",
+    ),
+    click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks."),
+    click.version_option(__version__, prog_name="nmt"),
+)
+
+device_option = click.option(
+    "--device", type=TEXT, default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."
+)
+
+overrides_option = click.option(
+    "--set",
+    "overrides",
+    type=TEXT,
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="Override a recipe key; repeatable.",
+)
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Options of the commands that search with a model: `nmt translate` and `nmt parse`."""
+
+    models: tuple[Path, ...]
+    beam: int | None
+    alpha: float | None
+    n_best: int | None
+    as_json: bool
+    strict: bool
+    source: Path | None
+    output: Path | None
+    precision: str | None
+    batch_tokens: str | None
+    devices: int | None
+    overrides: tuple[str, ...]
+    device: str
+    threads: int | None
+    console: Console
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where the models are."""
+        return self.models or (Path(os.environ.get("NMT_MODEL") or "ckpts"),)
+
+    @property
+    def settings(self) -> list[str]:
+        """Overrides of a bundle's decoding settings; flags come last, so that they win over --set."""
+        flags = {"beam": self.beam, "alpha": self.alpha, "precision": self.precision, "batch_tokens": self.batch_tokens}
+        return [*self.overrides, *(f"decoding.{key}={value}" for key, value in flags.items() if value is not None)]
+
+
+search_options = gathered(
+    SearchOptions,
+    [
+        click.option(
+            "--model",
+            "models",
+            type=FILE,
+            multiple=True,
+            help="Bundle or run's directory; default: $NMT_MODEL or ckpts/. Repeat for an ensemble.",
+        ),
+        click.option("--beam", type=click.IntRange(min=1), help="Beam size; 1 is greedy search."),
+        click.option("--alpha", type=click.FloatRange(min=0), help="Exponent of the length penalty."),
+        click.option(
+            "--n-best",
+            type=click.IntRange(min=1),
+            help="Print up to N different results per line, separated by tabs: line, rank, score, result.",
+        ),
+        click.option(
+            "--json", "as_json", is_flag=True, help="Print one JSON object per line, with scores, subwords and more."
+        ),
+        click.option("--strict", is_flag=True, help="Exit with 1 if any of the warnings counted at the end occurred."),
+        click.option("--input", "source", type=FILE, help="Read from a file, plain or .gz, instead of stdin."),
+        click.option("--output", type=FILE, help="Write to a file, plain or .gz, instead of stdout."),
+        click.option("--precision", type=TEXT, help="Of matrix products: auto, fp32, bf16 or int8."),
+        click.option("--batch-tokens", type=TEXT, help="Padded source tokens per batch, or auto."),
+        click.option("--devices", type=WORKERS, help="Number of workers, each on its own GPU or share of the CPU."),
+        overrides_option,
+        device_option,
+        common_options,
+    ],
+)
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """Arguments and options of `nmt score`."""
+
+    files: tuple[Path, ...]
+    runs: bool
+    more_references: tuple[Path, ...]
+    metric: str | None
+    paper: bool
+    lowercase: bool
+    language: str | None
+    baseline: Path | None
+    as_json: bool
+    models: tuple[Path, ...]
+    source: Path | None
+    overrides: tuple[str, ...]
+    device: str
+    threads: int | None
+    console: Console
+
+    @property
+    def reference(self) -> Path:
+        """REF, which every mode but --runs needs."""
+        return self.files[0]
+
+    @property
+    def hypothesis(self) -> Path | None:
+        """HYP; None stands for stdin."""
+        return self.files[1] if len(self.files) > 1 else None
+
+
+score_options = gathered(
+    ScoreOptions,
+    [
+        click.argument("files", type=FILE, nargs=-1, metavar="REF [HYP]"),
+        click.option("--runs", is_flag=True, help="The files are runs: print the dev score and the cost of each."),
+        click.option(
+            "--reference", "more_references", type=FILE, multiple=True, help="A further reference; repeatable."
+        ),
+        click.option(
+            "--metric",
+            type=TEXT,
+            help="bleu, chrf, ter, tokenised, paper; separated by commas; default: bleu,chrf. Or brackets: F1 of "
+            "trees. With --model perplexity (default) or logprob, a line per sentence: log-probability, tab, subwords.",
+        ),
+        click.option("--paper", is_flag=True, help="Add the metric paper: BLEU as the papers of 2017 counted it."),
+        click.option("--lowercase", is_flag=True, help="Ignore case, as most figures on IWSLT and Multi30k do."),
+        click.option(
+            "--language",
+            type=TEXT,
+            help="Language code of REF, for tokenised and paper; default: what REF's name ends in.",
+        ),
+        click.option("--baseline", type=FILE, help="Another HYP to compare with by paired bootstrap."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        click.option(
+            "--model",
+            "models",
+            type=FILE,
+            multiple=True,
+            help="Score REF by this bundle or run's directory; repeat for an ensemble.",
+        ),
+        click.option(
+            "--source", type=FILE, help="Text that REF translates line by line; needed if --model is a translator."
+        ),
+        overrides_option,
+        device_option,
+        common_options,
+    ],
+)

@@ -1,0 +1,126 @@
+"""A command as a process: its signals, its exit code, and what it says of errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+from contextlib import suppress
+from threading import Timer
+from types import FrameType
+from typing import NamedTuple, NoReturn
+
+import click
+
+from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError, printable
+from nmt.terminal.streams import open_standard_streams, release
+
+UNINTERRUPTED = ("<frozen importlib._bootstrap>", os.path.join("multiprocessing", "popen_fork.py"))  # files of code
+
+
+def run(group: click.Group) -> NoReturn:
+    """Runs the command that argv names: exits with 0 if it is done, 1 for a problem of the user's, 2 for usage, and
+    128 + signal when stopped."""
+    from nmt.device import let_waiting_threads_sleep
+
+    open_standard_streams()
+    signal.signal(signal.SIGTERM, stop)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as they are under nohup, or in the background of a script
+            signal.signal(number, stop)
+    let_waiting_threads_sleep()
+    try:
+        with group.make_context("nmt", sys.argv[1:]) as context:  # not group.main: it makes a closed pipe an error
+            group.invoke(context)
+        sys.stdout.flush()
+        code = 0
+    except BaseException as error:
+        ending = ending_of(error)
+        for line in ending.lines:
+            with suppress(OSError):  # nobody takes it
+                click.echo(line, err=True)
+        if ending.traceback and "--debug" in sys.argv:
+            raise
+        code = ending.code
+    if "RANK" in os.environ:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # its launcher's, to one that is ending and has said why
+    for stream in (sys.stdout, sys.stderr):
+        release(stream)
+    sys.exit(code)
+
+
+class Ending(NamedTuple):
+    """How a command ends that did not end well."""
+
+    code: int
+    """The exit code."""
+    lines: tuple[str, ...] = ()
+    """What stderr says."""
+    traceback: bool = False
+    """Whether --debug shows where it came from."""
+
+
+def ending_of(error: BaseException) -> Ending:
+    """What an error means to the user; click's usage errors are printed here, by click."""
+    speaks = os.environ.get("RANK", "0") == "0"  # one process of a group says what all of them would
+    match error:
+        case UserError():
+            return _failed(error.message, error.hint)
+        case GroupError():
+            hint = "run the same command again; it resumes from the last checkpoint"
+            lines = _complaint(error.message, hint) if error.message else ()
+            return Ending(TRY_AGAIN if error.retry else 1, lines, traceback=error.retry)
+        case Interrupted():
+            return Ending(128 + error.signal_number, (error.message,) if error.message and speaks else ())
+        case KeyboardInterrupt() | click.Abort():
+            return Ending(128 + signal.SIGINT, ("interrupted",) if speaks else ())
+        case click.exceptions.Exit():
+            return Ending(error.exit_code)
+        case click.ClickException():
+            with suppress(OSError):
+                error.show()
+            return Ending(error.exit_code)
+        case BrokenPipeError():  # the reader, head for one, has enough
+            return Ending(0)
+        case OSError():  # a full disk under stdout, say
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            hint = (
+                "free some space" if full else "see that it exists and that you may use it; --debug shows the traceback"
+            )
+            return _failed(f"{error.filename or 'input or output'}: {error.strerror or error}", hint)
+        case Exception():
+            from nmt.device import memory_error
+
+            if known := memory_error(error):
+                return _failed(known.message, known.hint)
+            hint = "run it with --debug and report the traceback: this is a bug of nmt"
+            return _failed(f"{type(error).__name__}: {error}", hint)
+    raise error  # SystemExit, say
+
+
+def _failed(message: str, hint: str) -> Ending:
+    return Ending(1, _complaint(message, hint), traceback=True)
+
+
+def _complaint(message: str, hint: str) -> tuple[str, str]:
+    """An error and its hint; control characters in what they quote are escaped."""
+    return f"error: {printable(message)}", f"hint: {printable(hint)}"
+
+
+def stop(number: int, frame: FrameType | None) -> None:
+    """Handles a signal by raising what ends the command; during an import or a fork it waits for the end of that.
+
+    An exception that is raised in the middle of these may be lost: callbacks of weak references, of forks and
+    extension modules ignore it, and the command would go on.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(UNINTERRUPTED):
+            again = Timer(0.02, os.kill, (os.getpid(), number))  # the signal comes once more
+            again.daemon = True
+            again.start()
+            return
+        frame = frame.f_back
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise Interrupted("hung up" if number == signal.SIGHUP else "terminated", number)

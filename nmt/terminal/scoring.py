@@ -1,0 +1,218 @@
+"""`nmt score`: scores of translations and trees, probabilities by a model, the cost of runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nmt.errors import UserError
+from nmt.metrics.translation import METRICS, OF_WORDS
+from nmt.terminal.streams import open_output, read_input
+from nmt.text.lines import open_input, read_lines, read_parallel
+
+if TYPE_CHECKING:
+    from nmt.console import Console
+    from nmt.recipe import TaskName
+    from nmt.search.forced import ForcedDecoder, PairScore, Totals
+    from nmt.terminal.options import ScoreOptions
+
+
+def score(options: ScoreOptions) -> None:
+    """Scores runs, a reference by models, trees or translations, as the options ask for.
+
+    Raises UsageError where options do not go together.
+    """
+    if options.runs:
+        _score_runs(options)
+        return
+    if not 1 <= len(options.files) <= 2:
+        raise click.UsageError(f"score takes REF and at most one HYP, but {len(options.files)} files are given")
+    metrics = _metrics(options)
+    if not set(metrics) & set(METRICS):
+        given = {"--baseline": options.baseline, "--lowercase": options.lowercase}
+        _refuse(given, f"goes with --metric {', '.join(METRICS)}")
+    if not set(metrics) & set(OF_WORDS):
+        _refuse({"--language": options.language}, f"goes with --metric {', '.join(OF_WORDS)}")
+    if options.models:
+        _score_by_model(options, metrics)
+        return
+    _refuse({"--source": options.source, "--set": options.overrides}, "goes with --model")
+    if "brackets" in metrics:
+        _score_trees(options, metrics)
+    else:
+        _score_translations(options, metrics)
+
+
+def _score_runs(options: ScoreOptions) -> None:
+    """Dev score and cost of each run: columns of the paper's Table 2."""
+    if not options.files:
+        raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
+    others: dict[str, object] = {"--reference": options.more_references, "--metric": options.metric}
+    others |= {"--model": options.models, "--source": options.source, "--set": options.overrides}
+    others |= {"--paper": options.paper, "--lowercase": options.lowercase, "--language": options.language}
+    _refuse(others | {"--baseline": options.baseline}, "does not go with --runs")
+    from nmt.device import choose_device
+    from nmt.training.cost import read_run, table
+
+    device = choose_device(options.device, options.threads)
+    found = [read_run(path, device, options.console) for path in options.files]
+    click.echo(json.dumps({"runs": [run.as_dict() for run in found]}) if options.as_json else table(found))
+
+
+def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
+    """Scores of a hypothesis by each of `metrics`; with a baseline its scores, intervals and p-values.
+
+    Metrics of words take the `language`, or that of the first reference's name.
+    """
+    from nmt.metrics.moses import Moses, language_of
+    from nmt.metrics.translation import COMPARED, as_dict, report
+    from nmt.metrics.translation import score as scores_of
+
+    counts_words = not set(metrics).isdisjoint(OF_WORDS)
+    if counts_words and "bleu" not in metrics:
+        metrics = ["bleu", *metrics]  # the one that may be compared with others stands beside it
+    # Raises, if it must, before anything is read
+    moses = Moses(options.language or language_of(options.reference)) if counts_words else None
+    texts = [list(read_lines(path)) for path in (options.reference, *options.more_references)]
+    other = None if options.baseline is None else list(read_lines(options.baseline))
+    hypotheses = list(read_input(options.hypothesis))
+    results = scores_of(hypotheses, texts, metrics, other, moses, options.lowercase)
+    click.echo(json.dumps(as_dict(results)) if options.as_json else report(results))
+    if options.baseline and not options.as_json:
+        options.console.say(COMPARED)
+
+
+def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
+    """EVALB's figures of a hypothesis, a tree per line."""
+    if len(metrics) > 1:
+        raise click.UsageError("--metric brackets goes alone: it reads trees")
+    if options.more_references:
+        raise click.UsageError("--metric brackets takes one REF and no --reference")
+    from nmt.metrics.brackets import as_dict, report, score_files
+
+    scores = score_files(options.reference, options.hypothesis or read_input(None))
+    click.echo(json.dumps({"brackets": as_dict(scores)}) if options.as_json else report(scores))
+    if scores.errors:
+        first = f"the first: {scores.first_error}"
+        options.console.say(f"errors: {scores.errors:,} of {scores.sentences:,} trees; {first}")
+
+
+def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
+    """How probable models find the reference: perplexity of the whole, or logprob, a line for each of its lines."""
+    if options.hypothesis or options.more_references:
+        raise click.UsageError("--model scores REF itself, so it takes no HYP or --reference")
+    if len(metrics) > 1 or (options.as_json and metrics == ["logprob"]):
+        raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
+    from nmt.search.forced import Totals
+
+    decoder, totals = _forced_decoder(options), Totals()
+    lines = read_lines(options.reference)
+    pairs = read_parallel(options.source, options.reference) if options.source else (("", line) for line in lines)
+    scores = totals.counted(decoder.stream(pairs))
+    if metrics == ["logprob"]:
+        with ExitStack() as files:
+            write = open_output(None, files)
+            for pair in scores:
+                write(f"{pair.log_probability:.4f}\t{pair.subwords}")
+    else:
+        click.echo(_perplexity(scores, totals, options))
+    _say_cuts(decoder, totals, options.console)
+
+
+def _perplexity(scores: Iterator[PairScore], totals: Totals, options: ScoreOptions) -> str:
+    """The perplexity of all pairs, as a line or as JSON; raises UserError where there is no pair."""
+    lines = []
+    with options.console.progress("scoring", None, "lines") as advance:
+        for pair in scores:
+            advance(1)
+            if options.as_json:
+                lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
+    if not totals.pairs:
+        raise UserError(
+            f"nothing to score: {'source and reference have' if options.source else 'the reference has'} no lines",
+            "name a REF with a sentence on each line",
+        )
+    if options.as_json:
+        result = {"score": totals.perplexity, "subwords": totals.subwords}
+        return json.dumps({"perplexity": result | {"log_probability": totals.log_probability, "lines": lines}})
+    signature = f"subwords:{totals.subwords}|lines:{totals.pairs}|logprob:{totals.log_probability:.1f}"
+    return f"PPL {totals.perplexity:.2f}  {signature}"
+
+
+def _say_cuts(decoder: ForcedDecoder, totals: Totals, console: Console) -> None:
+    if totals.sources_cut:
+        console.say(
+            f"{totals.sources_cut:,} of {totals.pairs:,} source lines were cut to {decoder.max_source:,} subwords, the "
+            "limit by decoding.max_source or model.max_positions"
+        )
+    if totals.targets_cut:
+        console.say(
+            f"{totals.targets_cut:,} of {totals.pairs:,} reference lines were cut to {decoder.max_target:,} subwords: "
+            f"{totals.subwords_cut:,} subwords are not scored"
+        )
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    """Raises UsageError naming the first option that is given."""
+    for name, value in options.items():
+        if value:
+            raise click.UsageError(f"{name} {why}")
+
+
+def _metrics(options: ScoreOptions) -> list[str]:
+    """The metrics to compute, or the default ones; raises BadParameter for one that does not exist."""
+    by_model = bool(options.models)
+    allowed, default = (("perplexity", "logprob"), "perplexity") if by_model else ((*METRICS, "brackets"), "bleu,chrf")
+    wanted = options.metric or default
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    if options.paper and "paper" not in names:
+        names.append("paper")
+    unknown = [name for name in names if name not in allowed]
+    if unknown or not names:
+        raise click.BadParameter(
+            f"{(unknown or [wanted])[0]!r} is none of {', '.join(allowed)}, the metrics "
+            f"{'with' if by_model else 'without'} --model",
+            param_hint="--metric",
+        )
+    return names
+
+
+def _forced_decoder(options: ScoreOptions) -> ForcedDecoder:
+    """What scores a reference by models, given a source or none; raises UserError where a file or model is missing."""
+    for path in (options.source, options.reference):
+        if path is not None and not path.is_fifo():
+            open_input(path).close()  # says that there is no such file before a model is loaded
+    from nmt.bundle import common_tokenizer
+    from nmt.device import choose_device
+    from nmt.search.forced import ForcedDecoder
+    from nmt.terminal.searching import find_models
+
+    task = _task_to_score(options.models, options.source)
+    bundles, decoding = find_models(options.models, task, options.overrides, options.console)
+    tokenizer, device = common_tokenizer(bundles), choose_device(options.device, options.threads)
+    return ForcedDecoder([bundle.model(device) for bundle in bundles], tokenizer, decoding)
+
+
+def _task_to_score(paths: Sequence[Path], source: Path | None) -> TaskName:
+    """What models have to be for to score a reference given such a source.
+
+    Raises UserError where one is a translator and there is none, or a language model and there is one.
+    """
+    from nmt.bundle import resolve
+
+    for bundle in (resolve(path)[0] for path in paths):
+        if source is None and bundle.info["task"] == "translate":
+            raise UserError(
+                f"{bundle.path}: is a translator, which scores REF given its source",
+                "add --source FILE, line N of which REF translates on its line N",
+            )
+        if source is not None and bundle.info["task"] == "score":
+            raise UserError(
+                f"--source {source}: {bundle.path} is a language model, which has none", "leave out --source"
+            )
+    return "score" if source is None else "translate"

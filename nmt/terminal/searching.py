@@ -1,0 +1,101 @@
+"""`nmt translate` and `nmt parse`: lines in, results out, and what the ledger says at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from nmt.assembly import Assembly
+from nmt.bundle import Bundle, common_tokenizer, resolve
+from nmt.console import Console
+from nmt.errors import UserError
+from nmt.recipe import Decoding, TaskName, override_decoding
+from nmt.tasks.parsing import Parsing, drawn
+from nmt.tasks.pipeline import Result, Task
+from nmt.tasks.translating import Translating
+from nmt.terminal.ledger import Ledger
+from nmt.terminal.streams import count_input, open_output, read_input
+
+if TYPE_CHECKING:
+    from nmt.tasks.output import LineResult
+    from nmt.terminal.options import SearchOptions
+
+
+def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"]) -> None:
+    """Translates lines by the models that the options name."""
+    bundles, decoding = find_models(options.paths, "translate", options.settings, options.console)
+    task = Translating(common_tokenizer(bundles), decoding, aligned=options.as_json and engine == "nmt")
+    _answer(options, bundles, decoding, engine, task)
+
+
+def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
+    """Parses lines by the models that the options name; `pretty` draws the trees."""
+    if pretty and (options.as_json or options.n_best):
+        raise click.UsageError("--pretty does not go with --json or --n-best")
+    bundles, decoding = find_models(options.paths, "parse", options.settings, options.console)
+    task = Parsing(common_tokenizer(bundles), decoding, constrained=not unconstrained)
+    _answer(options, bundles, decoding, "nmt", task, drawn if pretty else None)
+
+
+def find_models(
+    paths: Sequence[Path], task: TaskName, overrides: Sequence[str], console: Console
+) -> tuple[list[Bundle], Decoding]:
+    """The bundles that paths stand for, which the user is told, and decoding settings, those of the first.
+
+    Raises UserError where one is for another task.
+    """
+    found = [resolve(path) for path in paths]
+    for bundle, _ in found:
+        bundle.check_task(task)
+    decoding = override_decoding(found[0][0].recipe.decoding, overrides)
+    for _, note in found:
+        console.say(note)
+    return [bundle for bundle, _ in found], decoding
+
+
+def _answer(
+    options: SearchOptions,
+    bundles: Sequence[Bundle],
+    decoding: Decoding,
+    engine: Literal["nmt", "ctranslate2"],
+    task: Task[Result],
+    as_line: Callable[[int, Result], str] | None = None,
+) -> None:
+    """Searches all lines and writes the results in the form that the options ask for, or by `as_line`."""
+    as_line = as_line or (task.as_json if options.as_json else ranked if options.n_best else best)
+    console, device, workers, threads = options.console, options.device, options.devices, options.threads
+    assembly = Assembly(bundles, decoding, engine, device, workers, threads, forks=True, say=console.say)
+    ledger = Ledger(task.warnings)
+    with ExitStack() as held:
+        lines = read_input(options.source)
+        if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
+            raise UserError(f"--output {options.output}: is also the input", "give --output another file")
+        pipeline = held.enter_context(assembly.open(task))
+        searching = pipeline.groups(ledger.timed(lines), options.n_best or 1, ledger.searched)
+        groups = held.enter_context(closing(searching))
+        write = open_output(options.output, held)
+        # A progress bar would garble results on the same terminal.
+        shown = Console(console.quiet or (options.output is None and sys.stdout.isatty()))
+        total = count_input(options.source) if shown.live else None
+        ledger.advance = held.enter_context(shown.progress("searching", total, "lines"))
+        for group in groups:
+            write("\n".join(as_line(ledger.add(result), result) for result in group))
+    console.say(ledger.summary())
+    if options.strict:
+        ledger.check()
+
+
+def best(number: int, result: LineResult) -> str:
+    """The line of the best hypothesis."""
+    return result.texts[0]
+
+
+def ranked(number: int, result: LineResult) -> str:
+    """A line for each hypothesis of input line `number`: number, rank, score, text."""
+    hypotheses = enumerate(zip(result.scores, result.texts, strict=True), 1)
+    return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, (score, text) in hypotheses)

@@ -1,0 +1,70 @@
+"""`nmt train` and `nmt average`: which processes train on which devices, and what is said of an average."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from nmt.console import Console
+from nmt.device import choose_device, cores
+from nmt.recipe import Recipe
+from nmt.training.distributed import Place, count_workers, device_of, find_place, launch
+
+
+def train(recipe: Recipe, out: Path, devices: int | None, device: str, threads: int | None, console: Console) -> None:
+    """Trains in this process, in the place that a launcher gave it, or else starts a process for each device."""
+    place = find_place(os.environ)
+    if place is None:
+        workers = count_workers(device, devices)
+        if workers > 1:
+            choose_device(device, threads)  # says once if there is none
+            launch(workers, sys.argv[1:], console)
+            return
+        place = Place()
+    from nmt.training.run import train as run
+
+    # As many as there are cores and no more: threads that wait for one another take the time of those that work.
+    threads_each = max(1, (threads or cores()) // place.local_size) if place.size > 1 else threads
+    chosen = choose_device(device_of(device, place), threads_each)
+    run(recipe, out, Console(console.quiet or place.rank > 0), chosen, threads or cores(), place)
+
+
+def show_plan(recipe: Recipe, devices: int | None, device: str, threads: int | None) -> None:
+    """Prints what training would take."""
+    from nmt.training.plan import plan_run
+
+    workers = count_workers(device, devices)
+    click.echo(plan_run(recipe, choose_device(device, threads), workers))
+
+
+def average(
+    ckpts: Path,
+    last: int | Literal["auto"] | None,
+    best: int | None,
+    out: Path | None,
+    device: str,
+    threads: int | None,
+    console: Console,
+) -> None:
+    """Averages checkpoints of a run into a bundle and says which they were."""
+    if last and best:
+        raise click.UsageError("--last does not go with --best")
+    if last == "auto":
+        from nmt.training.averaging import average_by_score
+
+        result = average_by_score(ckpts, out, choose_device(device, threads), console)
+    else:
+        from nmt.bundle import average as average_checkpoints
+
+        result = average_checkpoints(ckpts, last, out, best)
+    steps, wanted = result.info["steps"], best or last
+    updates = ", ".join(f"{step:,}" for step in steps) if best else f"{steps[0]:,} to {steps[-1]:,}"
+    there = f"only {len(steps)} there{' with a dev score' if best else ''}"
+    fewer = f" ({there}, {wanted} asked for)" if isinstance(wanted, int) and len(steps) < wanted else ""
+    scored = "" if result.dev_score is None else f", dev {result.kind.label} {result.dev_score:.2f}"
+    plural = "s" if len(steps) > 1 else ""
+    console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
