@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Generic, Literal, NoReturn, Self
 
@@ -18,6 +19,7 @@ from nmt.bundle import common_tokenizer, resolve
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, TaskName, override_decoding
+from nmt.tasks.lines import Request
 from nmt.tasks.parsing import Parse, Parsing
 from nmt.tasks.pipeline import Pipeline, Result, Task
 from nmt.tasks.translating import Translating, Translation
@@ -53,7 +55,7 @@ class _Model(Generic[Result]):
     def _serve(self, tokenizer: Tokenizer, decoding: Decoding, pipeline: Pipeline[Result], held: ExitStack) -> None:
         self.tokenizer, self.decoding, self._pipeline, self._held = tokenizer, decoding, pipeline, held
 
-    def stream(self, lines: Iterable[str], n_best: int = 1) -> Generator[Result, None, None]:
+    def stream(self, lines: Iterable[str | Request], n_best: int = 1) -> Generator[Result, None, None]:
         """Yield a result for each line as lines come, in order and in bounded memory."""
         return self._pipeline.stream(lines, n_best)
 
@@ -73,11 +75,15 @@ class Translator(_Model[Translation]):
 
     _task: Callable[..., Task[Translation]] = Translating
 
-    def translate(self, texts: Sequence[str]) -> list[str]:
-        """Translate raw sentences; one for each, in order. Blank gives blank."""
+    def translate(self, texts: Sequence[str], prefix: Sequence[str] | None = None) -> list[str]:
+        """Translate raw sentences; one for each, in order. Blank gives blank.
+
+        If there is a `prefix` for each sentence, its translation begins with it; "" asks for nothing.
+        """
         if isinstance(texts, str):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
-        return [translation.texts[0] for translation in self.stream(texts)]
+        requests = starmap(Request, zip(texts, prefix or [""] * len(texts), strict=True))
+        return [translation.texts[0] for translation in self.stream(requests)]
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
         """Raises UserError, as `Parser.translate` does."""

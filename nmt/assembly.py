@@ -43,11 +43,9 @@ def make_engine(
 ) -> Engine:
     """Make the engine of nmt for a task; `say` reports it if the precision is another than the one asked for."""
     from nmt.search.alignment import AligningEngine
-    from nmt.search.constraints import TreeConstraint
     from nmt.search.engine import SearchEngine
 
-    constraint = None if task.only_trees is None else partial(TreeConstraint, task.only_trees)
-    engine = SearchEngine(models, decoding, constraint)
+    engine = SearchEngine(models, decoding, task.constraint(decoding))
     if decoding.precision not in ("auto", engine.precision):
         say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision} is used")
     return AligningEngine(engine, models) if task.aligned else engine

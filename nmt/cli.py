@@ -122,15 +122,16 @@ def average(
 
 @cli.command(short_help="Translate lines: one out for each in, in order.")
 @click.option("--engine", type=click.Choice(["nmt", "ctranslate2"]), default="nmt", show_default=True)
+@click.option("--prefix", type=FILE, help="Begin translation N with line N of this file.")
 @search_options
-def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"]) -> None:
+def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"], prefix: Path | None) -> None:
     """Translate lines: one line out for each line in, in order.
 
     At the end stderr shows the number of lines, the speed, and counts of warnings.
     """
     from nmt.terminal import searching
 
-    searching.translate(options, engine)
+    searching.translate(options, engine, prefix)
 
 
 @cli.command(short_help="Sentences to bracketed trees: one out for each in, in order.")

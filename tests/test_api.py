@@ -15,6 +15,7 @@ from nmt.errors import UserError
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.search.engine import SearchEngine
 from nmt.tasks.lines import IN_FLIGHT
+from nmt.tasks.splitting import LineSplitter
 from nmt.text.tokenizer import Tokenizer
 
 NOUNS = ["tree", "house", "dog", "cat", "river", "garden", "window", "teacher"]
@@ -158,15 +159,12 @@ def test_no_output_contains_a_line_end(tokenizer, symbol):
 
 
 def split_at_words(tokenizer, line, limit):
-    """As many words in each part as fit."""
-    parts = [""]
-    for word in line.split(" "):
-        longer = f"{parts[-1]} {word}".strip()
-        if len(tokenizer.source.encode(longer)) <= limit:
-            parts[-1] = longer
-        else:
-            parts.append(word)
-    return parts
+    """The parts of a line, as text."""
+    parts = LineSplitter(tokenizer.source, Decoding(max_source=limit), None).split(line)
+    assert max(len(part.ids) for part in parts) <= limit
+    texts = [tokenizer.source.decode(part.ids) for part in parts]
+    assert " ".join(texts) == line
+    return texts
 
 
 @pytest.mark.parametrize("limit", [14, 24, 63])

@@ -109,7 +109,8 @@ HOSTILE = [
 
 def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path) -> None:
     text = "".join(line + "\n" for line in HOSTILE).encode() + b"a b \xff\xfe c\r\nlast without end"
-    arguments = ("--model", reverse_run / "ckpts", "--set", "max_source=32", "--set", "max_extra=3")
+    settings = ("--set", "max_source=32", "--set", "max_extra=3", "--set", "split=length")
+    arguments = ("--model", reverse_run / "ckpts", *settings)
     done = nmt("translate", *arguments, stdin=text)
     assert done.code == 0, done.err
     lines = done.out.decode().split("\n")
@@ -153,6 +154,47 @@ def test_json_lines_tell_scores_subwords_and_what_they_look_at(nmt, reverse_run:
     repeats = [token for found in best for token in found["tokens"]]
     # A subword looks at the one that it repeats; nobody has taught the model to, so a few may not.
     assert sum(one == other for one, other in zip(seen, repeats, strict=True)) >= len(repeats) - 2
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_translations_begin_with_the_lines_of_a_prefix_file(
+    devices: int, nmt, reverse_run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "prefixes").write_text("j \n\nd c\n")
+    arguments = ("--model", reverse_run / "ckpts", "--quiet", "--devices", devices, "--prefix", tmp_path / "prefixes")
+    done = nmt("translate", *arguments, stdin=b"a b c d\na b c d\na b c d\n")
+    first, free, forced = done.out.decode().splitlines()
+    assert first.startswith("j ")
+    assert free == forced == "d c b a"
+    assert (done.code, done.err) == (0, "")
+
+
+def test_a_prefix_file_that_ends_early_is_an_error(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "prefixes").write_text("d\n")
+    arguments = ("--model", reverse_run / "ckpts", "--quiet", "--prefix", tmp_path / "prefixes")
+    done = nmt("translate", *arguments, stdin=b"a b c d\na b c d\n")
+    assert done.code == 1
+    assert "error: --prefix: ends after 1 lines, and the input goes on" in done.err
+    assert nmt("translate", *arguments, "--engine", "ctranslate2", stdin=b"a\n").code == 2
+
+
+def test_a_run_knows_how_long_its_training_lines_were(nmt, reverse_run: Path) -> None:
+    (known,) = {
+        json.dumps(bundles.Bundle.read(path).info["lengths"])
+        for path in bundles.checkpoint_folders(reverse_run / "ckpts")
+    }
+    averaged = bundles.Bundle.read(reverse_run / "ckpts/averaged")
+    assert json.loads(known) == averaged.info["lengths"]
+    lengths = averaged.lengths
+    assert lengths is not None
+    assert (lengths.language, lengths.sentences, lengths.usual_sentences) == ("a", 1, 1)
+    assert 1 < lengths.source <= lengths.longest_source < 20
+    assert (lengths.least_ratio, lengths.greatest_ratio) == (1.0, 1.0)  # reversed, a line is as long as before
+    long = " ".join("abcdefghij" * 4).encode()
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--json", stdin=long + b"\na b c d\n")
+    split, whole = (json.loads(line) for line in done.out.decode().splitlines())
+    assert (split["parts"] > 1, whole["parts"], whole["unusual_length"]) == (True, 1, False)
+    assert "inputs split 1" in done.err
 
 
 def test_an_ensemble_of_a_model_with_itself_finds_what_it_finds(nmt, reverse_run: Path) -> None:

@@ -74,6 +74,33 @@ class MinLength:
         self._lengths = removal.keep(self._lengths)
 
 
+class All:
+    """Several rules at once."""
+
+    def __init__(self, rules: Sequence[MakeConstraint], beam: int, device: torch.device) -> None:
+        self._rules = [make(beam, device) for make in rules]
+
+    def admit(self, sources: Sequence[Source]) -> None:
+        """See `Constraint`."""
+        for rule in self._rules:
+            rule.admit(sources)
+
+    def restrict(self, log_probs: Tensor, rows: slice) -> None:
+        """See `Constraint`."""
+        for rule in self._rules:
+            rule.restrict(log_probs, rows)
+
+    def advance(self, parents: Tensor, symbols: Tensor) -> None:
+        """See `Constraint`."""
+        for rule in self._rules:
+            rule.advance(parents, symbols)
+
+    def leave(self, removal: Removal) -> None:
+        """See `Constraint`."""
+        for rule in self._rules:
+            rule.leave(removal)
+
+
 class TreeConstraint:
     """Every output is the linear form of a tree over exactly as many words as its source has.
 

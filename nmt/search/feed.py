@@ -22,6 +22,23 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
+class Prefix:
+    """How an output begins."""
+
+    ids: list[int]
+    """With these symbols."""
+    rest: str
+    """Then with subwords that spell this, the last of which may go on beyond it."""
+    rest_ids: list[int]
+    """Symbols of the rest, bytes for example, that are used if no subwords spell it."""
+
+    @property
+    def longest(self) -> int:
+        """The most symbols that it takes."""
+        return len(self.ids) + max(len(self.rest), len(self.rest_ids))
+
+
+@dataclass(frozen=True)
 class Source:
     """One input of a search."""
 
@@ -33,6 +50,8 @@ class Source:
     """Most symbols of an output, `</s>` counted."""
     words: int = 0
     """Leaves that its tree must have, fewer than `cap`; only a parser's search uses it."""
+    prefix: Prefix | None = None
+    """How its outputs must begin; only a translator's search uses it."""
 
 
 class Feed(Protocol):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
-from nmt.search.feed import Hypothesis, Pool, Source
+from nmt.search.feed import Hypothesis, Pool, Prefix, Source
 
 # Number of lines that are sorted together: few at first, for an early answer. A very long line counts as several.
 FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
@@ -27,6 +27,15 @@ Rest = TypeVar("Rest")
 
 
 @dataclass(frozen=True)
+class Request:
+    """A line to translate, and what is asked of its translation."""
+
+    text: str
+    prefix: str = ""
+    """The translation begins with this."""
+
+
+@dataclass(frozen=True)
 class Part:
     """A line, or a piece of one that is too long for one search."""
 
@@ -36,6 +45,8 @@ class Part:
     """Number of leaves of a tree over the part."""
     space: str = ""
     """What stands between it and the next part of the line."""
+    prefix: Prefix | None = None
+    """How its output must begin."""
 
 
 class Line:
@@ -78,7 +89,9 @@ class ReadAhead:
     input has kept its window waiting for PATIENCE, lines are handed out at once until a window is full again.
     """
 
-    def __init__(self, lines: Iterable[str], split: Callable[[str], list[Part]], cap: Callable[[int], int]) -> None:
+    def __init__(
+        self, lines: Iterable[str | Request], split: Callable[..., list[Part]], cap: Callable[[int], int]
+    ) -> None:
         """`split` returns the parts of a line, none if it is blank; `cap` the most symbols of an output, by length."""
         self._split, self._cap = split, cap
         self._lines: deque[Line] = deque()  # in flight, in order
@@ -188,16 +201,19 @@ class ReadAhead:
 
     # --- the thread
 
-    def _read(self, lines: Iterator[str]) -> None:
+    def _read(self, lines: Iterator[str | Request]) -> None:
         try:
             while self._begin_to_wait():
                 line = next(lines, END)
                 self._end_to_wait()
                 if line is END or self._closed:
                     break
-                if not isinstance(line, str):  # None above all, which must not count as the end
+                if isinstance(line, Request):
+                    self._add(Line(line.text, self._split(line.text, line.prefix)))
+                elif isinstance(line, str):
+                    self._add(Line(line, self._split(line)))
+                else:  # None above all, which must not count as the end
                     raise TypeError(f"a line must be str, not {type(line).__name__}")
-                self._add(Line(line, self._split(line)))
         except BaseException as error:
             self._error = error
         with self._changed:
@@ -224,7 +240,8 @@ class ReadAhead:
             for index, part in enumerate(line.parts):
                 number = next(self._numbers)
                 self._wanted[number] = (line, index)
-                self._filling.append(Source(number, part.ids, self._cap(len(part.ids)), part.words))
+                room = self._cap(max(len(part.ids), part.prefix.longest if part.prefix else 0))
+                self._filling.append(Source(number, part.ids, room, part.words, part.prefix))
             self._lines.append(line)
             self._load += line.weight
             self._filled += line.weight

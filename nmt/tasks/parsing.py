@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
@@ -13,6 +15,9 @@ from nmt.tasks.output import LineResult, as_json
 from nmt.text.linear import TreeVocabulary, escape
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import TOP, Tree
+
+if TYPE_CHECKING:
+    from nmt.search.constraints import MakeConstraint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +66,13 @@ class Parsing:
                 "--set decoding.min_length=0",
             )
         self.tokenizer, self._trees, self._limit = tokenizer, tokenizer.target, decoding.max_source
-        self.only_trees = self._trees if constrained else None
+        self._constrained = constrained
+
+    def constraint(self, decoding: Decoding) -> MakeConstraint | None:
+        """See `Task`."""
+        from nmt.search.constraints import TreeConstraint
+
+        return partial(TreeConstraint, self._trees) if self._constrained else None
 
     def split(self, text: str) -> list[Part]:
         """See `Task`; a line beyond decoding.max_source subwords is split between words."""

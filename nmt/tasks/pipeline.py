@@ -6,14 +6,16 @@ This module knows no model and imports no torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding, Model
 from nmt.search.feed import Engine
-from nmt.tasks.lines import Line, Part, ReadAhead
+from nmt.tasks.lines import Line, Part, ReadAhead, Request
 from nmt.tasks.output import LineResult
-from nmt.text.linear import TreeVocabulary
+
+if TYPE_CHECKING:
+    from nmt.search.constraints import MakeConstraint
 
 Result = TypeVar("Result", bound=LineResult)
 
@@ -23,13 +25,18 @@ class Task(Protocol[Result]):
 
     aligned: bool
     """Whether hypotheses need alignments."""
-    only_trees: TreeVocabulary | None
-    """The symbols of trees, if every output must be a tree."""
     warnings: Mapping[str, Callable[[Result], int]]
     """Functions that count how often something is wrong with a result, by the name of the warning."""
 
+    def constraint(self, decoding: Decoding) -> MakeConstraint | None:
+        """Return the rule for outputs of a search; None if decoding.min_length is all."""
+        ...
+
     def split(self, text: str) -> list[Part]:
-        """Return the parts of a line that are searched, none for a blank line; another thread calls `join`."""
+        """Return the parts of a line that are searched, none for a blank line; another thread calls `join`.
+
+        A task that can do more than that for a line takes the other fields of a `Request` too.
+        """
         ...
 
     def join(self, line: Line, n_best: int) -> Result:
@@ -52,7 +59,7 @@ class Pipeline(Generic[Result]):
         self.decoding, self.engine = decoding, engine
         self._task, self._positions = task, positions
 
-    def stream(self, lines: Iterable[str], n_best: int = 1) -> Generator[Result, None, None]:
+    def stream(self, lines: Iterable[str | Request], n_best: int = 1) -> Generator[Result, None, None]:
         """Search lines as they come, in bounded memory; yields a result for each, in order.
 
         An error of the engine is raised at once; one of reading the lines after the results of the lines before it.
@@ -60,7 +67,7 @@ class Pipeline(Generic[Result]):
         return (result for group in self.groups(lines, n_best) for result in group)
 
     def groups(
-        self, lines: Iterable[str], n_best: int = 1, searched: Callable[[int], None] = lambda tokens: None
+        self, lines: Iterable[str | Request], n_best: int = 1, searched: Callable[[int], None] = lambda tokens: None
     ) -> Generator[list[Result], None, None]:
         """Do as `stream` does, but yield the results together that are ready at the same time.
 
@@ -74,7 +81,7 @@ class Pipeline(Generic[Result]):
         return self._groups(lines, n_best, searched)
 
     def _groups(
-        self, lines: Iterable[str], n_best: int, searched: Callable[[int], None]
+        self, lines: Iterable[str | Request], n_best: int, searched: Callable[[int], None]
     ) -> Generator[list[Result], None, None]:
         ahead = ReadAhead(lines, self._task.split, self._cap)
         search = None

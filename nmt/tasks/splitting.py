@@ -29,24 +29,29 @@ class LineSplitter:
 
     def split(self, text: str) -> list[Part]:
         """The parts of a line; none of a blank one. Raises UserError for a line that is too long to be left whole."""
-        text = text.strip().encode(errors="replace").decode()  # a lone surrogate is no text
+        text = _clean(text)
+        if self._how == "none":
+            return self.whole(text)
         whole = self._source.encode(text)
         if not whole:
             return []
-        if self._how == "none":
-            if len(whole) > self._limit:
-                raise UserError(
-                    f"decoding.split none: a line has {len(whole):,} subwords, more than decoding.max_source "
-                    f"{self._limit:,}: {text[:60]} …",
-                    f"--set decoding.max_source={len(whole)}, or --set decoding.split=auto",
-                )
-            return [Part(whole)]
         sentences = [text] if self._how == "length" else self._sentences.split(text)
         together = self._together(len(sentences), len(whole))
         if together >= len(sentences):
             return list(self._cut(whole, ""))
         groups = ["".join(sentences[first : first + together]) for first in range(0, len(sentences), together)]
         return [part for group in groups for part in self._cut(self._source.encode(group.rstrip()), _space(group))]
+
+    def whole(self, text: str) -> list[Part]:
+        """A line as one part; none for a blank one. Raises UserError for a line that is too long."""
+        ids = self._source.encode(_clean(text))
+        if len(ids) > self._limit:
+            raise UserError(
+                f"a line that may not be split has {len(ids):,} subwords, more than decoding.max_source "
+                f"{self._limit:,}: {text[:60]} …",
+                f"--set decoding.max_source={len(ids)}, or let it be split: decoding.split=auto, and no --prefix",
+            )
+        return [Part(ids)] if ids else []
 
     def _together(self, sentences: int, length: int) -> int:
         """How many sentences of a line of this length are translated together."""
@@ -74,6 +79,11 @@ class LineSplitter:
         pieces = self._source.pieces(ids[start:last])
         clauses = (place for place in words or places if pieces[place - start - 1].endswith(CLAUSE_ENDS))
         return next(clauses, words[0] if words else last)
+
+
+def _clean(text: str) -> str:
+    """The text without space around it; a lone surrogate is no text."""
+    return text.strip().encode(errors="replace").decode()
 
 
 def _space(text: str) -> str:

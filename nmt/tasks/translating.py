@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nmt.recipe import Decoding
+from nmt.search.feed import Prefix
 from nmt.tasks.lines import Line, Part, distinct
 from nmt.tasks.output import LineResult, as_json
 from nmt.tasks.splitting import LineSplitter, joined
 from nmt.text.lengths import TrainedLengths
-from nmt.text.linear import TreeVocabulary
 from nmt.text.lines import one_line
-from nmt.text.tokenizer import Tokenizer
+from nmt.text.tokenizer import Tokenizer, Vocabulary
+
+if TYPE_CHECKING:
+    from nmt.search.constraints import MakeConstraint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +39,6 @@ class Translation(LineResult):
 class Translating:
     """Translation as the task of a `Pipeline`."""
 
-    only_trees: TreeVocabulary | None = None
     warnings: Mapping[str, Callable[[Translation], int]] = {
         "caps hit": lambda translation: translation.capped,
         "inputs split": lambda translation: translation.parts > 1,
@@ -53,11 +56,23 @@ class Translating:
     ) -> None:
         """`lengths` are those of the model's training, if they are known."""
         self.tokenizer, self.aligned, self._lengths = tokenizer, aligned, lengths
+        self._target = cast(Vocabulary, tokenizer.target)  # translations are no trees
         self._splitter = LineSplitter(tokenizer.source, decoding, lengths)
 
-    def split(self, text: str) -> list[Part]:
-        """See `Task`; where lines are split is up to decoding.split."""
-        return self._splitter.split(text)
+    def constraint(self, decoding: Decoding) -> MakeConstraint:
+        """See `Task`."""
+        from nmt.search.constraints import All, MinLength
+        from nmt.search.prefix import PrefixConstraint
+
+        rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length), partial(PrefixConstraint, self._target)]
+        return partial(All, rules)
+
+    def split(self, text: str, prefix: str = "") -> list[Part]:
+        """See `Task`; a line whose translation has a prefix is left whole."""
+        if not prefix.strip():
+            return self._splitter.split(text)
+        parts = self._splitter.whole(text)
+        return [replace(part, prefix=Prefix(*self._target.encode_beginning(prefix))) for part in parts]
 
     def join(self, line: Line, n_best: int) -> Translation:
         """See `Task`."""

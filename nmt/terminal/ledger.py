@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Generic
+from typing import Any, Generic
 
 from nmt.console import Advance
 from nmt.errors import UserError
@@ -26,7 +26,7 @@ class Ledger(Generic[Result]):
         self._counts = dict.fromkeys(warnings, 0)
         self._first: dict[str, int] = {}  # line with the first of each
 
-    def timed(self, lines: Iterator[str]) -> Iterator[str]:
+    def timed(self, lines: Iterator[Any]) -> Iterator[Any]:
         """The same lines; the time that `speed` counts begins when the first of them is there."""
         first = list(islice(lines, 1))
         self._began = time.monotonic()

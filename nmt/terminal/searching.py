@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -15,23 +15,28 @@ from nmt.bundle import Bundle, common_tokenizer, resolve
 from nmt.console import Console
 from nmt.errors import UserError
 from nmt.recipe import Decoding, TaskName, override_decoding
+from nmt.tasks.lines import Request
 from nmt.tasks.parsing import Parsing, drawn
 from nmt.tasks.pipeline import Result, Task
 from nmt.tasks.translating import Translating
 from nmt.terminal.ledger import Ledger
 from nmt.terminal.streams import count_input, open_output, read_input
+from nmt.text.lines import read_lines
 
 if TYPE_CHECKING:
     from nmt.tasks.output import LineResult
     from nmt.terminal.options import SearchOptions
 
 
-def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"]) -> None:
-    """Translates lines by the models that the options name."""
+def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"], prefix: Path | None) -> None:
+    """Translates lines by the models that the options name; translations begin with the lines of `prefix`."""
+    if prefix and engine != "nmt":
+        raise click.UsageError("--prefix goes with --engine nmt")
+    prefixes = read_lines(prefix) if prefix else None
     bundles, decoding = find_models(options.paths, "translate", options.settings, options.console)
     aligned = options.as_json and engine == "nmt"
     task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, aligned)
-    _answer(options, bundles, decoding, engine, task)
+    _answer(options, bundles, decoding, engine, task, prefixes=prefixes)
 
 
 def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
@@ -66,8 +71,9 @@ def _answer(
     engine: Literal["nmt", "ctranslate2"],
     task: Task[Result],
     as_line: Callable[[int, Result], str] | None = None,
+    prefixes: Iterator[str] | None = None,
 ) -> None:
-    """Searches all lines and writes the results in the form that the options ask for, or by `as_line`."""
+    """Searches all lines, with their prefixes, and writes the results as the options ask for, or by `as_line`."""
     as_line = as_line or (task.as_json if options.as_json else ranked if options.n_best else best)
     console, device, workers, threads = options.console, options.device, options.devices, options.threads
     assembly = Assembly(bundles, decoding, engine, device, workers, threads, forks=True, say=console.say)
@@ -77,7 +83,8 @@ def _answer(
         if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
             raise UserError(f"--output {options.output}: is also the input", "give --output another file")
         pipeline = held.enter_context(assembly.open(task))
-        searching = pipeline.groups(ledger.timed(lines), options.n_best or 1, ledger.searched)
+        requests: Iterator[Any] = ledger.timed(lines if prefixes is None else _with_prefixes(lines, prefixes))
+        searching = pipeline.groups(requests, options.n_best or 1, ledger.searched)
         groups = held.enter_context(closing(searching))
         write = open_output(options.output, held)
         # A progress bar would garble results on the same terminal.
@@ -89,6 +96,17 @@ def _answer(
     console.say(ledger.summary())
     if options.strict:
         ledger.check()
+
+
+def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str]) -> Iterator[Request]:
+    """Lines and their prefixes; raises UserError where there are no longer as many of both."""
+    for number, line in enumerate(lines, 1):
+        if (prefix := next(prefixes, None)) is None:
+            raise UserError(
+                f"--prefix: ends after {number - 1:,} lines, and the input goes on",
+                "give it a line for each input line; an empty one asks for nothing",
+            )
+        yield Request(line, prefix)
 
 
 def best(number: int, result: LineResult) -> str:

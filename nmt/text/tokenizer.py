@@ -88,6 +88,26 @@ class Vocabulary:
                 return index, exact
         return None, False
 
+    def spellings(self) -> list[str]:
+        """Return what each subword spells, by id, a space as U+2581; nothing for control symbols and bytes."""
+        sp = self._processor
+        return [
+            "" if sp.is_control(i) or sp.is_unknown(i) or sp.is_byte(i) else str(sp.id_to_piece(i))
+            for i in range(len(self))
+        ]
+
+    def encode_beginning(self, text: str) -> tuple[list[int], str, list[int]]:
+        """Encode the beginning of a line, whose last word may go on.
+
+        Returns the ids of the other words, what subwords of the last word spell (only a space if the text ends with
+        one), and its ids if it does not go on. Space before the text is ignored.
+        """
+        text = text.lstrip()
+        words, _, last = text.rpartition(" ")
+        if words != words.rstrip():  # more than one space: their subwords are those of the whole
+            return self.encode(text), "", []
+        return self.encode(words), _SPACE_MARK + last.replace(_SPACE_MARK, _STAND_IN), self.encode(last)
+
     def count_unknown(self, ids: Iterable[int]) -> int:
         """Count the characters that have no subword, so that they are spelled in bytes."""
         return sum(index in self._unknown for index in ids)

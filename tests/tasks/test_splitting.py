@@ -115,7 +115,7 @@ def test_no_part_is_longer_than_max_source() -> None:
 
 
 def test_a_line_that_may_not_be_split_and_is_too_long_is_refused() -> None:
-    with pytest.raises(UserError, match=r"split none: a line has 6 subwords.*max_source 5: a b c d e f"):
+    with pytest.raises(UserError, match=r"may not be split has 6 subwords.*max_source 5: a b c d e f"):
         parts("a b c d e f", ONE_SENTENCE, split="none", max_source=5)
 
 

@@ -1,0 +1,127 @@
+"""Prefixes of translations: exact, spelled by any subwords, on any batch, and without effect where there is none."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+from nmt.api import Translator
+from nmt.errors import UserError
+from nmt.model.transformer import Transformer
+from nmt.recipe import Decoding, Model, TokenizerSettings
+from nmt.search.prefix import Spelling
+from nmt.tasks.lines import Request
+from nmt.text.tokenizer import Tokenizer
+
+TEXTS = ["the dog sees the house", "a cat likes the tree", "the tree sees a dog", "cats like houses and dogs"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    pairs = [(text, text[::-1]) for text in TEXTS] + [(text[::-1], text) for text in TEXTS]
+    return Tokenizer.train(pairs * 20, TokenizerSettings(vocab_size=340), lambda line: None, False, False)
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: Tokenizer) -> Transformer:
+    torch.manual_seed(5)
+    size = len(tokenizer.source)
+    config = Model(layers=1, d_model=16, d_ff=32, heads=2)
+    return Transformer(config, size, size).eval()
+
+
+def translator(model: Transformer, tokenizer: Tokenizer, **decoding: object) -> Translator:
+    settings = {"beam": 3, "max_extra": 6, **decoding}
+    return Translator(model, tokenizer, Decoding.model_validate(settings))
+
+
+PREFIXES = [
+    "",
+    "the",
+    "th",
+    "The d",
+    "the dog ",
+    "the  dog",
+    "zebra",
+    "x",
+    "a cat, ",
+    "été 日本",
+    "\u2581",
+    "  cat",
+    "a\tb",
+    ".",
+]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("beam", [1, 4])
+def test_every_output_begins_with_its_prefix_and_may_go_on(
+    prefix: str, beam: int, model: Transformer, tokenizer: Tokenizer
+) -> None:
+    serve = translator(model, tokenizer, beam=beam, max_extra=20)
+    for result in serve.stream([Request(text, prefix) for text in TEXTS], n_best=beam):
+        for text in result.texts:
+            assert text.startswith(prefix.lstrip()) or text == prefix.strip()
+
+
+def test_other_lines_are_translated_as_without(model: Transformer, tokenizer: Tokenizer) -> None:
+    serve = translator(model, tokenizer)
+    alone = list(serve.stream(TEXTS, n_best=3))
+    mixed = list(serve.stream([Request(text, "the " if n % 2 else "") for n, text in enumerate(TEXTS)], n_best=3))
+    for n in range(0, len(TEXTS), 2):
+        assert mixed[n] == alone[n]
+    assert mixed[1] != alone[1]
+
+
+@pytest.mark.parametrize("tokens", [1, 20, 64])
+def test_the_batch_makes_no_difference(tokens: int, model: Transformer, tokenizer: Tokenizer) -> None:
+    requests = [Request(text, prefix) for text, prefix in product(TEXTS, PREFIXES)]
+    expected = [result.texts for result in translator(model, tokenizer).stream(requests, n_best=2)]
+    found = [result.texts for result in translator(model, tokenizer, batch_tokens=tokens).stream(requests, n_best=2)]
+    assert found == expected
+
+
+def test_a_prefix_of_what_is_found_anyway_changes_nothing(model: Transformer, tokenizer: Tokenizer) -> None:
+    serve = translator(model, tokenizer, beam=1)
+    for text in TEXTS:
+        (free,) = serve.stream([text])
+        pieces = tokenizer.target.pieces(free.ids[0])
+        words = [at for at, piece in enumerate(pieces) if at and piece.startswith("\u2581")]
+        if not words or "<0x" in "".join(pieces):
+            continue
+        beginning = tokenizer.target.decode(free.ids[0][: words[0]])
+        if tokenizer.target.encode(beginning) == free.ids[0][: words[0]]:
+            (forced,) = serve.stream([Request(text, f"{beginning} ")])
+            assert forced.texts == free.texts
+
+
+def test_a_prefix_without_room_is_refused(model: Transformer, tokenizer: Tokenizer) -> None:
+    config = Model(layers=1, d_model=16, d_ff=32, heads=2, positions="learned", max_positions=12)
+    short = Transformer(config, len(tokenizer.source), len(tokenizer.source)).eval()
+    serve = translator(short, tokenizer, max_source=10)
+    with pytest.raises(UserError, match=r"prefix: may need \d+ subwords, but .* at most 12"):
+        list(serve.stream([Request("a dog", "the dog sees the house and the tree")]))
+
+
+def test_translate_takes_a_prefix_for_each_sentence(model: Transformer, tokenizer: Tokenizer) -> None:
+    serve = translator(model, tokenizer)
+    found = serve.translate(TEXTS[:2], prefix=["a d", ""])
+    assert found[0].startswith("a d")
+    assert found[1] == serve.translate(TEXTS[1:2])[0]
+    with pytest.raises(ValueError, match="shorter"):
+        serve.translate(TEXTS[:2], prefix=["a"])
+
+
+def test_a_blank_line_stays_blank(model: Transformer, tokenizer: Tokenizer) -> None:
+    assert translator(model, tokenizer).translate([" "], prefix=["the"]) == [""]
+
+
+def test_spellings_lead_to_the_end_by_every_path() -> None:
+    spelling = Spelling(["", "a", "ab", "b", "bc", "abc", "c", "x"])
+    assert spelling.steps("ab") == [{1: 1, 2: 2, 5: 2}, {3: 2, 4: 2}]
+    assert spelling.steps("") == []
+    assert spelling.steps("ay") is None
+    assert spelling.steps("yb") is None
+    assert spelling.steps("abx") == [{1: 1, 2: 2}, {3: 2}, {7: 3}]
