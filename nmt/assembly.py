@@ -42,13 +42,13 @@ def make_engine(
     say: Callable[[str], None] = lambda line: None,
 ) -> Engine:
     """Make the engine of nmt for a task; `say` reports it if the precision is another than the one asked for."""
-    from nmt.search.alignment import AligningEngine
+    from nmt.search.annotation import AnnotatingEngine
     from nmt.search.engine import SearchEngine
 
     engine = SearchEngine(models, decoding, task.constraint(decoding))
     if decoding.precision not in ("auto", engine.precision):
         say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision} is used")
-    return AligningEngine(engine, models) if task.aligned else engine
+    return AnnotatingEngine(engine, models) if task.annotated else engine
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,9 @@ def test_json_lines_tell_scores_subwords_and_what_they_look_at(nmt, reverse_run:
     assert [len(line["hypotheses"]) for line in lines] == [2, 1, 2]
     for line in lines:
         for found in line["hypotheses"]:
-            assert set(found) == {"text", "score", "tokens", "alignment"}
-            assert len(found["alignment"]) == len(found["tokens"])
+            assert set(found) == {"text", "score", "tokens", "alignment", "log_probabilities"}
+            assert len(found["alignment"]) == len(found["log_probabilities"]) == len(found["tokens"])
+            assert max(found["log_probabilities"], default=0) <= 0
     best = [line["hypotheses"][0] for line in lines]
     assert [found["text"] for found in best] == ["d c b a", "", "b e b d g c j f"]  # of the last, part by part
     seen = [line["source"][index] for line, found in zip(lines, best, strict=True) for index in found["alignment"]]

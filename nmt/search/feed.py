@@ -19,6 +19,8 @@ class Hypothesis:
     """Whether it ended with `</s>`, rather than at the cap."""
     alignment: list[int] = field(default_factory=list)
     """For each symbol, the index of the source subword that it attends to most; empty if not asked for."""
+    log_probabilities: list[float] = field(default_factory=list)
+    """Of each symbol, in nats, given those before it; empty if not asked for."""
 
 
 @dataclass(frozen=True)

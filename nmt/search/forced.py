@@ -100,31 +100,39 @@ class ForcedDecoder:
                     target_cut=len(target) - len(target_cut),
                 )
 
-    @torch.inference_mode()
     def log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
-        """The log-probability of each target, ids with `</s>`, given its source, ids without.
+        """The log-probability of each target, ids with `</s>`, given its source, ids without."""
+        return [float(tokens.sum()) for tokens in log_probabilities_of(self._models, pairs, self._batch_tokens)]
 
-        Pairs of similar lengths make a batch. Neither side of it exceeds decoding.batch_tokens, padding counted, unless
-        the batch is a single pair.
-        """
-        results = [0.0] * len(pairs)
-        sizes = [(max(len(source) + 1, len(target)), len(target)) for source, target in pairs]
-        for rows in in_batches(sizes, self._batch_tokens):
-            batch = self._make_batch([pairs[row] for row in rows])
-            tokens = token_log_probabilities(self._models, batch).double().cpu()
-            for row, of_target in zip(rows, tokens.split([len(pairs[row][1]) for row in rows]), strict=True):
-                results[row] = float(of_target.sum())
-        return results
 
-    def _make_batch(self, pairs: Sequence[tuple[list[int], list[int]]]) -> Batch:
-        model, target_out = self._models[0], pad_ids([target for _, target in pairs])
-        batch = Batch(
-            source=pad_ids([source for source, _ in pairs], after=EOS) if model.has_source else None,
-            target_in=pad_ids([target[:-1] for _, target in pairs], before=BOS),
-            target_out=target_out,
-            real=target_out.flatten().nonzero().flatten(),
-        )
-        return batch.to(model.output_embedding.weight.device)
+@torch.inference_mode()
+def log_probabilities_of(
+    models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]], batch_tokens: int
+) -> list[Tensor]:
+    """(symbols,) fp64 log-probabilities of the symbols of each target, at least one, given its source, ids without
+    `</s>`.
+
+    Pairs of similar lengths make a batch. Neither side of it exceeds `batch_tokens`, padding counted, unless the batch
+    is a single pair.
+    """
+    results = [torch.empty(0)] * len(pairs)
+    sizes = [(max(len(source) + 1, len(target)), len(target)) for source, target in pairs]
+    for rows in in_batches(sizes, batch_tokens):
+        tokens = token_log_probabilities(models, _make_batch(models[0], [pairs[row] for row in rows])).double().cpu()
+        for row, of_target in zip(rows, tokens.split([len(pairs[row][1]) for row in rows]), strict=True):
+            results[row] = of_target
+    return results
+
+
+def _make_batch(model: Transformer, pairs: Sequence[tuple[list[int], list[int]]]) -> Batch:
+    target_out = pad_ids([target for _, target in pairs])
+    batch = Batch(
+        source=pad_ids([source for source, _ in pairs], after=EOS) if model.has_source else None,
+        target_in=pad_ids([target[:-1] for _, target in pairs], before=BOS),
+        target_out=target_out,
+        real=target_out.flatten().nonzero().flatten(),
+    )
+    return batch.to(model.output_embedding.weight.device)
 
 
 def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tensor:

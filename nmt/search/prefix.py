@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.errors import UserError
 from nmt.model.rows import Removal
 from nmt.search.feed import Source
 from nmt.text.tokenizer import Vocabulary
@@ -66,7 +65,7 @@ class PrefixConstraint:
         self._under_way = False
 
     def admit(self, sources: Sequence[Source]) -> None:
-        """See `Constraint`. Raises UserError if an output has no room for its prefix."""
+        """See `Constraint`. Raises ValueError if an output has no room for its prefix."""
         for source in sources:
             self._plans.append(self._plan(source))
         states = [[0 if plan.next else -1] * self._states.shape[1] for plan in self._plans[len(self._states) :]]
@@ -85,10 +84,7 @@ class PrefixConstraint:
         steps: list[Mapping[int, int]] = [{index: at + 1} for at, index in enumerate(ids)]
         steps += [{index: len(ids) + end for index, end in step.items()} for step in spelled or []]
         if len(steps) >= source.cap:
-            raise UserError(
-                f"prefix: may need {len(steps):,} subwords, but the output of this line has at most {source.cap:,}",
-                "shorten the prefix, or raise decoding.max_extra",
-            )
+            raise ValueError(f"source {source.number}: {len(steps)} symbols do not fit into a cap of {source.cap}")
         last = len(steps)
         ends = [{index: -1 if state == last else state for index, state in step.items()} for step in steps]
         return _Plan(list(ends), [torch.tensor(list(step), device=self._device) for step in steps])

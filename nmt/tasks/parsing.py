@@ -45,7 +45,7 @@ class Parse(LineResult):
 class Parsing:
     """Parsing as the task of a `Pipeline`."""
 
-    aligned = False
+    annotated = False
     warnings: Mapping[str, Callable[[Parse], int]] = {
         "caps hit": lambda parse: parse.capped,
         "inputs split": lambda parse: parse.parts > 1,

@@ -23,8 +23,8 @@ Result = TypeVar("Result", bound=LineResult)
 class Task(Protocol[Result]):
     """How lines become sources of a search, and its hypotheses results."""
 
-    aligned: bool
-    """Whether hypotheses need alignments."""
+    annotated: bool
+    """Whether hypotheses need alignments and log-probabilities of their symbols."""
     warnings: Mapping[str, Callable[[Result], int]]
     """Functions that count how often something is wrong with a result, by the name of the warning."""
 

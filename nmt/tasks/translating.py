@@ -8,6 +8,7 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
+from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.search.feed import Prefix
 from nmt.tasks.lines import Line, Part, distinct
@@ -27,6 +28,8 @@ class Translation(LineResult):
 
     alignments: list[list[int]]
     """For each subword of each output the index in `source` that it attends to most; empty unless asked for."""
+    log_probabilities: list[list[float]]
+    """Of each subword of each output, in nats, given those before it; empty unless asked for."""
     unusual_length: bool
     """Whether the best output of a part is shorter or longer for its source than targets of training were."""
 
@@ -52,12 +55,12 @@ class Translating:
         tokenizer: Tokenizer,
         decoding: Decoding,
         lengths: TrainedLengths | None = None,
-        aligned: bool = False,
+        annotated: bool = False,
     ) -> None:
         """`lengths` are those of the model's training, if they are known."""
-        self.tokenizer, self.aligned, self._lengths = tokenizer, aligned, lengths
+        self.tokenizer, self.annotated, self._lengths = tokenizer, annotated, lengths
         self._target = cast(Vocabulary, tokenizer.target)  # translations are no trees
-        self._splitter = LineSplitter(tokenizer.source, decoding, lengths)
+        self._splitter, self._longest_prefix = LineSplitter(tokenizer.source, decoding, lengths), decoding.max_source
 
     def constraint(self, decoding: Decoding) -> MakeConstraint:
         """See `Task`."""
@@ -71,20 +74,33 @@ class Translating:
         """See `Task`; a line whose translation has a prefix is left whole."""
         if not prefix.strip():
             return self._splitter.split(text)
-        parts = self._splitter.whole(text)
-        return [replace(part, prefix=Prefix(*self._target.encode_beginning(prefix))) for part in parts]
+        beginning = Prefix(*self._target.encode_beginning(prefix))
+        if beginning.longest > self._longest_prefix:
+            raise UserError(
+                f"prefix: may need {beginning.longest:,} subwords, more than decoding.max_source "
+                f"{self._longest_prefix:,}: {prefix[:60]} …",
+                "shorten the prefix, or raise decoding.max_source",
+            )
+        return [replace(part, prefix=beginning) for part in self._splitter.whole(text)]
 
     def join(self, line: Line, n_best: int) -> Translation:
         """See `Task`."""
         found = distinct(((self._text(line, rank), rank) for rank in line.ranks()), n_best)
         alignments = [_alignment(line, rank) for rank in found.values()]
+        scores = [[p for part in line.hypotheses for p in part[rank].log_probabilities] for rank in found.values()]
         unusual = self._lengths is not None and any(
             self._lengths.is_unusual(len(part.ids), len(hypotheses[0].ids))
             for part, hypotheses in zip(line.parts, line.hypotheses, strict=True)
         )
         texts = list(found)
         return Translation.of(
-            line, found.values(), self.tokenizer, texts, alignments=alignments, unusual_length=unusual
+            line,
+            found.values(),
+            self.tokenizer,
+            texts,
+            alignments=alignments,
+            log_probabilities=scores,
+            unusual_length=unusual,
         )
 
     def as_json(self, number: int, translation: Translation) -> str:
@@ -93,9 +109,11 @@ class Translating:
             {"text": text, "score": score, "tokens": self.tokenizer.target.pieces(ids)}
             for text, score, ids in zip(translation.texts, translation.scores, translation.ids, strict=True)
         ]
-        if self.aligned:
-            for hypothesis, alignment in zip(hypotheses, translation.alignments, strict=True):
-                hypothesis["alignment"] = alignment
+        if self.annotated:
+            for hypothesis, alignment, scores in zip(
+                hypotheses, translation.alignments, translation.log_probabilities, strict=True
+            ):
+                hypothesis |= {"alignment": alignment, "log_probabilities": [round(score, 4) for score in scores]}
         return as_json(number, translation, self.tokenizer, hypotheses, unusual_length=translation.unusual_length)
 
     def _text(self, line: Line, rank: int) -> str:

@@ -34,8 +34,8 @@ def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"], pre
         raise click.UsageError("--prefix goes with --engine nmt")
     prefixes = read_lines(prefix) if prefix else None
     bundles, decoding = find_models(options.paths, "translate", options.settings, options.console)
-    aligned = options.as_json and engine == "nmt"
-    task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, aligned)
+    annotated = options.as_json and engine == "nmt"
+    task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, annotated)
     _answer(options, bundles, decoding, engine, task, prefixes=prefixes)
 
 

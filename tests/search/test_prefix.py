@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import cast
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ from nmt.api import Translator
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
-from nmt.search.prefix import Spelling
+from nmt.search.feed import Prefix, Source
+from nmt.search.prefix import PrefixConstraint, Spelling
 from nmt.tasks.lines import Request
-from nmt.text.tokenizer import Tokenizer
+from nmt.text.tokenizer import Tokenizer, Vocabulary
 
 TEXTS = ["the dog sees the house", "a cat likes the tree", "the tree sees a dog", "cats like houses and dogs"]
 
@@ -97,12 +99,24 @@ def test_a_prefix_of_what_is_found_anyway_changes_nothing(model: Transformer, to
             assert forced.texts == free.texts
 
 
-def test_a_prefix_without_room_is_refused(model: Transformer, tokenizer: Tokenizer) -> None:
-    config = Model(layers=1, d_model=16, d_ff=32, heads=2, positions="learned", max_positions=12)
+def test_a_prefix_without_room_is_refused(tokenizer: Tokenizer) -> None:
+    constraint = PrefixConstraint(cast(Vocabulary, tokenizer.target), 2, torch.device("cpu"))
+    constraint.admit([Source(0, [5], cap=3, prefix=Prefix([6, 7], "", []))])
+    with pytest.raises(ValueError, match="source 1: 3 symbols do not fit into a cap of 3"):
+        constraint.admit([Source(1, [5], cap=3, prefix=Prefix([6, 7, 8], "", []))])
+
+
+def test_learned_positions_have_room_for_every_prefix_that_is_allowed(tokenizer: Tokenizer) -> None:
+    config = Model(layers=1, d_model=16, d_ff=32, heads=2, positions="learned", max_positions=20)
     short = Transformer(config, len(tokenizer.source), len(tokenizer.source)).eval()
-    serve = translator(short, tokenizer, max_source=10)
-    with pytest.raises(UserError, match=r"prefix: may need \d+ subwords, but .* at most 12"):
-        list(serve.stream([Request("a dog", "the dog sees the house and the tree")]))
+    (found,) = translator(short, tokenizer, max_source=19).translate(["a dog"], prefix=["the dog sees the h"])
+    assert found.startswith("the dog sees the h")
+
+
+def test_a_prefix_longer_than_an_input_may_be_is_refused(model: Transformer, tokenizer: Tokenizer) -> None:
+    serve = translator(model, tokenizer, max_source=30)
+    with pytest.raises(UserError, match=r"prefix: may need 100,001 subwords, more than decoding.max_source 30: xxx"):
+        list(serve.stream([Request("a dog", "x" * 100_000)]))
 
 
 def test_translate_takes_a_prefix_for_each_sentence(model: Transformer, tokenizer: Tokenizer) -> None:

@@ -24,6 +24,7 @@ FOX = Translation(
     scores=[-0.125, -2.0],
     ids=[[1, 2], [3]],
     alignments=[[1, 0], [1]],
+    log_probabilities=[[-0.5, -0.123456], [-1.0]],
     source=[7, 8],
     parts=1,
     capped=False,
@@ -32,7 +33,7 @@ FOX = Translation(
 )
 EMPTY: dict[str, Any] = {"texts": [""], "scores": [0.0], "ids": [[]], "source": []}
 EMPTY |= {"parts": 0, "capped": False, "unknown": 0}
-BLANK = Translation(**EMPTY, alignments=[[]], unusual_length=False)
+BLANK = Translation(**EMPTY, alignments=[[]], log_probabilities=[[]], unusual_length=False)
 TREE = parse_tree("(TOP (S (NP (XX cats)) (VP (XX sleep)) (. .)))")
 CATS = Parse(
     texts=[str(TREE), ""],
@@ -59,7 +60,7 @@ class Numbered(Alphabet):
 
 
 TOKENIZER: Any = Numbered()
-TRANSLATING, ALIGNING = (Translating(TOKENIZER, Decoding(), aligned=aligned) for aligned in (False, True))
+TRANSLATING, ANNOTATING = (Translating(TOKENIZER, Decoding(), annotated=annotated) for annotated in (False, True))
 
 
 class ParsingNumbers(Parsing):
@@ -103,14 +104,20 @@ def test_json_tells_all_of_a_parse_in_one_line() -> None:
 
 
 def test_json_tells_all_in_one_line() -> None:
-    line = ALIGNING.as_json(3, FOX)
+    line = ANNOTATING.as_json(3, FOX)
     assert "\n" not in line
     assert json.loads(line) == {
         "line": 3,
         "source": ["\u25817", "\u25818"],
         "hypotheses": [
-            {"text": 'fox \u2028 "', "score": -0.125, "tokens": ["\u25811", "\u25812"], "alignment": [1, 0]},
-            {"text": "foxes", "score": -2.0, "tokens": ["\u25813"], "alignment": [1]},
+            {
+                "text": 'fox \u2028 "',
+                "score": -0.125,
+                "tokens": ["\u25811", "\u25812"],
+                "alignment": [1, 0],
+                "log_probabilities": [-0.5, -0.1235],
+            },
+            {"text": "foxes", "score": -2.0, "tokens": ["\u25813"], "alignment": [1], "log_probabilities": [-1.0]},
         ],
         "parts": 1,
         "capped": False,
@@ -123,8 +130,8 @@ def test_json_of_an_engine_that_knows_no_alignment_has_none() -> None:
     for translation in (FOX, BLANK):
         found = json.loads(TRANSLATING.as_json(1, translation))
         assert all("alignment" not in hypothesis for hypothesis in found["hypotheses"])
-    assert json.loads(ALIGNING.as_json(1, BLANK))["hypotheses"] == [
-        {"text": "", "score": 0.0, "tokens": [], "alignment": []}
+    assert json.loads(ANNOTATING.as_json(1, BLANK))["hypotheses"] == [
+        {"text": "", "score": 0.0, "tokens": [], "alignment": [], "log_probabilities": []}
     ]
 
 

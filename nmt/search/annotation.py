@@ -1,7 +1,7 @@
-"""Which subword of its source each subword of an output attends to most.
+"""What a model says of each subword of an output that is found: where it attends in its source, how probable it is.
 
-Cross-attention of the decoder's penultimate layer, heads averaged, at the step that outputs the subword (Garg et al.
-2019, section 4.1). The model was not trained to align, so this is only an indication.
+An alignment is cross-attention of the decoder's penultimate layer, heads averaged, at the step that outputs the subword
+(Garg et al. 2019, section 4.1). The model was not trained to align, so it is only an indication.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from nmt.batch import in_batches, pad_ids
 from nmt.model.transformer import Transformer
 from nmt.search.feed import Engine, Feed, Hypothesis, Source
+from nmt.search.forced import log_probabilities_of
 from nmt.text.symbols import BOS, EOS
 
 TOKENS = 4096  # of both sides, padding counted, that are aligned together
@@ -22,8 +23,9 @@ TOKENS = 4096  # of both sides, padding counted, that are aligned together
 Found = tuple[int, list[Hypothesis]]
 
 
-class AligningEngine:
-    """Adds alignments to the hypotheses of an engine, by the model or models that it searches with."""
+class AnnotatingEngine:
+    """Adds alignments and log-probabilities of symbols to the hypotheses of an engine, by the models that it searches
+    with; they are computed in full precision, whatever the precision of the search."""
 
     def __init__(self, engine: Engine, models: Sequence[Transformer]) -> None:
         self._engine, self._models = engine, models
@@ -36,21 +38,27 @@ class AligningEngine:
                 for number, hypotheses in found:
                     held.put(number, hypotheses)
                     if held.starved or held.tokens >= TOKENS:
-                        yield from self._align(held)
-            yield from self._align(held)
+                        yield from self._annotate(held)
+            yield from self._annotate(held)
 
-    def _align(self, held: _Held) -> list[Found]:
-        """Releases what is held, with alignments."""
+    def _annotate(self, held: _Held) -> list[Found]:
+        """Releases what is held, with what is added."""
         sources, found = held.release()
         pairs = [
             (source.ids, h.ids) for source, (_, hypotheses) in zip(sources, found, strict=True) for h in hypotheses
         ]
-        alignments = iter(align(self._models, pairs))
-        return [(number, [replace(h, alignment=next(alignments)) for h in hypotheses]) for number, hypotheses in found]
+        alignments, scores = iter(align(self._models, pairs)), iter(probabilities(self._models, pairs))
+        return [
+            (
+                number,
+                [replace(h, alignment=next(alignments), log_probabilities=next(scores)) for h in hypotheses],
+            )
+            for number, hypotheses in found
+        ]
 
 
 class _Held:
-    """A feed that remembers its sources, and holds the hypotheses of them that have no alignments yet."""
+    """A feed that remembers its sources, and holds the hypotheses of them that have not been released yet."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
@@ -97,6 +105,16 @@ def align(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[i
             source, output = pairs[index]  # weights are (output, source), both padded
             alignments[index] = weights[: len(output), : len(source)].argmax(-1).tolist()
     return alignments
+
+
+def probabilities(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
+    """The log-probability of each symbol of each output of (source, output), in nats, without those of `</s>`."""
+    scores: list[list[float]] = [[] for _ in pairs]
+    filled = [index for index, (_, output) in enumerate(pairs) if output]
+    found = log_probabilities_of(models, [pairs[index] for index in filled], TOKENS)
+    for index, of_output in zip(filled, found, strict=True):
+        scores[index] = of_output.tolist()
+    return scores
 
 
 @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Alignments against all attention weights of the model, and an engine that adds them."""
+"""Alignments and log-probabilities against the whole output of the model, and an engine that adds them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from engines import Found, Shuffling, pipeline
 
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.search import alignment
-from nmt.search.alignment import AligningEngine, align
+from nmt.search import annotation
+from nmt.search.annotation import AnnotatingEngine, align, probabilities
 from nmt.search.feed import Feed
 from nmt.text.symbols import BOS, EOS
 
@@ -57,10 +57,24 @@ def test_alignments_are_the_heads_mean_in_the_penultimate_layer(
     decoder_layers: int, layer: int, window: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, pairs = tiny(decoder_layers, window=window), some_pairs(60)
-    monkeypatch.setattr(alignment, "TOKENS", 100)  # several batches
+    monkeypatch.setattr(annotation, "TOKENS", 100)  # several batches
     found = align([model], pairs)
     assert found == [expected([model], *pair, layer) for pair in pairs]
     assert sum(len(set(places)) > 1 for places in found) > 30
+
+
+@torch.inference_mode()
+def test_probabilities_are_those_of_each_symbol_given_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(annotation, "TOKENS", 100)  # several batches
+    models, pairs = [tiny(3), tiny(3, seed=2)], some_pairs(40)
+    for (source, output), found in zip(pairs, probabilities(models, pairs), strict=True):
+        if not output:
+            assert found == []
+            continue
+        target_in = torch.tensor([[BOS, *output[:-1]]])
+        each = [model(torch.tensor([[*source, EOS]]), target_in)[0].softmax(-1) for model in models]
+        mean = torch.stack(each).mean(0).log()
+        assert found == pytest.approx([float(mean[at, symbol]) for at, symbol in enumerate(output)], abs=1e-9)
 
 
 def test_an_ensemble_looks_with_all_its_models() -> None:
@@ -75,11 +89,15 @@ def test_an_engine_with_alignments_finds_what_it_finds_without(monkeypatch: pyte
     plain = list(pipeline(Shuffling(1)).stream(lines, n_best=2))
     model = tiny()
     for tokens in (1, 300):
-        monkeypatch.setattr(alignment, "TOKENS", tokens)
-        aligned = list(pipeline(AligningEngine(Shuffling(2), [model])).stream(lines, n_best=2))
+        monkeypatch.setattr(annotation, "TOKENS", tokens)
+        aligned = list(pipeline(AnnotatingEngine(Shuffling(2), [model])).stream(lines, n_best=2))
         assert [found.texts for found in aligned] == [found.texts for found in plain]
         for found in aligned:
             assert found.alignments == [expected([model], found.source, ids, 1) for ids in found.ids]
+            pairs = [(found.source, ids) for ids in found.ids]
+            assert list(map(len, found.log_probabilities)) == list(map(len, found.ids))
+            for scores, again in zip(found.log_probabilities, probabilities([model], pairs), strict=True):
+                assert scores == pytest.approx(again, abs=1e-9)
 
 
 def test_nothing_is_held_back_while_there_is_nothing_else() -> None:
@@ -99,7 +117,7 @@ def test_nothing_is_held_back_while_there_is_nothing_else() -> None:
             assert answered.acquire(timeout=60)
 
     found = []
-    for translation in pipeline(AligningEngine(AtOnce(1), [tiny()])).stream(conversation()):
+    for translation in pipeline(AnnotatingEngine(AtOnce(1), [tiny()])).stream(conversation()):
         found.append(translation.texts[0])
         answered.release()
     assert found == ["ba", "dc", "", "fe"]
