@@ -180,6 +180,13 @@ def test_long_lines_are_split_at_words_and_joined(tokenizer, limit):
     assert long.scores == pytest.approx([sum(part.scores[0] for part in alone)], abs=1e-4)
 
 
+def test_a_line_end_between_sentences_does_not_get_into_the_output(tokenizer):
+    (found,) = random_translator(tokenizer, split="sentences").stream(["The dog sees.\rThe cat sees.  The house."])
+    assert found.parts == 3
+    assert "\r" not in found.texts[0]
+    assert "  " in found.texts[0]
+
+
 def test_a_line_of_exactly_max_source_subwords_is_not_split(tokenizer):
     line = "the dog sees the cat"
     length = len(tokenizer.source.encode(line))

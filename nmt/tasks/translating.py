@@ -118,8 +118,8 @@ class Translating:
 
     def _text(self, line: Line, rank: int) -> str:
         """Join the texts of all parts of a line in the hypotheses of a rank."""
-        texts = [one_line(self.tokenizer.target.decode(part[rank].ids)) for part in line.hypotheses]
-        return joined(texts, [part.space for part in line.parts])
+        texts = [self.tokenizer.target.decode(part[rank].ids) for part in line.hypotheses]
+        return one_line(joined(texts, [part.space for part in line.parts]))
 
 
 def _alignment(line: Line, rank: int) -> list[int]:
