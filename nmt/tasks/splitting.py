@@ -36,9 +36,10 @@ class LineSplitter:
         if not whole:
             return []
         sentences = [text] if self._how == "length" else self._sentences.split(text)
-        together = self._together(len(sentences), len(whole))
-        if together >= len(sentences):
+        if self._fits(len(sentences), len(whole)):
             return list(self._cut(whole, ""))
+        sentences = [part for sentence in sentences for part in self._unmarked(sentence)]
+        together = max(1, self._lengths.usual_sentences) if self._how == "auto" and self._lengths else 1
         groups = ["".join(sentences[first : first + together]) for first in range(0, len(sentences), together)]
         return [part for group in groups for part in self._cut(self._source.encode(group.rstrip()), _space(group))]
 
@@ -53,12 +54,21 @@ class LineSplitter:
             )
         return [Part(ids)] if ids else []
 
-    def _together(self, sentences: int, length: int) -> int:
-        """How many sentences of a line of this length are translated together."""
-        if self._how == "sentences" or self._lengths is None:
-            return 1
-        fits = sentences <= self._lengths.sentences and length <= self._lengths.source
-        return sentences if fits else max(1, self._lengths.usual_sentences)
+    def _fits(self, sentences: int, length: int) -> bool:
+        """Whether a line is like those of training, or is not to be split at the ends of its sentences."""
+        if self._how == "sentences":
+            return False
+        return (
+            self._lengths is None
+            or self._how == "length"
+            or (sentences <= self._lengths.sentences and length <= self._lengths.source)
+        )
+
+    def _unmarked(self, sentence: str) -> list[str]:
+        """The parts of a sentence that is so long that it may be several without full stops between them."""
+        if self._lengths is None or 2 * len(self._source.encode(sentence.rstrip())) <= self._lengths.source:
+            return [sentence]
+        return self._sentences.split_unmarked(sentence)
 
     def _cut(self, ids: list[int], space: str) -> Iterator[Part]:
         """Cuts subwords into parts of about the same length that are not too long; `space` follows the last."""

@@ -78,6 +78,21 @@ _STARTERS = {
     "nl": "de het een hij zij ze wij we ik jij dit dat deze die maar en toen als na voor in op met hier daar dan niet",
     "ru": "он она они мы я это этот эта эти но и когда если после в на по с как тогда здесь там потом не",
 }
+# Words that begin a sentence if they have a capital and the word before has none, even without a full stop.
+_OPENERS = {
+    "en": "a an the two three four five several some many there this these",
+    "de": "ein eine einen einem einer der die das den dem zwei drei vier fünf mehrere einige viele es dies diese dieser",
+    "fr": "un une des le la les deux trois plusieurs il elle",
+    "es": "un una unos unas el la los las dos tres varios varias",
+    "it": "un una il lo la i gli le due tre alcuni alcune",
+    "nl": "een de het twee drie enkele",
+}
+# Words that no sentence ends with, besides the starters.
+_NEVER_LAST = {
+    "en": "of to with by into near behind under over between through or than",
+    "de": "zwischen unter über neben hinter durch ohne um oder",
+}
+_SMALL_WORD = re.compile(r"(?P<small>\w[\w'’\-]*)\s+(?=(?P<word>\w+))")
 # Languages that write ordinal numbers with a full stop.
 _ORDINALS = {"de", "da", "no", "nb", "nn", "fi", "is", "et", "lv", "cs", "sk", "sl", "hr", "sr", "bs", "hu", "pl", "tr"}
 
@@ -92,6 +107,7 @@ class SentenceSplitter:
         self._before_numbers = _words(_BEFORE_NUMBERS, code)
         self._before_either = _words(_BEFORE_EITHER, code)
         self._starters = _words(_STARTERS, code) or _words(_STARTERS, "en")
+        self._openers, self._never_last = _words(_OPENERS, code), self._starters | _words(_NEVER_LAST, code)
         self._suffixes = ("str",) if code == "de" else ()
         self._ordinals = code in _ORDINALS
 
@@ -99,6 +115,19 @@ class SentenceSplitter:
         """The sentences of a line, each with the space behind it; joined they are the line again."""
         starts = [0, *self._starts(text), len(text)]
         return [text[start:end] for start, end in pairwise(starts) if end > start]
+
+    def split_unmarked(self, sentence: str) -> list[str]:
+        """Parts of what is one sentence by its marks, but may be several: A man sings A dog barks.
+
+        A name may begin in the same way, so this is for sentences that are long.
+        """
+        starts = [0]
+        for found in _SMALL_WORD.finditer(sentence):
+            small, word = found["small"], found["word"]
+            begins = small[0].islower() and word[0].isupper() and word.lower() in self._openers
+            if begins and small not in self._never_last:
+                starts.append(found.end())
+        return [sentence[start:end] for start, end in pairwise([*starts, len(sentence)])]
 
     def _starts(self, text: str) -> Iterator[int]:
         """Where the second sentence begins, the third, and so on."""

@@ -99,6 +99,12 @@ def test_a_sentence_longer_than_any_in_training_is_cut_behind_a_clause() -> None
     ]
 
 
+def test_long_sentences_without_full_stops_are_split_where_articles_have_capitals() -> None:
+    line = "A dog sleeps on the mat Two cats watch the dog. The end."
+    assert parts(line, ONE_SENTENCE) == ["A dog sleeps on the mat", "Two cats watch the dog.", "The end."]
+    assert parts("A dog reads The Times.", ONE_SENTENCE) == ["A dog reads The Times."]
+
+
 def test_without_clauses_it_is_cut_into_parts_of_about_the_same_length() -> None:
     assert [len(part.split()) for part in parts(" ".join("abcdefghijklmnopqrstuvwxyz"), ONE_SENTENCE)] == [9, 9, 8]
     assert [len(part.split()) for part in parts("abcdefghijklmnopqrstuvwxyz", ONE_SENTENCE, words=Letters)] == [

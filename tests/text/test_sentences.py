@@ -37,6 +37,20 @@ def test_sentences_joined_are_the_line(text: str, language: str) -> None:
     assert all(sentence.strip() for sentence in found[1:])
 
 
+@pytest.mark.parametrize(
+    ("language", "marked"),
+    [
+        ("en", "A man sings |A dog barks |Two women run."),
+        ("en", "They climb to the top of The Shard and I wave."),
+        ("en", "a man sings a dog barks"),
+        ("de", "Ein Mann singt |Ein Hund bellt |Die Frau läuft."),
+        ("de", "Er dankt Ihnen und Sie lachen mit der Frau Die Zeit."),
+    ],
+)
+def test_sentences_without_full_stops_begin_with_a_capital_article(language: str, marked: str) -> None:
+    assert SentenceSplitter(language).split_unmarked(marked.replace("|", "")) == marked.split("|")
+
+
 def test_nothing_and_space_are_no_sentence_or_one() -> None:
     assert SentenceSplitter("en").split("") == []
     assert SentenceSplitter("en").split("  ") == ["  "]
