@@ -81,7 +81,7 @@ _STARTERS = {
 # Words that begin a sentence if they have a capital and the word before has none, even without a full stop.
 _OPENERS = {
     "en": "a an the two three four five several some many there this these",
-    "de": "ein eine einen einem einer der die das den dem zwei drei vier fünf mehrere einige viele es dies diese dieser",
+    "de": "ein eine einen einem einer der die das den dem zwei drei vier fünf mehrere einige viele es dies diese",
     "fr": "un une des le la les deux trois plusieurs il elle",
     "es": "un una unos unas el la los las dos tres varios varias",
     "it": "un una il lo la i gli le due tre alcuni alcune",
