@@ -108,11 +108,13 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
         raise click.UsageError("--model scores REF itself, so it takes no HYP or --reference")
     if len(metrics) > 1 or (options.as_json and metrics == ["logprob"]):
         raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
+    decoder = _forced_decoder(options)  # looks for the files before it loads a model
     from nmt.search.forced import Totals
 
-    decoder, totals = _forced_decoder(options), Totals()
-    lines = read_lines(options.reference)
-    pairs = read_parallel(options.source, options.reference) if options.source else (("", line) for line in lines)
+    totals, reference = Totals(), options.reference
+    pairs = (
+        read_parallel(options.source, reference) if options.source else (("", line) for line in read_lines(reference))
+    )
     scores = totals.counted(decoder.stream(pairs))
     if metrics == ["logprob"]:
         with ExitStack() as files:
