@@ -12,7 +12,7 @@ from nmt.text.lengths import TrainedLengths
 from nmt.text.sentences import SentenceSplitter
 from nmt.text.tokenizer import Vocabulary
 
-CLAUSE_ENDS = tuple(",;:–—،؛、，；：")
+ENDS = (tuple(".!?…。！？।"), tuple(",;:–—،؛、，；："))  # of sentences, and of clauses: subwords to cut behind
 
 
 class LineSplitter:
@@ -32,16 +32,42 @@ class LineSplitter:
         text = _clean(text)
         if self._how == "none":
             return self.whole(text)
-        whole = self._source.encode(text)
-        if not whole:
-            return []
-        sentences = [text] if self._how == "length" else self._sentences.split(text)
-        if self._fits(len(sentences), len(whole)):
-            return list(self._cut(whole, ""))
-        sentences = [part for sentence in sentences for part in self._unmarked(sentence)]
-        together = max(1, self._lengths.usual_sentences) if self._how == "auto" and self._lengths else 1
-        groups = ["".join(sentences[first : first + together]) for first in range(0, len(sentences), together)]
-        return [part for group in groups for part in self._cut(self._source.encode(group.rstrip()), _space(group))]
+        if self._how != "sentences":
+            ids = self._source.encode(text)
+            if self._how == "length" or self._fits(text, len(ids)):
+                return list(self._cut(ids, ""))
+        return [
+            part
+            for group in self._groups(text)
+            for part in self._cut(self._source.encode(group.rstrip()), _space(group))
+        ]
+
+    def _fits(self, text: str, length: int) -> bool:
+        """Whether a line of so many subwords is like those of training."""
+        assert self._lengths is not None, "auto asks for them"
+        fits = length <= min(self._longest, self._lengths.source)
+        return fits and len(self._sentences.split(text)) <= self._lengths.sentences
+
+    def _groups(self, text: str) -> Iterator[str]:
+        """The sentences of a line, as many together as training mostly had, if those are not too long together."""
+        together = self._lengths.usual_sentences if self._how == "auto" and self._lengths else 1
+        group, count, size = "", 0, 0
+        for sentence in self._sentences.split(text):
+            length = len(self._source.encode(sentence.rstrip()))
+            for part, subwords in self._unmarked(sentence, length):
+                if count and (count >= together or size + subwords > self._longest):
+                    yield group
+                    group, count, size = "", 0, 0
+                group, count, size = group + part, count + 1, size + subwords
+        if group:
+            yield group
+
+    def _unmarked(self, sentence: str, length: int) -> list[tuple[str, int]]:
+        """The parts of a sentence, which may be several without full stops if it is long, and their lengths."""
+        if self._lengths is None or 2 * length <= self._lengths.source:
+            return [(sentence, length)]
+        parts = self._sentences.split_unmarked(sentence)
+        return [(part, len(self._source.encode(part.rstrip()))) for part in parts]
 
     def whole(self, text: str) -> list[Part]:
         """A line as one part; none for a blank one. Raises UserError for a line that is too long."""
@@ -53,22 +79,6 @@ class LineSplitter:
                 f"--set decoding.max_source={len(ids)}, or let it be split: decoding.split=auto, and no --prefix",
             )
         return [Part(ids)] if ids else []
-
-    def _fits(self, sentences: int, length: int) -> bool:
-        """Whether a line is like those of training, or is not to be split at the ends of its sentences."""
-        if self._how == "sentences":
-            return False
-        return (
-            self._lengths is None
-            or self._how == "length"
-            or (sentences <= self._lengths.sentences and length <= self._lengths.source)
-        )
-
-    def _unmarked(self, sentence: str) -> list[str]:
-        """The parts of a sentence that is so long that it may be several without full stops between them."""
-        if self._lengths is None or 2 * len(self._source.encode(sentence.rstrip())) <= self._lengths.source:
-            return [sentence]
-        return self._sentences.split_unmarked(sentence)
 
     def _cut(self, ids: list[int], space: str) -> Iterator[Part]:
         """Cuts subwords into parts of about the same length that are not too long; `space` follows the last."""
@@ -82,13 +92,13 @@ class LineSplitter:
             yield Part(ids[start:], space=space)
 
     def _best_cut(self, ids: list[int], start: int, ideal: int) -> int:
-        """Where to cut, near `ideal`: behind a clause, else before a word, else at the limit."""
+        """Where to cut, near `ideal`: behind a sentence, else a clause, else before a word, else at the limit."""
         last = start + self._longest
         places = sorted(range(start + max(1, self._longest // 2), last + 1), key=lambda place: abs(place - ideal))
         words = [place for place in places if self._source.starts_word(ids[place])]
         pieces = self._source.pieces(ids[start:last])
-        clauses = (place for place in words or places if pieces[place - start - 1].endswith(CLAUSE_ENDS))
-        return next(clauses, words[0] if words else last)
+        found = (place for ends in ENDS for place in words or places if pieces[place - start - 1].endswith(ends))
+        return next(found, words[0] if words else last)
 
 
 def _clean(text: str) -> str:

@@ -73,6 +73,17 @@ def test_sentences_stay_together_as_they_mostly_were_in_training() -> None:
     assert [part.count(".") for part in parts(line, PARAGRAPHS)] == [3, 3, 2]
 
 
+def test_sentences_that_are_too_long_together_are_kept_apart_rather_than_cut() -> None:
+    first, third = (" ".join([word] * 24) + " end." for word in ("Red", "Blue"))
+    second = "So it is, " + " ".join(["green"] * 21) + " end."
+    assert parts(f"{first} {second} {third}", PARAGRAPHS) == [f"{first} {second}", third]
+    assert parts(f"{second} {second} {first} {third} {third}", PARAGRAPHS) == [
+        f"{second} {second}",
+        f"{first} {third}",
+        third,
+    ]
+
+
 def test_a_line_that_is_too_long_is_split_even_if_it_has_few_sentences() -> None:
     long = " ".join(["very"] * 20)
     assert len(parts(f"It is {long} big. It is {long} old.", PARAGRAPHS)) == 1
