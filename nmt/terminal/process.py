@@ -36,11 +36,11 @@ def run(group: click.Group) -> NoReturn:
         sys.stdout.flush()
         code = 0
     except BaseException as error:
-        ending = ending_of(error)
-        for line in ending.lines:
+        ending, debug = ending_of(error), "--debug" in sys.argv
+        for line in () if debug and ending.asks_for_debug else ending.lines:
             with suppress(OSError):  # nobody takes it
                 click.echo(line, err=True)
-        if ending.traceback and "--debug" in sys.argv:
+        if debug and ending.traceback:
             raise
         code = ending.code
     if "RANK" in os.environ:
@@ -59,6 +59,8 @@ class Ending(NamedTuple):
     """What stderr says."""
     traceback: bool = False
     """Whether --debug shows where it came from."""
+    asks_for_debug: bool = False
+    """Whether what is said is to use --debug."""
 
 
 def ending_of(error: BaseException) -> Ending:
@@ -88,14 +90,15 @@ def ending_of(error: BaseException) -> Ending:
             hint = (
                 "free some space" if full else "see that it exists and that you may use it; --debug shows the traceback"
             )
-            return _failed(f"{error.filename or 'input or output'}: {error.strerror or error}", hint)
+            problem = f"{error.filename or 'input or output'}: {error.strerror or error}"
+            return _failed(problem, hint)._replace(asks_for_debug=True)
         case Exception():
             from nmt.device import memory_error
 
             if known := memory_error(error):
                 return _failed(known.message, known.hint)
             hint = "run it with --debug and report the traceback: this is a bug of nmt"
-            return _failed(f"{type(error).__name__}: {error}", hint)
+            return _failed(f"{type(error).__name__}: {error}", hint)._replace(asks_for_debug=True)
     raise error  # SystemExit, say
 
 
