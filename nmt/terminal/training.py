@@ -12,12 +12,13 @@ import click
 from nmt.console import Console
 from nmt.device import choose_device, cores
 from nmt.recipe import Recipe
-from nmt.training.distributed import Place, device_of, find_place
-from nmt.training.launcher import count_workers, launch
 
 
 def train(recipe: Recipe, out: Path, devices: int | None, device: str, threads: int | None, console: Console) -> None:
     """Trains in this process, in the place that a launcher gave it, or else starts a process for each device."""
+    from nmt.training.distributed import Place, device_of, find_place
+    from nmt.training.launcher import count_workers, launch
+
     place = find_place(os.environ)
     if place is None:
         workers = count_workers(device, devices)
@@ -35,11 +36,15 @@ def train(recipe: Recipe, out: Path, devices: int | None, device: str, threads: 
 
 
 def show_plan(recipe: Recipe, devices: int | None, device: str, threads: int | None) -> None:
-    """Prints what training would take."""
+    """Prints what training would take; of a launcher's processes the first does."""
+    from nmt.training.distributed import find_place
+    from nmt.training.launcher import count_workers
     from nmt.training.plan import plan_run
 
-    workers = count_workers(device, devices)
-    click.echo(plan_run(recipe, choose_device(device, threads), workers))
+    place = find_place(os.environ)
+    if place is None or place.rank == 0:
+        workers = place.size if place else count_workers(device, devices)
+        click.echo(plan_run(recipe, choose_device(device, threads), workers))
 
 
 def average(
