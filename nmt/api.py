@@ -80,10 +80,10 @@ class Translator(_Model[Translation]):
 
         If there is a `prefix` for each sentence, its translation begins with it; "" asks for nothing.
         """
-        if isinstance(texts, str):
+        if isinstance(texts, str) or isinstance(prefix, str):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
-        requests = starmap(Request, zip(texts, prefix or [""] * len(texts), strict=True))
-        return [translation.texts[0] for translation in self.stream(requests)]
+        lines = texts if prefix is None else starmap(Request, zip(texts, prefix, strict=True))
+        return [translation.texts[0] for translation in self.stream(lines)]
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
         """Raises UserError, as `Parser.translate` does."""

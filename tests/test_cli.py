@@ -170,12 +170,15 @@ def test_translations_begin_with_the_lines_of_a_prefix_file(
     assert (done.code, done.err) == (0, "")
 
 
-def test_a_prefix_file_that_ends_early_is_an_error(nmt, reverse_run: Path, tmp_path: Path) -> None:
-    (tmp_path / "prefixes").write_text("d\n")
-    arguments = ("--model", reverse_run / "ckpts", "--quiet", "--prefix", tmp_path / "prefixes")
-    done = nmt("translate", *arguments, stdin=b"a b c d\na b c d\n")
-    assert done.code == 1
-    assert "error: --prefix: ends after 1 lines, and the input goes on" in done.err
+def test_a_prefix_file_with_more_or_fewer_lines_than_the_input_is_an_error(
+    nmt, reverse_run: Path, tmp_path: Path
+) -> None:
+    (prefixes := tmp_path / "prefixes").write_text("d\n")
+    arguments = ("--model", reverse_run / "ckpts", "--quiet", "--prefix", prefixes)
+    for lines, what in ((b"a b c d\na b c d\n", "ends after 1 lines"), (b"", "goes on after 0 lines")):
+        done = nmt("translate", *arguments, stdin=lines)
+        assert done.code == 1
+        assert f"error: --prefix {prefixes}: {what}, unlike the input\nhint: " in done.err
     assert nmt("translate", *arguments, "--engine", "ctranslate2", stdin=b"a\n").code == 2
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nmt.search.feed import Hypothesis, Pool, Prefix, Source
 
@@ -33,6 +33,12 @@ class Request:
     text: str
     prefix: str = ""
     """The translation begins with this."""
+
+    def __post_init__(self) -> None:
+        """Raise TypeError where something else than text was given: above all None, which must not count as the end."""
+        for given in (self.text, self.prefix):
+            if not isinstance(given, str):
+                raise TypeError(f"a line must be str, not {type(given).__name__}")
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class ReadAhead:
     """
 
     def __init__(
-        self, lines: Iterable[str | Request], split: Callable[..., list[Part]], cap: Callable[[int], int]
+        self, lines: Iterable[str | Request], split: Callable[[Request], list[Part]], cap: Callable[[int], int]
     ) -> None:
         """`split` returns the parts of a line, none if it is blank; `cap` the most symbols of an output, by length."""
         self._split, self._cap = split, cap
@@ -204,16 +210,12 @@ class ReadAhead:
     def _read(self, lines: Iterator[str | Request]) -> None:
         try:
             while self._begin_to_wait():
-                line = next(lines, END)
+                line: Any = next(lines, END)
                 self._end_to_wait()
                 if line is END or self._closed:
                     break
-                if isinstance(line, Request):
-                    self._add(Line(line.text, self._split(line.text, line.prefix)))
-                elif isinstance(line, str):
-                    self._add(Line(line, self._split(line)))
-                else:  # None above all, which must not count as the end
-                    raise TypeError(f"a line must be str, not {type(line).__name__}")
+                request = line if isinstance(line, Request) else Request(line)
+                self._add(Line(request.text, self._split(request)))
         except BaseException as error:
             self._error = error
         with self._changed:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
-from nmt.tasks.lines import Line, Part, distinct
+from nmt.tasks.lines import Line, Part, Request, distinct
 from nmt.tasks.output import LineResult, as_json
 from nmt.text.linear import TreeVocabulary, escape
 from nmt.text.tokenizer import Tokenizer
@@ -74,12 +74,12 @@ class Parsing:
 
         return partial(TreeConstraint, self._trees) if self._constrained else None
 
-    def split(self, text: str) -> list[Part]:
+    def split(self, request: Request) -> list[Part]:
         """See `Task`; a line beyond decoding.max_source subwords is split between words."""
         parts: list[Part] = []
         ids: list[int] = []
         count = 0
-        for word in self._encode(words_of(text)):
+        for word in self._encode(words_of(request.text)):
             if count and len(ids) + len(word) > self._limit:
                 parts.append(Part(ids, count))
                 ids, count = [], 0

@@ -32,11 +32,8 @@ class Task(Protocol[Result]):
         """Return the rule for outputs of a search; None if decoding.min_length is all."""
         ...
 
-    def split(self, text: str) -> list[Part]:
-        """Return the parts of a line that are searched, none for a blank line; another thread calls `join`.
-
-        A task that can do more than that for a line takes the other fields of a `Request` too.
-        """
+    def split(self, request: Request) -> list[Part]:
+        """Return the parts of a line that are searched, none for a blank line; another thread calls `join`."""
         ...
 
     def join(self, line: Line, n_best: int) -> Result:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.search.feed import Prefix
-from nmt.tasks.lines import Line, Part, distinct
+from nmt.tasks.lines import Line, Part, Request, distinct
 from nmt.tasks.output import LineResult, as_json
 from nmt.tasks.splitting import LineSplitter, joined
 from nmt.text.lengths import TrainedLengths
@@ -70,18 +70,18 @@ class Translating:
         rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length), partial(PrefixConstraint, self._target)]
         return partial(All, rules)
 
-    def split(self, text: str, prefix: str = "") -> list[Part]:
+    def split(self, request: Request) -> list[Part]:
         """See `Task`; a line whose translation has a prefix is left whole."""
-        if not prefix.strip():
-            return self._splitter.split(text)
-        beginning = Prefix(*self._target.encode_beginning(prefix))
+        if not request.prefix.strip():
+            return self._splitter.split(request.text)
+        beginning = Prefix(*self._target.encode_beginning(request.prefix))
         if beginning.longest > self._longest_prefix:
             raise UserError(
                 f"prefix: may need {beginning.longest:,} subwords, more than decoding.max_source "
-                f"{self._longest_prefix:,}: {prefix[:60]} …",
+                f"{self._longest_prefix:,}: {request.prefix[:60]} …",
                 "shorten the prefix, or raise decoding.max_source",
             )
-        return [replace(part, prefix=beginning) for part in self._splitter.whole(text)]
+        return [replace(part, prefix=beginning) for part in self._splitter.whole(request.text)]
 
     def join(self, line: Line, n_best: int) -> Translation:
         """See `Task`."""

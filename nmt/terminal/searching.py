@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,11 +33,10 @@ def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"], pre
     """Translates lines by the models that the options name; translations begin with the lines of `prefix`."""
     if prefix and engine != "nmt":
         raise click.UsageError("--prefix goes with --engine nmt")
-    prefixes = read_lines(prefix) if prefix else None
     bundles, decoding = find_models(options.paths, "translate", options.settings, options.console)
     annotated = options.as_json and engine == "nmt"
     task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, annotated)
-    _answer(options, bundles, decoding, engine, task, prefixes=prefixes)
+    _answer(options, bundles, decoding, engine, task, prefix=prefix)
 
 
 def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
@@ -71,7 +71,7 @@ def _answer(
     engine: Literal["nmt", "ctranslate2"],
     task: Task[Result],
     as_line: Callable[[int, Result], str] | None = None,
-    prefixes: Iterator[str] | None = None,
+    prefix: Path | None = None,
 ) -> None:
     """Searches all lines, with their prefixes, and writes the results as the options ask for, or by `as_line`."""
     as_line = as_line or (task.as_json if options.as_json else ranked if options.n_best else best)
@@ -79,12 +79,13 @@ def _answer(
     assembly = Assembly(bundles, decoding, engine, device, workers, threads, forks=True, say=console.say)
     ledger = Ledger(task.warnings)
     with ExitStack() as held:
-        lines = read_input(options.source)
+        lines: Iterator[Any] = read_input(options.source)
+        if prefix:
+            lines = _with_prefixes(lines, read_lines(prefix), prefix)
         if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
             raise UserError(f"--output {options.output}: is also the input", "give --output another file")
         pipeline = held.enter_context(assembly.open(task))
-        requests: Iterator[Any] = ledger.timed(lines if prefixes is None else _with_prefixes(lines, prefixes))
-        searching = pipeline.groups(requests, options.n_best or 1, ledger.searched)
+        searching = pipeline.groups(ledger.timed(lines), options.n_best or 1, ledger.searched)
         groups = held.enter_context(closing(searching))
         write = open_output(options.output, held)
         # A progress bar would garble results on the same terminal.
@@ -98,12 +99,13 @@ def _answer(
         ledger.check()
 
 
-def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str]) -> Iterator[Request]:
-    """Lines and their prefixes; raises UserError where there are no longer as many of both."""
-    for number, line in enumerate(lines, 1):
-        if (prefix := next(prefixes, None)) is None:
+def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) -> Iterator[Request]:
+    """Lines and their prefixes, which `path` holds; raises UserError where either of both ends first."""
+    for number, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
+        if line is None or prefix is None:
+            what = "ends" if prefix is None else "goes on"
             raise UserError(
-                f"--prefix: ends after {number - 1:,} lines, and the input goes on",
+                f"--prefix {path}: {what} after {number:,} lines, unlike the input",
                 "give it a line for each input line; an empty one asks for nothing",
             )
         yield Request(line, prefix)

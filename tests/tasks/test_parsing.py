@@ -12,6 +12,7 @@ from engines import Characters, Found
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.search.feed import Feed, Hypothesis, Source
+from nmt.tasks.lines import Request
 from nmt.tasks.parsing import Parse, Parsing, words_of
 from nmt.tasks.pipeline import Pipeline
 from nmt.text.linear import LEAF, TreeVocabulary
@@ -106,7 +107,7 @@ def test_a_source_tells_its_words_and_leaves_room_for_more() -> None:
     ],
 )
 def test_long_lines_are_split_between_words_and_long_words_are_cut(line: str, parts: list[tuple[str, int]]) -> None:
-    found = parsing(max_source=5).split(line)
+    found = parsing(max_source=5).split(Request(line))
     assert [(Characters().decode(part.ids), part.words) for part in found] == parts
 
 
