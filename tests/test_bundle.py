@@ -297,6 +297,7 @@ def test_keywords_of_load_replace_decoding_settings(reverse_run: Path) -> None:
         ("cost", {"seconds": float("nan")}),
         ("cost", {"tokens": 10**400}),
         ("cost", {"flops": -1.0}),
+        ("cost", {"flops": 2 * bundles.LARGEST_FIGURE}),
         ("cost", {"devices": {"CPU": float("inf")}}),
         ("format", True),
         ("format", "1"),

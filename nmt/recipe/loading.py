@@ -55,7 +55,7 @@ class Recipe(Settings):
     @property
     def kind(self) -> Kind:
         """What is special about the task."""
-        return KINDS[self.task]
+        return self.data.kind
 
     @model_validator(mode="after")
     def _fits_the_task(self) -> Self:
