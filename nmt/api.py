@@ -153,7 +153,7 @@ def load(
     task: TaskName = "parse" if bundles[0].kind.has_trees else "translate"
     for bundle in bundles:
         bundle.check_task(task)
-    settings = override_decoding(bundles[0].recipe.decoding, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])
+    settings = override_decoding(bundles[0].recipe, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])
     assembly = Assembly(bundles, settings, engine, device, workers, threads, forks=False, say=_silent)
     known = {} if bundles[0].kind.has_trees else {"lengths": bundles[0].lengths}
     return MODELS[task]._assembled(assembly, tokenizer, **known)

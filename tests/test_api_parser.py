@@ -178,6 +178,20 @@ def test_what_is_loaded_parses_and_says_so_when_asked_to_translate(tokenizer: To
     assert "model.parse" in error.value.hint
 
 
+def test_settings_that_a_parser_cannot_have_are_refused_when_it_is_loaded(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    write_parser(tmp_path / "bundle", tokenizer)
+    with pytest.raises(UserError) as caught:
+        nmt.load(tmp_path / "bundle", min_length=3)
+    assert caught.value.message == (
+        "--set decoding.min_length=3: decoding.min_length: must be 0 with data.target: tree, "
+        "since the words of a sentence determine how long its tree can be (got 3)"
+    )
+    assert caught.value.hint == "--set decoding.min_length=0"
+    with pytest.raises(UserError, match=r"decoding\.split: must be \"auto\" .* \(got \"none\"\)"):
+        nmt.load(tmp_path / "bundle", split="none")
+    assert nmt.load(tmp_path / "bundle", split="auto").decoding.split == "auto"
+
+
 def test_a_translator_says_so_when_asked_to_parse() -> None:
     with pytest.raises(UserError, match="is a translator"):
         Translator.parse(object(), ["a"])  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -17,7 +18,10 @@ from nmt import bundle as bundles
 from nmt.bundle import runs
 from nmt.errors import UserError
 from nmt.recipe import TokenizerSettings
+from nmt.text.lengths import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
+
+LENGTHS = TrainedLengths("a", 1, 1, 40, 60, least_ratio=0.5, greatest_ratio=2.5).as_dict()
 
 
 @pytest.fixture
@@ -297,6 +301,7 @@ def test_keywords_of_load_replace_decoding_settings(reverse_run: Path) -> None:
         ("cost", {"seconds": float("nan")}),
         ("cost", {"tokens": 10**400}),
         ("cost", {"flops": -1.0}),
+        ("cost", {"flops": 2 * bundles.LARGEST_FIGURE}),
         ("cost", {"devices": {"CPU": float("inf")}}),
         ("format", True),
         ("format", "1"),
@@ -310,12 +315,40 @@ def test_keywords_of_load_replace_decoding_settings(reverse_run: Path) -> None:
         ("cost", {"seconds": "1"}),
         ("cost", {"devices": ["CPU"]}),
         ("cost", {"devices": {"CPU": "1"}}),
+        ("lengths", None),
+        ("lengths", [1, 2]),
+        ("lengths", {"language": "a"}),
+        ("lengths", LENGTHS | {"more": 1}),
+        ("lengths", LENGTHS | {"source": -1}),
+        ("lengths", LENGTHS | {"sentences": "1"}),
+        ("lengths", LENGTHS | {"least_ratio": math.nan}),
     ],
 )
 def test_wrong_kinds_in_bundle_json_are_named(ckpts: Path, key: str, value: object) -> None:
     edit(ckpts / "averaged", **{key: value})
     with pytest.raises(UserError, match=f"bundle.json: damaged: {key} is missing or of the wrong kind"):
         bundles.resolve(ckpts)
+
+
+def test_an_average_knows_the_lengths_of_training(ckpts: Path) -> None:
+    (lengths,) = {bundle.lengths for bundle in bundles.checkpoints(ckpts)}
+    assert lengths is not None
+    assert (lengths.language, lengths.sentences) == ("a", 1)
+    assert bundles.average(ckpts, last=2).lengths == lengths
+    edit(ckpts / "step-00000800", lengths=LENGTHS)  # those of the newest count
+    assert bundles.average(ckpts, last=2).lengths == TrainedLengths(**LENGTHS)
+
+
+def test_of_an_earlier_versions_bundles_lengths_are_not_known(ckpts: Path) -> None:
+    for path in (ckpts / "averaged", ckpts / "step-00000800"):
+        content = json.loads((path / "bundle.json").read_text())
+        del content["lengths"]
+        (path / "bundle.json").write_text(json.dumps(content))
+        reseal(path)
+        assert bundles.Bundle.read(path).lengths is None
+    assert bundles.average(ckpts, last=2, out=ckpts / "again").lengths is None
+    (found,) = nmt.load(ckpts / "averaged").stream(["a b c d. " * 9])
+    assert (found.parts, found.unusual_length) == (1, False)
 
 
 def test_an_average_does_not_take_the_place_of_a_checkpoint(ckpts: Path) -> None:

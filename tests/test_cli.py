@@ -107,9 +107,10 @@ HOSTILE = [
 ]
 
 
-def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path) -> None:
+@pytest.mark.parametrize("split", ["auto", "sentences", "length"])
+def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path, split: str) -> None:
     text = "".join(line + "\n" for line in HOSTILE).encode() + b"a b \xff\xfe c\r\nlast without end"
-    settings = ("--set", "max_source=32", "--set", "max_extra=3", "--set", "split=length")
+    settings = ("--set", "max_source=32", "--set", "max_extra=3", "--set", f"split={split}")
     arguments = ("--model", reverse_run / "ckpts", *settings)
     done = nmt("translate", *arguments, stdin=text)
     assert done.code == 0, done.err
@@ -120,7 +121,9 @@ def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path) -> None:
     assert b"\r" not in done.out
     alone = [nmt("translate", *arguments, stdin=line.encode() + b"\n").out.decode() for line in HOSTILE]
     assert [line + "\n" for line in lines[: len(HOSTILE)]] == alone
-    assert re.search(r"^17 sentences, [\d,]+ tokens/s; caps hit \d+, inputs split 1, unknown .*\n\Z", done.err, re.M)
+    summary = r"^17 sentences, [\d,]+ tokens/s; caps hit \d+, inputs split (\d+), unknown .*\n\Z"
+    assert (found := re.search(summary, done.err, re.M))
+    assert int(found[1]) == 1 if split == "length" else int(found[1]) > 1
 
 
 def test_n_best_lines_are_ranked_and_scored(nmt, reverse_run: Path) -> None:

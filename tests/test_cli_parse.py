@@ -154,6 +154,16 @@ def test_options_change_the_settings_of_the_bundle(parse) -> None:
     assert "decoding.beam: must be greater than or equal to 1" in parse("--set", "beam=0").err
 
 
+def test_a_parser_has_the_settings_that_its_recipe_must_have(parse) -> None:
+    done = parse("--set", "decoding.split=none", stdin=b"the dog\n")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err == (
+        'error: --set decoding.split=none: decoding.split: must be "auto" with data.target: tree, '
+        'since a tree is over one sentence (got "none")\n'
+        'hint: --set decoding.split="auto"\n'
+    )
+
+
 def test_files_are_read_and_written_plain_or_compressed(parse, tmp_path: Path) -> None:
     (tmp_path / "in.gz").write_bytes(gzip.compress(b"the dog\na cat\n"))
     done = parse("--input", tmp_path / "in.gz", "--output", tmp_path / "out.gz")

@@ -398,6 +398,7 @@ def test_a_resolved_parser_loads_back_to_an_equal_one(write: Write) -> None:
         (["model.tie_embeddings=all"], "model.tie_embeddings: all needs one vocabulary"),
         (["training.target_embeddings=x"], "training.target_embeddings: must be null with data.target: tree"),
         (["decoding.min_length=3"], "decoding.min_length: must be 0 with data.target: tree"),
+        (["decoding.split=none"], 'decoding.split: must be "auto" with data.target: tree'),
         (["data.target=de"], "data.train.0.trees: needs data.target: tree, which makes a parser (got de)"),
         (["data.valid=[{file: a.tsv}]"], "data.valid.0: must be trees, {trees: NAME}, since data.target is tree"),
         (
@@ -725,8 +726,9 @@ def test_prepared_data_follows_an_overridden_name(write: Write) -> None:
     assert load(write(BASE), ["name=other", "data.name=mine"]).data.name == "mine"
 
 
-def test_decoding_settings_can_be_overridden_alone() -> None:
-    changed = override_decoding(recipes.Decoding(beam=7), ["decoding.alpha=1.0", "max_extra=3"])
+def test_decoding_settings_can_be_overridden_alone(write: Write) -> None:
+    recipe = load(write(BASE + "decoding: {beam: 7}\n"))
+    changed = override_decoding(recipe, ["decoding.alpha=1.0", "max_extra=3"])
     assert changed == recipes.Decoding(beam=7, alpha=1.0, max_extra=3)
 
 
@@ -740,11 +742,31 @@ def test_decoding_settings_can_be_overridden_alone() -> None:
         ("beam", "must be section.key=value", ""),
     ],
 )
-def test_other_overrides_of_decoding_are_refused(override: str, words: str, hint: str) -> None:
+def test_other_overrides_of_decoding_are_refused(write: Write, override: str, words: str, hint: str) -> None:
     with pytest.raises(UserError) as caught:
-        override_decoding(recipes.Decoding(), [override])
+        override_decoding(load(write(BASE)), [override])
     assert words in caught.value.message
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed", "reason"),
+    [
+        ("decoding.split", '"none"', '"auto"', "a tree is over one sentence"),
+        ("decoding.split", '"length"', '"auto"', "a tree is over one sentence"),
+        ("decoding.min_length", "3", "0", "the words of a sentence determine how long its tree can be"),
+    ],
+)
+def test_what_a_parsers_recipe_may_not_say_no_override_may_say(
+    write: Write, key: str, value: str, allowed: str, reason: str
+) -> None:
+    recipe = load(write(PARSER))
+    for override in (f"{key}={value}", f"{key.removeprefix('decoding.')}={value}"):
+        with pytest.raises(UserError) as caught:
+            override_decoding(recipe, ["beam=2", override])
+        said = f"--set {key}={value}: {key}: must be {allowed} with data.target: tree, since {reason} (got {value})"
+        assert (caught.value.message, caught.value.hint) == (said, f"--set {key}={allowed}")
+    assert override_decoding(recipe, ["beam=2", f"{key}={allowed}"]).beam == 2
 
 
 def test_relative_data_files_stand_below_the_root(write: Write) -> None:

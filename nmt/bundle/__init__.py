@@ -2,12 +2,12 @@
 
 from nmt.bundle.reading import (
     CHECKPOINT,
+    LARGEST_FIGURE,
     MANIFEST,
     POSITION,
     Bundle,
     NewerFormat,
     check_numbers,
-    is_figure,
     load_weights,
     new_model,
     read_tensors,
@@ -31,6 +31,7 @@ from nmt.bundle.writing import add_info, save_bundle
 
 __all__ = [
     "CHECKPOINT",
+    "LARGEST_FIGURE",
     "MANIFEST",
     "POSITION",
     "Bundle",
@@ -46,7 +47,6 @@ __all__ = [
     "checkpoints",
     "common_tokenizer",
     "initial_bundle",
-    "is_figure",
     "load_weights",
     "new_model",
     "prune",

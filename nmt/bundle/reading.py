@@ -38,6 +38,7 @@ MANIFEST = "bundle.json"
 WEIGHTS = "model.safetensors"
 MOMENTS, POSITION = "training.safetensors", "training.json"  # of a checkpoint
 MOST = 3.4028234663852886e38  # the largest number of fp32
+LARGEST_FIGURE = 1e30  # no run takes more FLOPs, seconds or tokens
 
 
 class NewerFormat(UserError):
@@ -196,12 +197,12 @@ def _is_cost(cost: object) -> bool:
     if not isinstance(cost, dict) or not isinstance(devices := cost.get("devices", {}), dict):
         return False
     figures = [value for name, value in cost.items() if name != "devices"]
-    return all(value is None or is_figure(value) for value in (*figures, *devices.values()))
+    return all(value is None or _is_figure(value) for value in (*figures, *devices.values()))
 
 
-def is_figure(value: object) -> bool:
-    """Tell whether this may be a number of FLOPs, seconds or tokens: finite, and no more than any run could take."""
-    return type(value) in (int, float) and 0 <= value <= 1e30  # type: ignore[operator]
+def _is_figure(value: object) -> bool:
+    """Tell whether this may be a number of FLOPs, seconds or tokens: finite, and not more than any run takes."""
+    return type(value) in (int, float) and 0 <= value <= LARGEST_FIGURE  # type: ignore[operator]
 
 
 def _are_lengths(values: object) -> bool:
@@ -216,7 +217,7 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 def _is_score(value: object) -> bool:
     """Tell whether this is a dev score; after training diverged it may be infinite or no number."""
-    return type(value) is float or is_figure(value)
+    return type(value) is float or _is_figure(value)
 
 
 def load_weights(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> None:

@@ -10,7 +10,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -55,19 +55,11 @@ class Recipe(Settings):
     @property
     def kind(self) -> Kind:
         """What is special about the task."""
-        return KINDS[self.task]
+        return self.data.kind
 
     @model_validator(mode="after")
     def _fits_the_task(self) -> Self:
-        for key, (value, reason) in self.kind.fixed.items():
-            section, name = key.split(".")
-            given = getattr(getattr(self, section), name)
-            if given != value:
-                raise Refusal(
-                    f"{key}: must be {json.dumps(value)} {self.kind.condition}, since {reason} "
-                    f"(got {json.dumps(given)})",
-                    f"--set {key}={json.dumps(value)}",
-                )
+        _check_fixed(self.kind, dict(self))
         return self
 
     @model_validator(mode="after")
@@ -127,12 +119,12 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
     return _validate(Recipe, tree, origins, str(path))
 
 
-def override_decoding(decoding: Decoding, overrides: Sequence[str]) -> Decoding:
-    """Apply `--set decoding.key=value` (or `key=value`) to decoding settings.
+def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
+    """Apply `--set decoding.key=value` (or `key=value`) to the decoding settings of a recipe; returns them.
 
-    Raises UserError if another section is named, or a key or value is wrong.
+    Raises UserError if another section is named, or if a key or value is wrong, or not allowed for the recipe's task.
     """
-    tree: dict[str, Any] = {"decoding": decoding.model_dump()}
+    tree: dict[str, Any] = {"decoding": recipe.decoding.model_dump()}
     origins: Origins = {}
     for setting in overrides:
         key = setting.split("=")[0].strip()
@@ -142,7 +134,24 @@ def override_decoding(decoding: Decoding, overrides: Sequence[str]) -> Decoding:
                 f"use one of {', '.join(f'decoding.{name}' for name in Decoding.model_fields)}",
             )
         override(tree, origins, setting if "." in key else f"decoding.{setting}")
-    return _validate(Decoding, tree["decoding"], origins, "--set", ("decoding",))
+    decoding = _validate(Decoding, tree["decoding"], origins, "--set", ("decoding",))
+    try:
+        _check_fixed(recipe.kind, {"decoding": decoding})
+    except Refusal as refusal:
+        path, text = _about(refusal, ())
+        raise UserError(_located(path, text, origins, "--set"), refusal.hint) from None
+    return decoding
+
+
+def _check_fixed(kind: Kind, sections: Mapping[str, Any]) -> None:
+    """Raise Refusal if a key of these sections, given by name, has a value that it may not have for this task."""
+    for key, (value, reason) in kind.fixed.items():
+        section, name = key.split(".")
+        if section in sections and (given := getattr(sections[section], name)) != value:
+            raise Refusal(
+                f"{key}: must be {json.dumps(value)} {kind.condition}, since {reason} (got {json.dumps(given)})",
+                f"--set {key}={json.dumps(value)}",
+            )
 
 
 def _validate(kind: type[S], tree: object, origins: Origins, file: str, prefix: tuple[str, ...] = ()) -> S:
@@ -153,19 +162,22 @@ def _validate(kind: type[S], tree: object, origins: Origins, file: str, prefix: 
         problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     path, text, hint = _explain(problem, (*prefix, *map(str, problem["loc"])))
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    raise UserError(f"{_located(path, text, origins, file)}{more}", hint)
+
+
+def _located(path: tuple[str, ...], text: str, origins: Origins, file: str) -> str:
+    """Put before a text the key that it is about, and where that key or its section is set; in `file` by default."""
     where = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), file)
     key = f"{'.'.join(path)}: " if path else ""
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    raise UserError(f"{where}: {key}{text}{more}", hint)
+    return f"{where}: {key}{text}"
 
 
 def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, ...], str, str]:
     """Return the path of the key that a problem is about, what is wrong, and what to do."""
     refusal, given = problem.get("ctx", {}).get("error"), repr(problem["input"])
     if isinstance(refusal, Refusal):
-        key, colon, text = str(refusal).partition(": ")
-        names_a_key = colon and " " not in key
-        return (*path, *key.split(".")) if names_a_key else path, text if names_a_key else str(refusal), refusal.hint
+        return *_about(refusal, path), refusal.hint
     if problem["type"] == "missing":
         return path, "must be given", f"add {'.'.join(path)} to the recipe; recipes/schema.json describes all keys"
     if problem["type"] == "extra_forbidden":
@@ -175,6 +187,12 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
         return path, text, "begin with a letter or digit, and leave out spaces and slashes"
     hint = _nearest_value(problem) or "correct the value, or remove the key where it has a default"
     return path, f"{problem['msg'].replace('Input should be', 'must be')} (got {given})", hint
+
+
+def _about(refusal: Refusal, path: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Return the path of the key that a refusal is about, raised for the settings at `path`, and what is wrong."""
+    key, colon, text = str(refusal).partition(": ")
+    return ((*path, *key.split(".")), text) if colon and " " not in key else (path, str(refusal))
 
 
 def _nearest_value(problem: ErrorDetails) -> str | None:

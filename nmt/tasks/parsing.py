@@ -8,7 +8,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.tasks.lines import Line, Part, Request, distinct
 from nmt.tasks.output import LineResult, as_json
@@ -57,14 +56,8 @@ class Parsing:
     }
 
     def __init__(self, tokenizer: Tokenizer, decoding: Decoding, constrained: bool = True) -> None:
-        """Unless `constrained`, an output may be malformed. Raises UserError where decoding.min_length is set."""
+        """Unless `constrained`, an output may be malformed."""
         assert isinstance(tokenizer.target, TreeVocabulary), "the tokenizer of a parser knows the symbols of trees"
-        if decoding.min_length:
-            raise UserError(
-                f"decoding.min_length: must be 0 for a parser; a tree is as long as its words ask for "
-                f"(got {decoding.min_length})",
-                "--set decoding.min_length=0",
-            )
         self.tokenizer, self._trees, self._limit = tokenizer, tokenizer.target, decoding.max_source
         self._constrained = constrained
 

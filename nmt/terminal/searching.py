@@ -58,7 +58,7 @@ def find_models(
     found = [resolve(path) for path in paths]
     for bundle, _ in found:
         bundle.check_task(task)
-    decoding = override_decoding(found[0][0].recipe.decoding, overrides)
+    decoding = override_decoding(found[0][0].recipe, overrides)
     for _, note in found:
         console.say(note)
     return [bundle for bundle, _ in found], decoding

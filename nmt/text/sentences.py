@@ -92,7 +92,9 @@ _NEVER_LAST = {
     "en": "of to with by into near behind under over between through or than",
     "de": "zwischen unter über neben hinter durch ohne um oder",
 }
-_SMALL_WORD = re.compile(r"(?P<small>\w[\w'’\-]*)\s+(?=(?P<word>\w+))")
+_SMALL_WORD = re.compile(  # tried once for each word, and possessive, so that no line takes long
+    r"(?<![\w'’\-])['’\-]*+(?P<small>\w[\w'’\-]*+)\s++(?=(?P<word>\w+))"
+)
 # Languages that write ordinal numbers with a full stop.
 _ORDINALS = {"de", "da", "no", "nb", "nn", "fi", "is", "et", "lv", "cs", "sk", "sl", "hr", "sr", "bs", "hu", "pl", "tr"}
 
@@ -121,6 +123,8 @@ class SentenceSplitter:
 
         A name may begin in the same way, so this is for sentences that are long.
         """
+        if not self._openers:
+            return [sentence]
         starts = [0]
         for found in _SMALL_WORD.finditer(sentence):
             small, word = found["small"], found["word"]

@@ -45,7 +45,7 @@ class Tree:
             node = stack.pop()
             if isinstance(node, str):
                 yield None, node
-            elif isinstance(word := node.children[0], str):
+            elif node.children and isinstance(word := node.children[0], str):
                 yield node.label, word
             else:
                 yield node.label, None
@@ -96,7 +96,7 @@ class Tree:
                 lines.append(f"{lead}{node.label}  {parts[0]}")
                 continue
             lines.append(lead + node.label)
-            stack.append((f"{below}└─ ", f"{below}   ", parts[-1]))
+            stack.extend((f"{below}└─ ", f"{below}   ", part) for part in parts[-1:])
             stack.extend((f"{below}├─ ", f"{below}│  ", part) for part in parts[-2::-1])
         return "\n".join(lines)
 

@@ -10,13 +10,13 @@ import torch
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from nmt.bundle import POSITION, Bundle
+from nmt.bundle import LARGEST_FIGURE, POSITION, Bundle
 from nmt.errors import UserError
 from nmt.files import remedy
 from nmt.training.flops import device_name, sustained_flops
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-Figure = Annotated[float, Field(ge=0, le=1e30)]  # no run takes more seconds or FLOPs
+Figure = Annotated[float, Field(ge=0, le=LARGEST_FIGURE)]
 
 
 @dataclass(config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))

@@ -7,14 +7,17 @@ from typing import cast
 
 import pytest
 import torch
+from reference_search import random_model
 
 from nmt.api import Translator
 from nmt.errors import UserError
+from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search.feed import Prefix, Source
 from nmt.search.prefix import PrefixConstraint, Spelling
 from nmt.tasks.lines import Request
+from nmt.text.symbols import EOS
 from nmt.text.tokenizer import Tokenizer, Vocabulary
 
 TEXTS = ["the dog sees the house", "a cat likes the tree", "the tree sees a dog", "cats like houses and dogs"]
@@ -32,6 +35,21 @@ def model(tokenizer: Tokenizer) -> Transformer:
     size = len(tokenizer.source)
     config = Model(layers=1, d_model=16, d_ff=32, heads=2)
     return Transformer(config, size, size).eval()
+
+
+def speaking_words(tokenizer: Tokenizer, seed: int) -> Transformer:
+    """A random model whose likeliest outputs consist of words of these texts, each of one subword."""
+    model = random_model(len(tokenizer.source), len(tokenizer.source), liking=3.0, seed=seed)
+    words = {f"\u2581{word}" for text in TEXTS for word in text.split()}
+    other = [index for index, piece in enumerate(tokenizer.target.spellings()) if piece not in words and index > EOS]
+    with torch.no_grad():
+        model.output_embedding.weight[other] = 0.0
+    return model
+
+
+def begins_with(output: str, prefix: str) -> bool:
+    """Whether an output is as its prefix asks: spaces around a whole output are no part of it."""
+    return output.startswith(prefix.lstrip()) or output == prefix.strip()
 
 
 def translator(model: Transformer, tokenizer: Tokenizer, **decoding: object) -> Translator:
@@ -64,8 +82,7 @@ def test_every_output_begins_with_its_prefix_and_may_go_on(
 ) -> None:
     serve = translator(model, tokenizer, beam=beam, max_extra=20)
     for result in serve.stream([Request(text, prefix) for text in TEXTS], n_best=beam):
-        for text in result.texts:
-            assert text.startswith(prefix.lstrip()) or text == prefix.strip()
+        assert all(begins_with(text, prefix) for text in result.texts)
 
 
 def test_other_lines_are_translated_as_without(model: Transformer, tokenizer: Tokenizer) -> None:
@@ -85,18 +102,40 @@ def test_the_batch_makes_no_difference(tokens: int, model: Transformer, tokenize
     assert found == expected
 
 
-def test_a_prefix_of_what_is_found_anyway_changes_nothing(model: Transformer, tokenizer: Tokenizer) -> None:
-    serve = translator(model, tokenizer, beam=1)
-    for text in TEXTS:
-        (free,) = serve.stream([text])
-        pieces = tokenizer.target.pieces(free.ids[0])
-        words = [at for at, piece in enumerate(pieces) if at and piece.startswith("\u2581")]
-        if not words or "<0x" in "".join(pieces):
-            continue
-        beginning = tokenizer.target.decode(free.ids[0][: words[0]])
-        if tokenizer.target.encode(beginning) == free.ids[0][: words[0]]:
-            (forced,) = serve.stream([Request(text, f"{beginning} ")])
-            assert forced.texts == free.texts
+def test_logits_of_one_row_at_a_time_make_no_difference(
+    model: Transformer, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [Request(text, prefix) for prefix, text in product(PREFIXES, TEXTS)]
+    expected = [result.texts for result in translator(model, tokenizer).stream(requests, n_best=2)]
+    monkeypatch.setitem(CHUNK_LOGITS, "cpu", 1)
+    assert [result.texts for result in translator(model, tokenizer).stream(requests, n_best=2)] == expected
+
+
+def test_outputs_of_an_ensemble_begin_with_their_prefixes(model: Transformer, tokenizer: Tokenizer) -> None:
+    both = Translator([model, speaking_words(tokenizer, seed=1)], tokenizer, Decoding(beam=3, max_extra=6))
+    requests = [Request(text, prefix) for text, prefix in product(TEXTS, PREFIXES)]
+    free = both.translate(TEXTS)
+    for number, (request, result) in enumerate(zip(requests, both.stream(requests, n_best=3), strict=True)):
+        assert all(begins_with(text, request.prefix) for text in result.texts)
+        if not request.prefix:
+            assert result.texts[0] == free[number // len(PREFIXES)]
+
+
+@pytest.mark.parametrize("seeds", [(1,), (2,), (4,), (1, 4)])
+def test_a_prefix_of_what_is_found_anyway_changes_nothing(tokenizer: Tokenizer, seeds: tuple[int, ...]) -> None:
+    models = [speaking_words(tokenizer, seed) for seed in seeds]
+    serve = Translator(models, tokenizer, Decoding(beam=1, min_length=4, max_extra=6))
+    outputs, compared = set(), 0
+    for text, free in zip(TEXTS, serve.stream(TEXTS), strict=True):
+        output = free.texts[0]
+        assert not free.capped  # with a prefix more symbols are allowed
+        assert tokenizer.target.encode(output) == free.ids[0]  # only the last word of a prefix has several spellings
+        beginnings = [output[:length] for length in range(1, len(output))]
+        assert serve.translate([text] * len(beginnings), beginnings) == [output] * len(beginnings)
+        outputs.add(output)
+        compared += len(beginnings)
+    assert compared >= 40
+    assert len(outputs) > 1
 
 
 def test_a_prefix_without_room_is_refused(tokenizer: Tokenizer) -> None:

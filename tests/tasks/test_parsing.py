@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from engines import Characters, Found
 
-from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.search.feed import Feed, Hypothesis, Source
 from nmt.tasks.lines import Request
@@ -124,11 +123,6 @@ def test_a_word_that_just_fits_is_not_cut() -> None:
 
 
 # --- what the engine says -----------------------------------------------------------------------------------
-
-
-def test_a_least_length_is_refused() -> None:
-    with pytest.raises(UserError, match=r"decoding\.min_length: must be 0 for a parser.*\(got 3\)"):
-        parsing(min_length=3)
 
 
 def test_a_blank_line_has_no_tree_and_is_no_failure() -> None:

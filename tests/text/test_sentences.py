@@ -45,6 +45,9 @@ def test_sentences_joined_are_the_line(text: str, language: str) -> None:
         ("en", "a man sings a dog barks"),
         ("de", "Ein Mann singt |Ein Hund bellt |Die Frau läuft."),
         ("de", "Er dankt Ihnen und Sie lachen mit der Frau Die Zeit."),
+        ("en", "-- 'twas raining |A well-known 'singer' |The end"),
+        ("en", "Mother-in-law The dogs' |A cat"),
+        ("pl", "Pies śpi The end"),  # of Polish no such words are known
     ],
 )
 def test_sentences_without_full_stops_begin_with_a_capital_article(language: str, marked: str) -> None:
@@ -62,7 +65,11 @@ def test_a_region_does_not_hide_the_language() -> None:
         assert SentenceSplitter(code).split(line.replace("|", "")) == line.split("|")
 
 
-@pytest.mark.parametrize("unit", ["A. ", "Dr. ", ".", ". ", '."', "1. ", "(", "。", "a.b.", "etc. a "])
+@pytest.mark.parametrize(
+    "unit", ["A. ", "Dr. ", ".", ". ", '."', "1. ", "(", "。", "a.b.", "etc. a ", "a", "a-", "日", "'", "a ", "a A "]
+)
 def test_a_long_line_takes_steps_in_proportion_to_its_length(unit: str) -> None:
     line = unit * (200_000 // len(unit))  # would not end if steps grew with the square
-    assert "".join(SentenceSplitter("en").split(line)) == line
+    splitter = SentenceSplitter("en")
+    assert "".join(splitter.split(line)) == line
+    assert "".join(splitter.split_unmarked(line)) == line

@@ -61,6 +61,16 @@ def test_a_tree_knows_its_words_tags_and_spans() -> None:
     assert repr(tree) == f"parse_tree({SLEEPS!r})"
 
 
+def test_a_constituent_without_children_can_be_looked_at() -> None:
+    alone, inside = Tree("S", ()), Tree("S", (Tree("NP", ()), Tree("NN", ("dog",))))
+    assert (alone.leaves(), alone.pos(), alone.spans()) == ([], [], [("S", 0, 0)])
+    assert (str(alone), alone.pretty(), alone.is_preterminal) == ("(S)", "S", False)
+    assert alone == Tree("S", ()) != Tree("NP", ())
+    assert (inside.leaves(), inside.spans()) == (["dog"], [("S", 0, 1), ("NP", 0, 0)])
+    assert str(inside) == "(S (NP) (NN dog))"
+    assert inside.pretty() == "S\n├─ NP\n└─ dog"
+
+
 def test_trees_are_equal_where_all_of_them_is() -> None:
     texts = [SLEEPS, SLEEPS.replace("NN ", "N "), SLEEPS.replace("cat", "dog"), f"(TOP {SLEEPS})", f"( {SLEEPS})"]
     texts += ["(S (A a) (B b))", "(S (A a)) ", "(S (X (A a)) (B b))", "(S (X (A a) (B b)))", "(A a)"]

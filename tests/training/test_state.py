@@ -6,6 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from pydantic import ValidationError
 from reverse_task import BARE, reseal, sets
 
 from nmt import bundle as bundles
@@ -68,6 +69,13 @@ def test_the_last_validation_is_part_of_the_cost(train, task, monkeypatch: pytes
     first, second = (bundle.cost for bundle in bundles.checkpoints(task / "ckpts"))
     assert (first["seconds"], second["seconds"], second["estimated_flops"]) == (1000, 2000, 2000 * 1e9)
     assert "finished: 4 of 4 updates in 33m" in said
+
+
+def test_no_cost_is_greater_than_that_of_any_run() -> None:
+    assert state.RunState(1, 0, 1, flops=bundles.LARGEST_FIGURE).flops == bundles.LARGEST_FIGURE
+    for figures in ({"seconds": 2 * bundles.LARGEST_FIGURE}, {"devices": {"CPU": 2 * bundles.LARGEST_FIGURE}}):
+        with pytest.raises(ValidationError, match="less than or equal to"):
+            state.RunState(1, 0, 1, **figures)
 
 
 def test_what_an_earlier_version_did_not_estimate_is_not_known(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
