@@ -16,6 +16,7 @@ from uuid import uuid4
 import torch
 
 from nmt import bundle as bundles
+from nmt.bundle import Bundle
 from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
@@ -86,7 +87,7 @@ def set_up(recipe: Recipe, out: Path, console: Console, device: torch.device, gr
         kind=recipe.kind,
         id=checkpoint.info["run"] if checkpoint else uuid4().hex[:12],
         data=data,
-        lengths=measure_lengths(recipe, corpus, tokenizer),
+        lengths=_lengths(recipe, corpus, tokenizer, checkpoint) if group.leads else None,
         state=state,
         best=start.best,
         unscored=checkpoint.path if checkpoint and checkpoint.info.get("unscored") and recipe.data.valid else None,
@@ -108,6 +109,15 @@ def _untrained(recipe: Recipe, tokenizer: Tokenizer, device: torch.device, group
     model = bundles.new_model(recipe, tokenizer).to(device)
     set_precision(model, settings.precision, device)
     return model
+
+
+def _lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer, checkpoint: Bundle | None) -> TrainedLengths | None:
+    """What checkpoints record of the lengths of training pairs.
+
+    The checkpoint that a run resumes from already has them, for its data is the same; those of earlier versions do not.
+    """
+    known = checkpoint.lengths if checkpoint is not None else None
+    return known or measure_lengths(recipe, corpus, tokenizer)
 
 
 def _size(model: Transformer) -> int:
@@ -139,7 +149,7 @@ class Run:
     data: str
     """Fingerprint of the prepared data"""
     lengths: TrainedLengths | None
-    """Of the training pairs of a translator"""
+    """Of the training pairs of a translator; None on ranks that write no checkpoints"""
     state: RunState
     best: BestScore
     unscored: Path | None

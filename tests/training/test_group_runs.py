@@ -375,6 +375,19 @@ bundle.new_model = other
     assert not list((task / "ckpts").glob("step-*"))
 
 
+def test_only_rank_0_reads_the_data_for_what_it_alone_saves(start, inject, task: Path) -> None:
+    inject(
+        1,
+        """
+from nmt.training import run
+def refuse(*arguments): raise UserError("measured twice", "leave it to rank 0")
+run.measure_lengths = refuse
+""",
+    )
+    start("--devices", "2", settings=("training.updates=2",)).end()
+    assert bundles.checkpoints(task / "ckpts")[-1].lengths is not None
+
+
 def test_a_plan_that_cannot_be_made_ends_all_ranks_at_once(start, inject, task: Path) -> None:
     inject(
         0,
