@@ -25,7 +25,7 @@ from nmt.data.prepare import directory, fingerprint_of, set_sizes
 from nmt.errors import Interrupted
 from nmt.files import wait_for
 from nmt.model.transformer import Transformer
-from nmt.recipe import Kind, Recipe
+from nmt.recipe import Recipe
 from nmt.text.lengths import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
@@ -84,7 +84,6 @@ def set_up(recipe: Recipe, out: Path, console: Console, device: torch.device, gr
         out=out,
         console=console,
         group=group,
-        kind=recipe.kind,
         id=checkpoint.info["run"] if checkpoint else uuid4().hex[:12],
         data=data,
         lengths=_lengths(recipe, corpus, tokenizer, checkpoint) if group.leads else None,
@@ -144,7 +143,6 @@ class Run:
     out: Path
     console: Console
     group: Group
-    kind: Kind
     id: str
     data: str
     """Fingerprint of the prepared data"""
@@ -196,7 +194,7 @@ class Run:
         """Why the run is finished, and what to do next."""
         updates, checkpoints = self.recipe.training.updates, self.best.without_improvement
         if self.state.step < updates:
-            done = f"no better dev {self.kind.label} for {checkpoints} checkpoints"
+            done = f"no better dev {self.recipe.kind.label} for {checkpoints} checkpoints"
             more = f"--set training.patience={2 * checkpoints}"
         else:
             done = f"{self.state.step:,} of {updates:,} updates in {clock(self.state.seconds)}"
@@ -270,13 +268,13 @@ class Run:
     def _score(self, path: Path, progress: Progress) -> None:
         """Scores the model, whose checkpoint is `path`, on the development set."""
         assert self.validation is not None
-        dev = self.validation(self.model)
-        is_best = self.best.add(dev.score, self.kind)
+        kind, dev = self.recipe.kind, self.validation(self.model)
+        is_best = self.best.add(dev.score, kind)
         if self.group.leads:
-            scores = dev.by_name(self.kind.metric)
+            scores = dev.by_name(kind.metric)
             info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
             info |= {"without_improvement": self.best.without_improvement, "unscored": False}
             figures = {"step": self.state.step, **{f"valid_{name}": score for name, score in scores.items()}}
-            said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(self.kind.label).items())
+            said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(kind.label).items())
             said += "  best so far" if is_best else ""
             self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, said))
