@@ -170,7 +170,7 @@ class _Divergence:
     def __init__(self, parameters: Sequence[nn.Parameter], corpus: Corpus, console: Console) -> None:
         self._parameters, self._corpus, self._console = parameters, corpus, console
         self._unseen: list[_Outcome] = []
-        self.in_a_row: list[_Outcome] = []  # the newest ones known, where they were skipped
+        self.in_a_row: list[_Outcome] = []  # skipped updates up to the last one counted
 
     def note(self, state: RunState, rows: Rows, skipped: Tensor) -> None:
         """Takes note of an update of some pairs, `skipped` () on the device; waits for the device once in a while."""

@@ -16,6 +16,7 @@ from uuid import uuid4
 import torch
 
 from nmt import bundle as bundles
+from nmt.bundle import Bundle
 from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
@@ -24,7 +25,7 @@ from nmt.data.prepare import directory, fingerprint_of, set_sizes
 from nmt.errors import Interrupted
 from nmt.files import wait_for
 from nmt.model.transformer import Transformer
-from nmt.recipe import Kind, Recipe
+from nmt.recipe import Recipe
 from nmt.text.lengths import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
@@ -83,10 +84,9 @@ def set_up(recipe: Recipe, out: Path, console: Console, device: torch.device, gr
         out=out,
         console=console,
         group=group,
-        kind=recipe.kind,
         id=checkpoint.info["run"] if checkpoint else uuid4().hex[:12],
         data=data,
-        lengths=measure_lengths(recipe, corpus, tokenizer),
+        lengths=_lengths(recipe, corpus, tokenizer, checkpoint) if group.leads else None,
         state=state,
         best=start.best,
         unscored=checkpoint.path if checkpoint and checkpoint.info.get("unscored") and recipe.data.valid else None,
@@ -108,6 +108,15 @@ def _untrained(recipe: Recipe, tokenizer: Tokenizer, device: torch.device, group
     model = bundles.new_model(recipe, tokenizer).to(device)
     set_precision(model, settings.precision, device)
     return model
+
+
+def _lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer, checkpoint: Bundle | None) -> TrainedLengths | None:
+    """What checkpoints record of the lengths of training pairs.
+
+    The checkpoint that a run resumes from already has them, for its data is the same; those of earlier versions do not.
+    """
+    known = checkpoint.lengths if checkpoint is not None else None
+    return known or measure_lengths(recipe, corpus, tokenizer)
 
 
 def _size(model: Transformer) -> int:
@@ -134,12 +143,11 @@ class Run:
     out: Path
     console: Console
     group: Group
-    kind: Kind
     id: str
     data: str
     """Fingerprint of the prepared data"""
     lengths: TrainedLengths | None
-    """Of the training pairs of a translator"""
+    """Of the training pairs of a translator; None on ranks that write no checkpoints"""
     state: RunState
     best: BestScore
     unscored: Path | None
@@ -186,7 +194,7 @@ class Run:
         """Why the run is finished, and what to do next."""
         updates, checkpoints = self.recipe.training.updates, self.best.without_improvement
         if self.state.step < updates:
-            done = f"no better dev {self.kind.label} for {checkpoints} checkpoints"
+            done = f"no better dev {self.recipe.kind.label} for {checkpoints} checkpoints"
             more = f"--set training.patience={2 * checkpoints}"
         else:
             done = f"{self.state.step:,} of {updates:,} updates in {clock(self.state.seconds)}"
@@ -260,13 +268,13 @@ class Run:
     def _score(self, path: Path, progress: Progress) -> None:
         """Scores the model, whose checkpoint is `path`, on the development set."""
         assert self.validation is not None
-        dev = self.validation(self.model)
-        is_best = self.best.add(dev.score, self.kind)
+        kind, dev = self.recipe.kind, self.validation(self.model)
+        is_best = self.best.add(dev.score, kind)
         if self.group.leads:
-            scores = dev.by_name(self.kind.metric)
+            scores = dev.by_name(kind.metric)
             info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
             info |= {"without_improvement": self.best.without_improvement, "unscored": False}
             figures = {"step": self.state.step, **{f"valid_{name}": score for name, score in scores.items()}}
-            said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(self.kind.label).items())
+            said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(kind.label).items())
             said += "  best so far" if is_best else ""
             self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, said))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, reseal, sets
 
 from nmt import bundle as bundles
 from nmt import cli
@@ -245,3 +246,31 @@ def test_tensorboard_that_is_not_installed_is_told_in_one_line(train, monkeypatc
     assert "error: training.tensorboard: the package tensorboard is not installed\nhint: pip install" in said
     assert "Traceback" not in said
     train("training.updates=1")
+
+
+# --- lengths of training pairs ------------------------------------------------------------------------------
+
+
+def test_lengths_are_measured_once_and_kept_when_a_run_is_resumed(
+    train, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+    original = module.measure_lengths
+    monkeypatch.setattr(module, "measure_lengths", lambda *given: measured.append(original(*given)) or measured[-1])
+    train("training.updates=3", *BARE)
+    train("training.updates=6", *BARE)
+    first, second = bundles.checkpoints(task / "ckpts")
+    assert first.lengths == second.lengths == measured[0]
+    assert len(measured) == 1
+
+
+def test_a_run_of_an_earlier_version_gets_lengths_when_it_is_resumed(train, task: Path) -> None:
+    train("training.updates=3", *BARE)
+    manifest = task / "ckpts/step-00000003/bundle.json"
+    said = json.loads(manifest.read_text())
+    lengths = said.pop("lengths")
+    manifest.write_text(json.dumps(said))
+    reseal(manifest.parent)
+    train("training.updates=6", *BARE)
+    first, second = bundles.checkpoints(task / "ckpts")
+    assert (first.lengths, second.info["lengths"]) == (None, lengths)
