@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import starmap
+from itertools import repeat, starmap
 from pathlib import Path
 from typing import Generic, Literal, NoReturn, Self
 
@@ -23,6 +23,7 @@ from nmt.tasks.lines import Request
 from nmt.tasks.parsing import Parse, Parsing
 from nmt.tasks.pipeline import Pipeline, Result, Task
 from nmt.tasks.translating import Translating, Translation
+from nmt.text.terms import Term, Terms
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import Tree
 
@@ -75,14 +76,24 @@ class Translator(_Model[Translation]):
 
     _task: Callable[..., Task[Translation]] = Translating
 
-    def translate(self, texts: Sequence[str], prefix: Sequence[str] | None = None) -> list[str]:
+    def translate(
+        self,
+        texts: Sequence[str],
+        prefix: Sequence[str] | None = None,
+        terms: Iterable[tuple[str, str]] = (),
+        keep: Iterable[str] = (),
+    ) -> list[str]:
         """Translate raw sentences; one for each, in order. Blank gives blank.
 
-        If there is a `prefix` for each sentence, its translation begins with it; "" asks for nothing.
+        If there is a `prefix` for each sentence, its translation begins with it; "" asks for nothing. Where the first
+        of a pair of `terms` stands in a sentence, the second stands in its translation; several with the same first are
+        alternatives. What the regular expressions `keep` match is copied.
         """
         if isinstance(texts, str) or isinstance(prefix, str):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
-        lines = texts if prefix is None else starmap(Request, zip(texts, prefix, strict=True))
+        asked = Terms(starmap(Term, terms), keep, self.decoding.keep)
+        prefixes = repeat("", len(texts)) if prefix is None else prefix
+        lines = [Request(text, begin, asked) for text, begin in zip(texts, prefixes, strict=True)]
         return [translation.texts[0] for translation in self.stream(lines)]
 
     def parse(self, lines: Sequence[str]) -> NoReturn:

@@ -123,15 +123,29 @@ def average(
 @cli.command(short_help="Translate lines: one out for each in, in order.")
 @click.option("--engine", type=click.Choice(["nmt", "ctranslate2"]), default="nmt", show_default=True)
 @click.option("--prefix", type=FILE, help="Begin translation N with line N of this file.")
+@click.option(
+    "--terms",
+    type=FILE,
+    help="Table of source term, tab, target term: where the first stands in a line, its translation has the second.",
+)
+@click.option(
+    "--keep", type=TEXT, multiple=True, metavar="PATTERN", help="Copy what this regular expression matches; repeatable."
+)
 @search_options
-def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"], prefix: Path | None) -> None:
+def translate(
+    options: SearchOptions,
+    engine: Literal["nmt", "ctranslate2"],
+    prefix: Path | None,
+    terms: Path | None,
+    keep: tuple[str, ...],
+) -> None:
     """Translate lines: one line out for each line in, in order.
 
     At the end stderr shows the number of lines, the speed, and counts of warnings.
     """
     from nmt.terminal import searching
 
-    searching.translate(options, engine, prefix)
+    searching.translate(options, engine, prefix, terms, keep)
 
 
 @cli.command(short_help="Sentences to bracketed trees: one out for each in, in order.")

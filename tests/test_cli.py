@@ -185,6 +185,44 @@ def test_a_prefix_file_with_more_or_fewer_lines_than_the_input_is_an_error(
     assert nmt("translate", *arguments, "--engine", "ctranslate2", stdin=b"a\n").code == 2
 
 
+@pytest.mark.parametrize("devices", [1, 3])
+def test_terms_of_a_table_stand_in_translations(devices: int, nmt, reverse_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "terms").write_text("a\tj\nb c\tno such words\nb c\tf\n")
+    arguments = (
+        "--model",
+        reverse_run / "ckpts",
+        "--devices",
+        devices,
+        "--terms",
+        tmp_path / "terms",
+        "--keep",
+        "[gh] h",
+    )
+    done = nmt("translate", *arguments, stdin=b"a b d\na b c d\nd g h e\nd e f\n")
+    first, second, third, free = done.out.decode().splitlines()
+    assert "j" in first.split()
+    assert {"j", "f"} <= set(second.split())
+    assert "g h" in third
+    assert free == "f e d"
+    assert done.code == 0
+    assert done.err.endswith("missing terms 0\n")
+
+
+def test_a_wrong_table_or_pattern_is_an_error(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "terms").write_text("a\n")
+    arguments = ("translate", "--model", reverse_run / "ckpts", "--quiet")
+    done = nmt(*arguments, "--terms", tmp_path / "terms", stdin=b"a\n")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith(f"error: {tmp_path / 'terms'}:1: is no source term, tab, target term")
+    done = nmt(*arguments, "--keep", "(", stdin=b"a\n")
+    assert (done.code, done.err.splitlines()[0]) == (
+        1,
+        "error: --keep: '(' is no regular expression: missing ), unterminated subpattern at position 0",
+    )
+    for option in ("--terms", "--keep"):
+        assert nmt(*arguments, option, tmp_path / "terms", "--engine", "ctranslate2", stdin=b"a\n").code == 2
+
+
 def test_a_run_knows_how_long_its_training_lines_were(nmt, reverse_run: Path) -> None:
     (known,) = {
         json.dumps(bundles.Bundle.read(path).info["lengths"])

@@ -227,6 +227,8 @@ class Decoding(Settings):
     the training inputs, or if the input is longer than 99% of those; and a sentence longer than 99.9% of them behind a
     clause. sentences: at the end of every sentence. length: only beyond max_source. none: never; a longer input is an
     error."""
+    keep: bool = True
+    """Copy URLs, e-mail addresses and placeholders such as {name} and %s as they are, each as often as it comes."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
     """An output has at least this many subwords, not counting `</s>`."""
     batch_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["auto"] = "auto"

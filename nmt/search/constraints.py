@@ -7,8 +7,9 @@ rows, which are sentences, k hypotheses of each.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,34 +22,56 @@ from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import EOS
 
 
-class Constraint(Protocol):
+class Found(NamedTuple):
+    """Candidates of rows, (n, candidates) each: the best first, and where there are fewer, -inf."""
+
+    totals: Tensor
+    """Log-probability."""
+    parents: Tensor
+    """Which hypothesis of its row it extends."""
+    symbols: Tensor
+    """By which symbol."""
+
+
+class Constraint(ABC):
     """A rule for outputs, and what it remembers of the hypotheses of one search.
 
     A hypothesis of probability 0 does not exist: its parent and its symbol may be any, and so may the answer for it.
     """
 
+    @abstractmethod
     def admit(self, sources: Sequence[Source]) -> None:
         """Adds rows whose hypotheses are empty."""
-        ...
 
-    def restrict(self, log_probs: Tensor, rows: slice) -> None:
+    def restrict(self, log_probs: Tensor, rows: slice) -> None:  # noqa: B027 (a rule may forbid nothing)
         """Sets to -inf, in place, what must not come next; log_probs (rows, k, vocabulary or more) are of `rows`."""
-        ...
 
+    def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Found) -> Found:
+        """The candidates of `rows`, given those that the search has found: 2k of each row, or one if k is 1.
+
+        The first k that end may join the finished hypotheses; the best k of the others stay alive. `alive` (rows, k)
+        has the log-probabilities of the hypotheses. Instead of one candidate there may be two where k is 1.
+        """
+        return found
+
+    def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
+        """(n, 1): the length for which hypotheses that are alive may hope, given their `caps` and `lengths`."""
+        return caps
+
+    @abstractmethod
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """Extends the hypotheses of its row that `parents` (n, k) names by `symbols` (n, k)."""
-        ...
 
+    @abstractmethod
     def leave(self, removal: Removal) -> None:
         """Removes rows."""
-        ...
 
 
 MakeConstraint = Callable[[int, torch.device], Constraint]
 """Makes the constraint of a search from its beam and its device."""
 
 
-class MinLength:
+class MinLength(Constraint):
     """No output has fewer symbols than `length`, `</s>` not counted."""
 
     def __init__(self, length: int, beam: int, device: torch.device) -> None:
@@ -74,7 +97,7 @@ class MinLength:
         self._lengths = removal.keep(self._lengths)
 
 
-class All:
+class All(Constraint):
     """Several rules at once."""
 
     def __init__(self, rules: Sequence[MakeConstraint], beam: int, device: torch.device) -> None:
@@ -90,6 +113,18 @@ class All:
         for rule in self._rules:
             rule.restrict(log_probs, rows)
 
+    def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Found) -> Found:
+        """See `Constraint`."""
+        for rule in self._rules:
+            found = rule.choose(log_probs, alive, rows, found)
+        return found
+
+    def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
+        """See `Constraint`."""
+        for rule in self._rules:
+            caps = rule.horizons(caps, lengths)
+        return caps
+
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """See `Constraint`."""
         for rule in self._rules:
@@ -101,7 +136,7 @@ class All:
             rule.leave(removal)
 
 
-class TreeConstraint:
+class TreeConstraint(Constraint):
     """Every output is the linear form of a tree over exactly as many words as its source has.
 
     - A leaf may come only while leaves are left, `</s>` only when none is left and no bracket is open.

@@ -30,7 +30,7 @@ from nmt.model.likelihood import chunk_logits
 from nmt.model.rows import Removal, with_room
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, CPU_BEAM, Decoding
-from nmt.search.constraints import MakeConstraint, MinLength
+from nmt.search.constraints import Found, MakeConstraint, MinLength
 from nmt.search.feed import Feed, Hypothesis, Source
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 
@@ -205,7 +205,7 @@ class _Search:
         # 5. A sentence is done if no alive hypothesis can beat its n-best list. Dividing by the largest penalty that is
         # still possible bounds what any of them can reach (α ≥ 0).
         best = alive[:, :1]
-        bound = best / length_penalty(beams.caps, alpha)
+        bound = best / length_penalty(self._constraint.horizons(beams.caps, lengths), alpha)
         done = (scores[:, self._n_best - 1 : self._n_best] >= bound) | best.isneginf()
         rows = done[:, 0].nonzero()[:, 0]  # a CPU-GPU sync point
         return self._remove(rows) if len(rows) else []
@@ -222,7 +222,8 @@ class _Search:
             log_probs = self._log_probs([each[part] for each in states])
             self._constraint.restrict(log_probs, part)
             alive = self._beams.totals[part]
-            found.append(best_extensions(log_probs, alive, 2 * self._beam if self._beam > 1 else 1))
+            best = Found(*best_extensions(log_probs, alive, 2 * self._beam if self._beam > 1 else 1))
+            found.append(self._constraint.choose(log_probs, alive, part, best))
         totals, parents, symbols = (torch.cat(parts) for parts in zip(*found, strict=True))
         return totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1)  # where nothing is left to choose
 

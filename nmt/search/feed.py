@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -41,6 +41,34 @@ class Prefix:
 
 
 @dataclass(frozen=True)
+class Spelling:
+    """A way in which a phrase may stand in an output."""
+
+    ids: list[int]
+    begins_word: bool
+    """Whether no word may go on before it."""
+    ends_word: bool
+    """Whether no word may go on after it."""
+
+
+@dataclass(frozen=True)
+class Required:
+    """A phrase that an output must hold."""
+
+    spellings: list[Spelling]
+    """Any of these."""
+    times: int
+    """How often."""
+    exactly: bool
+    """Whether it may not come more often."""
+
+    @property
+    def longest(self) -> int:
+        """The most symbols that it takes."""
+        return self.times * max(len(spelling.ids) for spelling in self.spellings)
+
+
+@dataclass(frozen=True)
 class Source:
     """One input of a search."""
 
@@ -54,6 +82,8 @@ class Source:
     """Leaves that its tree must have, fewer than `cap`; only a parser's search uses it."""
     prefix: Prefix | None = None
     """How its outputs must begin; only a translator's search uses it."""
+    required: Sequence[Required] = ()
+    """What its outputs must hold; only a translator's search uses it."""
 
 
 class Feed(Protocol):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt.model.rows import Removal
+from nmt.search.constraints import Constraint
 from nmt.search.feed import Source
 from nmt.text.tokenizer import Vocabulary
 
@@ -55,7 +56,7 @@ class _Plan(NamedTuple):
     allowed: list[Tensor]
 
 
-class PrefixConstraint:
+class PrefixConstraint(Constraint):
     """Outputs begin with the prefix of their source, if it has one. Nothing is computed for sources without one."""
 
     def __init__(self, vocabulary: Vocabulary, beam: int, device: torch.device) -> None:

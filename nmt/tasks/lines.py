@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
 
-from nmt.search.feed import Hypothesis, Pool, Prefix, Source
+from nmt.search.feed import Hypothesis, Pool, Prefix, Required, Source
+from nmt.text.terms import Phrase, Terms
 
 # Number of lines that are sorted together: few at first, for an early answer. A very long line counts as several.
 FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
@@ -33,6 +34,8 @@ class Request:
     text: str
     prefix: str = ""
     """The translation begins with this."""
+    terms: Terms | None = None
+    """What must stand in the translation, if it differs from line to line."""
 
     def __post_init__(self) -> None:
         """Raise TypeError where something else than text was given: above all None, which must not count as the end."""
@@ -53,6 +56,16 @@ class Part:
     """What stands between it and the next part of the line."""
     prefix: Prefix | None = None
     """How its output must begin."""
+    phrases: Sequence[Phrase] = ()
+    """What its output must hold."""
+    required: Sequence[Required] = ()
+    """The same for the search."""
+
+    @property
+    def longest(self) -> int:
+        """How many subwords it has, or the most of what its output must hold, if these are more."""
+        prefix = self.prefix.longest if self.prefix else 0
+        return max(len(self.ids), prefix + sum(phrase.longest for phrase in self.required))
 
 
 class Line:
@@ -242,8 +255,8 @@ class ReadAhead:
             for index, part in enumerate(line.parts):
                 number = next(self._numbers)
                 self._wanted[number] = (line, index)
-                room = self._cap(max(len(part.ids), part.prefix.longest if part.prefix else 0))
-                self._filling.append(Source(number, part.ids, room, part.words, part.prefix))
+                room = self._cap(part.longest)
+                self._filling.append(Source(number, part.ids, room, part.words, part.prefix, part.required))
             self._lines.append(line)
             self._load += line.weight
             self._filled += line.weight

@@ -30,6 +30,11 @@ class LineResult:
     unknown: int
     """Number of characters of the line for which the vocabulary has no subword."""
 
+    @property
+    def complaints(self) -> list[str]:
+        """What the best output lacks, in words."""
+        return []
+
     @classmethod
     def of(cls, line: Line, ranks: Iterable[int], tokenizer: Tokenizer, texts: list[str], **own: Any) -> Self:
         """Collect what is known of the hypotheses of these ranks, which have these texts; `own` is for the task."""
@@ -48,7 +53,7 @@ class LineResult:
 
 
 def as_json(
-    number: int, result: LineResult, tokenizer: Tokenizer, hypotheses: list[dict[str, Any]], **more: int
+    number: int, result: LineResult, tokenizer: Tokenizer, hypotheses: list[dict[str, Any]], **more: Any
 ) -> str:
     """Show all that is known of input line `number` as one JSON object; `more` is what its task adds."""
     line = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
-from nmt.search.feed import Prefix
+from nmt.search.feed import Prefix, Required, Spelling
 from nmt.tasks.lines import Line, Part, Request, distinct
 from nmt.tasks.output import LineResult, as_json
 from nmt.tasks.splitting import LineSplitter, joined
 from nmt.text.lengths import TrainedLengths
 from nmt.text.lines import one_line
+from nmt.text.terms import Phrase, Terms, joins
 from nmt.text.tokenizer import Tokenizer, Vocabulary
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ class Translation(LineResult):
     unusual_length: bool
     """Whether the best output of a part is shorter or longer for its source than targets of training were."""
 
+    missing: list[Phrase]
+    """What the best output should hold and does not."""
+
+    @property
+    def complaints(self) -> list[str]:
+        """See `LineResult`."""
+        return [f"missing: {phrase}" for phrase in self.missing]
+
     @property
     def empty(self) -> bool:
         """Whether a line that is not blank has an empty translation."""
@@ -48,6 +57,7 @@ class Translating:
         "unknown characters": lambda translation: translation.unknown,
         "empty outputs": lambda translation: translation.empty,
         "unusual lengths": lambda translation: translation.unusual_length,
+        "missing terms": lambda translation: len(translation.missing),
     }
 
     def __init__(
@@ -56,22 +66,36 @@ class Translating:
         decoding: Decoding,
         lengths: TrainedLengths | None = None,
         annotated: bool = False,
+        terms: Terms | None = None,
     ) -> None:
-        """`lengths` are those of the model's training, if they are known."""
+        """`lengths` are those of the model's training, if they are known.
+
+        `terms` is what translations must hold, unless a request says otherwise; None is what `decoding.keep` says.
+        """
         self.tokenizer, self.annotated, self._lengths = tokenizer, annotated, lengths
         self._target = cast(Vocabulary, tokenizer.target)  # translations are no trees
+        self._terms = terms or Terms(common=decoding.keep)
         self._splitter, self._longest_prefix = LineSplitter(tokenizer.source, decoding, lengths), decoding.max_source
 
     def constraint(self, decoding: Decoding) -> MakeConstraint:
         """See `Task`."""
         from nmt.search.constraints import All, MinLength
+        from nmt.search.phrases import PhraseConstraint
         from nmt.search.prefix import PrefixConstraint
 
-        rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length), partial(PrefixConstraint, self._target)]
+        rules: list[MakeConstraint] = [
+            partial(MinLength, decoding.min_length),
+            partial(PrefixConstraint, self._target),
+            partial(PhraseConstraint, self._target),
+        ]
         return partial(All, rules)
 
     def split(self, request: Request) -> list[Part]:
         """See `Task`; a line whose translation has a prefix is left whole."""
+        terms = request.terms or self._terms
+        return [self._with_phrases(part, terms) for part in self._parts(request)]
+
+    def _parts(self, request: Request) -> list[Part]:
         if not request.prefix.strip():
             return self._splitter.split(request.text)
         beginning = Prefix(*self._target.encode_beginning(request.prefix))
@@ -83,6 +107,22 @@ class Translating:
             )
         return [replace(part, prefix=beginning) for part in self._splitter.whole(request.text)]
 
+    def _with_phrases(self, part: Part, terms: Terms) -> Part:
+        """A part with what its output must hold."""
+        phrases = terms.phrases(self.tokenizer.source.decode(part.ids))
+        if not phrases:
+            return part
+        required = [Required(list(self._spellings(phrase)), phrase.times, phrase.exactly) for phrase in phrases]
+        return replace(part, phrases=phrases, required=required)
+
+    def _spellings(self, phrase: Phrase) -> Iterator[Spelling]:
+        for target in phrase.targets:
+            begins = phrase.stands_free[0] if phrase.exactly else joins(target[0])
+            ends = phrase.stands_free[1] if phrase.exactly else joins(target[-1])
+            yield Spelling(self._target.encode(target), False, ends)
+            if within := self._target.encode_within(target):
+                yield Spelling(within, begins, ends)
+
     def join(self, line: Line, n_best: int) -> Translation:
         """See `Task`."""
         found = distinct(((self._text(line, rank), rank) for rank in line.ranks()), n_best)
@@ -93,6 +133,13 @@ class Translating:
             for part, hypotheses in zip(line.parts, line.hypotheses, strict=True)
         )
         texts = list(found)
+        best = [self.tokenizer.target.decode(part[0].ids) for part in line.hypotheses]
+        missing = [
+            phrase
+            for part, text in zip(line.parts, best, strict=True)
+            for phrase in part.phrases
+            if phrase.is_missing(text)
+        ]
         return Translation.of(
             line,
             found.values(),
@@ -101,6 +148,7 @@ class Translating:
             alignments=alignments,
             log_probabilities=scores,
             unusual_length=unusual,
+            missing=missing,
         )
 
     def as_json(self, number: int, translation: Translation) -> str:
@@ -114,7 +162,14 @@ class Translating:
                 hypotheses, translation.alignments, translation.log_probabilities, strict=True
             ):
                 hypothesis |= {"alignment": alignment, "log_probabilities": [round(score, 4) for score in scores]}
-        return as_json(number, translation, self.tokenizer, hypotheses, unusual_length=translation.unusual_length)
+        return as_json(
+            number,
+            translation,
+            self.tokenizer,
+            hypotheses,
+            unusual_length=translation.unusual_length,
+            missing=list(map(str, translation.missing)),
+        )
 
     def _text(self, line: Line, rank: int) -> str:
         """Join the texts of all parts of a line in the hypotheses of a rank."""

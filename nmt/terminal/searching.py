@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from itertools import zip_longest
+from itertools import starmap, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,19 +23,33 @@ from nmt.tasks.translating import Translating
 from nmt.terminal.ledger import Ledger
 from nmt.terminal.streams import count_input, open_output, read_input
 from nmt.text.lines import read_lines
+from nmt.text.terms import Terms, read_terms
+
+MOST_COMPLAINTS = 20  # that are shown
 
 if TYPE_CHECKING:
     from nmt.tasks.output import LineResult
     from nmt.terminal.options import SearchOptions
 
 
-def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"], prefix: Path | None) -> None:
-    """Translates lines by the models that the options name; translations begin with the lines of `prefix`."""
-    if prefix and engine != "nmt":
-        raise click.UsageError("--prefix goes with --engine nmt")
+def translate(
+    options: SearchOptions,
+    engine: Literal["nmt", "ctranslate2"],
+    prefix: Path | None,
+    terms: Path | None,
+    keep: Sequence[str],
+) -> None:
+    """Translates lines by the models that the options name.
+
+    Translations begin with the lines of `prefix`, and hold what the table `terms` and the patterns `keep` ask for.
+    """
+    for option, given in (("--prefix", prefix), ("--terms", terms), ("--keep", keep)):
+        if given and engine != "nmt":
+            raise click.UsageError(f"{option} goes with --engine nmt")
     bundles, decoding = find_models(options.paths, "translate", options.settings, options.console)
     annotated = options.as_json and engine == "nmt"
-    task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, annotated)
+    asked = Terms(read_terms(terms) if terms else (), keep, decoding.keep)
+    task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, annotated, asked)
     _answer(options, bundles, decoding, engine, task, prefix=prefix)
 
 
@@ -77,7 +91,7 @@ def _answer(
     as_line = as_line or (task.as_json if options.as_json else ranked if options.n_best else best)
     console, device, workers, threads = options.console, options.device, options.devices, options.threads
     assembly = Assembly(bundles, decoding, engine, device, workers, threads, forks=True, say=console.say)
-    ledger = Ledger(task.warnings)
+    ledger, complaints = Ledger(task.warnings), 0
     with ExitStack() as held:
         lines: Iterator[Any] = read_input(options.source)
         if prefix:
@@ -93,7 +107,11 @@ def _answer(
         total = count_input(options.source) if shown.live else None
         ledger.advance = held.enter_context(shown.progress("searching", total, "lines"))
         for group in groups:
-            write("\n".join(as_line(ledger.add(result), result) for result in group))
+            numbered = [(ledger.add(result), result) for result in group]
+            write("\n".join(starmap(as_line, numbered)))
+            for number, complaint in ((number, each) for number, result in numbered for each in result.complaints):
+                if (complaints := complaints + 1) <= MOST_COMPLAINTS:
+                    console.say(f"line {number:,}: {complaint}")
     console.say(ledger.summary())
     if options.strict:
         ledger.check()

@@ -21,6 +21,7 @@ from nmt.integrity import content, known_files
 from nmt.recipe import TokenizerSettings
 from nmt.text.linear import DAMAGED, TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK
+from nmt.text.terms import joins
 
 SHARED, SOURCE = "tokenizer.model", "source.model"
 """Names of the files that hold the vocabulary of both sides, or that of the source alone."""
@@ -107,6 +108,22 @@ class Vocabulary:
         if words != words.rstrip():  # more than one space: their subwords are those of the whole
             return self.encode(text), "", []
         return self.encode(words), _SPACE_MARK + last.replace(_SPACE_MARK, _STAND_IN), self.encode(last)
+
+    def word_ends(self) -> tuple[list[bool], list[bool]]:
+        """Tell for every symbol, by id, whether a word may begin after it, and whether a word ends before it."""
+        spellings = self.spellings()
+        begin = [bool(text) and not joins(text[-1]) for text in spellings]
+        end = [bool(text) and not joins(text[0]) for text in spellings]
+        end[EOS] = True
+        return begin, end
+
+    def encode_within(self, text: str) -> list[int] | None:
+        """Encode a text before which there is no space; None if the vocabulary has no subwords for that."""
+        first, *rest = self.encode(text)
+        if (piece := self.pieces([first])[0]) == _SPACE_MARK:
+            return rest
+        index, exact = self.find(piece.removeprefix(_SPACE_MARK))
+        return [index, *rest] if index is not None and exact else None
 
     def count_unknown(self, ids: Iterable[int]) -> int:
         """Count the characters that have no subword, so that they are spelled in bytes."""

@@ -17,6 +17,7 @@ from nmt.tasks.translating import Translating, Translation
 from nmt.terminal import ledger as ledgers
 from nmt.terminal.ledger import Ledger
 from nmt.terminal.searching import best, ranked
+from nmt.text.terms import Phrase
 from nmt.text.tree import parse_tree
 
 FOX = Translation(
@@ -30,10 +31,11 @@ FOX = Translation(
     capped=False,
     unknown=0,
     unusual_length=False,
+    missing=[],
 )
 EMPTY: dict[str, Any] = {"texts": [""], "scores": [0.0], "ids": [[]], "source": []}
 EMPTY |= {"parts": 0, "capped": False, "unknown": 0}
-BLANK = Translation(**EMPTY, alignments=[[]], log_probabilities=[[]], unusual_length=False)
+BLANK = Translation(**EMPTY, alignments=[[]], log_probabilities=[[]], unusual_length=False, missing=[])
 TREE = parse_tree("(TOP (S (NP (XX cats)) (VP (XX sleep)) (. .)))")
 CATS = Parse(
     texts=[str(TREE), ""],
@@ -123,6 +125,7 @@ def test_json_tells_all_in_one_line() -> None:
         "capped": False,
         "unknown": 0,
         "unusual_length": False,
+        "missing": [],
     }
 
 
@@ -142,19 +145,21 @@ def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: p
     assert list(ledger.timed(iter(["a line"]))) == ["a line"]
     now = 12.0
     split, capped, odd = replace(FOX, parts=3), replace(FOX, capped=True, parts=2), replace(FOX, unknown=5)
-    for translation in [FOX, BLANK, split, capped, odd, odd, replace(FOX, texts=[" "], unusual_length=True)]:
+    empty = replace(FOX, texts=[" "], unusual_length=True, missing=[Phrase("fox", ("Fuchs", "Füchsin"))])
+    assert empty.complaints == ["missing: fox → Fuchs | Füchsin"]
+    for translation in [FOX, BLANK, split, capped, odd, odd, empty]:
         ledger.add(translation)
         ledger.searched(1000)
     assert ledger.summary() == (
         "7 sentences, 3,500 tokens/s; caps hit 1, inputs split 2, unknown characters 10, empty outputs 1, "
-        "unusual lengths 1"
+        "unusual lengths 1, missing terms 1"
     )
     with pytest.raises(UserError) as error:
         ledger.check()
     assert error.value.message == (
         "--strict: caps hit 1 (first in line 4), inputs split 2 (first in line 3), "
         "unknown characters 10 (first in line 5), empty outputs 1 (first in line 7), "
-        "unusual lengths 1 (first in line 7)"
+        "unusual lengths 1 (first in line 7), missing terms 1 (first in line 7)"
     )
 
 

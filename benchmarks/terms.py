@@ -1,0 +1,107 @@
+"""Terms on Multi30k: whether they are there, what it costs in quality, and in time.
+
+The table is made from the training pairs: the English words whose German companion is clearest (Dice coefficient), and
+for a fifth of them a wrong companion. The lines are those of the test set that hold 1 to 3 of the terms.
+
+    python benchmarks/terms.py ckpts/ FOLDER --lines 500 --pairs 7
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import median
+
+import sacrebleu
+
+import nmt
+from nmt.tasks.lines import Request
+from nmt.text.terms import Term, Terms
+
+WORD = re.compile(r"[^\W\d_]+")
+SIZE, WRONG, MOST = 100, 5, 3  # terms; every 5th is wrong; terms of a line
+
+
+def read(path: Path) -> list[str]:
+    """The lines of a compressed file."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [line.rstrip("\n") for line in file]
+
+
+def table(folder: Path) -> tuple[list[Term], set[str]]:
+    """Terms, and the source words of those that are wrong on purpose."""
+    both: Counter[tuple[str, str]] = Counter()
+    ones: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    for source, target in zip(read(folder / "train.en.gz"), read(folder / "train.de.gz"), strict=True):
+        left = {word for word in WORD.findall(source) if word.islower() and len(word) > 2}
+        right = {word for word in WORD.findall(target)[1:] if word[0].isupper()}  # nouns
+        ones.update(left)
+        others.update(right)
+        both.update((one, other) for one in left for other in right)
+    clear: dict[str, tuple[float, str]] = {}
+    for (one, other), count in both.items():
+        if count >= 30:
+            clear[one] = max(clear.get(one, (0.0, "")), (2 * count / (ones[one] + others[other]), other))
+    best = sorted(clear, key=lambda one: -clear[one][0])[:SIZE]
+    wrong = best[::WRONG]
+    companions = {one: clear[one][1] for one in best}
+    companions |= {one: clear[wrong[(index + 1) % len(wrong)]][1] for index, one in enumerate(wrong)}
+    return [Term(one, other) for one, other in companions.items()], set(wrong)
+
+
+def main() -> None:
+    """Prints a table in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("folder", type=Path, help="of Multi30k")
+    parser.add_argument("--lines", type=int, default=500)
+    parser.add_argument("--pairs", type=int, default=0, help="timed pairs of runs without and with terms")
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    model = nmt.load(given.model, threads=given.threads, beam=given.beam)
+    terms, wrong = table(given.folder)
+    found = Terms(terms)
+    pairs = [
+        (source, reference)
+        for source, reference in zip(
+            read(given.folder / "test_2016_flickr.en.gz"), read(given.folder / "test_2016_flickr.de.gz"), strict=True
+        )
+        if 1 <= len(found.phrases(source)) <= MOST
+    ][: given.lines]
+    sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
+    right = [all(phrase.source.lower() not in wrong for phrase in found.phrases(source)) for source in sources]
+
+    def run(with_terms: bool) -> tuple[list[nmt.tasks.translating.Translation], float]:
+        began = time.perf_counter()
+        results = list(model.stream([Request(source, terms=found if with_terms else None) for source in sources]))
+        return results, time.perf_counter() - began
+
+    phrases = [found.phrases(source) for source in sources]
+    print(f"{len(sources)} lines, {sum(map(len, phrases))} terms, {sum(right)} lines without a wrong one")
+    print("| | terms that are there | BLEU | BLEU, lines without wrong terms | length ratio |")
+    print("|---|---:|---:|---:|---:|")
+    for name, with_terms in (("without terms", False), ("with terms", True)):
+        texts = [result.texts[0] for result in run(with_terms)[0]]
+        wanted = [(phrase, text) for text, each in zip(texts, phrases, strict=True) for phrase in each]
+        there = sum(not phrase.is_missing(text) for phrase, text in wanted)
+        bleu = sacrebleu.corpus_bleu(texts, [references])
+        kept = [index for index, each in enumerate(right) if each]
+        clean = sacrebleu.corpus_bleu([texts[index] for index in kept], [[references[index] for index in kept]])
+        ratio = bleu.sys_len / bleu.ref_len
+        print(f"| {name} | {there} of {len(wanted)} | {bleu.score:.2f} | {clean.score:.2f} | {ratio:.3f} |")
+    ratios = []
+    for _ in range(given.pairs):
+        without, with_ = run(False)[1], run(True)[1]
+        ratios.append(without / with_)
+    if ratios:
+        print(f"speed with terms over speed without: {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+if __name__ == "__main__":
+    main()

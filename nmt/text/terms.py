@@ -1,0 +1,200 @@
+"""What must stand in a translation because of what stands in its source: terms of a table, and things to keep.
+
+A phrase stands in a text where no word goes on before or behind it: "Hund" does not stand in "Hunde". In scripts
+without spaces nobody can tell, so there it stands wherever its characters do.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from nmt.errors import UserError
+from nmt.text.lines import read_lines
+
+CASE = "case"  # the flag of a term that stands in a source, and its target in a translation, only as written
+_END = r"[^\s<>\"'{}|\\^`.,;:!?)\]]"  # of a URL, which no punctuation belongs to
+KEPT = (
+    rf"(?:https?|ftp)://[^\s<>\"'{{}}|\\^`]*{_END}",
+    rf"(?<![\w.])www\.[^\s<>\"'{{}}|\\^`]*{_END}",
+    r"(?<![\w.+\-])\w[\w.+\-]{0,63}@\w[\w\-]{0,62}(?:\.\w[\w\-]{0,62}){1,9}",
+    r"\$?\{\{[\w.:\-]{1,60}\}\}|\$?\{[\w.:\-]{0,60}\}",  # {name}, {0}, {{name}}, ${name}
+    r"%(?:\(\w{1,60}\)|\d{1,2}\$)?[#0\-+]?\d{0,3}(?:\.\d{1,3})?[sdifgxu](?![^\W\d_])",  # %s, %(name)s, %1$d, %.2f
+)
+"""Patterns of URLs, e-mail addresses and placeholders."""
+FIRST = 3  # characters by which terms are looked up
+NO_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # Thai, Lao, Burmese, Khmer
+
+
+class Term(NamedTuple):
+    """A line of a table; lines with the same source are alternatives."""
+
+    source: str
+    target: str
+    case: bool = False
+    """Whether both stand in a text only as they are written; else a source may have any case, and the target may have a
+    capital at its beginning."""
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """What a translation must hold."""
+
+    source: str
+    """What stands in the source."""
+    targets: tuple[str, ...]
+    """One of these must stand in the translation."""
+    times: int = 1
+    """How often."""
+    exactly: bool = False
+    """Whether it must not stand there more often."""
+    stands_free: tuple[bool, bool] = (True, True)
+    """Whether no letter stands before it and after it in the source, however it begins and ends itself."""
+
+    def __str__(self) -> str:
+        return self.source if self.exactly else f"{self.source} → {' | '.join(self.targets)}"
+
+    def is_missing(self, translation: str) -> bool:
+        """Tell whether a translation does not hold it as often as it must."""
+        found = sum(1 for target in self.targets for _ in _places(target, translation))
+        return found != self.times if self.exactly else found < self.times
+
+
+class Terms:
+    """A table of terms, and patterns of what is kept."""
+
+    def __init__(self, table: Iterable[Term] = (), keep: Iterable[str] = (), common: bool = True) -> None:
+        """`keep` has regular expressions; what they match is copied, and so is what is `common` (KEPT).
+
+        Raises UserError for what is no regular expression.
+        """
+        self._patterns = [_compiled(pattern) for pattern in (*keep, *(KEPT if common else ()))]
+        self._by_first: dict[str, dict[str, list[Term]]] = {}
+        for term in table:
+            folded = _folded(term.source)
+            self._by_first.setdefault(folded[:FIRST], {}).setdefault(folded, []).append(term)
+        for beginning, terms in self._by_first.items():  # the longest first
+            self._by_first[beginning] = dict(sorted(terms.items(), key=lambda item: -len(item[0])))
+
+    def phrases(self, text: str) -> list[Phrase]:
+        """Find what is to be kept in a text, and the longest terms in the rest of it, from left to right."""
+        kept = list(self._kept(text))
+        times = Counter(text[start:end] for start, end in kept)
+        free = {text[start:end]: (_is_free(text, start - 1), _is_free(text, end)) for start, end in kept}
+        found = [Phrase(source, (source,), count, True, free[source]) for source, count in times.items()]
+        if self._by_first:
+            folded, ends, starts = (
+                _folded(text),
+                [0, *(end for _, end in kept)],
+                [*(start for start, _ in kept), len(text)],
+            )
+            gaps = zip(ends, starts, strict=True)
+            terms = (phrase for gap in gaps for phrase in self._terms(text, folded, *gap))
+            found += {phrase.targets: phrase for phrase in terms}.values()
+        return found
+
+    def _kept(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where something stands that is to be kept: the leftmost, of those the one of the first pattern."""
+        spans = (
+            (match.start(), order, match.end())
+            for order, pattern in enumerate(self._patterns)
+            for match in pattern.finditer(text)
+        )
+        last = 0
+        for start, _, end in sorted(spans):
+            if start >= last and text[start:end].strip():
+                last = end
+                yield start, end
+
+    def _terms(self, text: str, folded: str, at: int, limit: int) -> Iterator[Phrase]:
+        """The terms in text[at:limit], which is also `folded`."""
+        while at < limit:
+            end, terms = next(self._terms_at(text, folded, at, limit), (at + 1, []))
+            if terms:
+                targets = dict.fromkeys(form for term in terms for form in _forms(term))
+                yield Phrase(text[at:end], tuple(targets))
+            at = end
+
+    def _terms_at(self, text: str, folded: str, at: int, limit: int) -> Iterator[tuple[int, list[Term]]]:
+        """The terms that begin at a character and end at or before `limit`, the longest first, and where they end."""
+        beginnings = (self._by_first.get(folded[at : at + length], {}) for length in range(FIRST, 0, -1))
+        for source, terms in ((source, known[source]) for known in beginnings for source in known):
+            end = at + len(source)
+            fitting = [term for term in terms if not term.case or text[at:end] == term.source]
+            if fitting and end <= limit and folded.startswith(source, at) and _stands(text, at, end):
+                yield end, fitting
+
+
+def read_terms(path: Path) -> list[Term]:
+    """Read a table: source term, tab, target term, and perhaps another tab and `case`; blank lines are left out.
+
+    Raises UserError naming the file and the line that is wrong.
+    """
+    table = []
+    for number, line in enumerate(read_lines(path), 1):
+        source, *others = (column.strip() for column in line.split("\t"))
+        if not line.strip():
+            continue
+        if not source or not others or not others[0] or others[1:] not in ([], [""], [CASE]):
+            raise UserError(
+                f"{path}:{number}: is no source term, tab, target term, and perhaps another tab and {CASE!r}: "
+                f"{line[:60].strip()!r}",
+                "write two or three columns; another target for the same source goes on a line of its own",
+            )
+        table.append(Term(source, others[0], others[1:] == [CASE]))
+    return table
+
+
+def joins(character: str) -> bool:
+    """Whether a character goes on with a word that stands beside it."""
+    wide = unicodedata.east_asian_width(character) in "WF" or NO_SPACES.match(character)
+    return not wide and (character == "_" or unicodedata.category(character)[0] in "LNM")
+
+
+def _forms(term: Term) -> list[str]:
+    """The target, and with a capital as at the beginning of a sentence."""
+    return [term.target] if term.case else [term.target, term.target[0].upper() + term.target[1:]]
+
+
+def _places(phrase: str, text: str) -> Iterator[int]:
+    """Where a phrase stands in a text."""
+    at = text.find(phrase)
+    while at >= 0:
+        stands = _stands(text, at, at + len(phrase))
+        if stands:
+            yield at
+        at = text.find(phrase, at + (len(phrase) if stands else 1))
+
+
+def _stands(text: str, start: int, end: int) -> bool:
+    """Whether no word goes on across the ends of text[start:end]."""
+    return not any(0 < at < len(text) and joins(text[at - 1]) and joins(text[at]) for at in (start, end))
+
+
+def _is_free(text: str, at: int) -> bool:
+    """Whether no letter stands at a place, which may be outside the text."""
+    return not 0 <= at < len(text) or not joins(text[at])
+
+
+def _folded(text: str) -> str:
+    """The text in lower case, as long as it was."""
+    return "".join(lower if len(lower := character.lower()) == 1 else character for character in text)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UserError(
+            f"--keep: {pattern!r} is no regular expression: {error}", "escape what has a meaning in one: \\. \\( \\["
+        ) from None
+    if compiled.search(""):
+        raise UserError(
+            f"--keep: {pattern!r} matches an empty text", "let it match at least one character, as in [A-Z]+"
+        )
+    return compiled

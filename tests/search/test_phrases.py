@@ -1,0 +1,153 @@
+"""Phrases in translations: always there, kept ones as often as they must be, on any batch, and free where none is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from nmt.api import Translator
+from nmt.model.likelihood import CHUNK_LOGITS
+from nmt.model.transformer import Transformer
+from nmt.recipe import Decoding, Model, TokenizerSettings
+from nmt.search.feed import Required, Spelling
+from nmt.search.phrases import FAR, OPEN, WITHIN, _Automaton
+from nmt.tasks.lines import Request
+from nmt.tasks.translating import Translation
+from nmt.text.terms import Term, Terms
+from nmt.text.tokenizer import Tokenizer
+
+TEXTS = ["the dog sees the house", "a cat likes the tree", "the tree sees a dog", "cats like houses and dogs"]
+TABLE = [
+    Term("dog", "cat"),
+    Term("house", "trees and dogs"),
+    Term("house", "zebra"),
+    Term("cat", "été"),
+    Term("a", "a"),
+]
+KEPT = [
+    "the dog sees https://x.org/house",
+    "%s likes {name}s and %s",
+    "the tree %s {name} sees a dog, x@y.org",
+    "a cat",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train([(text, text[::-1]) for text in TEXTS] * 20, TokenizerSettings(vocab_size=340))
+
+
+def model_of(tokenizer: Tokenizer, seed: int = 5) -> Transformer:
+    torch.manual_seed(seed)
+    return Transformer(
+        Model(layers=1, d_model=16, d_ff=32, heads=2), len(tokenizer.source), len(tokenizer.source)
+    ).eval()
+
+
+def translations(
+    tokenizer: Tokenizer, requests: Sequence[Request | str], n_best: int = 1, models: int = 1, **decoding: object
+) -> list[Translation]:
+    settings = Decoding.model_validate({"beam": 4, "max_extra": 30, **decoding})
+    serve = Translator([model_of(tokenizer, seed) for seed in range(5, 5 + models)], tokenizer, settings)
+    return list(serve.stream(requests, n_best))
+
+
+def with_terms(texts: Sequence[str], prefix: str = "") -> list[Request]:
+    return [Request(text, prefix, Terms(TABLE)) for text in texts]
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4, 9])
+@pytest.mark.parametrize("models", [1, 2])
+def test_every_hypothesis_holds_its_phrases(beam: int, models: int, tokenizer: Tokenizer) -> None:
+    requests = with_terms([*TEXTS, *KEPT])
+    found = translations(tokenizer, requests, beam, models, beam=beam)
+    for request, result in zip(requests, found, strict=True):
+        assert result.missing == []
+        assert request.terms is not None
+        phrases = request.terms.phrases(request.text)
+        assert bool(phrases) == (request.text != TEXTS[3])  # which has other words
+        assert not any(phrase.is_missing(text) for phrase in phrases for text in result.texts)
+
+
+def test_a_model_would_not_have_said_them(tokenizer: Tokenizer) -> None:
+    terms = Terms(TABLE)
+    free = translations(tokenizer, [*TEXTS, *KEPT], keep=False)
+    phrases = [terms.phrases(text) for text in (*TEXTS, *KEPT)]
+    missing = [
+        phrase.is_missing(result.texts[0]) for each, result in zip(phrases, free, strict=True) for phrase in each
+    ]
+    assert sum(missing) > len(missing) / 2
+
+
+def test_other_lines_are_translated_as_without(tokenizer: Tokenizer) -> None:
+    for beam in (1, 4):
+        alone = translations(tokenizer, TEXTS, beam, beam=beam)
+        mixed = [Request(text, terms=Terms(TABLE if n % 2 else [])) for n, text in enumerate(TEXTS)]
+        found = translations(tokenizer, mixed, beam, beam=beam)
+        assert found[0::2] == alone[0::2]
+        assert found[1] != alone[1]
+
+
+@pytest.mark.parametrize("tokens", [1, 20, 64])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_batch_makes_no_difference(tokens: int, beam: int, tokenizer: Tokenizer) -> None:
+    requests = [*with_terms(TEXTS), *KEPT, *with_terms(KEPT), *TEXTS]
+    expected = [result.texts for result in translations(tokenizer, requests, beam, beam=beam)]
+    assert [
+        result.texts for result in translations(tokenizer, requests, beam, beam=beam, batch_tokens=tokens)
+    ] == expected
+
+
+def test_logits_of_one_row_at_a_time_make_no_difference(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [*with_terms(TEXTS), *KEPT, *TEXTS]
+    expected = [[result.texts for result in translations(tokenizer, requests, beam=beam)] for beam in (1, 4)]
+    monkeypatch.setitem(CHUNK_LOGITS, "cpu", 1)
+    assert [[result.texts for result in translations(tokenizer, requests, beam=beam)] for beam in (1, 4)] == expected
+
+
+def test_a_prefix_and_phrases_go_together(tokenizer: Tokenizer) -> None:
+    for result in translations(tokenizer, with_terms(TEXTS, "the zeb"), 3):
+        assert all(text.startswith("the zeb") for text in result.texts)
+        assert result.missing == []
+
+
+def test_what_has_no_room_is_named(tokenizer: Tokenizer) -> None:
+    torch.manual_seed(5)
+    config = Model(layers=1, d_model=16, d_ff=32, heads=2, positions="learned", max_positions=12)
+    model = Transformer(config, len(tokenizer.source), len(tokenizer.source)).eval()
+    serve = Translator(model, tokenizer, Decoding(max_source=8, max_extra=5))
+    terms = Terms([Term("dog", "one two three four five six seven"), Term("cat", "x")])
+    first, second = serve.stream([Request("dog", terms=terms), Request("cat", terms=terms)])
+    assert first.complaints == ["missing: dog → one two three four five six seven | One two three four five six seven"]
+    assert second.complaints == []
+
+
+def test_an_automaton_finds_what_a_search_for_strings_finds() -> None:
+    """Symbols are letters; a word may go on before and after each but the hyphen."""
+    draw = random.Random(3)
+    opens = [False, False, False, True]  # a b c -
+    for _ in range(300):
+        phrases = [[draw.randrange(3) for _ in range(draw.randint(1, 3))] for _ in range(draw.randint(1, 4))]
+        begins, ends = (draw.random() < 0.5 for _ in range(2))
+        found = _Automaton([Required([Spelling(ids, begins, ends)], 1, False) for ids in phrases], opens)
+        text = [draw.randrange(4) for _ in range(12)]
+        state = OPEN
+        for at, symbol in enumerate(text, 1):
+            state = found.next[state].get(symbol, OPEN if opens[symbol] else WITHIN)
+            for index, ids in enumerate(phrases):
+                start = at - len(ids)
+                stands = start >= 0 and text[start:at] == ids
+                if begins and start > 0:
+                    stands = stands and opens[text[start - 1]]
+                assert (found.ends_if_closed if ends else found.ends)[state][index] == stands
+                assert not (found.ends if ends else found.ends_if_closed)[state][index]
+                left = [
+                    len(ids) - length
+                    for length in range(1, min(len(ids), at) + 1)
+                    if text[at - length : at] == ids[:length]
+                    and (not begins or at == length or opens[text[at - length - 1]])
+                ]
+                assert found.left[state][index] == min(left, default=FAR)
