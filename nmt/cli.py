@@ -123,15 +123,23 @@ def average(
 @cli.command(short_help="Translate lines: one out for each in, in order.")
 @click.option("--engine", type=click.Choice(["nmt", "ctranslate2"]), default="nmt", show_default=True)
 @click.option("--prefix", type=FILE, help="Begin translation N with line N of this file.")
+@click.option(
+    "--sample",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Draw N translations of each line at random, one per line, instead of searching for the best one.",
+)
 @search_options
-def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"], prefix: Path | None) -> None:
-    """Translate lines: one line out for each line in, in order.
+def translate(
+    options: SearchOptions, engine: Literal["nmt", "ctranslate2"], prefix: Path | None, sample: int | None
+) -> None:
+    """Translate lines: one line out for each line in, in order; with --sample N, N lines.
 
     At the end stderr shows the number of lines, the speed, and counts of warnings.
     """
     from nmt.terminal import searching
 
-    searching.translate(options, engine, prefix)
+    searching.translate(options, engine, prefix, sample)
 
 
 @cli.command(short_help="Sentences to bracketed trees: one out for each in, in order.")

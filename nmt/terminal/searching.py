@@ -29,14 +29,21 @@ if TYPE_CHECKING:
     from nmt.terminal.options import SearchOptions
 
 
-def translate(options: SearchOptions, engine: Literal["nmt", "ctranslate2"], prefix: Path | None) -> None:
-    """Translates lines by the models that the options name; translations begin with the lines of `prefix`."""
+def translate(
+    options: SearchOptions, engine: Literal["nmt", "ctranslate2"], prefix: Path | None, sample: int | None
+) -> None:
+    """Translates lines by the models that the options name; translations begin with the lines of `prefix`.
+
+    With `sample`, so many translations of each line are drawn at random.
+    """
     if prefix and engine != "nmt":
         raise click.UsageError("--prefix goes with --engine nmt")
+    if sample and (engine != "nmt" or options.n_best):
+        raise click.UsageError("--sample goes with --engine nmt, and not with --n-best")
     bundles, decoding = find_models(options.paths, "translate", options.settings, options.console)
     annotated = options.as_json and engine == "nmt"
     task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, annotated)
-    _answer(options, bundles, decoding, engine, task, prefix=prefix)
+    _answer(options, bundles, decoding, engine, task, all_of if sample else None, prefix, sample)
 
 
 def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
@@ -70,11 +77,12 @@ def _answer(
     decoding: Decoding,
     engine: Literal["nmt", "ctranslate2"],
     task: Task[Result],
-    as_line: Callable[[int, Result], str] | None = None,
+    plain: Callable[[int, Result], str] | None = None,
     prefix: Path | None = None,
+    sample: int | None = None,
 ) -> None:
-    """Searches all lines, with their prefixes, and writes the results as the options ask for, or by `as_line`."""
-    as_line = as_line or (task.as_json if options.as_json else ranked if options.n_best else best)
+    """Searches all lines, with their prefixes, and writes the results as the options ask for, else by `plain`."""
+    as_line = task.as_json if options.as_json else ranked if options.n_best else plain or best
     console, device, workers, threads = options.console, options.device, options.devices, options.threads
     assembly = Assembly(bundles, decoding, engine, device, workers, threads, forks=True, say=console.say)
     ledger = Ledger(task.warnings)
@@ -85,7 +93,7 @@ def _answer(
         if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
             raise UserError(f"--output {options.output}: is also the input", "give --output another file")
         pipeline = held.enter_context(assembly.open(task))
-        searching = pipeline.groups(ledger.timed(lines), options.n_best or 1, ledger.searched)
+        searching = pipeline.groups(ledger.timed(lines), options.n_best or 1, ledger.searched, sample)
         groups = held.enter_context(closing(searching))
         write = open_output(options.output, held)
         # A progress bar would garble results on the same terminal.
@@ -114,6 +122,11 @@ def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) ->
 def best(number: int, result: LineResult) -> str:
     """The line of the best hypothesis."""
     return result.texts[0]
+
+
+def all_of(number: int, result: LineResult) -> str:
+    """A line for each sample."""
+    return "\n".join(result.texts)
 
 
 def ranked(number: int, result: LineResult) -> str:
