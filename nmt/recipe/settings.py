@@ -229,7 +229,7 @@ class Decoding(Settings):
     error."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
     """An output has at least this many subwords, not counting `</s>`."""
-    temperature: float = Field(1.0, ge=0.001, le=1000)
+    temperature: float = Field(1.0, ge=1e-6, le=1000)
     """Samples are drawn from the model's probabilities to the power of 1 / temperature: below 1 probable subwords
     become more probable, above 1 less."""
     top_k: int | None = Field(None, ge=1, le=10_000_000)

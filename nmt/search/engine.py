@@ -62,7 +62,7 @@ class SearchEngine:
 
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """See `feed.Engine`."""
-        return _Search(self, self.decoding.beam, n_best).run(feed)
+        return Search(self, self.decoding.beam, n_best).run(feed)
 
     def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """See `feed.Engine`."""
@@ -97,7 +97,7 @@ def length_penalty(length: Tensor, alpha: float) -> Tensor:
     return ((5.0 + length) / 6.0) ** alpha
 
 
-class _Beams(NamedTuple):
+class Beams(NamedTuple):
     """The hypotheses of the sentences under way, alive and finished; each sentence is a row of every tensor.
 
     A link is parent · vocabulary + symbol; with the links of the positions before it, it is a hypothesis.
@@ -131,8 +131,11 @@ class _Beams(NamedTuple):
         return type(self)(*map(removal.keep, self))
 
 
-class _Search:
-    """One search: the sentences under way, and what the models remember of them."""
+class Search:
+    """One beam search: the sentences under way, and what the models remember of them.
+
+    `sampling.Sampling` extends hypotheses in another way; what comes and goes is the same.
+    """
 
     def __init__(self, engine: SearchEngine, beam: int, n_best: int) -> None:
         self._engine, self._beam, self._n_best = engine, beam, n_best
@@ -142,7 +145,7 @@ class _Search:
         self._ancestry = Ancestry(self._beam, device, widest)
         self._caches = [KVCache(self._ancestry, window) for window in windows]
         self._constraint = engine.constraint(self._beam, device)
-        self._beams = _Beams.of([], self._beam, device)
+        self._beams = Beams.of([], self._beam, device)
         self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): of alive hypotheses
         self._held: list[Source] = []
 
@@ -176,8 +179,9 @@ class _Search:
         self._links = with_room(self._links, 0, self._ancestry.count)
         self._beams = self._beams.add(self._begin(sources))
 
-    def _begin(self, sources: list[Source]) -> _Beams:
-        return _Beams.of(sources, self._beam, self._engine.device)
+    def _begin(self, sources: list[Source]) -> Beams:
+        """The hypotheses of sources that are admitted."""
+        return Beams.of(sources, self._beam, self._engine.device)
 
     @torch.inference_mode()
     def _advance(self) -> list[tuple[int, list[Hypothesis]]]:
@@ -209,7 +213,7 @@ class _Search:
         alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
         parents, symbols = parents.gather(1, order), symbols.gather(1, order)
         self._record(parents, symbols, links.gather(1, order), positions)
-        self._beams = _Beams(beams.numbers, beams.caps, symbols, parents, alive, finished, finished_at, scores)
+        self._beams = Beams(beams.numbers, beams.caps, symbols, parents, alive, finished, finished_at, scores)
 
         # 4. A sentence is done if no alive hypothesis can beat its n-best list. Dividing by the largest penalty that is
         # still possible bounds what any of them can reach (α ≥ 0).

@@ -26,7 +26,7 @@ from torch import Tensor
 from nmt.model.likelihood import chunk_logits
 from nmt.model.rows import Removal
 from nmt.recipe import CPU_BEAM, Decoding
-from nmt.search.engine import SearchEngine, _Beams, _Search, length_penalty
+from nmt.search.engine import Beams, Search, SearchEngine, length_penalty
 from nmt.search.feed import Hypothesis, Source
 from nmt.text.symbols import EOS
 
@@ -34,7 +34,7 @@ BLOCK = 64  # symbols that are drawn from together
 STEP, FIRST, SECOND = (signed - (1 << 64) for signed in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
-class Sampling(_Search):
+class Sampling(Search):
     """Draws samples of sources, on the batch of a search."""
 
     def __init__(self, engine: SearchEngine, count: int) -> None:
@@ -44,7 +44,7 @@ class Sampling(_Search):
             self._batch_tokens = max(1, engine.batch_tokens * max(CPU_BEAM, decoding.beam) // max(CPU_BEAM, count))
         self._keys = torch.empty(0, dtype=torch.int64, device=engine.device)  # (n,): of the sources
 
-    def _begin(self, sources: list[Source]) -> _Beams:
+    def _begin(self, sources: list[Source]) -> Beams:
         """The samples of a source, all empty."""
         keys = [key(self._engine.decoding.seed, source.ids) for source in sources]
         self._keys = torch.cat((self._keys, torch.tensor(keys, device=self._engine.device)))

@@ -66,10 +66,6 @@ class Line:
         """Number of parts that have not been searched"""
         self.weight = 1 + sum(len(part.ids) for part in parts) // SUBWORDS_OF_A_LINE
 
-    def tokens(self) -> int:
-        """Count the symbols of the best hypothesis, with `</s>` of each part."""
-        return sum(len(part[0].ids) + part[0].finished for part in self.hypotheses)
-
 
 @dataclass(frozen=True)
 class Wanted:
@@ -82,6 +78,11 @@ class Wanted:
     def ranks(self, line: Line) -> range:
         """Return the ranks that all parts of a line have; a line without parts has as many as it has outputs."""
         return range(min(map(len, line.hypotheses), default=self.count if self.samples else 1))
+
+    def tokens(self, line: Line) -> int:
+        """Count the symbols of all samples of a line, or of its best hypothesis, with `</s>` of each part."""
+        counted = [found if self.samples else found[:1] for found in line.hypotheses]
+        return sum(len(hypothesis.ids) + hypothesis.finished for part in counted for hypothesis in part)
 
     def choose(self, found: Iterable[tuple[Output, Rest]]) -> list[tuple[Output, Rest]]:
         """Return the outputs that are wanted of those in order of rank, each with what came with it first.

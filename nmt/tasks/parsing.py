@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from nmt.errors import UserError
-from nmt.recipe import Decoding
+from nmt.recipe import KINDS, Decoding
 from nmt.tasks.lines import Line, Part, Request, Wanted
 from nmt.tasks.output import LineResult, as_json
 from nmt.text.linear import TreeVocabulary, escape
@@ -57,14 +58,16 @@ class Parsing:
     }
 
     def __init__(self, tokenizer: Tokenizer, decoding: Decoding, constrained: bool = True) -> None:
-        """Unless `constrained`, an output may be malformed. Raises UserError where decoding.min_length is set."""
+        """Unless `constrained`, an output may be malformed. Raises UserError for a setting that no parser has."""
         assert isinstance(tokenizer.target, TreeVocabulary), "the tokenizer of a parser knows the symbols of trees"
-        if decoding.min_length:
-            raise UserError(
-                f"decoding.min_length: must be 0 for a parser; a tree is as long as its words ask for "
-                f"(got {decoding.min_length})",
-                "--set decoding.min_length=0",
-            )
+        for key, (value, reason) in KINDS["parse"].fixed.items():
+            section, _, name = key.partition(".")
+            if section == "decoding" and getattr(decoding, name) != value:
+                raise UserError(
+                    f"{key}: must be {json.dumps(value)} for a parser, since {reason} "
+                    f"(got {json.dumps(getattr(decoding, name))})",
+                    f"--set {key}={json.dumps(value)}",
+                )
         self.tokenizer, self._trees, self._limit = tokenizer, tokenizer.target, decoding.max_source
         self._constrained = constrained
 

@@ -76,7 +76,7 @@ class Pipeline(Generic[Result]):
         """Do as `stream` does, but yield the results together that are ready at the same time.
 
         As soon as a line that is not blank is done, in any order, `searched` is called with the number of symbols of
-        its best output, `</s>` included.
+        its best output or of all samples, `</s>` included.
         """
         if sample is not None:
             return self._groups(lines, Wanted(sample, samples=True), searched)
@@ -100,7 +100,7 @@ class Pipeline(Generic[Result]):
                 for number, hypotheses in search:
                     line = ahead.put(number, hypotheses)
                     if not line.missing:
-                        searched(line.tokens())
+                        searched(wanted.tokens(line))
                     if due := ahead.due():
                         yield [self._task.join(line, wanted) for line in due]
         finally:

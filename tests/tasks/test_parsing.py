@@ -126,9 +126,13 @@ def test_a_word_that_just_fits_is_not_cut() -> None:
 # --- what the engine says -----------------------------------------------------------------------------------
 
 
-def test_a_least_length_is_refused() -> None:
-    with pytest.raises(UserError, match=r"decoding\.min_length: must be 0 for a parser.*\(got 3\)"):
-        parsing(min_length=3)
+@pytest.mark.parametrize(
+    ("setting", "only", "given"),
+    [({"min_length": 3}, "0", "3"), ({"top_k": 3}, "null", "3"), ({"split": "none"}, '"auto"', '"none"')],
+)
+def test_settings_that_no_parser_has_are_refused(setting: dict[str, Any], only: str, given: str) -> None:
+    with pytest.raises(UserError, match=rf"decoding\.{next(iter(setting))}: must be {only} for a parser.*got {given}"):
+        parsing(**setting)
 
 
 def test_a_blank_line_has_no_tree_and_is_no_failure() -> None:
