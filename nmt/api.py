@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import repeat, starmap
 from pathlib import Path
-from typing import Generic, Literal, NoReturn, Self
+from typing import Generic, Literal, NoReturn, Self, overload
 
 from nmt.assembly import Assembly, pipeline_of
 from nmt.bundle import common_tokenizer, resolve
@@ -76,25 +76,51 @@ class Translator(_Model[Translation]):
 
     _task: Callable[..., Task[Translation]] = Translating
 
+    def stream(
+        self, lines: Iterable[str | Request], n_best: int = 1, sample: int | None = None
+    ) -> Generator[Translation, None, None]:
+        """Yield a result for each line as lines come, in order and in bounded memory.
+
+        It has up to `n_best` translations, or as many as `sample` says, which are drawn at random.
+        """
+        return self._pipeline.stream(lines, n_best, sample)
+
+    @overload
     def translate(
         self,
         texts: Sequence[str],
         prefix: Sequence[str] | None = None,
         terms: Iterable[tuple[str, str]] = (),
         keep: Iterable[str] = (),
-    ) -> list[str]:
+    ) -> list[str]: ...
+
+    @overload
+    def translate(
+        self, texts: Sequence[str], prefix: Sequence[str] | None = None, *, sample: int
+    ) -> list[list[str]]: ...
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        prefix: Sequence[str] | None = None,
+        terms: Iterable[tuple[str, str]] = (),
+        keep: Iterable[str] = (),
+        sample: int | None = None,
+    ) -> list[str] | list[list[str]]:
         """Translate raw sentences; one for each, in order. Blank gives blank.
 
         If there is a `prefix` for each sentence, its translation begins with it; "" asks for nothing. Where the first
         of a pair of `terms` stands in a sentence, the second stands in its translation; several with the same first are
-        alternatives. What the regular expressions `keep` match is copied.
+        alternatives. What the regular expressions `keep` match is copied. With `sample`, there is a list of so many
+        translations for each sentence, which are drawn at random; they do not know `terms` and `keep`.
         """
         if isinstance(texts, str) or isinstance(prefix, str):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
         asked = Terms(starmap(Term, terms), keep, self.decoding.keep)
         prefixes = repeat("", len(texts)) if prefix is None else prefix
         lines = [Request(text, begin, asked) for text, begin in zip(texts, prefixes, strict=True)]
-        return [translation.texts[0] for translation in self.stream(lines)]
+        found = self.stream(lines, sample=sample)
+        return [result.texts[0] for result in found] if sample is None else [result.texts for result in found]
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
         """Raises UserError, as `Parser.translate` does."""

@@ -131,6 +131,12 @@ def average(
 @click.option(
     "--keep", type=TEXT, multiple=True, metavar="PATTERN", help="Copy what this regular expression matches; repeatable."
 )
+@click.option(
+    "--sample",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Draw N translations of each line at random, one per line, instead of searching for the best one.",
+)
 @search_options
 def translate(
     options: SearchOptions,
@@ -138,14 +144,15 @@ def translate(
     prefix: Path | None,
     terms: Path | None,
     keep: tuple[str, ...],
+    sample: int | None,
 ) -> None:
-    """Translate lines: one line out for each line in, in order.
+    """Translate lines: one line out for each line in, in order; with --sample N, N lines.
 
     At the end stderr shows the number of lines, the speed, and counts of warnings.
     """
     from nmt.terminal import searching
 
-    searching.translate(options, engine, prefix, terms, keep)
+    searching.translate(options, engine, prefix, terms, keep, sample)
 
 
 @cli.command(short_help="Sentences to bracketed trees: one out for each in, in order.")

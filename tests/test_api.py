@@ -14,7 +14,7 @@ from nmt.api import Translator
 from nmt.errors import UserError
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.search.engine import SearchEngine
-from nmt.tasks.lines import IN_FLIGHT
+from nmt.tasks.lines import IN_FLIGHT, Request
 from nmt.tasks.splitting import LineSplitter
 from nmt.text.tokenizer import Tokenizer
 
@@ -282,3 +282,53 @@ def test_workers_of_a_program_find_what_one_process_finds(reverse_run: Path, tmp
     program.write_text(WORKERS)
     done = subprocess.run([sys.executable, program], cwd=reverse_run, capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("100\n", 0), done.stderr
+
+
+# --- samples ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 60, 4096])
+def test_samples_do_not_depend_on_batch_mates(tokenizer, batch_tokens):
+    model = random_model(tokenizer, liking=2.0)
+    expected = random_translator(tokenizer, model).translate(SENTENCES, sample=3)
+    assert [len(texts) for texts in expected] == [3] * len(SENTENCES)
+    assert len({text for texts in expected for text in texts}) > 100  # of 120
+    translator = random_translator(tokenizer, model, batch_tokens=batch_tokens)
+    assert translator.translate(SENTENCES[::-1], sample=3) == expected[::-1]
+    assert translator.translate(SENTENCES, sample=1) == [texts[:1] for texts in expected]
+
+
+def test_samples_may_be_more_than_the_beam_and_equal(tokenizer):
+    translator = random_translator(tokenizer, beam=1, top_k=1)
+    best = translator.translate(SENTENCES[:5])
+    assert translator.translate(SENTENCES[:5], sample=4) == [[text] * 4 for text in best]
+
+
+def test_samples_of_a_blank_line_are_blank(tokenizer):
+    assert random_translator(tokenizer).translate([*BLANK, "the dog", ""], sample=2)[::8] == [["", ""]] * 2
+
+
+def test_samples_of_a_line_in_parts_join_samples_of_the_parts_by_number(tokenizer):
+    translator = random_translator(tokenizer, random_model(tokenizer, liking=2.0), max_source=9, split="length")
+    line = max(SENTENCES, key=len)
+    (whole,) = translator.stream([line], sample=3)
+    parts = [tokenizer.source.decode(part.ids) for part in translator._pipeline._task.split(Request(line))]
+    assert len(parts) == whole.parts > 1
+    found = list(translator.stream(parts, sample=3))
+    for number, ids in enumerate(whole.ids):
+        assert ids == [symbol for part in found for symbol in part.ids[number]]
+    assert whole.scores == pytest.approx([sum(scores) for scores in zip(*(part.scores for part in found), strict=True)])
+
+
+def test_samples_begin_with_their_prefix(tokenizer):
+    translator = random_translator(tokenizer, random_model(tokenizer, liking=2.0))
+    found = translator.translate(SENTENCES[:20], prefix=["den tr", ""] * 10, sample=3)
+    assert all(text.startswith("den tr") for texts in found[::2] for text in texts)
+    assert found[1::2] == translator.translate(SENTENCES[1:20:2], sample=3)
+    assert len({text for texts in found[::2] for text in texts}) > 20  # of 30
+
+
+def test_another_seed_gives_other_samples(tokenizer):
+    model = random_model(tokenizer, liking=2.0)
+    one, other = (random_translator(tokenizer, model, seed=seed).translate(SENTENCES, sample=1) for seed in (1, 2))
+    assert sum(mine != theirs for mine, theirs in zip(one, other, strict=True)) > 30  # of 40

@@ -173,6 +173,28 @@ def test_translations_begin_with_the_lines_of_a_prefix_file(
     assert (done.code, done.err) == (0, "")
 
 
+@pytest.mark.parametrize("more", [("--devices", 1), ("--devices", 3, "--batch-tokens", 7)])
+def test_samples_come_on_lines_of_their_own_the_same_from_any_workers(more, nmt, reverse_run: Path) -> None:
+    text = b"".join(b"%c b c d\n" % letter for letter in b"abcdefghij") + b"\na b c d\n"
+    arguments = ("--model", reverse_run / "ckpts", "--quiet", "--set", "temperature=3")
+    expected = nmt("translate", *arguments, "--sample", 3, "--json", stdin=text).out.splitlines()
+    samples = [[found["text"] for found in json.loads(line)["hypotheses"]] for line in expected]
+    assert [len(texts) for texts in samples] == [3] * 12
+    assert samples[10] == [""] * 3
+    assert samples[11] == samples[0]  # equal lines
+    assert len({text for texts in samples for text in texts}) > 20  # of 30
+    done = nmt("translate", *arguments, "--sample", 3, *more, stdin=text)
+    assert done.out.decode() == "".join(f"{text}\n" for texts in samples for text in texts)
+    assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize("other", ["--n-best=2", "--engine=ctranslate2"])
+def test_options_that_do_not_go_with_samples_are_a_usage_error(other: str, nmt, reverse_run: Path) -> None:
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--sample", 2, other, stdin=b"a b\n")
+    assert (done.code, done.out) == (2, b"")
+    assert "--sample goes with --engine nmt, and not with --n-best" in done.err
+
+
 def test_a_prefix_file_with_more_or_fewer_lines_than_the_input_is_an_error(
     nmt, reverse_run: Path, tmp_path: Path
 ) -> None:

@@ -231,9 +231,18 @@ class Decoding(Settings):
     """Copy URLs, e-mail addresses and placeholders such as {name} and %s as they are, each as often as it comes."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
     """An output has at least this many subwords, not counting `</s>`."""
+    temperature: float = Field(1.0, ge=1e-6, le=1000)
+    """Samples are drawn from the model's probabilities to the power of 1 / temperature: below 1 probable subwords
+    become more probable, above 1 less."""
+    top_k: int | None = Field(None, ge=1, le=10_000_000)
+    """Samples are drawn from this many of the most probable subwords only; default: from all."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Samples are drawn from the fewest most probable subwords only that have this share of the probability."""
+    seed: int = Field(1, ge=0, lt=2**63)
+    """Seed of samples."""
     batch_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["auto"] = "auto"
     """Padded source tokens that are searched together. auto is 2,048 on a CPU, and proportionally fewer for a beam
-    above 4; on a GPU as many as fit into free memory."""
+    above 4 or more than 4 samples; on a GPU as many as fit into free memory."""
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
     """Number format of matrix products; auto is bf16 on a GPU, fp32 on a CPU."""
     average_last: int = Field(5, ge=1, le=MOST_UPDATES)

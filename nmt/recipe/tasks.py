@@ -48,6 +48,8 @@ class Kind:
         return self.sign * score if math.isfinite(score) else -math.inf
 
 
+_NO_SAMPLES = "trees are not drawn at random"
+
 KINDS: Mapping[TaskName, Kind] = {
     "translate": Kind(
         noun="a translator",
@@ -76,6 +78,10 @@ KINDS: Mapping[TaskName, Kind] = {
             "training.target_embeddings": (None, "the symbols of trees are not words"),
             "decoding.min_length": (0, "the words of a sentence determine how long its tree can be"),
             "decoding.split": ("auto", "a tree is over one sentence"),
+            "decoding.temperature": (1.0, _NO_SAMPLES),
+            "decoding.top_k": (None, _NO_SAMPLES),
+            "decoding.top_p": (1.0, _NO_SAMPLES),
+            "decoding.seed": (1, _NO_SAMPLES),
         },
     ),
     "language_model": Kind(

@@ -6,7 +6,7 @@ An alignment is cross-attention of the decoder's penultimate layer, heads averag
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -32,9 +32,16 @@ class AnnotatingEngine:
 
     def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
         """See `feed.Engine`."""
+        yield from self._annotated(feed, lambda held: self._engine.search(held, n_best))
+
+    def sample(self, feed: Feed, count: int) -> Generator[Found, None, None]:
+        """See `feed.Engine`."""
+        yield from self._annotated(feed, lambda held: self._engine.sample(held, count))
+
+    def _annotated(self, feed: Feed, search: Callable[[Feed], Generator[Found, None, None]]) -> Iterator[Found]:
         held = _Held(feed)
         while not held.over:  # the engine's search also ends before it would wait while hypotheses are held
-            with closing(self._engine.search(held, n_best)) as found:
+            with closing(search(held)) as found:
                 for number, hypotheses in found:
                     held.put(number, hypotheses)
                     if held.starved or held.tokens >= TOKENS:

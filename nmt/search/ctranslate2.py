@@ -26,7 +26,7 @@ from collections.abc import Callable, Container, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from nmt.bundle import Bundle
 from nmt.device import find_device
@@ -140,6 +140,10 @@ class CTranslate2Engine:
                 else:
                     yield source.number, hypotheses[:n_best]
             under_way.extend(self._start(sources, *how) for how, sources in again.items())
+
+    def sample(self, feed: Feed, count: int) -> NoReturn:
+        """Raises UserError."""
+        raise UserError("--engine ctranslate2: draws no samples", "use --engine nmt")
 
     def _start(self, sources: list[Source], cap: int, excluding: bool) -> _Batch:
         beam, patience = self._decoding.beam, PATIENCE if self._decoding.beam > 1 else 1.0

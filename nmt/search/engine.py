@@ -62,7 +62,13 @@ class SearchEngine:
 
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """See `feed.Engine`."""
-        return _Search(self, n_best).run(feed)
+        return Search(self, self.decoding.beam, n_best).run(feed)
+
+    def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """See `feed.Engine`."""
+        from nmt.search.sampling import Sampling  # which builds on this module
+
+        return Sampling(self, count).run(feed)
 
 
 def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
@@ -91,7 +97,7 @@ def length_penalty(length: Tensor, alpha: float) -> Tensor:
     return ((5.0 + length) / 6.0) ** alpha
 
 
-class _Beams(NamedTuple):
+class Beams(NamedTuple):
     """The hypotheses of the sentences under way, alive and finished; each sentence is a row of every tensor.
 
     A link is parent · vocabulary + symbol; with the links of the positions before it, it is a hypothesis.
@@ -125,18 +131,21 @@ class _Beams(NamedTuple):
         return type(self)(*map(removal.keep, self))
 
 
-class _Search:
-    """One search: the sentences under way, and what the models remember of them."""
+class Search:
+    """One beam search: the sentences under way, and what the models remember of them.
 
-    def __init__(self, engine: SearchEngine, n_best: int) -> None:
-        self._engine, self._n_best = engine, n_best
-        self._beam, device = engine.decoding.beam, engine.device
+    `sampling.Sampling` extends hypotheses in another way; what comes and goes is the same.
+    """
+
+    def __init__(self, engine: SearchEngine, beam: int, n_best: int) -> None:
+        self._engine, self._beam, self._n_best = engine, beam, n_best
+        self._batch_tokens, device = engine.batch_tokens, engine.device
         windows = [model.config.attention_window for model in engine.models]
         widest = None if None in windows else max(window for window in windows if window is not None)
         self._ancestry = Ancestry(self._beam, device, widest)
         self._caches = [KVCache(self._ancestry, window) for window in windows]
         self._constraint = engine.constraint(self._beam, device)
-        self._beams = _Beams.of([], self._beam, device)
+        self._beams = Beams.of([], self._beam, device)
         self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): of alive hypotheses
         self._held: list[Source] = []
 
@@ -149,7 +158,7 @@ class _Search:
 
     def _admit(self, feed: Feed) -> None:
         """Fills the batch from the feed if enough of it is empty."""
-        budget, rows, width = self._engine.batch_tokens, self._ancestry.count, self._caches[0].longest
+        budget, rows, width = self._batch_tokens, self._ancestry.count, self._caches[0].longest
         room = budget - rows * width
         if rows and room < budget // REFILL:
             return
@@ -168,47 +177,55 @@ class _Search:
             model.admit(ids, [len(source.ids) + 1 for source in sources], cache)
         self._constraint.admit(sources)
         self._links = with_room(self._links, 0, self._ancestry.count)
-        self._beams = self._beams.add(_Beams.of(sources, self._beam, ids.device))
+        self._beams = self._beams.add(self._begin(sources))
+
+    def _begin(self, sources: list[Source]) -> Beams:
+        """The hypotheses of sources that are admitted."""
+        return Beams.of(sources, self._beam, self._engine.device)
 
     @torch.inference_mode()
     def _advance(self) -> list[tuple[int, list[Hypothesis]]]:
         """One step: extends every hypothesis by a symbol. Returns the sentences that are done; they leave the batch."""
+        self._ancestry.extend(self._beams.parents)
+        symbols = self._beams.symbols
+        states = [model.step(symbols, cache) for model, cache in zip(self._engine.models, self._caches, strict=True)]
+        rows = self._extend(states).nonzero()[:, 0]  # a CPU-GPU sync point
+        return self._remove(rows) if len(rows) else []
+
+    def _extend(self, states: list[Tensor]) -> Tensor:
+        """Extends every hypothesis, given what each model says of it; (n,) whether a sentence is done."""
         beams, beam, alpha = self._beams, self._beam, self._engine.decoding.alpha
 
-        # 1. The models read the newest symbols.
-        self._ancestry.extend(beams.parents)
-        states = [
-            model.step(beams.symbols, cache) for model, cache in zip(self._engine.models, self._caches, strict=True)
-        ]
-
-        # 2. The 2 · beam best extensions of a sentence are its candidates.
+        # 1. The 2 · beam best extensions of a sentence are its candidates.
         totals, parents, symbols = self._candidates(states)
         links = parents * self._engine.vocabulary + symbols
         positions = torch.from_numpy(self._ancestry.positions).to(totals.device)[:, None]
         lengths = positions + 1
         ends = symbols.eq(EOS) | lengths.eq(beams.caps)
 
-        # 3. Candidates that end join the finished hypotheses if they are among the best `beam`.
+        # 2. Candidates that end join the finished hypotheses if they are among the best `beam`.
         scores = (totals / length_penalty(lengths, alpha)).masked_fill(~ends, -math.inf)[:, :beam]
         scores, kept = torch.cat((beams.scores, scores), dim=1).topk(beam)
         finished = torch.cat((beams.ends, links[:, :beam]), dim=1).gather(1, kept)
         finished_at = torch.cat((beams.positions, positions.expand(-1, beam)), dim=1).gather(1, kept)
 
-        # 4. The best `beam` of the others stay alive.
+        # 3. The best `beam` of the others stay alive.
         alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
         parents, symbols = parents.gather(1, order), symbols.gather(1, order)
-        self._constraint.advance(parents, symbols)
-        self._links = with_room(self._links, 1, int(self._ancestry.positions.max()) + 1)
-        self._links[torch.arange(len(links), device=links.device), positions[:, 0]] = links.gather(1, order)
-        self._beams = _Beams(beams.numbers, beams.caps, symbols, parents, alive, finished, finished_at, scores)
+        self._record(parents, symbols, links.gather(1, order), positions)
+        self._beams = Beams(beams.numbers, beams.caps, symbols, parents, alive, finished, finished_at, scores)
 
-        # 5. A sentence is done if no alive hypothesis can beat its n-best list. Dividing by the largest penalty that is
+        # 4. A sentence is done if no alive hypothesis can beat its n-best list. Dividing by the largest penalty that is
         # still possible bounds what any of them can reach (α ≥ 0).
         best = alive[:, :1]
         bound = best / length_penalty(self._constraint.horizons(beams.caps, lengths), alpha)
-        done = (scores[:, self._n_best - 1 : self._n_best] >= bound) | best.isneginf()
-        rows = done[:, 0].nonzero()[:, 0]  # a CPU-GPU sync point
-        return self._remove(rows) if len(rows) else []
+        return ((scores[:, self._n_best - 1 : self._n_best] >= bound) | best.isneginf())[:, 0]
+
+    def _record(self, parents: Tensor, symbols: Tensor, links: Tensor, positions: Tensor) -> None:
+        """Remembers how the hypotheses that are alive were extended, (n, k) each, at positions (n, 1)."""
+        self._constraint.advance(parents, symbols)
+        self._links = with_room(self._links, 1, int(self._ancestry.positions.max()) + 1)
+        self._links[torch.arange(len(links), device=links.device), positions[:, 0]] = links
 
     def _candidates(self, states: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """The 2 · beam best extensions of each row (one in greedy search), best first, of each model's (n, k, d_model).

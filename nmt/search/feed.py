@@ -14,7 +14,7 @@ class Hypothesis:
     ids: list[int]
     """Symbols without `<s>` and `</s>`."""
     score: float
-    """Length-normalised log-probability, in nats; hypotheses are ordered by it."""
+    """Length-normalised log-probability, in nats."""
     finished: bool
     """Whether it ended with `</s>`, rather than at the cap."""
     alignment: list[int] = field(default_factory=list)
@@ -107,6 +107,10 @@ class Engine(Protocol):
         Waits for the feed only when all that it took is done. The caller closes the generator to end the search early.
         An engine runs one search after another.
         """
+        ...
+
+    def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """Does as `search` does, but yields `count` hypotheses that are drawn at random, in the order of the draws."""
         ...
 
 

@@ -30,6 +30,16 @@ MakeEngine = Callable[[int, int], Engine]
 
 
 @dataclass(frozen=True)
+class _Begin:
+    """The parent begins a search."""
+
+    count: int
+    """How many hypotheses of each source it wants."""
+    samples: bool
+    """Whether they are drawn at random."""
+
+
+@dataclass(frozen=True)
 class _Idle:
     """A worker has made its engine, or ended its search."""
 
@@ -103,10 +113,17 @@ class Workers:
 
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """See `Engine`. A search that is closed before its end ends the workers."""
+        return self._search(feed, _Begin(n_best, samples=False))
+
+    def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """See `Engine`; the same goes as for `search`."""
+        return self._search(feed, _Begin(count, samples=True))
+
+    def _search(self, feed: Feed, begin: _Begin) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         searching, self._over = list(self._workers), False
         try:
             for worker in searching:
-                worker.begin(n_best)
+                worker.begin(begin)
             while searching:
                 in_vain = not self._over and self._serve(feed)
                 for worker in _ready(searching, LOOK if in_vain else None):
@@ -169,9 +186,9 @@ class _Worker:
         theirs.close()
         return cls(f"worker {number + 1} of {count}", process, ours)
 
-    def begin(self, n_best: int) -> None:
-        """Starts a search for `n_best` hypotheses of each source."""
-        self._send(n_best)
+    def begin(self, search: _Begin) -> None:
+        """Starts a search."""
+        self._send(search)
         self.asks = 0
 
     def give(self, sources: list[Source]) -> None:
@@ -180,7 +197,7 @@ class _Worker:
         self.busy += len(sources)
         self.asks = 0
 
-    def _send(self, message: int | list[Source]) -> None:
+    def _send(self, message: _Begin | list[Source]) -> None:
         try:
             self.connection.send(message)
         except ConnectionError:
@@ -230,7 +247,9 @@ def _work(connection: Connection, make: MakeEngine, number: int, count: int, for
         engine = make(number, count)
         while True:
             parent.tell(_Idle())
-            for found in engine.search(parent, parent.next_search()):
+            begin = parent.next_search()
+            search = engine.sample if begin.samples else engine.search
+            for found in search(parent, begin.count):
                 parent.tell(_Found(*found))
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
@@ -244,7 +263,7 @@ class _Parent:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._searches: SimpleQueue[int] = SimpleQueue()
+        self._searches: SimpleQueue[_Begin] = SimpleQueue()
         self._pool = Pool()
         self._wants = 0  # the most tokens that the engine wanted at once
         self._asked = self._over = False
@@ -258,8 +277,8 @@ class _Parent:
             except ConnectionError:
                 os._exit(1)  # the parent is gone
 
-    def next_search(self) -> int:
-        """Waits for the next search; returns how many hypotheses of each source it wants."""
+    def next_search(self) -> _Begin:
+        """Waits for the next search."""
         return self._searches.get()
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
@@ -283,11 +302,11 @@ class _Parent:
         """Receives searches and sources, until the parent ends."""
         while True:
             try:
-                message: int | list[Source] = self._connection.recv()
+                message: _Begin | list[Source] = self._connection.recv()
             except (EOFError, ConnectionError):
                 os._exit(1)  # the parent is gone, and nobody wants the results
             with self._changed:
-                if isinstance(message, int):
+                if isinstance(message, _Begin):
                     self._asked = self._over = False
                     self._searches.put(message)
                 else:

@@ -79,26 +79,38 @@ class Line:
         """Number of parts that have not been searched"""
         self.weight = 1 + sum(len(part.ids) for part in parts) // SUBWORDS_OF_A_LINE
 
-    def tokens(self) -> int:
-        """Count the symbols of the best hypothesis, with `</s>` of each part."""
-        return sum(len(part[0].ids) + part[0].finished for part in self.hypotheses)
 
-    def ranks(self) -> range:
-        """Return the ranks that all parts have; one for a line without parts."""
-        return range(min(map(len, self.hypotheses), default=1))
+@dataclass(frozen=True)
+class Wanted:
+    """Which outputs of a line are wanted."""
 
+    count: int = 1
+    samples: bool = False
+    """Whether they are drawn at random. Otherwise they are the best ones, no two alike."""
 
-def distinct(found: Iterable[tuple[Output, Rest]], most: int) -> dict[Output, Rest]:
-    """Return the first `most` different outputs, each with what came with it first, and stop there.
+    def ranks(self, line: Line) -> range:
+        """Return the ranks that all parts of a line have; a line without parts has as many as it has outputs."""
+        return range(min(map(len, line.hypotheses), default=self.count if self.samples else 1))
 
-    Hypotheses of different symbols can be the same text, since there are several ways to split a word into subwords.
-    """
-    kept: dict[Output, Rest] = {}
-    for output, rest in found:
-        kept.setdefault(output, rest)
-        if len(kept) == most:
-            break
-    return kept
+    def tokens(self, line: Line) -> int:
+        """Count the symbols of all samples of a line, or of its best hypothesis, with `</s>` of each part."""
+        counted = [found if self.samples else found[:1] for found in line.hypotheses]
+        return sum(len(hypothesis.ids) + hypothesis.finished for part in counted for hypothesis in part)
+
+    def choose(self, found: Iterable[tuple[Output, Rest]]) -> list[tuple[Output, Rest]]:
+        """Return the outputs that are wanted of those in order of rank, each with what came with it first.
+
+        Hypotheses of different symbols can be the same text, since there are several ways to split a word into
+        subwords.
+        """
+        if self.samples:
+            return list(found)
+        kept: dict[Output, Rest] = {}
+        for output, rest in found:
+            kept.setdefault(output, rest)
+            if len(kept) == self.count:
+                break
+        return list(kept.items())
 
 
 class ReadAhead:

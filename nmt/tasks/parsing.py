@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from nmt.recipe import Decoding
-from nmt.tasks.lines import Line, Part, Request, distinct
+from nmt.tasks.lines import Line, Part, Request, Wanted
 from nmt.tasks.output import LineResult, as_json
 from nmt.text.linear import TreeVocabulary, escape
 from nmt.text.tokenizer import Tokenizer
@@ -80,19 +80,19 @@ class Parsing:
             count += 1
         return [*parts, Part(ids, count)] if count else []
 
-    def join(self, line: Line, n_best: int) -> Parse:
+    def join(self, line: Line, wanted: Wanted) -> Parse:
         """See `Task`; the trees of all parts get one root."""
         words = _words_of_parts(line)
-        trees = (self._tree([part[rank].ids for part in line.hypotheses], words) for rank in line.ranks())
+        trees = (self._tree([part[rank].ids for part in line.hypotheses], words) for rank in wanted.ranks(line))
         each = (("" if tree is None else str(tree), (rank, tree, odd)) for rank, (tree, odd) in enumerate(trees))
-        found = distinct(each, n_best)
+        found = wanted.choose(each)
         return Parse.of(
             line,
-            [rank for rank, _, _ in found.values()],
+            [rank for _, (rank, _, _) in found],
             self.tokenizer,
-            list(found),
-            trees=[tree for _, tree, _ in found.values()],
-            malformed=[malformed for _, _, malformed in found.values()],
+            [text for text, _ in found],
+            trees=[tree for _, (_, tree, _) in found],
+            malformed=[malformed for _, (_, _, malformed) in found],
             cut=sum(map(self._is_cut, line.parts, words)),
         )
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding, Model
-from nmt.search.feed import Engine
-from nmt.tasks.lines import Line, Part, ReadAhead, Request
+from nmt.search.feed import Engine, Feed, Hypothesis
+from nmt.tasks.lines import Line, Part, ReadAhead, Request, Wanted
 from nmt.tasks.output import LineResult
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class Task(Protocol[Result]):
         """Return the parts of a line that are searched, none for a blank line; another thread calls `join`."""
         ...
 
-    def join(self, line: Line, n_best: int) -> Result:
-        """Join what was found for the parts of a line: its best `n_best` different outputs, or fewer.
+    def join(self, line: Line, wanted: Wanted) -> Result:
+        """Join what was found for the parts of a line: the outputs that are wanted, or fewer different ones.
 
-        A line without parts has an empty output.
+        A line without parts has empty outputs.
         """
         ...
 
@@ -56,49 +56,63 @@ class Pipeline(Generic[Result]):
         self.decoding, self.engine = decoding, engine
         self._task, self._positions = task, positions
 
-    def stream(self, lines: Iterable[str | Request], n_best: int = 1) -> Generator[Result, None, None]:
+    def stream(
+        self, lines: Iterable[str | Request], n_best: int = 1, sample: int | None = None
+    ) -> Generator[Result, None, None]:
         """Search lines as they come, in bounded memory; yields a result for each, in order.
 
+        A result has up to `n_best` different outputs, or as many as `sample` says, which are drawn at random.
         An error of the engine is raised at once; one of reading the lines after the results of the lines before it.
         """
-        return (result for group in self.groups(lines, n_best) for result in group)
+        return (result for group in self.groups(lines, n_best, sample=sample) for result in group)
 
     def groups(
-        self, lines: Iterable[str | Request], n_best: int = 1, searched: Callable[[int], None] = lambda tokens: None
+        self,
+        lines: Iterable[str | Request],
+        n_best: int = 1,
+        searched: Callable[[int], None] = lambda tokens: None,
+        sample: int | None = None,
     ) -> Generator[list[Result], None, None]:
         """Do as `stream` does, but yield the results together that are ready at the same time.
 
         As soon as a line that is not blank is done, in any order, `searched` is called with the number of symbols of
-        its best output, `</s>` included.
+        its best output or of all samples, `</s>` included.
         """
+        if sample is not None:
+            return self._groups(lines, Wanted(sample, samples=True), searched)
         if n_best > self.decoding.beam:
             raise UserError(
                 f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", f"use --beam {n_best}"
             )
-        return self._groups(lines, n_best, searched)
+        return self._groups(lines, Wanted(n_best), searched)
 
     def _groups(
-        self, lines: Iterable[str | Request], n_best: int, searched: Callable[[int], None]
+        self, lines: Iterable[str | Request], wanted: Wanted, searched: Callable[[int], None]
     ) -> Generator[list[Result], None, None]:
         ahead = ReadAhead(lines, self._task.split, self._cap)
         search = None
         try:
             while ahead.wait():
                 if due := ahead.due():  # blank lines, for which no engine has to begin a search
-                    yield [self._task.join(line, n_best) for line in due]
+                    yield [self._task.join(line, wanted) for line in due]
                     continue
-                # Several hypotheses may be the same text; then those behind them in the beam are needed.
-                search = self.engine.search(ahead, 1 if n_best == 1 else self.decoding.beam)
+                search = self._search(ahead, wanted)
                 for number, hypotheses in search:
                     line = ahead.put(number, hypotheses)
                     if not line.missing:
-                        searched(line.tokens())
+                        searched(wanted.tokens(line))
                     if due := ahead.due():
-                        yield [self._task.join(line, n_best) for line in due]
+                        yield [self._task.join(line, wanted) for line in due]
         finally:
             ahead.close()  # first, since an engine may be waiting for it
             if search is not None:
                 search.close()
+
+    def _search(self, feed: Feed, wanted: Wanted) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        if wanted.samples:
+            return self.engine.sample(feed, wanted.count)
+        # Several hypotheses may be the same text; then those behind them in the beam are needed.
+        return self.engine.search(feed, 1 if wanted.count == 1 else self.decoding.beam)
 
     def _cap(self, length: int) -> int:
         """Return the most symbols that the output for an input of so many subwords may have."""

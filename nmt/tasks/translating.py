@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.search.feed import Prefix, Required, Spelling
-from nmt.tasks.lines import Line, Part, Request, distinct
+from nmt.tasks.lines import Line, Part, Request, Wanted
 from nmt.tasks.output import LineResult, as_json
 from nmt.tasks.splitting import LineSplitter, joined
 from nmt.text.lengths import TrainedLengths
@@ -123,16 +123,16 @@ class Translating:
             if within := self._target.encode_within(target):
                 yield Spelling(within, begins, ends)
 
-    def join(self, line: Line, n_best: int) -> Translation:
+    def join(self, line: Line, wanted: Wanted) -> Translation:
         """See `Task`."""
-        found = distinct(((self._text(line, rank), rank) for rank in line.ranks()), n_best)
-        alignments = [_alignment(line, rank) for rank in found.values()]
-        scores = [[p for part in line.hypotheses for p in part[rank].log_probabilities] for rank in found.values()]
+        found = wanted.choose((self._text(line, rank), rank) for rank in wanted.ranks(line))
+        texts, ranks = [text for text, _ in found], [rank for _, rank in found]
+        alignments = [_alignment(line, rank) for rank in ranks]
+        scores = [[p for part in line.hypotheses for p in part[rank].log_probabilities] for rank in ranks]
         unusual = self._lengths is not None and any(
             self._lengths.is_unusual(len(part.ids), len(hypotheses[0].ids))
             for part, hypotheses in zip(line.parts, line.hypotheses, strict=True)
         )
-        texts = list(found)
         best = [self.tokenizer.target.decode(part[0].ids) for part in line.hypotheses]
         missing = [
             phrase
@@ -142,7 +142,7 @@ class Translating:
         ]
         return Translation.of(
             line,
-            found.values(),
+            ranks,
             self.tokenizer,
             texts,
             alignments=alignments,

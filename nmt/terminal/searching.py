@@ -38,19 +38,23 @@ def translate(
     prefix: Path | None,
     terms: Path | None,
     keep: Sequence[str],
+    sample: int | None,
 ) -> None:
     """Translates lines by the models that the options name.
 
-    Translations begin with the lines of `prefix`, and hold what the table `terms` and the patterns `keep` ask for.
+    Translations begin with the lines of `prefix`, and hold what the table `terms` and the patterns `keep` ask for. With
+    `sample`, so many translations of each line are drawn at random.
     """
-    for option, given in (("--prefix", prefix), ("--terms", terms), ("--keep", keep)):
+    for option, given in (("--prefix", prefix), ("--terms", terms), ("--keep", keep), ("--sample", sample)):
         if given and engine != "nmt":
             raise click.UsageError(f"{option} goes with --engine nmt")
+    if sample and (terms or keep or options.n_best):
+        raise click.UsageError("--sample does not go with --terms, --keep or --n-best")
     bundles, decoding = find_models(options.paths, "translate", options.settings, options.console)
     annotated = options.as_json and engine == "nmt"
     asked = Terms(read_terms(terms) if terms else (), keep, decoding.keep)
     task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, annotated, asked)
-    _answer(options, bundles, decoding, engine, task, prefix=prefix)
+    _answer(options, bundles, decoding, engine, task, all_of if sample else None, prefix, sample)
 
 
 def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
@@ -84,11 +88,12 @@ def _answer(
     decoding: Decoding,
     engine: Literal["nmt", "ctranslate2"],
     task: Task[Result],
-    as_line: Callable[[int, Result], str] | None = None,
+    plain: Callable[[int, Result], str] | None = None,
     prefix: Path | None = None,
+    sample: int | None = None,
 ) -> None:
-    """Searches all lines, with their prefixes, and writes the results as the options ask for, or by `as_line`."""
-    as_line = as_line or (task.as_json if options.as_json else ranked if options.n_best else best)
+    """Searches all lines, with their prefixes, and writes the results as the options ask for, else by `plain`."""
+    as_line = task.as_json if options.as_json else ranked if options.n_best else plain or best
     console, device, workers, threads = options.console, options.device, options.devices, options.threads
     assembly = Assembly(bundles, decoding, engine, device, workers, threads, forks=True, say=console.say)
     ledger, complaints = Ledger(task.warnings), 0
@@ -99,7 +104,7 @@ def _answer(
         if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
             raise UserError(f"--output {options.output}: is also the input", "give --output another file")
         pipeline = held.enter_context(assembly.open(task))
-        searching = pipeline.groups(ledger.timed(lines), options.n_best or 1, ledger.searched)
+        searching = pipeline.groups(ledger.timed(lines), options.n_best or 1, ledger.searched, sample)
         groups = held.enter_context(closing(searching))
         write = open_output(options.output, held)
         # A progress bar would garble results on the same terminal.
@@ -132,6 +137,11 @@ def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) ->
 def best(number: int, result: LineResult) -> str:
     """The line of the best hypothesis."""
     return result.texts[0]
+
+
+def all_of(number: int, result: LineResult) -> str:
+    """A line for each sample."""
+    return "\n".join(result.texts)
 
 
 def ranked(number: int, result: LineResult) -> str:

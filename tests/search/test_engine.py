@@ -182,7 +182,7 @@ def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
     long = Source(30, [7] * 80, cap=20)
     engine = SearchEngine([random_model()], Decoding(beam=2, batch_tokens=90))
     cells = []
-    advance = engine_module._Search._advance
+    advance = engine_module.Search._advance
 
     def spy(self):
         lengths = self._caches[0].lengths
@@ -190,7 +190,7 @@ def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
         return advance(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module._Search, "_advance", spy)
+        patch.setattr(engine_module.Search, "_advance", spy)
         found = dict(engine.search(ListFeed([*short, long]), 1))
     assert len(found) == 31
     assert max(cells) == 90
