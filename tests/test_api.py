@@ -332,3 +332,23 @@ def test_another_seed_gives_other_samples(tokenizer):
     model = random_model(tokenizer, liking=2.0)
     one, other = (random_translator(tokenizer, model, seed=seed).translate(SENTENCES, sample=1) for seed in (1, 2))
     assert sum(mine != theirs for mine, theirs in zip(one, other, strict=True)) > 30  # of 40
+
+
+# --- repetitions --------------------------------------------------------------------------------------------
+
+
+def repeats(ids, n):
+    grams = [tuple(ids[at : at + n]) for at in range(len(ids) - n + 1)]
+    return len(set(grams)) < len(grams)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 4096])
+def test_no_n_gram_of_an_output_comes_twice_unless_a_prefix_has_it(tokenizer, batch_tokens):
+    model = random_model(tokenizer, liking=-3.0)
+    free = random_translator(tokenizer, model, max_extra=20)
+    assert sum(repeats(found.ids[0], 2) for found in free.stream(SENTENCES)) > 5  # of 40
+    strict = random_translator(tokenizer, model, max_extra=20, no_repeat=2, batch_tokens=batch_tokens)
+    results = list(strict.stream(SENTENCES, n_best=3))
+    assert not any(repeats(ids, 2) for found in results for ids in found.ids)
+    (found,) = strict.translate(["the dog"], prefix=["der Baum der Baum der"])
+    assert found.startswith("der Baum der Baum der")

@@ -399,6 +399,7 @@ def test_a_resolved_parser_loads_back_to_an_equal_one(write: Write) -> None:
         (["training.target_embeddings=x"], "training.target_embeddings: must be null with data.target: tree"),
         (["decoding.min_length=3"], "decoding.min_length: must be 0 with data.target: tree"),
         (["decoding.split=none"], 'decoding.split: must be "auto" with data.target: tree'),
+        (["decoding.no_repeat=3"], "decoding.no_repeat: must be null with data.target: tree"),
         (["decoding.top_p=0.5"], "decoding.top_p: must be 1.0 with data.target: tree, since trees are not drawn"),
         (["data.target=de"], "data.train.0.trees: needs data.target: tree, which makes a parser (got de)"),
         (["data.valid=[{file: a.tsv}]"], "data.valid.0: must be trees, {trees: NAME}, since data.target is tree"),

@@ -231,6 +231,9 @@ class Decoding(Settings):
     """Copy URLs, e-mail addresses and placeholders such as {name} and %s as they are, each as often as it comes."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
     """An output has at least this many subwords, not counting `</s>`."""
+    no_repeat: int | None = Field(None, ge=1, le=MOST_SUBWORDS)
+    """No sequence of this many subwords comes twice in the translation of an input; default: any may. 3 or 4 stop
+    loops, and rarely forbid anything else."""
     temperature: float = Field(1.0, ge=1e-6, le=1000)
     """Samples are drawn from the model's probabilities to the power of 1 / temperature: below 1 probable subwords
     become more probable, above 1 less."""

@@ -78,6 +78,7 @@ KINDS: Mapping[TaskName, Kind] = {
             "training.target_embeddings": (None, "the symbols of trees are not words"),
             "decoding.min_length": (0, "the words of a sentence determine how long its tree can be"),
             "decoding.split": ("auto", "a tree is over one sentence"),
+            "decoding.no_repeat": (None, "a tree repeats its brackets"),
             "decoding.temperature": (1.0, _NO_SAMPLES),
             "decoding.top_k": (None, _NO_SAMPLES),
             "decoding.top_p": (1.0, _NO_SAMPLES),

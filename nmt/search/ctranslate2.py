@@ -157,6 +157,7 @@ class CTranslate2Engine:
             max_input_length=0,  # no limit of its own
             min_decoding_length=self._decoding.min_length,
             max_decoding_length=cap,
+            no_repeat_ngram_size=self._decoding.no_repeat or 0,
             suppress_sequences=self._control if excluding else None,
             return_scores=True,
             return_end_token=True,  # which a hypothesis cut at the cap lacks

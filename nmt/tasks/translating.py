@@ -82,12 +82,15 @@ class Translating:
         from nmt.search.constraints import All, MinLength
         from nmt.search.phrases import PhraseConstraint
         from nmt.search.prefix import PrefixConstraint
+        from nmt.search.repetition import NoRepeat
 
         rules: list[MakeConstraint] = [
             partial(MinLength, decoding.min_length),
             partial(PrefixConstraint, self._target),
             partial(PhraseConstraint, self._target),
         ]
+        if decoding.no_repeat is not None:
+            rules.append(partial(NoRepeat, decoding.no_repeat))  # last, since it gives way to the others
         return partial(All, rules)
 
     def split(self, request: Request) -> list[Part]:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -273,6 +274,25 @@ def test_n_best_hypotheses_are_ordered_distinct_and_begin_with_the_best(make_bun
         assert len({(*hypothesis.ids, hypothesis.finished) for hypothesis in found}) == 4
         scores = [hypothesis.score for hypothesis in found]
         assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_no_n_gram_comes_twice(make_bundle, beam):
+    def repeating(hypotheses):
+        pairs = [list(pairwise(hypothesis.ids)) for hypothesis in hypotheses]
+        return sum(len(set(each)) < len(each) for each in pairs)
+
+    bundle = make_bundle(liking=-3.0)
+    sources = sources_of(bundle, 30)
+    free, strict = (search(bundle, sources, beam=beam, no_repeat=n) for n in (None, 2))
+    assert sum(map(repeating, free)) > 5  # of 30
+    assert sum(map(repeating, strict)) == 0
+
+
+def test_it_draws_no_samples(make_bundle):
+    engine = load_engine(make_bundle(), Decoding(), threads=1, device="cpu")
+    with pytest.raises(UserError, match="--engine ctranslate2: draws no samples"):
+        engine.sample(Pile([]), 2)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
