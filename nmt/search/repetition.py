@@ -11,13 +11,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.model.rows import Removal
+from nmt.search.constraints import Constraint
 from nmt.search.feed import Source
 from nmt.text.symbols import PAD
 
 NONE = -1  # stands before the first symbol
 
 
-class NoRepeat:
+class NoRepeat(Constraint):
     """No n-gram of symbols comes twice in an output.
 
     `</s>` is never forbidden, because it comes only once. Where nothing else is left, as in a prefix that repeats
