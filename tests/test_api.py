@@ -304,6 +304,11 @@ def test_samples_may_be_more_than_the_beam_and_equal(tokenizer):
     assert translator.translate(SENTENCES[:5], sample=4) == [[text] * 4 for text in best]
 
 
+def test_fewer_than_one_sample_is_a_users_error(tokenizer):
+    with pytest.raises(UserError, match=r"sample: must be at least 1 \(got 0\)"):
+        random_translator(tokenizer).translate(["the dog"], sample=0)
+
+
 def test_samples_of_a_blank_line_are_blank(tokenizer):
     assert random_translator(tokenizer).translate([*BLANK, "the dog", ""], sample=2)[::8] == [["", ""]] * 2
 

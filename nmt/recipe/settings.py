@@ -212,7 +212,7 @@ class Training(Settings):
 
 
 class Decoding(Settings):
-    """Beam search, section 6.1; a bundle holds these settings as its defaults."""
+    """Beam search, section 6.1, and samples; a bundle holds these settings as its defaults."""
 
     beam: int = Field(4, ge=1, le=1000)
     """Number of hypotheses kept alive; 1 is greedy search. Default for trees: 21."""
@@ -232,8 +232,8 @@ class Decoding(Settings):
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
     """An output has at least this many subwords, not counting `</s>`."""
     no_repeat: int | None = Field(None, ge=1, le=MOST_SUBWORDS)
-    """No sequence of this many subwords comes twice in the translation of an input; default: any may. 3 or 4 stop
-    loops, and rarely forbid anything else."""
+    """No sequence of this many subwords comes twice in the translation of an input; default: any may. It
+    ends loops, but also forbids a phrase that rightly comes twice, the more so the smaller the number."""
     temperature: float = Field(1.0, ge=1e-6, le=1000)
     """Samples are drawn from the model's probabilities to the power of 1 / temperature: below 1 probable subwords
     become more probable, above 1 less."""

@@ -41,12 +41,12 @@ REFILL = 8  # sentences are admitted once an 8th of the batch is empty
 
 
 class SearchEngine:
-    """Beam search by one model, or by an ensemble of several, which averages their probabilities."""
+    """Beam search and samples of one model, or of an ensemble of several, which averages their probabilities."""
 
     def __init__(
         self, models: Sequence[Transformer], decoding: Decoding, constraint: MakeConstraint | None = None
     ) -> None:
-        """A `constraint` replaces `decoding.min_length`.
+        """Without a `constraint`, decoding.min_length is the only rule for outputs.
 
         Raises UserError if this machine cannot compute in `decoding.precision`.
         """

@@ -1,14 +1,14 @@
 """Translations drawn at random: symbol after symbol, each from the distribution that the model gives it.
 
-A sample is a function of the seed, of the subwords of its source and of its own number, since all random numbers are
-hashes of the three, the position and a symbol. So it is the same in any batch, process or file, and equal sources have
-equal samples.
+A sample is a function of the seed, of the subwords of its source and of its own number, because every random number is
+a hash of these three, of a position and of a symbol. So it is the same in any batch, process or file, and equal sources
+have equal samples.
 
 The symbol with the largest log-probability + Gumbel noise is a draw from the distribution (Gumbel-max; Maddison et al.
 2014, section 2). Probabilities differ a little from batch to batch, because sums are rounded in another order. That
-changes this draw only where two symbols are equal but for rounding. One random number compared with the cumulative
-probabilities would be simpler, but every one of thousands of symbols is a limit that moves, so that about one symbol
-in a thousand would change.
+changes this draw only where two symbols are equal but for rounding. It would be simpler to compare one random number
+with the cumulative probabilities, but rounding moves each of these thousands of limits, so outputs would change now and
+then.
 
 The N samples of a source are a row of the batch, as the hypotheses of a beam are. None of them takes the place of
 another: each ends by itself.

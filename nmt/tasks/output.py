@@ -16,7 +16,7 @@ class LineResult:
     """The result of one line, whatever the task."""
 
     texts: list[str]
-    """The outputs as text, best first: one, or up to as many as were asked for. No two are equal."""
+    """The outputs as text: the best first, no two equal, up to as many as were asked for; or all samples, as drawn."""
     scores: list[float]
     """Length-normalised log-probability of each output, in nats; for a line split into parts, their sum."""
     ids: list[list[int]]
