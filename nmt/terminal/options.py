@@ -120,6 +120,7 @@ class SearchOptions:
     strict: bool
     source: Path | None
     output: Path | None
+    resume: bool
     precision: str | None
     batch_tokens: str | None
     devices: int | None
@@ -163,6 +164,11 @@ search_options = gathered(
         click.option("--strict", is_flag=True, help="Exit with 1 if any of the warnings counted at the end occurred."),
         click.option("--input", "source", type=FILE, help="Read from a file, plain or .gz, instead of stdin."),
         click.option("--output", type=FILE, help="Write to a file, plain or .gz, instead of stdout."),
+        click.option(
+            "--resume",
+            is_flag=True,
+            help="Keep what is done beside --output, and go on from there; ranks of torchrun or Slurm share the input.",
+        ),
         click.option("--precision", type=TEXT, help="Of matrix products: auto, fp32, bf16 or int8."),
         click.option("--batch-tokens", type=TEXT, help="Padded source tokens per batch, or auto."),
         click.option("--devices", type=WORKERS, help="Number of workers, each on its own GPU or share of the CPU."),
