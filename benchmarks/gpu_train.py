@@ -27,8 +27,9 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, plan_epoch
 from nmt.device import choose_device
 from nmt.model.transformer import Transformer
+from nmt.place import Place
 from nmt.recipe import Model, Training
-from nmt.training.distributed import Group, Place
+from nmt.training.distributed import Group
 from nmt.training.loop import Loop
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer

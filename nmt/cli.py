@@ -20,6 +20,7 @@ from nmt.terminal.options import (
     NumberOrAuto,
     ScoreOptions,
     SearchOptions,
+    TranslateOptions,
     common_options,
     device_option,
     overrides_option,
@@ -152,7 +153,7 @@ def translate(
     """
     from nmt.terminal import searching
 
-    searching.translate(options, engine, prefix, terms, keep, sample)
+    searching.translate(options, TranslateOptions(engine, prefix, terms, keep, sample))
 
 
 @cli.command(short_help="Sentences to bracketed trees: one out for each in, in order.")

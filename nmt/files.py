@@ -274,6 +274,13 @@ def sha256(path: Path) -> str:
         raise UserError(f"{path}: cannot be read: {error.strerror}", f"make it readable: chmod u+r {path}") from None
 
 
+def identify(path: Path, before: list[Any] | None) -> list[Any]:
+    """A file's size, time and SHA-256, which is None of a pipe; a file unchanged since `before` is not read again."""
+    status = path.stat()
+    stamp = [status.st_size, status.st_mtime_ns]
+    return before if before and before[:2] == stamp else [*stamp, sha256(path) if path.is_file() else None]
+
+
 def _not_written(path: Path, error: OSError) -> UserError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UserError(f"{path}: the disk is full", "free some space and run the same command again")

@@ -248,6 +248,34 @@ def test_a_bundle_needs_nothing_else(ckpts: Path, tmp_path: Path) -> None:
     assert nmt.load(alone).translate(["a b c d", "j i h"]) == ["d c b a", "h i j"]
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("model.safetensors", True),
+        ("recipe.yaml", True),
+        ("tokenizer.model", True),
+        ("training.safetensors", False),
+        ("training.json", False),
+        ("notes.txt", False),
+    ],
+)
+def test_the_content_of_a_bundle_is_what_outputs_depend_on(ckpts: Path, name: str, changes: bool) -> None:
+    path = bundles.checkpoints(ckpts)[-1].path
+    before = bundles.Bundle.read(path).content()
+    edit(path, scores={"bleu": 1.0})
+    assert bundles.Bundle.read(path).content() == before
+    with (path / name).open("ab") as file:
+        file.write(b"\n")
+    assert (bundles.Bundle.read(path).content() != before) is changes
+
+
+def test_the_content_of_a_bundle_has_the_lengths_it_splits_by(ckpts: Path) -> None:
+    path = bundles.checkpoints(ckpts)[-1].path
+    before = bundles.Bundle.read(path)
+    edit(path, lengths={**before.info["lengths"], "source": 3})
+    assert bundles.Bundle.read(path).content() != before.content()
+
+
 def test_loading_a_bundle_reads_no_pickle(ckpts: Path) -> None:
     files = {path.name for path in ckpts.rglob("*") if path.is_file()}
     assert files <= {

@@ -21,10 +21,10 @@ from nmt.bundle import Bundle
 from nmt.console import Console
 from nmt.data.batches import make_batch
 from nmt.data.corpus import ABSENT, Corpus
+from nmt.place import Place
 from nmt.recipe import load
 from nmt.text.symbols import BOS, EOS
 from nmt.training import averaging
-from nmt.training.distributed import Place
 from nmt.training.loss import Objective
 from nmt.training.run import train
 from nmt.training.validation import DevScores, Validation

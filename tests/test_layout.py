@@ -20,7 +20,7 @@ SERVICES = {"files", "integrity", "console", "device"}
 SEARCH = {"bundle", "batch", "model", "text"} | BASE | {"files", "integrity", "device"}
 TASKS = {"search", "text"} | BASE
 API = {"assembly", "search", "tasks", "bundle", "model", "text", "device"} | BASE
-TRAINING = {"metrics", "data", "api"} | SEARCH | TASKS | API | SERVICES
+TRAINING = {"metrics", "data", "api", "place"} | SEARCH | TASKS | API | SERVICES
 EVERYTHING = {"training"} | TRAINING
 
 MAY_IMPORT = {
@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "files": {"errors"},
     "integrity": {"files", "errors"},
     "limits": set(),
+    "place": {"errors"},
     "device": {"limits", "errors"},
     "recipe": {"files", "errors"},
     "text": {"files", "integrity"} | BASE,
@@ -151,7 +152,7 @@ def test_text_imports_no_torch() -> None:
 def test_bundles_and_the_command_line_import_torch_only_where_they_use_it() -> None:
     for library in ("torch", "safetensors"):
         at_once = {layer(name) for name in importers(library, at_import=True)}
-        assert not at_once & {"bundle", "cli", "recipe", "device"}
+        assert not at_once & {"bundle", "cli", "recipe", "device", "place"}
 
 
 def test_only_preparation_imports_datasets() -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from nmt import recipe as recipes
 from nmt.errors import UserError
 from nmt.files import read_json, remedy
-from nmt.integrity import check_files, intact, read_manifest
+from nmt.integrity import check_files, hash_file, intact, read_manifest
 from nmt.recipe import KINDS, Kind, Recipe, TaskName
 from nmt.text.lengths import TrainedLengths
 from nmt.text.linear import TreeVocabulary
@@ -170,6 +170,12 @@ class Bundle:
     def position(self) -> Any:
         """Read the training.json of a checkpoint."""
         return read_json(intact(self.path / POSITION))
+
+    def content(self) -> dict[str, Any]:
+        """Tell what outputs depend on: hashes of the files, by name, and the lengths by which lines are split."""
+        kinds, others = (".safetensors", ".yaml", ".model", ".json"), (MANIFEST, MOMENTS, POSITION)
+        files = [file for file in sorted(self.path.iterdir()) if file.suffix in kinds and file.name not in others]
+        return {"lengths": self.info.get("lengths"), **{file.name: hash_file(file) for file in files}}
 
     def check(self) -> None:
         """Read all files, with the training state of a checkpoint; raises UserError naming the first that is damaged.

@@ -22,7 +22,7 @@ from nmt.data.corpus import ABSENT, SIDES, schema_of, table_of
 from nmt.data.encode import Chunk, EncodedChunk, PairEncoder, encode_chunks
 from nmt.data.pairs import Pair, check_inputs, describe, input_files, read_pairs
 from nmt.errors import UserError
-from nmt.files import exclusive, read_json, remedy, sha256, whole_directory, write_json
+from nmt.files import exclusive, identify, read_json, remedy, whole_directory, write_json
 from nmt.integrity import HASHES, check_files, intact, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import Data, Dataset, Kind, Recipe
 from nmt.text.lines import in_groups
@@ -147,14 +147,8 @@ def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any
 
 
 def _seen(path: Path, before: list[Any] | None) -> list[Any]:
-    """A file's size, time and hash; an unchanged file is not read again."""
-    if not path.exists():
-        return before or [0, 0, None]  # a missing file counts as unchanged: prepared data is enough to train from
-    status = path.stat()
-    stamp = [status.st_size, status.st_mtime_ns]
-    if before and before[:2] == stamp:
-        return before
-    return [*stamp, sha256(path) if path.is_file() else None]
+    """What identifies a file; a missing one counts as unchanged, since prepared data is enough to train from."""
+    return identify(path, before) if path.exists() else before or [0, 0, None]
 
 
 def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_from: Path | None) -> Tokenizer:

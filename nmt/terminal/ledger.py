@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic
 
@@ -12,42 +13,71 @@ from nmt.errors import UserError
 from nmt.tasks.pipeline import Result
 
 
+@dataclass
+class Tally:
+    """What is counted of some lines."""
+
+    lines: int = 0
+    tokens: int = 0
+    """Target symbols, `</s>` among them."""
+    warnings: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """How often each warning occurred, and the number of the first line with it; only of those that occurred."""
+
+    def add(self, other: Tally) -> None:
+        """Count what another tally counted, of other lines of the same input."""
+        self.lines += other.lines
+        self.tokens += other.tokens
+        for warning, (count, line) in other.warnings.items():
+            before, first = self.warnings.get(warning, (0, line))
+            self.warnings[warning] = (before + count, min(first, line))
+
+
 class Ledger(Generic[Result]):
     """Counts what was searched, how fast, and the warnings."""
 
     def __init__(self, warnings: Mapping[str, Callable[[Result], int]]) -> None:
         """`warnings` are those of the task."""
-        self.lines = 0
+        self.tally = Tally()
         self.advance: Advance = lambda more, figures=None: None
         """Moves a progress bar, if there is one."""
         self._warnings = warnings
-        self._tokens = 0
+        self._before = 0  # lines of the input before those of the tally
+        self._tokens = 0  # found since `_began`
         self._began: float | None = None
-        self._counts = dict.fromkeys(warnings, 0)
-        self._first: dict[str, int] = {}  # line with the first of each
+
+    def begin(self, before: int) -> Tally:
+        """Start another tally, of the lines that come after the first `before` lines of the input; returns it."""
+        self.tally, self._before = Tally(), before
+        return self.tally
 
     def timed(self, lines: Iterator[Any]) -> Iterator[Any]:
-        """The same lines; the time that `speed` counts begins when the first of them is there."""
+        """The same lines; the time that `speed` counts begins when the first line of the first iterator is there."""
         first = list(islice(lines, 1))
-        self._began = time.monotonic()
+        if self._began is None:
+            self._began = time.monotonic()
         yield from first
         yield from lines
 
     def searched(self, tokens: int) -> None:
         """Counts the target symbols of a line that is done, `</s>` among them, before its turn comes."""
+        self.tally.tokens += tokens
         self._tokens += tokens
         self.advance(1, self.speed())
 
+    def searched_elsewhere(self, tally: Tally) -> None:
+        """Shows the progress of another process that searches the same input; what it counted is added later."""
+        self._tokens += tally.tokens
+        self.advance(tally.lines, self.speed())
+
     def add(self, result: Result) -> int:
-        """Counts the result of the next line, and returns the number of that line, from 1 on."""
-        self.lines += 1
+        """Counts the result of the next line, and returns the number of that line in the input, from 1 on."""
+        self.tally.lines += 1
+        number = self._before + self.tally.lines
         if not result.parts:
             self.searched(0)  # a blank line, which no engine has searched
-        for warning, occurs in self._warnings.items():
-            if count := occurs(result):
-                self._counts[warning] += count
-                self._first.setdefault(warning, self.lines)
-        return self.lines
+        occurred = {warning: (count, number) for warning, occurs in self._warnings.items() if (count := occurs(result))}
+        self.tally.add(Tally(warnings=occurred))
+        return number
 
     def speed(self) -> str:
         """Target symbols over the time since the first line came."""
@@ -56,15 +86,15 @@ class Ledger(Generic[Result]):
 
     def summary(self) -> str:
         """All in one line."""
-        counts = ", ".join(f"{warning} {count:,}" for warning, count in self._counts.items())
-        return f"{self.lines:,} sentences, {self.speed()}; {counts}"
+        counts = ", ".join(f"{warning} {self.tally.warnings.get(warning, (0, 0))[0]:,}" for warning in self._warnings)
+        return f"{self.tally.lines:,} sentences, {self.speed()}; {counts}"
 
     def check(self) -> None:
         """Raises UserError if there was any warning, naming the line of the first of each."""
-        if self._first:
-            found = [
-                f"{warning} {count:,} (first in line {self._first[warning]:,})"
-                for warning, count in self._counts.items()
-                if count
-            ]
+        found = [
+            f"{warning} {self.tally.warnings[warning][0]:,} (first in line {self.tally.warnings[warning][1]:,})"
+            for warning in self._warnings
+            if warning in self.tally.warnings
+        ]
+        if found:
             raise UserError(f"--strict: {', '.join(found)}", "use the output, which is complete, or leave out --strict")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -120,6 +120,7 @@ class SearchOptions:
     strict: bool
     source: Path | None
     output: Path | None
+    resume: bool
     precision: str | None
     batch_tokens: str | None
     devices: int | None
@@ -163,6 +164,11 @@ search_options = gathered(
         click.option("--strict", is_flag=True, help="Exit with 1 if any of the warnings counted at the end occurred."),
         click.option("--input", "source", type=FILE, help="Read from a file, plain or .gz, instead of stdin."),
         click.option("--output", type=FILE, help="Write to a file, plain or .gz, instead of stdout."),
+        click.option(
+            "--resume",
+            is_flag=True,
+            help="Keep what is done beside --output, and go on from there; ranks of torchrun or Slurm share the input.",
+        ),
         click.option("--precision", type=TEXT, help="Of matrix products: auto, fp32, bf16 or int8."),
         click.option("--batch-tokens", type=TEXT, help="Padded source tokens per batch, or auto."),
         click.option("--devices", type=WORKERS, help="Number of workers, each on its own GPU or share of the CPU."),
@@ -171,6 +177,26 @@ search_options = gathered(
         common_options,
     ],
 )
+
+
+@dataclass(frozen=True)
+class TranslateOptions:
+    """Options of `nmt translate` that no other search has."""
+
+    engine: Literal["nmt", "ctranslate2"]
+    prefix: Path | None
+    terms: Path | None
+    keep: tuple[str, ...]
+    sample: int | None
+
+    def check(self, options: SearchOptions) -> None:
+        """Raises UsageError for options that do not go together."""
+        given = {"--prefix": self.prefix, "--terms": self.terms, "--keep": self.keep, "--sample": self.sample}
+        for option, value in given.items():
+            if value and self.engine != "nmt":
+                raise click.UsageError(f"{option} goes with --engine nmt")
+        if self.sample and (self.terms or self.keep or options.n_best):
+            raise click.UsageError("--sample does not go with --terms, --keep or --n-best")
 
 
 @dataclass(frozen=True)

@@ -3,67 +3,93 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
 from itertools import starmap, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from nmt import __version__
 from nmt.assembly import Assembly
-from nmt.bundle import Bundle, common_tokenizer, resolve
+from nmt.bundle import WEIGHTS, Bundle, common_tokenizer, resolve
 from nmt.console import Console
 from nmt.errors import UserError
 from nmt.recipe import Decoding, TaskName, override_decoding
 from nmt.tasks.lines import Request
 from nmt.tasks.parsing import Parsing, drawn
-from nmt.tasks.pipeline import Result, Task
+from nmt.tasks.pipeline import Pipeline, Result, Task
 from nmt.tasks.translating import Translating
 from nmt.terminal.ledger import Ledger
+from nmt.terminal.making import Making
+from nmt.terminal.resuming import Search, Share, files_to_resume, search_in_blocks
 from nmt.terminal.streams import count_input, open_output, read_input
 from nmt.text.lines import read_lines
 from nmt.text.terms import Terms, read_terms
 
 MOST_COMPLAINTS = 20  # that are shown
 
+WITHOUT_EFFECT = {"batch_tokens", "average_last"}
+"""Decoding settings that do not change what is written."""
+
 if TYPE_CHECKING:
     from nmt.tasks.output import LineResult
-    from nmt.terminal.options import SearchOptions
+    from nmt.terminal.options import SearchOptions, TranslateOptions
 
 
-def translate(
-    options: SearchOptions,
-    engine: Literal["nmt", "ctranslate2"],
-    prefix: Path | None,
-    terms: Path | None,
-    keep: Sequence[str],
-    sample: int | None,
-) -> None:
-    """Translates lines by the models that the options name.
+@dataclass(frozen=True)
+class _Asked:
+    """What a command asks for besides the options of a search."""
 
-    Translations begin with the lines of `prefix`, and hold what the table `terms` and the patterns `keep` ask for. With
-    `sample`, so many translations of each line are drawn at random.
-    """
-    for option, given in (("--prefix", prefix), ("--terms", terms), ("--keep", keep), ("--sample", sample)):
-        if given and engine != "nmt":
-            raise click.UsageError(f"{option} goes with --engine nmt")
-    if sample and (terms or keep or options.n_best):
-        raise click.UsageError("--sample does not go with --terms, --keep or --n-best")
-    bundles, decoding = find_models(options.paths, "translate", options.settings, options.console)
-    annotated = options.as_json and engine == "nmt"
-    asked = Terms(read_terms(terms) if terms else (), keep, decoding.keep)
-    task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, annotated, asked)
-    _answer(options, bundles, decoding, engine, task, all_of if sample else None, prefix, sample)
+    settings: Mapping[str, Any]
+    """Its own options that change what is written, by name, as plain values."""
+    plain: Callable[[int, Any], str] | None = None
+    """Shows a result if no option says how; by default its best line."""
+    engine: Literal["nmt", "ctranslate2"] = "nmt"
+    prefix: Path | None = None
+    terms: Path | None = None
+    sample: int | None = None
+
+
+class _Complaints:
+    """Says what results lack, the first few times."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._left = console, MOST_COMPLAINTS
+
+    def say(self, numbered: Sequence[tuple[int, LineResult]]) -> None:
+        """Says it of results, each with the number of its line."""
+        for number, complaint in ((number, each) for number, result in numbered for each in result.complaints):
+            if self._left:
+                self._left -= 1
+                self._console.say(f"line {number:,}: {complaint}")
+
+
+def translate(options: SearchOptions, own: TranslateOptions) -> None:
+    """Translates lines by the models that the options name."""
+    own.check(options)
+    share = Share.of(options)
+    bundles, decoding = find_models(options.paths, "translate", options.settings, share.console)
+    annotated = options.as_json and own.engine == "nmt"
+    terms = Terms(read_terms(own.terms) if own.terms else (), own.keep, decoding.keep)
+    task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, annotated, terms)
+    settings = {"--engine": own.engine, "--keep": list(own.keep), "--sample": own.sample}
+    asked = _Asked(settings, all_of if own.sample else None, own.engine, own.prefix, own.terms, own.sample)
+    _answer(options, share, bundles, decoding, task, asked)
 
 
 def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
     """Parses lines by the models that the options name; `pretty` draws the trees."""
     if pretty and (options.as_json or options.n_best):
         raise click.UsageError("--pretty does not go with --json or --n-best")
-    bundles, decoding = find_models(options.paths, "parse", options.settings, options.console)
+    share = Share.of(options)
+    bundles, decoding = find_models(options.paths, "parse", options.settings, share.console)
     task = Parsing(common_tokenizer(bundles), decoding, constrained=not unconstrained)
-    _answer(options, bundles, decoding, "nmt", task, drawn if pretty else None)
+    settings = {"--pretty": pretty, "--unconstrained": unconstrained}
+    _answer(options, share, bundles, decoding, task, _Asked(settings, drawn if pretty else None))
 
 
 def find_models(
@@ -84,42 +110,88 @@ def find_models(
 
 def _answer(
     options: SearchOptions,
+    share: Share,
     bundles: Sequence[Bundle],
     decoding: Decoding,
-    engine: Literal["nmt", "ctranslate2"],
     task: Task[Result],
-    plain: Callable[[int, Result], str] | None = None,
-    prefix: Path | None = None,
-    sample: int | None = None,
+    asked: _Asked,
 ) -> None:
-    """Searches all lines, with their prefixes, and writes the results as the options ask for, else by `plain`."""
-    as_line = task.as_json if options.as_json else ranked if options.n_best else plain or best
-    console, device, workers, threads = options.console, options.device, options.devices, options.threads
-    assembly = Assembly(bundles, decoding, engine, device, workers, threads, forks=True, say=console.say)
-    ledger, complaints = Ledger(task.warnings), 0
-    with ExitStack() as held:
-        lines: Iterator[Any] = read_input(options.source)
-        if prefix:
-            lines = _with_prefixes(lines, read_lines(prefix), prefix)
-        if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
-            raise UserError(f"--output {options.output}: is also the input", "give --output another file")
-        pipeline = held.enter_context(assembly.open(task))
-        searching = pipeline.groups(ledger.timed(lines), options.n_best or 1, ledger.searched, sample)
-        groups = held.enter_context(closing(searching))
-        write = open_output(options.output, held)
-        # A progress bar would garble results on the same terminal.
-        shown = Console(console.quiet or (options.output is None and sys.stdout.isatty()))
-        total = count_input(options.source) if shown.live else None
-        ledger.advance = held.enter_context(shown.progress("searching", total, "lines"))
-        for group in groups:
-            numbered = [(ledger.add(result), result) for result in group]
-            write("\n".join(starmap(as_line, numbered)))
-            for number, complaint in ((number, each) for number, result in numbered for each in result.complaints):
-                if (complaints := complaints + 1) <= MOST_COMPLAINTS:
-                    console.say(f"line {number:,}: {complaint}")
-    console.say(ledger.summary())
+    """Searches all lines and writes the results."""
+    show = task.as_json if options.as_json else ranked if options.n_best else asked.plain or best
+    workers, say = options.devices, share.console.say
+    assembly = Assembly(bundles, decoding, asked.engine, share.device, workers, share.threads, forks=True, say=say)
+    ledger = Ledger(task.warnings)
+    complaints = _Complaints(share.console)
+
+    def search(pipeline: Pipeline[Result], lines: Iterator[Any], write: Callable[[str], None]) -> None:
+        searching = pipeline.groups(ledger.timed(lines), options.n_best or 1, ledger.searched, asked.sample)
+        with closing(searching) as groups:
+            for group in groups:
+                numbered = [(ledger.add(result), result) for result in group]
+                write("\n".join(starmap(show, numbered)))
+                complaints.say(numbered)
+
+    opened, read = partial(assembly.open, task), partial(_requests, options.source, asked.prefix)
+    if options.resume:
+        making = _making(options, bundles, decoding, asked)
+        if not search_in_blocks(making, read, opened, search, ledger, share.console):
+            return
+    else:
+        _search_at_once(options, read, opened, search, ledger)
+    options.console.say(ledger.summary())
     if options.strict:
         ledger.check()
+
+
+def _search_at_once(
+    options: SearchOptions,
+    read: Callable[[], Iterator[Any]],
+    opened: Callable[[], AbstractContextManager[Pipeline[Result]]],
+    search: Search[Result],
+    ledger: Ledger[Result],
+) -> None:
+    """Searches the input from its beginning to its end, and writes the results as they come."""
+    with ExitStack() as held:
+        lines = read()
+        _check_output(options)
+        pipeline = held.enter_context(opened())
+        write = open_output(options.output, held)
+        # A progress bar would garble results on the same terminal.
+        shown = Console(options.console.quiet or (options.output is None and sys.stdout.isatty()))
+        total = count_input(options.source) if shown.live else None
+        ledger.advance = held.enter_context(shown.progress("searching", total, "lines"))
+        search(pipeline, lines, write)
+
+
+def _making(options: SearchOptions, bundles: Sequence[Bundle], decoding: Decoding, asked: _Asked) -> Making:
+    """What the output of --resume is made from; every option that changes what is written must be in it."""
+    inputs, output = files_to_resume(options.source, options.output, {"--prefix": asked.prefix, "--terms": asked.terms})
+    _check_output(options)
+    settings = {
+        "nmt": __version__,
+        "--model": [bundle.content() for bundle in bundles],
+        **{
+            f"decoding.{key}": value
+            for key, value in decoding.model_dump(exclude={"batch_tokens", "average_last"}).items()
+        },
+        "--json": options.as_json,
+        "--n-best": options.n_best,
+        **asked.settings,
+    }
+    models = [bundle.path / WEIGHTS for bundle in bundles]
+    return Making(output, inputs, models, settings)
+
+
+def _check_output(options: SearchOptions) -> None:
+    """Raises UserError if the output would be written over the input, which is there."""
+    if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
+        raise UserError(f"--output {options.output}: is also the input", "give --output another file")
+
+
+def _requests(source: Path | None, prefix: Path | None) -> Iterator[Any]:
+    """The lines of the input, from the beginning of a file; with their prefixes if there is a file of these."""
+    lines = read_input(source)
+    return _with_prefixes(lines, read_lines(prefix), prefix) if prefix else lines
 
 
 def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) -> Iterator[Request]:

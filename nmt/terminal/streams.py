@@ -91,9 +91,11 @@ def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
     else:
         stream = held.enter_context(compressed(held.enter_context(whole_file(path)), path))
 
+    read_at_once = path is None or (path.exists() and not path.is_file())  # a pipe: its reader waits for each line
+
     def write(lines: str) -> None:
         stream.write(lines.encode() + b"\n")
-        if path is None or not path.is_file():
-            stream.flush()  # whoever reads a pipe sees what is there at once
+        if read_at_once:
+            stream.flush()
 
     return write

@@ -11,12 +11,12 @@ import click
 
 from nmt.console import Console
 from nmt.device import choose_device, cores
+from nmt.place import Place, device_of, find_place
 from nmt.recipe import Recipe
 
 
 def train(recipe: Recipe, out: Path, devices: int | None, device: str, threads: int | None, console: Console) -> None:
     """Trains in this process, in the place that a launcher gave it, or else starts a process for each device."""
-    from nmt.training.distributed import Place, device_of, find_place
     from nmt.training.launcher import count_workers, launch
 
     place = find_place(os.environ)
@@ -37,7 +37,6 @@ def train(recipe: Recipe, out: Path, devices: int | None, device: str, threads: 
 
 def show_plan(recipe: Recipe, devices: int | None, device: str, threads: int | None) -> None:
     """Prints what training would take; of a launcher's processes the first does."""
-    from nmt.training.distributed import find_place
     from nmt.training.launcher import count_workers
     from nmt.training.plan import plan_run
 

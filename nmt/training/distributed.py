@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 
@@ -25,6 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt.errors import GroupError, Interrupted, UserError
+from nmt.place import Place
 
 FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by the job's number
 LOOK = 0.1  # seconds between two looks whether rank 0 is done
@@ -32,45 +32,6 @@ BEAT = 1.0  # seconds between two notes of a rank's progress
 FAILED = "nmt/failed"  # key of the store: how many ranks have failed
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Which process of a group this is."""
-
-    rank: int = 0
-    size: int = 1
-    """Ranks in all"""
-    local_rank: int = 0
-    """Number among the ranks of this host"""
-    local_size: int = 1
-    """Ranks on this host"""
-
-
-def find_place(environment: Mapping[str, str]) -> Place | None:
-    """The place that torchrun, or srun with several tasks, gives this process; None where it runs alone."""
-    if "RANK" in environment and "WORLD_SIZE" in environment:
-        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    elif environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
-        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
-    else:
-        return None
-    given = {name: environment[name] for name in names if name in environment}
-    try:
-        return Place(*(int(given.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)))
-    except ValueError:
-        listed = ", ".join(f"{name}={value}" for name, value in given.items())
-        raise UserError(
-            f"the environment must place this process by whole numbers, but has {listed}",
-            f"start it by torchrun or srun, or alone: unset {' '.join(given)}",
-        ) from None
-
-
-def device_of(device: str, place: Place) -> str:
-    """The device of one process of a group, which sees all GPUs of its host or only its own."""
-    if device == "cpu" or place.size == 1 or not torch.cuda.is_available():
-        return device
-    return f"cuda:{0 if torch.cuda.device_count() == 1 else place.local_rank}"
 
 
 def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:

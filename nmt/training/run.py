@@ -25,12 +25,13 @@ from nmt.data.prepare import directory, fingerprint_of, set_sizes
 from nmt.errors import Interrupted
 from nmt.files import wait_for
 from nmt.model.transformer import Transformer
+from nmt.place import Place
 from nmt.recipe import Recipe
 from nmt.text.lengths import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
 from nmt.training.cost import cost_of, describe_cost
-from nmt.training.distributed import Group, Place
+from nmt.training.distributed import Group
 from nmt.training.embeddings import use_embeddings
 from nmt.training.loop import AHEAD, Loop
 from nmt.training.loss import Objective

@@ -19,11 +19,12 @@ from nmt.metrics.bleu import score
 from nmt.metrics.brackets import score_brackets
 from nmt.model import likelihood
 from nmt.model.transformer import Transformer
+from nmt.place import Place
 from nmt.recipe import KINDS, Recipe
 from nmt.search.forced import token_log_probabilities
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import parse_tree
-from nmt.training.distributed import Group, Place
+from nmt.training.distributed import Group
 
 VALID_TOKENS = 4096  # padded, per side of a batch
 PERPLEXITY = KINDS["language_model"].label

@@ -320,7 +320,7 @@ def test_unchanged_content_is_read_once_more_and_not_at_every_start(
         for name in ("a.en", "a.de", "v.en", "v.de", "t.en", "t.de"):
             shutil.move(name, root)
     read = []
-    monkeypatch.setattr(preparation, "sha256", lambda path: read.append(path) or sha256(path))
+    monkeypatch.setattr("nmt.files.sha256", lambda path: read.append(path) or sha256(path))
     assert prepare(recipe(data={"root": root}), QUIET, 1) is False
     assert len(read) == (1 if change == "touched" else 6)
     assert prepare(recipe(data={"root": root}), QUIET, 1) is False
@@ -333,7 +333,7 @@ def test_a_file_that_was_gone_and_came_back_is_not_read_again(monkeypatch: pytes
     os.rename("a.en", "aside")
     assert prepare(recipe(), QUIET, 1) is False
     os.rename("aside", "a.en")
-    monkeypatch.setattr(preparation, "sha256", no_reading)
+    monkeypatch.setattr("nmt.files.sha256", no_reading)
     assert prepare(recipe(), QUIET, 1) is False
 
 
@@ -373,7 +373,7 @@ def test_settings_of_model_training_and_decoding_do_not_matter() -> None:
 
 def test_unchanged_files_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(recipe(), QUIET, 1)
-    monkeypatch.setattr(preparation, "sha256", no_reading)
+    monkeypatch.setattr("nmt.files.sha256", no_reading)
     assert prepare(recipe(), QUIET, 1) is False
 
 

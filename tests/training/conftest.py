@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from reverse_task import sets
 from torch import Tensor
 
@@ -32,14 +31,6 @@ def train(nmt: Callable[..., Any], task: Path, request: pytest.FixtureRequest) -
         return str(done.err)
 
     return run
-
-
-@pytest.fixture(params=[0, 1, 4])
-def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A machine with so many GPUs."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: request.param)
-    return int(request.param)
 
 
 @pytest.fixture

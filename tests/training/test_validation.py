@@ -18,10 +18,11 @@ from nmt.data.corpus import Corpus
 from nmt.data.prepare import prepare
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
+from nmt.place import Place
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training import validation
-from nmt.training.distributed import Group, Place
+from nmt.training.distributed import Group
 from nmt.training.validation import DevScores, Validation
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -1,0 +1,287 @@
+"""An output made in blocks: stops, damage, other processes, and blocks that belong to something else."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nmt.errors import UserError
+from nmt.terminal import blocks as module
+from nmt.terminal.blocks import Blocks, folder_of, open_blocks
+from nmt.terminal.ledger import Tally
+from nmt.terminal.making import Making
+
+LINES = 47
+TEXT = b"".join(b"LINE %d\n" % number for number in range(1, LINES + 1))
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+@pytest.fixture
+def making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Making:
+    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 10)
+    monkeypatch.setattr(module, "LOOK", 0.01)
+    source, weights = tmp_path / "in", tmp_path / "weights"
+    source.write_bytes(TEXT.lower())
+    weights.write_bytes(b"w")
+    return Making(tmp_path / "out", {"--input": source}, [weights], {"decoding.beam": 4, "--model": ["hash"]})
+
+
+def count(making: Making) -> int:
+    return len(making.inputs["--input"].read_bytes().splitlines())
+
+
+def fill(blocks: Blocks, source: Path, lines: Iterator[object]) -> list[int]:
+    """Makes the missing blocks until `lines` ends, which is a kill; returns their numbers."""
+    made = []
+    for number, before, size in blocks.claimed(lambda tally: None):
+        made.append(number)
+        tally = Tally(warnings={"odd": (1, before + 1)})
+        with blocks.writing(number, tally) as write:
+            for line in source.read_text().splitlines()[before : before + size]:
+                if next(lines, None) is None:
+                    raise Stopped
+                write(line.upper())
+                tally.lines, tally.tokens = tally.lines + 1, tally.tokens + 2
+    return made
+
+
+def make(making: Making, most: int = 10**6) -> tuple[list[int], Tally, list[str]]:
+    """Makes the output, or is killed after so many lines: the blocks made, what was counted, what was said."""
+    said: list[str] = []
+    made: list[int] = []
+    with open_blocks(making, lambda: count(making)) as blocks:
+        assert blocks is not None
+        while not blocks.gone:
+            made += fill(blocks, making.inputs["--input"], iter(range(most)))
+            blocks.join(said.append)
+        return made, blocks.total, said
+
+
+@pytest.mark.parametrize("name", ["out", "out.gz"])
+@pytest.mark.parametrize("seed", range(5))
+def test_an_output_stopped_anywhere_is_the_one_never_stopped(making: Making, name: str, seed: int) -> None:
+    making = replace(making, output=making.output.with_name(name))
+    draw, stops = random.Random(seed), 0
+    while True:
+        try:
+            _, total, _ = make(making, draw.randint(1, 25))
+            break
+        except Stopped:
+            stops += 1
+            assert not making.output.exists()
+            assert stops < 1000
+    content = making.output.read_bytes()
+    assert (gzip.decompress(content) if name.endswith(".gz") else content) == TEXT
+    assert total == Tally(LINES, 2 * LINES, {"odd": (5, 1)})
+    assert {path.name for path in making.output.parent.iterdir()} == {name, "in", "weights"}
+
+
+def test_finished_blocks_are_not_made_again(making: Making) -> None:
+    with pytest.raises(Stopped):
+        make(making, 35)
+    assert make(making)[0] == [3, 4]
+
+
+def test_an_empty_input_is_an_empty_output(making: Making) -> None:
+    making.inputs["--input"].write_bytes(b"")
+    assert make(making)[:2] == ([], Tally())
+    assert making.output.read_bytes() == b""
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+@pytest.mark.parametrize("damage", [truncate, Path.unlink, lambda path: path.write_bytes(b"x" * path.stat().st_size)])
+def test_a_damaged_block_is_said_and_made_again(making: Making, damage) -> None:
+    with pytest.raises(Stopped):
+        make(making, 35)
+    damage(folder_of(making.output) / "00000001.txt")
+    made, total, said = make(making)
+    assert (made, making.output.read_bytes()) == ([3, 4, 1], TEXT)
+    assert total.lines == LINES
+    assert [line.split(": ")[1] for line in said] == ["damaged; these lines are searched again"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        lambda path: path.write_text(path.read_text().replace('"tokens": 20', '"tokens": 21')),
+        lambda path: path.write_text("[]"),
+        lambda path: path.write_text('{"text": "", "lines": 10, "tokens": 1, "warnings": {"odd": 1}}'),
+    ],
+)
+def test_a_block_with_a_damaged_record_is_made_again(making: Making, damage) -> None:
+    with pytest.raises(Stopped):
+        make(making, 35)
+    damage(folder_of(making.output) / "00000001.json")
+    assert make(making)[0] == [1, 3, 4]
+    assert making.output.read_bytes() == TEXT
+
+
+CLAIM = """
+import sys, time
+from pathlib import Path
+from nmt.terminal.blocks import open_blocks
+from nmt.terminal.making import Making
+folder = Path(sys.argv[1])
+settings = {"decoding.beam": 4, "--model": ["hash"]}
+making = Making(folder / "out", {"--input": folder / "in"}, [folder / "weights"], settings)
+with open_blocks(making, lambda: 47) as blocks:
+    for number, _, _ in blocks.claimed(lambda tally: None):
+        print(number, flush=True)
+        time.sleep(60)
+"""
+
+
+def test_processes_share_the_blocks_and_take_over_those_of_a_killed_one(making: Making) -> None:
+    with pytest.raises(Stopped):
+        make(making, 15)  # block 0 is finished, and the folder's blocks have 10 lines
+    with (
+        subprocess.Popen([sys.executable, "-c", CLAIM, making.output.parent], stdout=subprocess.PIPE) as other,
+        open_blocks(making, lambda: LINES) as blocks,
+    ):
+        assert blocks is not None
+        assert other.stdout
+        assert other.stdout.readline() == b"1\n"
+        made = []
+        try:
+            for number, before, size in blocks.claimed(lambda tally: None):
+                made.append(number)
+                with blocks.writing(number, Tally(size)) as write:
+                    write("\n".join(f"LINE {before + line}" for line in range(1, size + 1)))
+                if number == 4:
+                    other.kill()
+        finally:
+            other.kill()
+        assert made == [2, 3, 4, 1]
+        assert blocks.join(print)
+    assert making.output.read_bytes() == TEXT
+
+
+def test_what_another_process_finishes_is_told_and_not_made_twice(making: Making) -> None:
+    with open_blocks(making, lambda: LINES) as first, open_blocks(making, lambda: LINES) as second:
+        assert first
+        assert second
+        fill(first, making.inputs["--input"], iter(range(100)))
+        told: list[Tally] = []
+        assert list(second.claimed(told.append)) == []
+        assert sum(tally.lines for tally in told) == LINES
+        assert first.join(print)
+        assert not second.join(print)
+        assert second.gone
+
+
+def test_an_output_newer_than_its_sources_is_left_alone(making: Making) -> None:
+    make(making)
+    with open_blocks(making, lambda: LINES) as blocks:
+        assert blocks is None
+    later = making.output.stat().st_mtime_ns + 10**9
+    os.utime(making.models[0], ns=(later, later))
+    assert make(making)[0] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("changes", "differences"),
+    [
+        ({"settings": {"decoding.beam": 5, "--model": ["hash"]}}, "decoding.beam (4 there, 5 here)"),
+        ({"settings": {"decoding.beam": 4, "--model": ["other"]}}, "--model"),
+        ({"settings": {"decoding.beam": 4, "--model": ["hash"], "--new": 1}}, "--new (None there, 1 here)"),
+        ({"settings": {"--model": ["hash", "other"]}}, "decoding.beam (4 there, None here), --model"),
+    ],
+)
+def test_blocks_of_other_settings_are_kept_and_the_difference_is_named(making: Making, changes, differences) -> None:
+    with pytest.raises(Stopped):
+        make(making, 35)
+    with pytest.raises(UserError) as error:
+        make(replace(making, **changes))
+    assert error.value.message.endswith(f"out.parts: holds blocks that were made otherwise: {differences}")
+    assert make(making)[0] == [3, 4]
+
+
+def test_blocks_of_another_input_are_kept(making: Making) -> None:
+    with pytest.raises(Stopped):
+        make(making, 35)
+    source = making.inputs["--input"]
+    before = source.read_bytes()
+    source.write_bytes(before.replace(b"line 7\n", b"line x\n"))
+    with pytest.raises(UserError, match=r"were made otherwise: --input$"):
+        make(making)
+    source.write_bytes(before)
+    assert make(making)[0] == [3, 4]
+
+
+def test_an_input_that_changes_meanwhile_is_an_error(making: Making) -> None:
+    source = making.inputs["--input"]
+    with open_blocks(making, lambda: LINES) as blocks:
+        assert blocks
+        source.write_bytes(source.read_bytes() + b"more\n")
+        with pytest.raises(UserError, match="in: has changed while it was read"):
+            fill(blocks, source, iter(range(100)))
+    assert not folder_of(making.output).exists()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 2, "hashes": {}}', "{}", None])
+def test_a_damaged_plan_is_an_error(making: Making, content: str | None) -> None:
+    with pytest.raises(Stopped):
+        make(making, 35)
+    plan = folder_of(making.output) / "blocks.json"
+    plan.write_text(plan.read_text().replace('"lines": 47', '"lines": 40') if content is None else content)
+    with pytest.raises(UserError, match=r"blocks\.json: damaged, or written by another version"):
+        make(making)
+    assert (folder_of(making.output) / "00000002.txt").exists()
+
+
+def test_a_folder_of_other_files_is_left_alone(making: Making) -> None:
+    folder = folder_of(making.output)
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"should hold blocks of the output, but holds thesis\.txt"):
+        make(making)
+    assert (folder / "thesis.txt").read_text() == "mine"
+
+
+def test_a_place_that_cannot_be_written_is_a_user_error(making: Making) -> None:
+    with pytest.raises(UserError, match=r"no/out\.parts: cannot be written"):
+        make(replace(making, output=making.output.parent / "no" / "out"))
+    folder_of(making.output).write_text("a file")
+    with pytest.raises(UserError, match=r"out\.parts: cannot be written: File exists"):
+        make(making)
+
+
+def test_nothing_is_left_where_no_block_was_finished(making: Making) -> None:
+    with pytest.raises(Stopped):
+        make(making, 5)
+    assert not folder_of(making.output).exists()
+
+
+def test_blocks_keep_the_size_they_were_begun_with(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Stopped):
+        make(making, 35)
+    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 7)
+    assert make(making)[0] == [3, 4]
+    assert making.output.read_bytes() == TEXT
+
+
+def test_a_record_holds_what_was_counted(making: Making) -> None:
+    with pytest.raises(Stopped):
+        make(making, 35)
+    record = json.loads((folder_of(making.output) / "00000002.json").read_text())
+    assert {key: record[key] for key in ("lines", "tokens", "warnings")} == {
+        "lines": 10,
+        "tokens": 20,
+        "warnings": {"odd": [1, 21]},
+    }

@@ -1,0 +1,309 @@
+"""`nmt translate --resume` and `nmt parse --resume`: stopped, shared by ranks, and the same as without it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reverse_task import reseal
+from tiny_parser import train_tokenizer, write_parser
+
+from nmt import cli
+from nmt.errors import Interrupted
+from nmt.terminal.ledger import Ledger
+
+SMALL = "import nmt.terminal.making as making; making.BLOCK_LINES = 10; from nmt.cli import main; main()"
+"""A program that is the command `nmt` with small blocks."""
+WORDS = ["the", "dog", "sees", "a", "house"]
+INPUT = ["--input", "test.a", "--output"]
+
+
+@pytest.fixture
+def here(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a trained model and a test set, in which blocks have 10 lines."""
+    shutil.copytree(reverse_run / "ckpts/averaged", tmp_path / "ckpts")
+    shutil.copy(reverse_run / "test.a", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 10)
+    monkeypatch.setattr("nmt.terminal.blocks.LOOK", 0.02)
+    return tmp_path
+
+
+@pytest.fixture
+def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Has a signal come after so many results."""
+    add: Callable[..., int] = Ledger.add
+
+    def stop(lines: int) -> None:
+        left = iter(range(lines))
+
+        def counted(ledger: Ledger[Any], result: Any) -> int:
+            if next(left, None) is None:
+                raise Interrupted("terminated", signal.SIGTERM)
+            return add(ledger, result)
+
+        monkeypatch.setattr(Ledger, "add", counted)
+
+    return stop
+
+
+def without_speed(text: str) -> str:
+    return re.sub(r"[\d,]+ tokens/s", "speed", text)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--n-best", "3"], ["--json", "--beam", "2"], ["--prefix", "prefixes"], ["--sample", "2"], ["--devices", "2"]],
+    ids=str,
+)
+def test_a_search_stopped_anywhere_is_the_one_never_stopped(nmt, here: Path, stop_after, options: list[str]) -> None:
+    (here / "prefixes").write_text("a\n\n" * 50)
+    lines = (here / "test.a").read_text().splitlines()
+    lines[3], lines[57], lines[58] = "é è", "", "ö"  # unknown characters and a blank line
+    (here / "test.a").write_text("\n".join(lines) + "\n")
+    plain = nmt("translate", *options, *INPUT, "plain")
+    assert plain.code == 0
+    assert nmt("translate", *options, *INPUT, "whole", "--resume").code == 0
+    draw, stops = random.Random(str(options)), 0
+    while True:
+        stop_after(draw.randint(1, 60))
+        done = nmt("translate", *options, *INPUT, "out", "--resume")
+        if not done.code:
+            break
+        stops += 1
+        assert (done.code, done.out) == (128 + signal.SIGTERM, b"")
+        assert re.search(r"\d+ of 100 lines are done; the same command goes on from there\n$", done.err)
+        assert not (here / "out").exists()
+    assert stops > 0
+    assert "--devices" in options or (here / "out").read_bytes() == (here / "whole").read_bytes()
+    assert same(here / "out", here / "plain")
+    assert without_speed(done.err) == without_speed(plain.err)
+    assert not (here / "out.parts").exists()
+
+
+def same(path: Path, other: Path) -> bool:
+    """Whether outputs are equal up to the rounding of scores, which depends on what is in a batch."""
+    first, second = path.read_text(), other.read_text()
+    score = re.compile(r"-?\d+\.\d+(e-\d+)?")
+    scores = [[float(found[0]) for found in score.finditer(text)] for text in (first, second)]
+    return score.sub("", first) == score.sub("", second) and scores[0] == pytest.approx(scores[1], abs=2e-4)
+
+
+def test_strict_counts_the_lines_that_earlier_runs_searched(nmt, here: Path, stop_after) -> None:
+    lines = (here / "test.a").read_text().splitlines()
+    lines[7] += " é"
+    (here / "test.a").write_text("\n".join(lines))
+    stop_after(35)
+    assert nmt("translate", "--strict", *INPUT, "out", "--resume").code == 143
+    stop_after(1000)
+    done = nmt("translate", "--strict", *INPUT, "out", "--resume")
+    assert done.code == 1
+    assert "unknown characters 1 (first in line 8)" in done.err
+    assert (here / "out").read_bytes().count(b"\n") == 100
+
+
+def test_compressed_files_are_as_without_resume(nmt, here: Path, stop_after) -> None:
+    (here / "in.gz").write_bytes(gzip.compress((here / "test.a").read_bytes()))
+    assert nmt("translate", "--input", "in.gz", "--output", "plain.gz").code == 0
+    stop_after(45)
+    assert nmt("translate", "--input", "in.gz", "--output", "out.gz", "--resume").code == 143
+    stop_after(1000)
+    assert nmt("translate", "--input", "in.gz", "--output", "out.gz", "--resume").code == 0
+    assert (here / "out.gz").read_bytes() == (here / "plain.gz").read_bytes()
+
+
+def test_trees_are_drawn_block_by_block(nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 4)
+    write_parser(tmp_path / "ckpts", train_tokenizer())
+    (tmp_path / "test.a").write_text("".join(f"{' '.join(WORDS[:length])}\n" for length in (1, 2, 3, 2, 1, 3, 2, 1, 1)))
+    assert nmt("parse", "--pretty", *INPUT, "plain").code == 0
+    stop_after(6)
+    assert nmt("parse", "--pretty", *INPUT, "out", "--resume").code == 143
+    assert sorted(path.name for path in (tmp_path / "out.parts").glob("*.txt")) == ["00000000.txt"]
+    stop_after(100)
+    assert nmt("parse", "--pretty", *INPUT, "out", "--resume").code == 0
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "plain").read_bytes()
+
+
+def started(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", SMALL, "translate", "--threads", "1", *INPUT, "out", "--resume"]
+    return subprocess.Popen(command, cwd=folder, env={**os.environ, **environment}, stderr=subprocess.PIPE)
+
+
+def test_a_killed_command_goes_on(nmt, here: Path) -> None:
+    (here / "test.a").write_text((here / "test.a").read_text() * 20)
+    assert nmt("translate", *INPUT, "plain").code == 0
+    with started(here) as process:
+        until = time.monotonic() + 60
+        while not (here / "out.parts/00000002.json").exists():
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        process.kill()
+    assert not (here / "out").exists()
+    with started(here) as process:
+        assert process.wait(120) == 0
+    assert (here / "out").read_bytes() == (here / "plain").read_bytes()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_share_an_input(nmt, here: Path, ranks: int) -> None:
+    plain = nmt("translate", *INPUT, "plain")
+    places = [{"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)} for rank in range(ranks)]
+    processes = [started(here, **place) for place in places]
+    errors = [process.communicate(timeout=120)[1].decode() for process in processes]
+    assert [process.returncode for process in processes] == [0] * ranks
+    assert (here / "out").read_bytes() == (here / "plain").read_bytes()
+    assert not (here / "out.parts").exists()
+    summary = plain.err.splitlines()[-1]
+    told = [line for text in errors for line in text.splitlines() if "sentences" in line]
+    assert [without_speed(line) for line in told] == [without_speed(summary)]
+
+
+def test_slurm_tasks_with_inputs_of_their_own_do_not_wait_for_one_another(nmt, here: Path, monkeypatch) -> None:
+    for name, value in (("STEP_NUM_TASKS", 4), ("PROCID", 3), ("LOCALID", 3), ("NTASKS_PER_NODE", 4)):
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    done = nmt("translate", *INPUT, "out.3", "--resume")
+    assert done.code == 0
+    assert (here / "out.3").read_bytes().count(b"\n") == 100
+
+
+@pytest.mark.parametrize("command", ["translate", "parse"])
+def test_ranks_do_not_all_search_the_whole_input(nmt, here: Path, monkeypatch, command: str) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = nmt(command, *INPUT, "out")
+    assert done.code == 1
+    assert done.err.startswith(
+        "error: this is one of 2 ranks, and each would search the whole input\nhint: give --resume"
+    )
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    if command == "translate":
+        assert nmt("translate", *INPUT, "out").code == 0
+
+
+def test_an_output_that_is_there_is_left_alone(nmt, here: Path) -> None:
+    assert nmt("translate", *INPUT, "out", "--resume").code == 0
+    before = (here / "out").stat().st_ino
+    done = nmt("translate", *INPUT, "out", "--resume")
+    assert (done.code, (here / "out").stat().st_ino) == (0, before)
+    assert done.err.endswith("out: is there, and newer than what it is made from; remove it to make it again\n")
+    (here / "test.a").write_text("a b c\n")
+    os.utime(here / "test.a", (2**32, 2**32))
+    assert nmt("translate", *INPUT, "out", "--resume").code == 0
+    assert (here / "out").read_text() == "c b a\n"
+
+
+# --- what blocks belong to ----------------------------------------------------------------------------------
+
+CHANGES = {
+    "engine": ["--engine", "ctranslate2"],
+    "prefix": ["--prefix", "prefixes"],
+    "terms": ["--terms", "terms"],
+    "keep": ["--keep", "a+"],
+    "sample": ["--sample", "2"],
+    "models": ["--model", "other"],
+    "beam": ["--beam", "3"],
+    "alpha": ["--alpha", "1"],
+    "n_best": ["--n-best", "2"],
+    "as_json": ["--json"],
+    "precision": ["--precision", "bf16"],
+    "overrides": ["--set", "decoding.split=none"],
+    "source": ["--input", "changed"],
+}
+"""Options that change what is written, by parameter."""
+HARMLESS = {"strict", "output", "resume", "batch_tokens", "devices", "device", "threads", "console", "debug", "version"}
+"""Parameters that do not."""
+OWN_OF_PARSE = {"pretty": "--pretty", "unconstrained": "--unconstrained"}
+
+
+def test_it_is_known_of_every_option_whether_it_changes_what_is_written() -> None:
+    known = {*CHANGES, *HARMLESS, *OWN_OF_PARSE}
+    for command in (cli.translate, cli.parse):
+        assert {str(parameter.name) for parameter in command.params} <= known
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=str)
+def test_blocks_made_with_other_options_do_not_go_on(nmt, here: Path, stop_after, change: list[str]) -> None:
+    (here / "prefixes").write_text("\n" * 100)
+    (here / "terms").write_text("a\tb\n")
+    shutil.copytree(here / "ckpts", here / "other")
+    recipe = here / "other/recipe.yaml"
+    recipe.write_text(recipe.read_text() + "\n")
+    reseal(here / "other")
+    (here / "changed").write_text((here / "test.a").read_text() + "a b\n")
+    stop_after(25)
+    assert nmt("translate", *INPUT, "out", "--resume").code == 143
+    done = nmt("translate", *INPUT, "out", "--resume", *change)
+    assert done.code == 1
+    assert "error: out.parts: holds blocks that were made otherwise: " in done.err
+    option = change[1].split("=")[0] if change[0] == "--set" else change[0]
+    assert option.removeprefix("--") in done.err
+    stop_after(1000)
+    assert nmt("translate", *INPUT, "out", "--resume", "--batch-tokens", "100", "--threads", "1").code == 0
+
+
+@pytest.mark.parametrize("change", OWN_OF_PARSE.values())
+def test_blocks_of_a_parser_made_with_other_options_do_not_go_on(
+    nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after, change: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 2)
+    write_parser(tmp_path / "ckpts", train_tokenizer())
+    (tmp_path / "test.a").write_text(f"{WORDS[0]}\n" * 5)
+    stop_after(3)
+    assert nmt("parse", *INPUT, "out", "--resume").code == 143
+    done = nmt("parse", *INPUT, "out", "--resume", change)
+    assert f"made otherwise: {change} (False there, True here)" in done.err
+
+
+# --- usage --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--resume"], "--resume needs --input and --output"),
+        (["--resume", "--input", "test.a"], "--resume needs --input and --output"),
+        (["--resume", "--output", "out"], "--resume needs --input and --output"),
+        (["--resume", "--input", "pipe", "--output", "out"], "--resume needs regular files, and --input pipe is none"),
+        (["--resume", *INPUT, "/dev/null"], "--resume needs regular files, and --output /dev/null is none"),
+        (["--resume", *INPUT, "ckpts"], "--resume needs regular files, and --output ckpts is none"),
+        (["--resume", *INPUT, "out", "--prefix", "pipe"], "--resume needs regular files, and --prefix pipe is none"),
+    ],
+)
+def test_what_cannot_be_read_again_is_a_usage_error(nmt, here: Path, options: list[str], problem: str) -> None:
+    os.mkfifo(here / "pipe")
+    done = nmt("translate", *options)
+    assert done.code == 2
+    assert problem in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--input", "missing", "--output", "out"], "error: missing: cannot be read: No such file or directory"),
+        ([*INPUT, "test.a"], "error: --output test.a: is also the input"),
+        ([*INPUT, "out", "--prefix", "short"], "error: --prefix short: ends after 3 lines, unlike the input"),
+        ([*INPUT, "out", "--n-best", "9"], "error: n-best 9 needs a beam at least as wide"),
+        ([*INPUT, "no/out"], "error: no/out.parts: cannot be written: No such file or directory"),
+    ],
+)
+def test_bad_input_is_one_error_and_leaves_nothing(nmt, here: Path, options: list[str], problem: str) -> None:
+    (here / "short").write_text("\n" * 3)
+    before = sorted(here.iterdir())
+    done = nmt("translate", "--resume", *options)
+    assert done.code == 1
+    assert problem in done.err
+    assert sorted(here.iterdir()) == before
