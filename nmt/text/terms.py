@@ -74,12 +74,13 @@ class Terms:
         Raises UserError for what is no regular expression.
         """
         self._patterns = [_compiled(pattern) for pattern in (*keep, *(KEPT if common else ()))]
-        self._by_first: dict[str, dict[str, list[Term]]] = {}
+        self._table: dict[str, list[Term]] = {}
         for term in table:
-            folded = _folded(term.source)
-            self._by_first.setdefault(folded[:FIRST], {}).setdefault(folded, []).append(term)
-        for beginning, terms in self._by_first.items():  # the longest first
-            self._by_first[beginning] = dict(sorted(terms.items(), key=lambda item: -len(item[0])))
+            self._table.setdefault(_folded(term.source), []).append(term)
+        lengths: dict[str, set[int]] = {}
+        for source in self._table:
+            lengths.setdefault(source[:FIRST], set()).add(len(source))
+        self._lengths = {beginning: sorted(found, reverse=True) for beginning, found in lengths.items()}
 
     def phrases(self, text: str) -> list[Phrase]:
         """Find what is to be kept in a text, and the longest terms in the rest of it, from left to right."""
@@ -87,7 +88,7 @@ class Terms:
         times = Counter(text[start:end] for start, end in kept)
         free = {text[start:end]: (_is_free(text, start - 1), _is_free(text, end)) for start, end in kept}
         found = [Phrase(source, (source,), count, True, free[source]) for source, count in times.items()]
-        if self._by_first:
+        if self._table:
             folded, ends, starts = (
                 _folded(text),
                 [0, *(end for _, end in kept)],
@@ -122,11 +123,11 @@ class Terms:
 
     def _terms_at(self, text: str, folded: str, at: int, limit: int) -> Iterator[tuple[int, list[Term]]]:
         """The terms that begin at a character and end at or before `limit`, the longest first, and where they end."""
-        beginnings = (self._by_first.get(folded[at : at + length], {}) for length in range(FIRST, 0, -1))
-        for source, terms in ((source, known[source]) for known in beginnings for source in known):
-            end = at + len(source)
+        beginnings = (self._lengths.get(folded[at : at + length], []) for length in range(FIRST, 0, -1))
+        for end in (at + length for lengths in beginnings for length in lengths if at + length <= limit):
+            terms = self._table.get(folded[at:end], [])
             fitting = [term for term in terms if not term.case or text[at:end] == term.source]
-            if fitting and end <= limit and folded.startswith(source, at) and _stands(text, at, end):
+            if fitting and _stands(text, at, end):
                 yield end, fitting
 
 
