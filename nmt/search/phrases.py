@@ -39,8 +39,9 @@ WITHIN, OPEN = 0, 1  # states of departure: the symbol before lets a word go on,
 class _Automaton:
     """Finds the phrases of one source in an output, symbol by symbol."""
 
-    def __init__(self, wanted: Sequence[Required], opens: Sequence[bool]) -> None:
-        self._opens = opens
+    def __init__(self, wanted: Sequence[Required], opens: Sequence[bool], closes: Sequence[bool]) -> None:
+        """Whether each symbol lets a word begin after it, and end before it, is what `opens` and `closes` say."""
+        self._opens, self._closes = opens, closes
         count = len(wanted)
         self.next: list[dict[int, int]] = [{}, {}]
         self.left = [np.full(count, FAR), np.full(count, FAR)]
@@ -80,6 +81,14 @@ class _Automaton:
             self.ends[state] |= self.ends[fallback]
             self.ends_if_closed[state] |= self.ends_if_closed[fallback]
 
+    def count(self, ids: Sequence[int]) -> NDArray[np.int64]:
+        """How often each phrase stands in symbols that are an output of their own."""
+        state, found = OPEN, np.zeros(len(self.left[OPEN]), dtype=np.int64)
+        for symbol, following in zip(ids, [*ids[1:], EOS], strict=True):
+            state = self.next[state].get(symbol, self._start(symbol))
+            found += self.ends[state] | (self.ends_if_closed[state] & self._closes[following])
+        return found
+
     def _start(self, symbol: int) -> int:
         return OPEN if self._opens[symbol] else WITHIN
 
@@ -93,29 +102,34 @@ class _Tables(NamedTuple):
     ends: Tensor  # (r, s, g): 1 where a phrase ends
     ends_if_closed: Tensor  # (r, s, g): 1 where it ends if the next symbol ends the word
     times: Tensor  # (r, g): how often a phrase is wanted
-    most: Tensor  # (r, g): how often it may come
+    most: Tensor  # (r, g): how often it may come, besides those that are part of others
+    inner: Tensor  # (r, g, g): how often the second phrase comes as part of the first
     lengths: Tensor  # (r, g): symbols of its longest spelling
     whole: Tensor  # (r, 1): symbols of all phrases
     steps: Tensor  # (r, 1): after which all phrases should be there
     caps: Tensor  # (r, 1): most symbols of an output
 
     @classmethod
-    def of(cls, sources: Sequence[Source], opens: Sequence[bool], device: torch.device) -> Self:
+    def of(cls, sources: Sequence[Source], opens: Sequence[bool], closes: Sequence[bool], device: torch.device) -> Self:
         """The tables of sources."""
-        rows = [cls._row(source, opens) for source in sources]
+        rows = [cls._row(source, opens, closes) for source in sources]
         return cls(
             *(_padded(list(each), fill).to(device) for each, fill in zip(zip(*rows, strict=True), _FILL, strict=True))
         )
 
     @staticmethod
-    def _row(source: Source, opens: Sequence[bool]) -> list[NDArray[np.int64]]:
-        found, wanted = _Automaton(source.required, opens), source.required
+    def _row(source: Source, opens: Sequence[bool], closes: Sequence[bool]) -> list[NDArray[np.int64]]:
+        found, wanted = _Automaton(source.required, opens, closes), source.required
         width = max(map(len, found.next))
         symbols, states = np.full((2, len(found.next), width), -1)
         for state, onwards in enumerate(found.next):
             symbols[state, : len(onwards)], states[state, : len(onwards)] = list(onwards), list(onwards.values())
         lengths = [max(len(spelling.ids) for spelling in phrase.spellings) for phrase in wanted]
-        times = [phrase.times for phrase in wanted]
+        exactly = np.array([phrase.exactly for phrase in wanted])
+        inner = np.array([found.count(phrase.spellings[0].ids) for phrase in wanted]) * np.outer(exactly, exactly)
+        np.fill_diagonal(inner, 0)
+        apart = np.array([phrase.times for phrase in wanted])
+        times = apart + apart @ inner
         whole = int(np.dot(lengths, times))
         steps = max(1, min(len(source.ids), source.cap - whole - 2))
         return [
@@ -124,8 +138,9 @@ class _Tables(NamedTuple):
             np.array(found.left),
             np.array(found.ends, dtype=np.int64),
             np.array(found.ends_if_closed, dtype=np.int64),
-            np.array(times),
-            np.array([phrase.times if phrase.exactly else FAR for phrase in wanted]),
+            times,
+            np.where(exactly, apart, FAR),
+            inner,
             np.array(lengths),
             np.array([whole]),
             np.array([steps]),
@@ -141,7 +156,7 @@ class _Tables(NamedTuple):
         return table[torch.arange(len(table), device=table.device)[:, None], states]
 
 
-_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0)  # of padding
+_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0)  # of padding
 
 
 def _padded(rows: Sequence[NDArray[np.int64]], fill: int) -> Tensor:
@@ -177,8 +192,8 @@ class PhraseConstraint(Constraint):
     def __init__(self, vocabulary: Vocabulary, beam: int, device: torch.device) -> None:
         self._beam, self._device = beam, device
         # Whether a word may begin after a symbol, and whether a word ends before it.
-        self._begin, close = vocabulary.word_ends()
-        self._opens, self._closes = (torch.tensor(each, device=device) for each in (self._begin, close))
+        self._ends = vocabulary.word_ends()
+        self._opens, self._closes = (torch.tensor(each, device=device) for each in self._ends)
         self._count = 0  # of rows of the search
         self._rows = np.empty(0, dtype=np.int64)  # those that have phrases; what follows is theirs alone
         self._tables: _Tables
@@ -192,7 +207,7 @@ class PhraseConstraint(Constraint):
         self._count += len(sources)
         if not rows:
             return
-        tables = _Tables.of([source for source in sources if source.required], self._begin, self._device)
+        tables = _Tables.of([source for source in sources if source.required], *self._ends, self._device)
         zeros = torch.zeros((len(rows), self._beam), dtype=torch.int64, device=self._device)
         nothing = zeros[:, :, None].expand(-1, -1, tables.times.size(1))
         reached = _Reached(zeros + OPEN, nothing, zeros, zeros)
@@ -307,9 +322,11 @@ class PhraseConstraint(Constraint):
     @staticmethod
     def _is_too_much(tables: _Tables, reached: _Reached) -> Tensor:
         """(r, m): whether a phrase has come too often, or would with the end of the word, and leads to no other."""
-        most = tables.most[:, None]
+        times = tables.times[:, None]
+        leads = (tables.at(tables.left, reached.states) < FAR) & (reached.met < times)
+        others = (reached.met.minimum(times) + leads).float() @ tables.inner.float()  # no kernel of CUDA takes integers
+        most = tables.most[:, None] + others
         again = (tables.at(tables.ends_if_closed, reached.states) + reached.met > most).any(2)
-        leads = (tables.at(tables.left, reached.states) < FAR) & (reached.met < tables.times[:, None])
         return (reached.met > most).any(2) | (again & ~leads.any(2))
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:

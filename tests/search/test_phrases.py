@@ -32,6 +32,8 @@ KEPT = [
     "%s likes {name}s and %s",
     "the tree %s {name} sees a dog, x@y.org",
     "a cat",
+    "https://x.org https://x.org/house likes %s, https://x.org/%s",
+    "see x@y.org or ftp://x@y.org/dog",
 ]
 
 
@@ -114,6 +116,16 @@ def test_a_prefix_and_phrases_go_together(tokenizer: Tokenizer) -> None:
         assert result.missing == []
 
 
+@pytest.mark.parametrize("text", ["xAB-1 and AB-1", "AB-1 and xAB-1 dog", "xAB-1, {name}s {name}"])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_what_is_a_part_of_a_word_is_kept_as_such(text: str, beam: int, tokenizer: Tokenizer) -> None:
+    terms = Terms(keep=[r"[A-Z]{2}-\d"])
+    (result,) = translations(tokenizer, [Request(text, terms=terms)], beam, beam=beam)
+    phrases = terms.phrases(text)
+    assert phrases
+    assert not any(phrase.is_missing(found) for phrase in phrases for found in [text, *result.texts])
+
+
 def test_what_has_no_room_is_named(tokenizer: Tokenizer) -> None:
     torch.manual_seed(5)
     config = Model(layers=1, d_model=16, d_ff=32, heads=2, positions="learned", max_positions=12)
@@ -132,7 +144,7 @@ def test_an_automaton_finds_what_a_search_for_strings_finds() -> None:
     for _ in range(300):
         phrases = [[draw.randrange(3) for _ in range(draw.randint(1, 3))] for _ in range(draw.randint(1, 4))]
         begins, ends = (draw.random() < 0.5 for _ in range(2))
-        found = _Automaton([Required([Spelling(ids, begins, ends)], 1, False) for ids in phrases], opens)
+        found = _Automaton([Required([Spelling(ids, begins, ends)], 1, False) for ids in phrases], opens, opens)
         text = [draw.randrange(4) for _ in range(12)]
         state = OPEN
         for at, symbol in enumerate(text, 1):

@@ -72,6 +72,24 @@ def test_what_a_pattern_matches_is_kept_as_often_as_it_comes() -> None:
     assert found == {"AB-1": 2, "CD-22": 1, "%s": 1}
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("https://x.org and https://x.org/a", [("https://x.org", 2, 1), ("https://x.org/a", 1, 0)]),
+        ("https://x.org/%s, %s %s", [("https://x.org/%s", 1, 0), ("%s", 3, 1)]),
+        ("{a}b {a}", [("{a}", 2, 0)]),
+    ],
+)
+def test_what_is_kept_may_be_part_of_something_longer(text: str, found: list[tuple[str, int, int]]) -> None:
+    phrases = Terms().phrases(text)
+    assert [(phrase.source, phrase.times, phrase.inside) for phrase in phrases] == found
+    assert not any(phrase.is_missing(text) for phrase in phrases)
+
+
+def test_space_around_what_a_pattern_matches_is_not_kept() -> None:
+    assert sources("a  12 b", r" +\d+ ") == ["12"]
+
+
 def test_terms_inside_of_what_is_kept_are_no_terms() -> None:
     assert sources("https://dog.org/dog is a dog") == ["https://dog.org/dog", "dog"]
     assert sources("https://dog.org/dog") == ["https://dog.org/dog"]
