@@ -245,13 +245,18 @@ class PhraseConstraint(Constraint):
         at_end = reached.met + tables.at(tables.ends_if_closed, reached.states)
         endings = endings.masked_fill((at_end < tables.times[:, None]).any(2), -math.inf)
         log_probs[:, :, EOS] = -math.inf
+        self._forbid(log_probs, tables, reached)
 
         totals, parents, symbols = self._candidates(log_probs, alive, tables, reached)
-        new = self._extended(tables, reached.of(parents), symbols)
+        before = reached.of(parents)
+        new = self._extended(tables, before, symbols)
         lacks = new.progress < tables.whole
         # Once an output has been found and there was time for all phrases, those that lack some have had their chance.
         late = ended & (steps > tables.steps + tables.whole)
-        totals = totals.masked_fill(self._is_too_much(tables, new) | (lacks & late), -math.inf)
+        totals = totals.masked_fill(lacks & late, -math.inf)
+        rest = totals.masked_fill(self._is_too_much(tables, before, new), -math.inf)
+        nothing_left = torch.cat((rest, endings), 1).isneginf().all(1, keepdim=True)
+        totals = torch.where(nothing_left, totals, rest)
 
         # A hypothesis ends if it is among the best `beam` of those that lack nothing.
         better = (totals[:, None] > endings[:, :, None]) & ~lacks[:, None]
@@ -271,6 +276,21 @@ class PhraseConstraint(Constraint):
         index = torch.where(at_cap, by_total, torch.arange(2 * self._beam, device=alive.device))
         totals = torch.where(at_cap, kept, found.totals)
         return Found(totals.gather(1, index), found.parents.gather(1, index), found.symbols.gather(1, index))
+
+    def _forbid(self, log_probs: Tensor, tables: _Tables, reached: _Reached) -> None:
+        """Sets to -inf, in place, what would make a phrase come too often, unless nothing else is left.
+
+        A prefix may leave nothing else. log_probs (r, k, vocabulary) have `</s>` at -inf already.
+        """
+        symbols = tables.at(tables.symbols, reached.states).clamp_min(0)  # (r, k, e)
+        hypotheses = torch.arange(symbols.size(1), device=symbols.device)[None, :, None].expand_as(symbols)
+        before = reached.of(hypotheses.flatten(1))
+        new = self._extended(tables, before, symbols.flatten(1))
+        too_much = self._is_too_much(tables, before, new).view_as(symbols)
+        values = log_probs.gather(2, symbols)
+        log_probs.scatter_(2, symbols, values.masked_fill(too_much, -math.inf))
+        nothing_left = log_probs.amax(2, keepdim=True).isneginf()
+        log_probs.scatter_(2, symbols, values.masked_fill(too_much & ~nothing_left, -math.inf))
 
     def _candidates(self, log_probs: Tensor, alive: Tensor, tables: _Tables, reached: _Reached) -> Found:
         """(r, m) each: the best extensions of each hypothesis, and those that lead on towards what it lacks."""
@@ -299,6 +319,7 @@ class PhraseConstraint(Constraint):
         best, _, free = (
             each.view(r, k, k) for each in best_extensions(log_probs.view(r * k, 1, -1), alive.new_zeros(r * k, 1), k)
         )
+        free = free.clamp_max(len(self._closes) - 1)  # where nothing is left to choose
         twice = (free[:, :, :, None].eq(symbols[:, :, None]) & forced[:, :, None].gt(-math.inf)).any(3)
         totals = torch.cat((best.masked_fill(twice, -math.inf), forced), 2) + alive[:, :, None]
         symbols = torch.cat((free, symbols.clamp_min(0)), 2)
@@ -320,12 +341,15 @@ class PhraseConstraint(Constraint):
         return _Reached(states, met, there + most, level)
 
     @staticmethod
-    def _is_too_much(tables: _Tables, reached: _Reached) -> Tensor:
-        """(r, m): whether a phrase has come too often, or would with the end of the word, and leads to no other."""
+    def _is_too_much(tables: _Tables, before: _Reached, reached: _Reached) -> Tensor:
+        """(r, m): whether a phrase comes too often, or would with the end of the word, and leads to no other.
+
+        What a prefix has too often `before` the newest symbol counts no more.
+        """
         times = tables.times[:, None]
         leads = (tables.at(tables.left, reached.states) < FAR) & (reached.met < times)
         others = (reached.met.minimum(times) + leads).float() @ tables.inner.float()  # no kernel of CUDA takes integers
-        most = tables.most[:, None] + others
+        most = (tables.most[:, None] + others).maximum(before.met)
         again = (tables.at(tables.ends_if_closed, reached.states) + reached.met > most).any(2)
         return (reached.met > most).any(2) | (again & ~leads.any(2))
 

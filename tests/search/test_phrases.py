@@ -9,13 +9,16 @@ import pytest
 import torch
 
 from nmt.api import Translator
+from nmt.assembly import make_engine
 from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
+from nmt.search.engine import SearchEngine
 from nmt.search.feed import Required, Spelling
 from nmt.search.phrases import FAR, OPEN, WITHIN, _Automaton
 from nmt.tasks.lines import Request
-from nmt.tasks.translating import Translation
+from nmt.tasks.pipeline import Pipeline
+from nmt.tasks.translating import Translating, Translation
 from nmt.text.terms import Term, Terms
 from nmt.text.tokenizer import Tokenizer
 
@@ -124,6 +127,32 @@ def test_what_is_a_part_of_a_word_is_kept_as_such(text: str, beam: int, tokenize
     phrases = terms.phrases(text)
     assert phrases
     assert not any(phrase.is_missing(found) for phrase in phrases for found in [text, *result.texts])
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_prefix_may_hold_what_is_kept_too_often(beam: int, tokenizer: Tokenizer) -> None:
+    terms = Terms(TABLE)
+    texts = ["the dog %s", "%d likes a cat", "the dog"]
+    over, whole, none = translations(tokenizer, [Request(text, "%s %s ,", terms) for text in texts], beam, beam=beam)
+    assert all(text.startswith("%s %s ,") for result in (over, whole, none) for text in result.texts)
+    assert over.complaints == ["missing: %s"]
+    assert whole.complaints == none.complaints == []
+    assert not any(phrase.is_missing(text) for phrase in terms.phrases(texts[1]) for text in whole.texts)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_what_a_model_would_repeat_is_kept_once(beam: int, tokenizer: Tokenizer) -> None:
+    decoding = Decoding(beam=beam, max_extra=20, min_length=15)
+    engine = make_engine([model_of(tokenizer)], decoding, Translating(tokenizer, decoding))
+    assert isinstance(engine, SearchEngine)
+    (logits,) = engine.logits
+    (likely,) = tokenizer.source.encode("the")
+    engine.logits = (lambda x: logits(x).index_fill(-1, torch.tensor([likely]), 9.0),)
+    (result,) = Pipeline(Translating(tokenizer, decoding), decoding, engine).stream(
+        [Request("the", terms=Terms(keep=["the"]))], beam
+    )
+    assert result.texts
+    assert all(text.split().count("the") == 1 for text in result.texts)
 
 
 def test_what_has_no_room_is_named(tokenizer: Tokenizer) -> None:
