@@ -79,6 +79,8 @@ class Pipeline(Generic[Result]):
         its best output or of all samples, `</s>` included.
         """
         if sample is not None:
+            if sample < 1:
+                raise UserError(f"sample: must be at least 1 (got {sample})", "say how many translations to draw")
             return self._groups(lines, Wanted(sample, samples=True), searched)
         if n_best > self.decoding.beam:
             raise UserError(

@@ -77,11 +77,16 @@ class Terms:
     def __init__(self, table: Iterable[Term] = (), keep: Iterable[str] = (), common: bool = True) -> None:
         """`keep` has regular expressions; what they match is copied, and so is what is `common` (KEPT).
 
-        Raises UserError for what is no regular expression.
+        Raises UserError for what is no regular expression, and for a term that is blank.
         """
         self._patterns = [_compiled(pattern) for pattern in (*keep, *(KEPT if common else ()))]
         self._table: dict[str, list[Term]] = {}
         for term in table:
+            if not (term.source.strip() and term.target.strip()):
+                raise UserError(
+                    f"terms: a term is blank: {term.source!r}, {term.target!r}",
+                    "give each source term a target term, or leave both out",
+                )
             self._table.setdefault(_folded(term.source), []).append(term)
         lengths: dict[str, set[int]] = {}
         for source in self._table:
