@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from nmt.api import Translator
 from nmt.assembly import make_engine
@@ -19,6 +20,7 @@ from nmt.search.phrases import FAR, OPEN, WITHIN, _Automaton
 from nmt.tasks.lines import Request
 from nmt.tasks.pipeline import Pipeline
 from nmt.tasks.translating import Translating, Translation
+from nmt.text.symbols import EOS
 from nmt.text.terms import Term, Terms
 from nmt.text.tokenizer import Tokenizer
 
@@ -153,6 +155,34 @@ def test_what_a_model_would_repeat_is_kept_once(beam: int, tokenizer: Tokenizer)
     )
     assert result.texts
     assert all(text.split().count("the") == 1 for text in result.texts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["%s %s", "{name}s, {name}", "%%s %s", "https://x.org https://x.org/%s %s", "x@y.org %s%s", "https://x.org/"],
+)
+def test_whatever_a_model_likes_to_say_phrases_are_there_as_often_as_in_the_source(
+    text: str, tokenizer: Tokenizer
+) -> None:
+    """Only the symbols of the phrases, a few others and `</s>` are likely, so that phrases come about everywhere."""
+    likely = [*tokenizer.source.encode(f"a b, {text}"), *tokenizer.source.encode(text.replace(" ", "")), EOS]
+    phrases = Terms().phrases(text)
+    for seed in range(12):
+        beam = seed % 6 + 1
+        torch.manual_seed(seed)
+        liking = torch.full((len(tokenizer.source),), -20.0).index_fill(0, torch.tensor(likely), 0.0)
+        liking[likely] += 2 * torch.randn(len(likely))
+        (result,) = liked(tokenizer, liking, Decoding(beam=beam, max_extra=15, min_length=seed % 4), text)
+        assert not any(phrase.is_missing(found) for phrase in phrases for found in result.texts)
+
+
+def liked(tokenizer: Tokenizer, liking: torch.Tensor, decoding: Decoding, text: str) -> list[Translation]:
+    """What a search finds where `liking` is added to the logits of symbols."""
+    engine = make_engine([model_of(tokenizer)], decoding, Translating(tokenizer, decoding))
+    assert isinstance(engine, SearchEngine)
+    (logits,) = engine.logits
+    engine.logits = (lambda x: (found := logits(x)) * 3 + F.pad(liking, (0, found.size(-1) - len(liking))),)
+    return list(Pipeline(Translating(tokenizer, decoding), decoding, engine).stream([text], decoding.beam))
 
 
 def test_what_has_no_room_is_named(tokenizer: Tokenizer) -> None:
