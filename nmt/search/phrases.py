@@ -347,11 +347,15 @@ class PhraseConstraint(Constraint):
         What a prefix has too often `before` the newest symbol counts no more.
         """
         times = tables.times[:, None]
-        leads = (tables.at(tables.left, reached.states) < FAR) & (reached.met < times)
-        others = (reached.met.minimum(times) + leads).float() @ tables.inner.float()  # no kernel of CUDA takes integers
+        left = tables.at(tables.left, reached.states)
+        under_way = (left < FAR) & (reached.met < times)
+        others = (
+            reached.met.minimum(times) + under_way
+        ).float() @ tables.inner.float()  # no kernel of CUDA takes integers
         most = (tables.most[:, None] + others).maximum(before.met)
         again = (tables.at(tables.ends_if_closed, reached.states) + reached.met > most).any(2)
-        return (reached.met > most).any(2) | (again & ~leads.any(2))
+        leads = (under_way & (left > 0)).any(2)
+        return (reached.met > most).any(2) | (again & ~leads)
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
         """See `Constraint`: a hypothesis that lacks phrases would stay probable up to the cap if it could not end."""
