@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import repeat, starmap
+from itertools import repeat
 from pathlib import Path
 from typing import Generic, Literal, NoReturn, Self, overload
 
@@ -23,6 +23,7 @@ from nmt.tasks.lines import Request
 from nmt.tasks.parsing import Parse, Parsing
 from nmt.tasks.pipeline import Pipeline, Result, Task
 from nmt.tasks.translating import Translating, Translation
+from nmt.text.lines import one_line
 from nmt.text.terms import Term, Terms
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import Tree
@@ -112,11 +113,15 @@ class Translator(_Model[Translation]):
         If there is a `prefix` for each sentence, its translation begins with it; "" asks for nothing. Where the first
         of a pair of `terms` stands in a sentence, the second stands in its translation; several with the same first are
         alternatives. What the regular expressions `keep` match is copied. With `sample`, there is a list of so many
-        translations for each sentence, which are drawn at random; they do not know `terms` and `keep`.
+        translations for each sentence, which are drawn at random; `terms` and `keep` do not go with it.
         """
         if isinstance(texts, str) or isinstance(prefix, str):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
-        asked = Terms(starmap(Term, terms), keep, self.decoding.keep)
+        if isinstance(keep, str):
+            raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
+        if sample is not None and (terms or keep):
+            raise TypeError("sample does not go with terms and keep, which samples do not know")
+        asked = Terms(map(_term, terms), keep, self.decoding.keep)
         prefixes = repeat("", len(texts)) if prefix is None else prefix
         lines = [Request(text, begin, asked) for text, begin in zip(texts, prefixes, strict=True)]
         found = self.stream(lines, sample=sample)
@@ -163,6 +168,14 @@ class Parser(_Model[Parse]):
 
 MODELS: dict[TaskName, type[Translator] | type[Parser]] = {"translate": Translator, "parse": Parser}
 """What searches, by task; language models only score."""
+
+
+def _term(pair: tuple[str, ...]) -> Term:
+    """A pair as a term; raises TypeError for anything else, such as a word or a row of numbers."""
+    if not isinstance(pair, tuple | list) or len(pair) < 2 or not all(isinstance(text, str) for text in pair[:2]):
+        raise TypeError(f"terms takes pairs of a source term and a target term, not {pair!r}")
+    source, target = (one_line(text).encode(errors="replace").decode() for text in pair[:2])  # as lines are read
+    return Term(source, target, *map(bool, pair[2:]))
 
 
 def load(

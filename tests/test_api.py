@@ -284,6 +284,34 @@ def test_workers_of_a_program_find_what_one_process_finds(reverse_run: Path, tmp
     assert (done.stdout, done.returncode) == ("100\n", 0), done.stderr
 
 
+# --- terms ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "problem"),
+    [
+        ({"terms": [("dog", "")]}, UserError, "a term is blank: 'dog', ''"),
+        ({"terms": [(" ", "Hund")]}, UserError, "a term is blank"),
+        ({"terms": ["dog"]}, TypeError, "pairs of a source term and a target term, not 'dog'"),
+        ({"terms": {"dog": "Hund"}}, TypeError, "pairs"),
+        ({"terms": [("dog",)]}, TypeError, "pairs"),
+        ({"terms": [("dog", None)]}, TypeError, "pairs"),
+        ({"keep": "dog"}, TypeError, "a list of regular expressions"),
+        ({"keep": ["dog"], "sample": 1}, TypeError, "sample does not go with"),
+        ({"sample": 0}, UserError, "sample: must be at least 1"),
+    ],
+)
+def test_what_is_asked_wrongly_is_named(asked, error, problem, tokenizer):
+    with pytest.raises(error, match=problem):
+        random_translator(tokenizer).translate(["the dog"], **asked)
+
+
+@pytest.mark.parametrize(("target", "text"), [("a\nb", "a b"), ("a\ud800b", "a?b"), ("a\u2581b\t%", "a\u2581b\t%")])
+def test_a_term_may_have_any_characters(target, text, tokenizer):
+    (found,) = random_translator(tokenizer).translate(["the dog"], terms=[("dog", target)])
+    assert text in found or text.capitalize() in found
+
+
 # --- samples ------------------------------------------------------------------------------------------------
 
 

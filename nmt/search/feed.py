@@ -58,7 +58,7 @@ class Required:
     spellings: list[Spelling]
     """Any of these."""
     times: int
-    """How often."""
+    """How often, besides those that are part of another phrase."""
     exactly: bool
     """Whether it may not come more often."""
 

@@ -7,8 +7,7 @@ levels, which count whole phrases, a phrase that is under way among them; a leve
 that has come furthest. And if there are more of these than places, those stay whose level is nearest to the share of
 the source's length that the output has reached, so that phrases are not all put at the beginning.
 
-Phrases are found by an automaton (Aho and Corasick 1975), wherever they come from. An automaton has two states of
-departure, since whether a word goes on before a phrase depends on the symbol before it. Shapes: r rows that have
+Phrases are found by an `automaton.Automaton`, wherever they come from. Shapes: r rows that have
 phrases, k hypotheses of each, g phrases, s states, e symbols that lead on from a state, m candidates.
 """
 
@@ -25,63 +24,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.model.rows import Removal
+from nmt.search.automaton import FAR, OPEN, Automaton
 from nmt.search.constraints import Constraint, Found
 from nmt.search.engine import best_extensions
-from nmt.search.feed import Required, Source
+from nmt.search.feed import Source
 from nmt.text.symbols import EOS
 from nmt.text.tokenizer import Vocabulary
 
 FORCED = 4  # symbols that lead on towards a phrase, of each hypothesis, that are candidates
-FAR = 1 << 14  # symbols left of a phrase that is not under way
-WITHIN, OPEN = 0, 1  # states of departure: the symbol before lets a word go on, or not
-
-
-class _Automaton:
-    """Finds the phrases of one source in an output, symbol by symbol."""
-
-    def __init__(self, wanted: Sequence[Required], opens: Sequence[bool]) -> None:
-        self._opens = opens
-        count = len(wanted)
-        self.next: list[dict[int, int]] = [{}, {}]
-        self.left = [np.full(count, FAR), np.full(count, FAR)]
-        """Symbols left of each phrase in each state."""
-        self.ends = [np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)]
-        """Whether each phrase ends in each state."""
-        self.ends_if_closed = [np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)]
-        """Whether it does if no word goes on after it."""
-        for index, phrase in enumerate(wanted):
-            for spelling in phrase.spellings:
-                for start in (OPEN,) if spelling.begins_word else (WITHIN, OPEN):
-                    self._insert(start, index, spelling.ids, spelling.ends_word)
-        self._link()
-
-    def _insert(self, state: int, index: int, ids: Sequence[int], ends_word: bool) -> None:
-        for left, symbol in zip(range(len(ids) - 1, -1, -1), ids, strict=True):
-            if symbol not in self.next[state]:
-                self.next[state][symbol] = len(self.next)
-                self.next.append({})
-                for table in (self.left, self.ends, self.ends_if_closed):
-                    table.append(np.full_like(table[0], FAR if table is self.left else False))
-            state = self.next[state][symbol]
-            self.left[state][index] = min(left, self.left[state][index])
-        (self.ends_if_closed if ends_word else self.ends)[state][index] = True
-
-    def _link(self) -> None:
-        """Lets each state know what the longest end of it that is also a beginning knows."""
-        queue = [(self._start(symbol), state) for start in (WITHIN, OPEN) for symbol, state in self.next[start].items()]
-        for fallback, state in queue:  # which grows: shorter beginnings come first
-            onwards = self.next[state]
-            queue += [
-                (self.next[fallback].get(symbol, self._start(symbol)), following)
-                for symbol, following in onwards.items()
-            ]
-            self.next[state] = {**self.next[fallback], **onwards}
-            self.left[state] = np.minimum(self.left[state], self.left[fallback])
-            self.ends[state] |= self.ends[fallback]
-            self.ends_if_closed[state] |= self.ends_if_closed[fallback]
-
-    def _start(self, symbol: int) -> int:
-        return OPEN if self._opens[symbol] else WITHIN
 
 
 class _Tables(NamedTuple):
@@ -93,29 +43,34 @@ class _Tables(NamedTuple):
     ends: Tensor  # (r, s, g): 1 where a phrase ends
     ends_if_closed: Tensor  # (r, s, g): 1 where it ends if the next symbol ends the word
     times: Tensor  # (r, g): how often a phrase is wanted
-    most: Tensor  # (r, g): how often it may come
+    most: Tensor  # (r, g): how often it may come, besides those that are part of others
+    inner: Tensor  # (r, g, g): how often the second phrase comes as part of the first
     lengths: Tensor  # (r, g): symbols of its longest spelling
     whole: Tensor  # (r, 1): symbols of all phrases
     steps: Tensor  # (r, 1): after which all phrases should be there
     caps: Tensor  # (r, 1): most symbols of an output
 
     @classmethod
-    def of(cls, sources: Sequence[Source], opens: Sequence[bool], device: torch.device) -> Self:
+    def of(cls, sources: Sequence[Source], opens: Sequence[bool], closes: Sequence[bool], device: torch.device) -> Self:
         """The tables of sources."""
-        rows = [cls._row(source, opens) for source in sources]
+        rows = [cls._row(source, opens, closes) for source in sources]
         return cls(
             *(_padded(list(each), fill).to(device) for each, fill in zip(zip(*rows, strict=True), _FILL, strict=True))
         )
 
     @staticmethod
-    def _row(source: Source, opens: Sequence[bool]) -> list[NDArray[np.int64]]:
-        found, wanted = _Automaton(source.required, opens), source.required
+    def _row(source: Source, opens: Sequence[bool], closes: Sequence[bool]) -> list[NDArray[np.int64]]:
+        found, wanted = Automaton(source.required, opens, closes), source.required
         width = max(map(len, found.next))
         symbols, states = np.full((2, len(found.next), width), -1)
         for state, onwards in enumerate(found.next):
             symbols[state, : len(onwards)], states[state, : len(onwards)] = list(onwards), list(onwards.values())
         lengths = [max(len(spelling.ids) for spelling in phrase.spellings) for phrase in wanted]
-        times = [phrase.times for phrase in wanted]
+        exactly = np.array([phrase.exactly for phrase in wanted])
+        inner = np.array([found.count(phrase.spellings[0].ids) for phrase in wanted]) * np.outer(exactly, exactly)
+        np.fill_diagonal(inner, 0)
+        apart = np.array([phrase.times for phrase in wanted])
+        times = apart + apart @ inner
         whole = int(np.dot(lengths, times))
         steps = max(1, min(len(source.ids), source.cap - whole - 2))
         return [
@@ -124,8 +79,9 @@ class _Tables(NamedTuple):
             np.array(found.left),
             np.array(found.ends, dtype=np.int64),
             np.array(found.ends_if_closed, dtype=np.int64),
-            np.array(times),
-            np.array([phrase.times if phrase.exactly else FAR for phrase in wanted]),
+            times,
+            np.where(exactly, apart, FAR),
+            inner,
             np.array(lengths),
             np.array([whole]),
             np.array([steps]),
@@ -141,7 +97,7 @@ class _Tables(NamedTuple):
         return table[torch.arange(len(table), device=table.device)[:, None], states]
 
 
-_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0)  # of padding
+_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0)  # of padding
 
 
 def _padded(rows: Sequence[NDArray[np.int64]], fill: int) -> Tensor:
@@ -177,8 +133,8 @@ class PhraseConstraint(Constraint):
     def __init__(self, vocabulary: Vocabulary, beam: int, device: torch.device) -> None:
         self._beam, self._device = beam, device
         # Whether a word may begin after a symbol, and whether a word ends before it.
-        self._begin, close = vocabulary.word_ends()
-        self._opens, self._closes = (torch.tensor(each, device=device) for each in (self._begin, close))
+        self._ends = vocabulary.word_ends()
+        self._opens, self._closes = (torch.tensor(each, device=device) for each in self._ends)
         self._count = 0  # of rows of the search
         self._rows = np.empty(0, dtype=np.int64)  # those that have phrases; what follows is theirs alone
         self._tables: _Tables
@@ -192,7 +148,7 @@ class PhraseConstraint(Constraint):
         self._count += len(sources)
         if not rows:
             return
-        tables = _Tables.of([source for source in sources if source.required], self._begin, self._device)
+        tables = _Tables.of([source for source in sources if source.required], *self._ends, self._device)
         zeros = torch.zeros((len(rows), self._beam), dtype=torch.int64, device=self._device)
         nothing = zeros[:, :, None].expand(-1, -1, tables.times.size(1))
         reached = _Reached(zeros + OPEN, nothing, zeros, zeros)
@@ -230,13 +186,18 @@ class PhraseConstraint(Constraint):
         at_end = reached.met + tables.at(tables.ends_if_closed, reached.states)
         endings = endings.masked_fill((at_end < tables.times[:, None]).any(2), -math.inf)
         log_probs[:, :, EOS] = -math.inf
+        self._forbid(log_probs, tables, reached)
 
         totals, parents, symbols = self._candidates(log_probs, alive, tables, reached)
-        new = self._extended(tables, reached.of(parents), symbols)
+        before = reached.of(parents)
+        new = self._extended(tables, before, symbols)
         lacks = new.progress < tables.whole
         # Once an output has been found and there was time for all phrases, those that lack some have had their chance.
         late = ended & (steps > tables.steps + tables.whole)
-        totals = totals.masked_fill(self._is_too_much(tables, new) | (lacks & late), -math.inf)
+        totals = totals.masked_fill(lacks & late, -math.inf)
+        rest = totals.masked_fill(self._is_too_much(tables, before, new), -math.inf)
+        nothing_left = torch.cat((rest, endings), 1).isneginf().all(1, keepdim=True)
+        totals = torch.where(nothing_left, totals, rest)
 
         # A hypothesis ends if it is among the best `beam` of those that lack nothing.
         better = (totals[:, None] > endings[:, :, None]) & ~lacks[:, None]
@@ -256,6 +217,21 @@ class PhraseConstraint(Constraint):
         index = torch.where(at_cap, by_total, torch.arange(2 * self._beam, device=alive.device))
         totals = torch.where(at_cap, kept, found.totals)
         return Found(totals.gather(1, index), found.parents.gather(1, index), found.symbols.gather(1, index))
+
+    def _forbid(self, log_probs: Tensor, tables: _Tables, reached: _Reached) -> None:
+        """Sets to -inf, in place, what would make a phrase come too often, unless nothing else is left.
+
+        A prefix may leave nothing else. log_probs (r, k, vocabulary) have `</s>` at -inf already.
+        """
+        symbols = tables.at(tables.symbols, reached.states).clamp_min(0)  # (r, k, e)
+        hypotheses = torch.arange(symbols.size(1), device=symbols.device)[None, :, None].expand_as(symbols)
+        before = reached.of(hypotheses.flatten(1))
+        new = self._extended(tables, before, symbols.flatten(1))
+        too_much = self._is_too_much(tables, before, new).view_as(symbols)
+        values = log_probs.gather(2, symbols)
+        log_probs.scatter_(2, symbols, values.masked_fill(too_much, -math.inf))
+        nothing_left = log_probs.amax(2, keepdim=True).isneginf()
+        log_probs.scatter_(2, symbols, values.masked_fill(too_much & ~nothing_left, -math.inf))
 
     def _candidates(self, log_probs: Tensor, alive: Tensor, tables: _Tables, reached: _Reached) -> Found:
         """(r, m) each: the best extensions of each hypothesis, and those that lead on towards what it lacks."""
@@ -284,6 +260,7 @@ class PhraseConstraint(Constraint):
         best, _, free = (
             each.view(r, k, k) for each in best_extensions(log_probs.view(r * k, 1, -1), alive.new_zeros(r * k, 1), k)
         )
+        free = free.clamp_max(len(self._closes) - 1)  # where nothing is left to choose
         twice = (free[:, :, :, None].eq(symbols[:, :, None]) & forced[:, :, None].gt(-math.inf)).any(3)
         totals = torch.cat((best.masked_fill(twice, -math.inf), forced), 2) + alive[:, :, None]
         symbols = torch.cat((free, symbols.clamp_min(0)), 2)
@@ -305,12 +282,21 @@ class PhraseConstraint(Constraint):
         return _Reached(states, met, there + most, level)
 
     @staticmethod
-    def _is_too_much(tables: _Tables, reached: _Reached) -> Tensor:
-        """(r, m): whether a phrase has come too often, or would with the end of the word, and leads to no other."""
-        most = tables.most[:, None]
+    def _is_too_much(tables: _Tables, before: _Reached, reached: _Reached) -> Tensor:
+        """(r, m): whether a phrase comes too often, or would with the end of the word, and leads to no other.
+
+        What a prefix has too often `before` the newest symbol counts no more.
+        """
+        times = tables.times[:, None]
+        left = tables.at(tables.left, reached.states)
+        under_way = (left < FAR) & (reached.met < times)
+        others = (
+            reached.met.minimum(times) + under_way
+        ).float() @ tables.inner.float()  # no kernel of CUDA takes integers
+        most = (tables.most[:, None] + others).maximum(before.met)
         again = (tables.at(tables.ends_if_closed, reached.states) + reached.met > most).any(2)
-        leads = (tables.at(tables.left, reached.states) < FAR) & (reached.met < tables.times[:, None])
-        return (reached.met > most).any(2) | (again & ~leads.any(2))
+        leads = (under_way & (left > 0)).any(2)
+        return (reached.met > most).any(2) | (again & ~leads)
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
         """See `Constraint`: a hypothesis that lacks phrases would stay probable up to the cap if it could not end."""

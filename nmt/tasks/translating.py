@@ -16,7 +16,7 @@ from nmt.tasks.output import LineResult, as_json
 from nmt.tasks.splitting import LineSplitter, joined
 from nmt.text.lengths import TrainedLengths
 from nmt.text.lines import one_line
-from nmt.text.terms import Phrase, Terms, joins
+from nmt.text.terms import Phrase, Terms
 from nmt.text.tokenizer import Tokenizer, Vocabulary
 
 if TYPE_CHECKING:
@@ -115,13 +115,14 @@ class Translating:
         phrases = terms.phrases(self.tokenizer.source.decode(part.ids))
         if not phrases:
             return part
-        required = [Required(list(self._spellings(phrase)), phrase.times, phrase.exactly) for phrase in phrases]
+        required = [
+            Required(list(self._spellings(phrase)), phrase.times - phrase.inside, phrase.exactly) for phrase in phrases
+        ]
         return replace(part, phrases=phrases, required=required)
 
     def _spellings(self, phrase: Phrase) -> Iterator[Spelling]:
         for target in phrase.targets:
-            begins = phrase.stands_free[0] if phrase.exactly else joins(target[0])
-            ends = phrase.stands_free[1] if phrase.exactly else joins(target[-1])
+            begins, ends = phrase.bounds(target)
             yield Spelling(self._target.encode(target), False, ends)
             if within := self._target.encode_within(target):
                 yield Spelling(within, begins, ends)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,13 +55,19 @@ class Phrase:
     """Whether it must not stand there more often."""
     stands_free: tuple[bool, bool] = (True, True)
     """Whether no letter stands before it and after it in the source, however it begins and ends itself."""
+    inside: int = 0
+    """How many of its `times` are part of something longer that is kept."""
 
     def __str__(self) -> str:
         return self.source if self.exactly else f"{self.source} → {' | '.join(self.targets)}"
 
+    def bounds(self, target: str) -> tuple[bool, bool]:
+        """Tell whether no word may go on before one of its targets and after it."""
+        return self.stands_free if self.exactly else (joins(target[0]), joins(target[-1]))
+
     def is_missing(self, translation: str) -> bool:
         """Tell whether a translation does not hold it as often as it must."""
-        found = sum(1 for target in self.targets for _ in _places(target, translation))
+        found = sum(1 for target in self.targets for _ in _places(target, translation, self.bounds(target)))
         return found != self.times if self.exactly else found < self.times
 
 
@@ -71,23 +77,27 @@ class Terms:
     def __init__(self, table: Iterable[Term] = (), keep: Iterable[str] = (), common: bool = True) -> None:
         """`keep` has regular expressions; what they match is copied, and so is what is `common` (KEPT).
 
-        Raises UserError for what is no regular expression.
+        Raises UserError for what is no regular expression, and for a term that is blank.
         """
         self._patterns = [_compiled(pattern) for pattern in (*keep, *(KEPT if common else ()))]
-        self._by_first: dict[str, dict[str, list[Term]]] = {}
+        self._table: dict[str, list[Term]] = {}
         for term in table:
-            folded = _folded(term.source)
-            self._by_first.setdefault(folded[:FIRST], {}).setdefault(folded, []).append(term)
-        for beginning, terms in self._by_first.items():  # the longest first
-            self._by_first[beginning] = dict(sorted(terms.items(), key=lambda item: -len(item[0])))
+            if not (term.source.strip() and term.target.strip()):
+                raise UserError(
+                    f"terms: a term is blank: {term.source!r}, {term.target!r}",
+                    "give each source term a target term, or leave both out",
+                )
+            self._table.setdefault(_folded(term.source), []).append(term)
+        lengths: dict[str, set[int]] = {}
+        for source in self._table:
+            lengths.setdefault(source[:FIRST], set()).add(len(source))
+        self._lengths = {beginning: sorted(found, reverse=True) for beginning, found in lengths.items()}
 
     def phrases(self, text: str) -> list[Phrase]:
         """Find what is to be kept in a text, and the longest terms in the rest of it, from left to right."""
         kept = list(self._kept(text))
-        times = Counter(text[start:end] for start, end in kept)
-        free = {text[start:end]: (_is_free(text, start - 1), _is_free(text, end)) for start, end in kept}
-        found = [Phrase(source, (source,), count, True, free[source]) for source, count in times.items()]
-        if self._by_first:
+        found = list(_as_often(text, kept))
+        if self._table:
             folded, ends, starts = (
                 _folded(text),
                 [0, *(end for _, end in kept)],
@@ -107,9 +117,10 @@ class Terms:
         )
         last = 0
         for start, _, end in sorted(spans):
-            if start >= last and text[start:end].strip():
+            if start >= last and (stripped := text[start:end].strip()):
                 last = end
-                yield start, end
+                start = text.index(stripped, start)
+                yield start, start + len(stripped)
 
     def _terms(self, text: str, folded: str, at: int, limit: int) -> Iterator[Phrase]:
         """The terms in text[at:limit], which is also `folded`."""
@@ -122,11 +133,11 @@ class Terms:
 
     def _terms_at(self, text: str, folded: str, at: int, limit: int) -> Iterator[tuple[int, list[Term]]]:
         """The terms that begin at a character and end at or before `limit`, the longest first, and where they end."""
-        beginnings = (self._by_first.get(folded[at : at + length], {}) for length in range(FIRST, 0, -1))
-        for source, terms in ((source, known[source]) for known in beginnings for source in known):
-            end = at + len(source)
+        beginnings = (self._lengths.get(folded[at : at + length], []) for length in range(FIRST, 0, -1))
+        for end in (at + length for lengths in beginnings for length in lengths if at + length <= limit):
+            terms = self._table.get(folded[at:end], [])
             fitting = [term for term in terms if not term.case or text[at:end] == term.source]
-            if fitting and end <= limit and folded.startswith(source, at) and _stands(text, at, end):
+            if fitting and _stands(text, at, end, (joins(text[at]), joins(text[end - 1]))):
                 yield end, fitting
 
 
@@ -161,19 +172,35 @@ def _forms(term: Term) -> list[str]:
     return [term.target] if term.case else [term.target, term.target[0].upper() + term.target[1:]]
 
 
-def _places(phrase: str, text: str) -> Iterator[int]:
+def _as_often(text: str, kept: list[tuple[int, int]]) -> Iterator[Phrase]:
+    """What is `kept` of a text, each to be there as often as in the text, also inside of others."""
+    starts = [start for start, _ in kept]
+    free: dict[str, tuple[bool, bool]] = {}
+    for start, end in kept:
+        before, after = free.get(text[start:end], (True, True))
+        free[text[start:end]] = (before and _is_free(text, start - 1), after and _is_free(text, end))
+    for source, bounds in free.items():
+        places = list(_places(source, text, bounds))
+        around = (kept[max(0, bisect_right(starts, at) - 1)] for at in places)
+        inside = sum(
+            start <= at and at + len(source) <= end and end - start > len(source)
+            for at, (start, end) in zip(places, around, strict=True)
+        )
+        yield Phrase(source, (source,), len(places), True, bounds, inside)
+
+
+def _places(phrase: str, text: str, bounds: tuple[bool, bool]) -> Iterator[int]:
     """Where a phrase stands in a text."""
     at = text.find(phrase)
     while at >= 0:
-        stands = _stands(text, at, at + len(phrase))
-        if stands:
+        if _stands(text, at, at + len(phrase), bounds):
             yield at
-        at = text.find(phrase, at + (len(phrase) if stands else 1))
+        at = text.find(phrase, at + 1)
 
 
-def _stands(text: str, start: int, end: int) -> bool:
-    """Whether no word goes on across the ends of text[start:end]."""
-    return not any(0 < at < len(text) and joins(text[at - 1]) and joins(text[at]) for at in (start, end))
+def _stands(text: str, start: int, end: int, bounds: tuple[bool, bool]) -> bool:
+    """Whether no word goes on before text[start:end] and after it; `bounds` tells where that matters."""
+    return all(_is_free(text, at) for at, matters in zip((start - 1, end), bounds, strict=True) if matters)
 
 
 def _is_free(text: str, at: int) -> bool:

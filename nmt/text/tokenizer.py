@@ -110,8 +110,14 @@ class Vocabulary:
         return self.encode(words), _SPACE_MARK + last.replace(_SPACE_MARK, _STAND_IN), self.encode(last)
 
     def word_ends(self) -> tuple[list[bool], list[bool]]:
-        """Tell for every symbol, by id, whether a word may begin after it, and whether a word ends before it."""
-        spellings = self.spellings()
+        """Tell for every symbol, by id, whether a word may begin after it, and whether a word ends before it.
+
+        Bytes of characters that have several do not tell, so that neither is certain.
+        """
+        sp, spellings = self._processor, self.spellings()
+        for character in map(chr, range(0x80)):
+            if sp.is_byte(index := sp.piece_to_id(f"<0x{ord(character):02X}>")):
+                spellings[index] = character
         begin = [bool(text) and not joins(text[-1]) for text in spellings]
         end = [bool(text) and not joins(text[0]) for text in spellings]
         end[EOS] = True

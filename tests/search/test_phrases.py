@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from nmt.api import Translator
+from nmt.assembly import make_engine
 from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
-from nmt.search.feed import Required, Spelling
-from nmt.search.phrases import FAR, OPEN, WITHIN, _Automaton
+from nmt.search.engine import SearchEngine
 from nmt.tasks.lines import Request
-from nmt.tasks.translating import Translation
+from nmt.tasks.pipeline import Pipeline
+from nmt.tasks.translating import Translating, Translation
+from nmt.text.symbols import EOS
 from nmt.text.terms import Term, Terms
 from nmt.text.tokenizer import Tokenizer
 
@@ -32,6 +34,8 @@ KEPT = [
     "%s likes {name}s and %s",
     "the tree %s {name} sees a dog, x@y.org",
     "a cat",
+    "https://x.org https://x.org/house likes %s, https://x.org/%s",
+    "see x@y.org or ftp://x@y.org/dog",
 ]
 
 
@@ -114,6 +118,70 @@ def test_a_prefix_and_phrases_go_together(tokenizer: Tokenizer) -> None:
         assert result.missing == []
 
 
+@pytest.mark.parametrize("text", ["xAB-1 and AB-1", "AB-1 and xAB-1 dog", "xAB-1, {name}s {name}"])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_what_is_a_part_of_a_word_is_kept_as_such(text: str, beam: int, tokenizer: Tokenizer) -> None:
+    terms = Terms(keep=[r"[A-Z]{2}-\d"])
+    (result,) = translations(tokenizer, [Request(text, terms=terms)], beam, beam=beam)
+    phrases = terms.phrases(text)
+    assert phrases
+    assert not any(phrase.is_missing(found) for phrase in phrases for found in [text, *result.texts])
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_prefix_may_hold_what_is_kept_too_often(beam: int, tokenizer: Tokenizer) -> None:
+    terms = Terms(TABLE)
+    texts = ["the dog %s", "%d likes a cat", "the dog"]
+    over, whole, none = translations(tokenizer, [Request(text, "%s %s ,", terms) for text in texts], beam, beam=beam)
+    assert all(text.startswith("%s %s ,") for result in (over, whole, none) for text in result.texts)
+    assert over.complaints == ["missing: %s"]
+    assert whole.complaints == none.complaints == []
+    assert not any(phrase.is_missing(text) for phrase in terms.phrases(texts[1]) for text in whole.texts)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_what_a_model_would_repeat_is_kept_once(beam: int, tokenizer: Tokenizer) -> None:
+    decoding = Decoding(beam=beam, max_extra=20, min_length=15)
+    engine = make_engine([model_of(tokenizer)], decoding, Translating(tokenizer, decoding))
+    assert isinstance(engine, SearchEngine)
+    (logits,) = engine.logits
+    (likely,) = tokenizer.source.encode("the")
+    engine.logits = (lambda x: logits(x).index_fill(-1, torch.tensor([likely]), 9.0),)
+    (result,) = Pipeline(Translating(tokenizer, decoding), decoding, engine).stream(
+        [Request("the", terms=Terms(keep=["the"]))], beam
+    )
+    assert result.texts
+    assert all(text.split().count("the") == 1 for text in result.texts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["%s %s", "{name}s, {name}", "%%s %s", "https://x.org https://x.org/%s %s", "x@y.org %s%s", "https://x.org/"],
+)
+def test_whatever_a_model_likes_to_say_phrases_are_there_as_often_as_in_the_source(
+    text: str, tokenizer: Tokenizer
+) -> None:
+    """Only the symbols of the phrases, a few others and `</s>` are likely, so that phrases come about everywhere."""
+    likely = [*tokenizer.source.encode(f"a b, {text}"), *tokenizer.source.encode(text.replace(" ", "")), EOS]
+    phrases = Terms().phrases(text)
+    for seed in range(12):
+        beam = seed % 6 + 1
+        torch.manual_seed(seed)
+        liking = torch.full((len(tokenizer.source),), -20.0).index_fill(0, torch.tensor(likely), 0.0)
+        liking[likely] += 2 * torch.randn(len(likely))
+        (result,) = liked(tokenizer, liking, Decoding(beam=beam, max_extra=15, min_length=seed % 4), text)
+        assert not any(phrase.is_missing(found) for phrase in phrases for found in result.texts)
+
+
+def liked(tokenizer: Tokenizer, liking: torch.Tensor, decoding: Decoding, text: str) -> list[Translation]:
+    """What a search finds where `liking` is added to the logits of symbols."""
+    engine = make_engine([model_of(tokenizer)], decoding, Translating(tokenizer, decoding))
+    assert isinstance(engine, SearchEngine)
+    (logits,) = engine.logits
+    engine.logits = (lambda x: (found := logits(x)) * 3 + F.pad(liking, (0, found.size(-1) - len(liking))),)
+    return list(Pipeline(Translating(tokenizer, decoding), decoding, engine).stream([text], decoding.beam))
+
+
 def test_what_has_no_room_is_named(tokenizer: Tokenizer) -> None:
     torch.manual_seed(5)
     config = Model(layers=1, d_model=16, d_ff=32, heads=2, positions="learned", max_positions=12)
@@ -123,31 +191,3 @@ def test_what_has_no_room_is_named(tokenizer: Tokenizer) -> None:
     first, second = serve.stream([Request("dog", terms=terms), Request("cat", terms=terms)])
     assert first.complaints == ["missing: dog → one two three four five six seven | One two three four five six seven"]
     assert second.complaints == []
-
-
-def test_an_automaton_finds_what_a_search_for_strings_finds() -> None:
-    """Symbols are letters; a word may go on before and after each but the hyphen."""
-    draw = random.Random(3)
-    opens = [False, False, False, True]  # a b c -
-    for _ in range(300):
-        phrases = [[draw.randrange(3) for _ in range(draw.randint(1, 3))] for _ in range(draw.randint(1, 4))]
-        begins, ends = (draw.random() < 0.5 for _ in range(2))
-        found = _Automaton([Required([Spelling(ids, begins, ends)], 1, False) for ids in phrases], opens)
-        text = [draw.randrange(4) for _ in range(12)]
-        state = OPEN
-        for at, symbol in enumerate(text, 1):
-            state = found.next[state].get(symbol, OPEN if opens[symbol] else WITHIN)
-            for index, ids in enumerate(phrases):
-                start = at - len(ids)
-                stands = start >= 0 and text[start:at] == ids
-                if begins and start > 0:
-                    stands = stands and opens[text[start - 1]]
-                assert (found.ends_if_closed if ends else found.ends)[state][index] == stands
-                assert not (found.ends if ends else found.ends_if_closed)[state][index]
-                left = [
-                    len(ids) - length
-                    for length in range(1, min(len(ids), at) + 1)
-                    if text[at - length : at] == ids[:length]
-                    and (not begins or at == length or opens[text[at - length - 1]])
-                ]
-                assert found.left[state][index] == min(left, default=FAR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,24 @@ def test_what_a_pattern_matches_is_kept_as_often_as_it_comes() -> None:
     assert found == {"AB-1": 2, "CD-22": 1, "%s": 1}
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("https://x.org and https://x.org/a", [("https://x.org", 2, 1), ("https://x.org/a", 1, 0)]),
+        ("https://x.org/%s, %s %s", [("https://x.org/%s", 1, 0), ("%s", 3, 1)]),
+        ("{a}b {a}", [("{a}", 2, 0)]),
+    ],
+)
+def test_what_is_kept_may_be_part_of_something_longer(text: str, found: list[tuple[str, int, int]]) -> None:
+    phrases = Terms().phrases(text)
+    assert [(phrase.source, phrase.times, phrase.inside) for phrase in phrases] == found
+    assert not any(phrase.is_missing(text) for phrase in phrases)
+
+
+def test_space_around_what_a_pattern_matches_is_not_kept() -> None:
+    assert sources("a  12 b", r" +\d+ ") == ["12"]
+
+
 def test_terms_inside_of_what_is_kept_are_no_terms() -> None:
     assert sources("https://dog.org/dog is a dog") == ["https://dog.org/dog", "dog"]
     assert sources("https://dog.org/dog") == ["https://dog.org/dog"]
@@ -123,3 +142,20 @@ def test_a_wrong_pattern_is_named(pattern: str, problem: str) -> None:
 )
 def test_no_line_takes_long(unit: str) -> None:
     assert len(Terms(TABLE).phrases(unit * 30_000)) <= 1
+
+
+def test_a_line_does_not_take_longer_with_a_large_table() -> None:
+    terms = Terms(Term(f"inv-{number:05}", "x") for number in range(20_000))
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        found = terms.phrases("inv-x " * 20 + "inv-00007")
+    finally:
+        sys.setprofile(None)
+    assert [phrase.source for phrase in found] == ["inv-00007"]
+    assert calls < 10_000

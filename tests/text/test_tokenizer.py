@@ -290,3 +290,11 @@ def test_a_parsers_tokenizer_that_is_not_whole_is_named(tmp_path: Path) -> None:
     (tmp_path / "source.model").write_bytes(train(300).source.serialized)
     with pytest.raises(UserError, match=r"tree\.json: "):
         Tokenizer.load(tmp_path)
+
+
+def test_words_end_at_bytes_as_at_the_characters_that_they_spell(tokenizer: Tokenizer) -> None:
+    begin, end = tokenizer.source.word_ends()
+    comma, letter, lead = (tokenizer.source.find(f"<0x{byte:02X}>")[0] or 0 for byte in (ord(","), ord("Q"), 0xC3))
+    assert (begin[comma], end[comma]) == (True, True)
+    assert (begin[letter], end[letter]) == (False, False)
+    assert (begin[lead], end[lead]) == (False, False)
