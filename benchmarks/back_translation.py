@@ -63,7 +63,7 @@ def main() -> None:
     write_half(given.folder / "train.de.gz", raw / "half.de.gz", raw / "mono.de.gz")
 
     def train(name: str, source: str, target: str, *pairs: tuple[str, str]) -> Path:
-        folder = given.out / name
+        folder: Path = given.out / name
         folder.mkdir(exist_ok=True)
         train = ", ".join(f"{{source: {one}, target: {other}}}" for one, other in pairs)
         values = dict(name=name, root=raw, source=source, target=target, train=train, updates=given.updates)
