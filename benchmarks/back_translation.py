@@ -65,8 +65,8 @@ def main() -> None:
     def train(name: str, source: str, target: str, *pairs: tuple[str, str]) -> Path:
         folder: Path = given.out / name
         folder.mkdir(exist_ok=True)
-        train = ", ".join(f"{{source: {one}, target: {other}}}" for one, other in pairs)
-        values = dict(name=name, root=raw, source=source, target=target, train=train, updates=given.updates)
+        sets = ", ".join(f"{{source: {one}, target: {other}}}" for one, other in pairs)
+        values = dict(name=name, root=raw, source=source, target=target, train=sets, updates=given.updates)
         (folder / "recipe.yaml").write_text(RECIPE.format(recipe=SMALL, **values))
         nmt(folder, "train", "recipe.yaml", "--threads", given.threads)
         nmt(folder, "average", "ckpts")
