@@ -188,11 +188,19 @@ def test_samples_come_on_lines_of_their_own_the_same_from_any_workers(more, nmt,
     assert (done.code, done.err) == (0, "")
 
 
-@pytest.mark.parametrize("other", ["--n-best=2", "--engine=ctranslate2"])
-def test_options_that_do_not_go_with_samples_are_a_usage_error(other: str, nmt, reverse_run: Path) -> None:
+@pytest.mark.parametrize(
+    ("other", "error"),
+    [
+        ("--n-best=2", "--sample does not go with --terms, --keep or --n-best"),
+        ("--terms=terms", "--sample does not go with --terms, --keep or --n-best"),
+        ("--keep=a", "--sample does not go with --terms, --keep or --n-best"),
+        ("--engine=ctranslate2", "--sample goes with --engine nmt"),
+    ],
+)
+def test_options_that_do_not_go_with_samples_are_a_usage_error(other: str, error: str, nmt, reverse_run: Path) -> None:
     done = nmt("translate", "--model", reverse_run / "ckpts", "--sample", 2, other, stdin=b"a b\n")
     assert (done.code, done.out) == (2, b"")
-    assert "--sample goes with --engine nmt, and not with --n-best" in done.err
+    assert f"Error: {error}\n" in done.err
 
 
 def test_a_prefix_file_with_more_or_fewer_lines_than_the_input_is_an_error(

@@ -67,7 +67,8 @@ def average(
 
         result = average_checkpoints(ckpts, last, out, best)
     steps, wanted = result.info["steps"], best or last
-    updates = ", ".join(f"{step:,}" for step in steps) if best else f"{steps[0]:,} to {steps[-1]:,}"
+    listed = [f"{step:,}" for step in steps]
+    updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
     there = f"only {len(steps)} there{' with a dev score' if best else ''}"
     fewer = f" ({there}, {wanted} asked for)" if isinstance(wanted, int) and len(steps) < wanted else ""
     scored = "" if result.dev_score is None else f", dev {result.kind.label} {result.dev_score:.2f}"
