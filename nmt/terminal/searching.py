@@ -31,7 +31,6 @@ from nmt.text.lines import read_lines
 from nmt.text.terms import Terms, read_terms
 
 MOST_COMPLAINTS = 20  # that are shown
-
 WITHOUT_EFFECT = {"batch_tokens", "average_last"}
 """Decoding settings that do not change what is written."""
 
@@ -170,10 +169,7 @@ def _making(options: SearchOptions, bundles: Sequence[Bundle], decoding: Decodin
     settings = {
         "nmt": __version__,
         "--model": [bundle.content() for bundle in bundles],
-        **{
-            f"decoding.{key}": value
-            for key, value in decoding.model_dump(exclude={"batch_tokens", "average_last"}).items()
-        },
+        **{f"decoding.{key}": value for key, value in decoding.model_dump(exclude=WITHOUT_EFFECT).items()},
         "--json": options.as_json,
         "--n-best": options.n_best,
         **asked.settings,
