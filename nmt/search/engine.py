@@ -15,7 +15,7 @@ hypothesis.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Self
 
@@ -233,16 +233,21 @@ class Search:
         (n, 2 · beam) each: log-probability, which hypothesis of its row it extends, symbol.
         """
         found = []
-        rows = max(1, chunk_logits(self._engine.device) // (self._beam * self._engine.vocabulary))
-        for start in range(0, self._ancestry.count, rows):
-            part = slice(start, start + rows)
-            log_probs = self._log_probs([each[part] for each in states])
-            self._constraint.restrict(log_probs, part)
+        for part, log_probs in self._allowed(states):
             alive = self._beams.totals[part]
             best = Found(*best_extensions(log_probs, alive, 2 * self._beam if self._beam > 1 else 1))
             found.append(self._constraint.choose(log_probs, alive, part, best))
         totals, parents, symbols = (torch.cat(parts) for parts in zip(*found, strict=True))
         return totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1)  # where nothing is left to choose
+
+    def _allowed(self, states: list[Tensor]) -> Iterator[tuple[slice, Tensor]]:
+        """A few rows at a time, and their log-probabilities (rows, k, padded vocabulary) of what may come next."""
+        rows = max(1, chunk_logits(self._engine.device) // (self._beam * self._engine.vocabulary))
+        for start in range(0, self._ancestry.count, rows):
+            part = slice(start, start + rows)
+            log_probs = self._log_probs([each[part] for each in states])
+            self._constraint.restrict(log_probs, part)
+            yield part, log_probs
 
     def _log_probs(self, states: list[Tensor]) -> Tensor:
         """(rows, k, padded vocabulary) from each model's (rows, k, d_model)."""

@@ -23,7 +23,6 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from nmt.model.likelihood import chunk_logits
 from nmt.model.rows import Removal
 from nmt.recipe import CPU_BEAM, Decoding
 from nmt.search.engine import Beams, Search, SearchEngine, length_penalty
@@ -76,11 +75,7 @@ class Sampling(Search):
         It depends on what each model says, (n, k, d_model), and on random bits (n, k).
         """
         found = []
-        rows = max(1, chunk_logits(self._engine.device) // (self._beam * self._engine.vocabulary))
-        for start in range(0, self._ancestry.count, rows):
-            part = slice(start, start + rows)
-            log_probs = self._log_probs([each[part] for each in states])
-            self._constraint.restrict(log_probs, part)
+        for part, log_probs in self._allowed(states):
             symbols = draw(log_probs, bits[part], self._engine.decoding)
             found.append((symbols, log_probs.gather(2, symbols[:, :, None])[:, :, 0]))
         symbols, chosen = (torch.cat(parts) for parts in zip(*found, strict=True))
