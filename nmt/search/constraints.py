@@ -62,6 +62,13 @@ class Constraint(ABC):
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """Extends the hypotheses of its row that `parents` (n, k) names by `symbols` (n, k)."""
 
+    def kept_from_repeating(self, row: int, position: int, hypothesis: int) -> bool:
+        """Whether a rule against repetitions forbade what was most probable, up to the extension of a hypothesis.
+
+        The hypothesis is one of those of its row that were extended at `position`.
+        """
+        return False
+
     @abstractmethod
     def leave(self, removal: Removal) -> None:
         """Removes rows."""
@@ -129,6 +136,10 @@ class All(Constraint):
         """See `Constraint`."""
         for rule in self._rules:
             rule.advance(parents, symbols)
+
+    def kept_from_repeating(self, row: int, position: int, hypothesis: int) -> bool:
+        """See `Constraint`."""
+        return any(rule.kept_from_repeating(row, position, hypothesis) for rule in self._rules)
 
     def leave(self, removal: Removal) -> None:
         """See `Constraint`."""

@@ -279,20 +279,21 @@ class Search:
             each[rows, : self._n_best].tolist() for each in (beams.numbers, beams.ends, beams.positions, beams.scores)
         )
         return [
-            (number, [self._hypothesis(links_of, *end) for end in zip(*ends, strict=True) if end[-1] > -math.inf])
-            for (number,), links_of, *ends in zip(numbers, links, *finished, strict=True)
+            (number, [self._hypothesis(row, links_of, *end) for end in zip(*ends, strict=True) if end[-1] > -math.inf])
+            for row, (number,), links_of, *ends in zip(rows.tolist(), numbers, links, *finished, strict=True)
         ]
 
-    def _hypothesis(self, links: list[list[int]], end: int, position: int, score: float) -> Hypothesis:
-        """Follows the links back from the end of a hypothesis to its beginning."""
+    def _hypothesis(self, row: int, links: list[list[int]], end: int, position: int, score: float) -> Hypothesis:
+        """Follows the links back from the end of a hypothesis of a row to its beginning."""
         parent, symbol = divmod(end, self._engine.vocabulary)
+        kept = self._constraint.kept_from_repeating(row, position, parent)
         ids = [symbol]
         for before in reversed(links[:position]):
             parent, symbol = divmod(before[parent], self._engine.vocabulary)
             ids.append(symbol)
         ids.reverse()
         finished = ids[-1] == EOS
-        return Hypothesis(ids[:-1] if finished else ids, score, finished)
+        return Hypothesis(ids[:-1] if finished else ids, score, finished, kept_from_repeating=kept)
 
 
 def best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:

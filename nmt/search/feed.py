@@ -21,6 +21,8 @@ class Hypothesis:
     """For each symbol, the index of the source subword that it attends to most; empty if not asked for."""
     log_probabilities: list[float] = field(default_factory=list)
     """Of each symbol, in nats, given those before it; empty if not asked for."""
+    kept_from_repeating: bool = False
+    """Whether the most probable symbol was once forbidden by `decoding.no_repeat`."""
 
 
 @dataclass(frozen=True)

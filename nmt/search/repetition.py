@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.model.rows import Removal
+from nmt.model.rows import ROOM, Removal, with_room
 from nmt.search.constraints import Constraint
 from nmt.search.feed import Source
 from nmt.text.symbols import PAD
@@ -29,11 +29,15 @@ class NoRepeat(Constraint):
         self._n = n
         self._lengths = np.empty(0, dtype=np.int64)  # (rows,): of the outputs so far
         self._newest = torch.empty((0, beam, 0), dtype=torch.int64, device=device)  # (rows, k, longest): newest first
+        self._acted = torch.empty((0, beam), dtype=torch.bool, device=device)  # (rows, k): on each hypothesis
+        self._history = torch.empty((0, ROOM, beam), dtype=torch.bool, device=device)  # (rows, positions, k): the same
 
     def admit(self, sources: Sequence[Source]) -> None:
         """See `Constraint`."""
         self._lengths = np.append(self._lengths, np.zeros(len(sources), dtype=np.int64))
         self._newest = F.pad(self._newest, (0, 0, 0, 0, 0, len(sources)), value=NONE)
+        self._acted = F.pad(self._acted, (0, 0, 0, len(sources)))
+        self._history = with_room(self._history, 0, len(self._acted))
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
         """See `Constraint`."""
@@ -46,16 +50,28 @@ class NoRepeat(Constraint):
         forbidden = grams[..., 0].where(again, PAD)  # which is never output
         values = log_probs.gather(2, forbidden)
         log_probs.scatter_(2, forbidden, -math.inf)
-        nothing_left = log_probs.amax(2, keepdim=True).isneginf()
+        best = log_probs.amax(2, keepdim=True)
+        nothing_left = best.isneginf()
         log_probs.scatter_(2, forbidden, values.masked_fill(~nothing_left, -math.inf))
+        self._acted[rows] |= (values > best).any(2) & ~nothing_left[:, :, 0]
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """See `Constraint`."""
-        self._lengths += 1
+        self._history = with_room(self._history, 1, int(self._lengths.max()) + 1)
+        positions = torch.from_numpy(self._lengths).to(self._history.device)
+        self._history[torch.arange(len(positions), device=self._history.device), positions] = self._acted
+        self._acted = self._acted.gather(1, parents)
+        self._lengths = self._lengths + 1
         newest = self._newest.gather(1, parents[:, :, None].expand(-1, -1, self._newest.size(2)))
         self._newest = torch.cat((symbols[:, :, None], newest), dim=2)
 
+    def kept_from_repeating(self, row: int, position: int, hypothesis: int) -> bool:
+        """See `Constraint`."""
+        return bool(self._history[row, position, hypothesis])
+
     def leave(self, removal: Removal) -> None:
         """See `Constraint`."""
+        removal.move(self._history)
         self._lengths, newest = removal.keep(self._lengths), removal.keep(self._newest)
+        self._acted = removal.keep(self._acted)
         self._newest = newest[:, :, : self._lengths.max(initial=0)]

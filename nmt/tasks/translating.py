@@ -36,6 +36,8 @@ class Translation(LineResult):
 
     missing: list[Phrase]
     """What the best output should hold and does not."""
+    kept_from_repeating: bool
+    """Whether `decoding.no_repeat` once kept the best output of a part from its most probable subword."""
 
     @property
     def complaints(self) -> list[str]:
@@ -75,6 +77,11 @@ class Translating:
         self.tokenizer, self.annotated, self._lengths = tokenizer, annotated, lengths
         self._target = cast(Vocabulary, tokenizer.target)  # translations are no trees
         self._terms = terms or Terms(common=decoding.keep)
+        if decoding.no_repeat is not None:
+            self.warnings = {
+                **self.warnings,
+                "repetitions avoided": lambda translation: int(translation.kept_from_repeating),
+            }
         self._splitter, self._longest_prefix = LineSplitter(tokenizer.source, decoding, lengths), decoding.max_source
 
     def constraint(self, decoding: Decoding) -> MakeConstraint:
@@ -153,6 +160,7 @@ class Translating:
             log_probabilities=scores,
             unusual_length=unusual,
             missing=missing,
+            kept_from_repeating=any(part[0].kept_from_repeating for part in line.hypotheses),
         )
 
     def as_json(self, number: int, translation: Translation) -> str:
@@ -173,6 +181,7 @@ class Translating:
             hypotheses,
             unusual_length=translation.unusual_length,
             missing=list(map(str, translation.missing)),
+            kept_from_repeating=translation.kept_from_repeating,
         )
 
     def _text(self, line: Line, rank: int) -> str:

@@ -75,6 +75,8 @@ def translate(options: SearchOptions, own: TranslateOptions) -> None:
     annotated = options.as_json and own.engine == "nmt"
     terms = Terms(read_terms(own.terms) if own.terms else (), own.keep, decoding.keep)
     task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, annotated, terms)
+    if own.engine == "ctranslate2" and decoding.no_repeat is not None:
+        share.console.say("--engine ctranslate2 does not tell where decoding.no_repeat acts, so this is not counted")
     settings = {"--engine": own.engine, "--keep": list(own.keep), "--sample": own.sample}
     asked = _Asked(settings, all_of if own.sample else None, own.engine, own.prefix, own.terms, own.sample)
     _answer(options, share, bundles, decoding, task, asked)

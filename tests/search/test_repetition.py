@@ -81,6 +81,28 @@ def test_samples_do_not_repeat_themselves_either() -> None:
             assert not any(repeats(h.ids, 2) for h in found)
 
 
+@torch.inference_mode()
+def was_tempted(models: Sequence[Transformer], number: int, hypothesis: Hypothesis, n: int) -> bool:
+    """Whether the most probable symbol after any beginning of a hypothesis would have been a repetition."""
+    step = UncachedStep(models, [SOURCES[number].ids])
+    ids = hypothesis.ids + [EOS] * hypothesis.finished
+    return any(
+        int(step(torch.tensor([[[BOS, *ids[:at]]]]), torch.tensor([0])).argmax()) in forbidden(ids[:at], n)
+        for at in range(len(ids))
+    )
+
+
+@pytest.mark.parametrize("kind", ["search", "sample"])
+def test_hypotheses_that_would_have_repeated_themselves_are_marked(kind: str) -> None:
+    models, n = [random_model(VOCABULARY, VOCABULARY, FAVOURITE, 1.0)], 4
+    engine = engine_of(models, n, batch_tokens=40)
+    marks = []
+    for number, found in getattr(engine, kind)(Pile(SOURCES), 3):
+        marks += [hypothesis.kept_from_repeating for hypothesis in found]
+        assert marks[-len(found) :] == [was_tempted(models, number, each, n) for each in found]
+    assert set(marks) == {True, False}
+
+
 def test_where_nothing_else_is_left_a_repetition_is_allowed() -> None:
     """Three symbols cannot fill an output of ten."""
     rule = NoRepeat(1, 1, torch.device("cpu"))

@@ -31,11 +31,14 @@ FOX = Translation(
     capped=False,
     unknown=0,
     unusual_length=False,
+    kept_from_repeating=False,
     missing=[],
 )
 EMPTY: dict[str, Any] = {"texts": [""], "scores": [0.0], "ids": [[]], "source": []}
 EMPTY |= {"parts": 0, "capped": False, "unknown": 0}
-BLANK = Translation(**EMPTY, alignments=[[]], log_probabilities=[[]], unusual_length=False, missing=[])
+BLANK = Translation(
+    **EMPTY, alignments=[[]], log_probabilities=[[]], unusual_length=False, missing=[], kept_from_repeating=False
+)
 TREE = parse_tree("(TOP (S (NP (XX cats)) (VP (XX sleep)) (. .)))")
 CATS = Parse(
     texts=[str(TREE), ""],
@@ -126,6 +129,7 @@ def test_json_tells_all_in_one_line() -> None:
         "unknown": 0,
         "unusual_length": False,
         "missing": [],
+        "kept_from_repeating": False,
     }
 
 
@@ -161,6 +165,14 @@ def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: p
         "unknown characters 10 (first in line 5), empty outputs 1 (first in line 7), "
         "unusual lengths 1 (first in line 7), missing terms 1 (first in line 7)"
     )
+
+
+def test_repetitions_are_counted_where_they_are_forbidden() -> None:
+    ledger = Ledger(Translating(TOKENIZER, Decoding(no_repeat=3)).warnings)
+    for translation in (FOX, replace(FOX, kept_from_repeating=True)):
+        ledger.add(translation)
+    assert ledger.summary().endswith(", missing terms 0, repetitions avoided 1")
+    assert "repetitions" not in Ledger(TRANSLATING.warnings).summary()
 
 
 def test_speed_is_counted_from_the_first_line_not_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
