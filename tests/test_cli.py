@@ -272,6 +272,24 @@ def test_a_run_knows_how_long_its_training_lines_were(nmt, reverse_run: Path) ->
     assert "inputs split 1" in done.err
 
 
+def test_a_model_of_several_sentences_a_line_is_given_as_many(nmt, tmp_path: Path) -> None:
+    write_reverse_task(tmp_path)
+    for split in ("train", "valid"):
+        for side in "ab":
+            path = tmp_path / f"{split}.{side}"
+            lines = [f"{line.capitalize()}." for line in path.read_text().splitlines()]
+            path.write_text("".join(f"{' '.join(three)}\n" for three in zip(*[iter(lines)] * 3, strict=False)))
+    updates = "training.updates=2", "training.checkpoint_updates=2"
+    settings = sets(f"data.root={tmp_path}", "tokenizer.vocab_size=300", *updates)
+    ckpts = tmp_path / "ckpts"
+    done = nmt("train", tmp_path / "recipe.yaml", *settings, "--out", ckpts, "--quiet")
+    assert done.code == 0, done.err
+    three, twelve = ("A b c d. D e f g. G h i j. " * times for times in (1, 4))
+    done = nmt("translate", "--model", ckpts, "--json", stdin=f"{three}\n{twelve}\n".encode())
+    assert [json.loads(line)["parts"] for line in done.out.decode().splitlines()] == [1, 4]
+    assert "inputs split 1" in done.err
+
+
 def test_an_ensemble_of_a_model_with_itself_finds_what_it_finds(nmt, reverse_run: Path) -> None:
     model, text = ("--model", reverse_run / "ckpts/averaged"), (reverse_run / "test.a").read_bytes()[:500]
     once, twice = (nmt("translate", *models, "--quiet", stdin=text).out for models in (model, model + model))
