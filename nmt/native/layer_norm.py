@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from nmt.native.loading import functions_for
 
-AT_ONCE = 1 << 15  # elements up to which one thread is as fast as several; PyTorch's grain size
+AT_ONCE = 1 << 15  # elements up to which PyTorch uses one thread (its GRAIN_SIZE)
 
 
 def norm_of_sum(
@@ -50,12 +50,17 @@ def plain_sum_and_norm(
 
 def _functions_for(x: Tensor, z: Tensor, weight: Tensor, shift: Tensor, bias: Tensor | None) -> CDLL | None:
     """The C functions if they apply to these tensors."""
-    vectors = (weight, shift) if bias is None else (weight, shift, bias)
-    if x.shape != z.shape or any(vector.shape != x.shape[-1:] for vector in vectors):
+    width = x.size(-1)
+    if x.shape != z.shape or weight.numel() != width or shift.numel() != width:
         return None
-    if x.numel() > AT_ONCE and torch.get_num_threads() > 1:
-        return None
-    return functions_for(x, z, *vectors)
+    if bias is None:
+        return None if _is_large(x) else functions_for(x, z, weight, shift)
+    return None if bias.numel() != width or _is_large(x) else functions_for(x, z, weight, shift, bias)
+
+
+def _is_large(x: Tensor) -> bool:
+    """Whether PyTorch would use several threads, and thus be faster."""
+    return x.numel() > AT_ONCE and torch.get_num_threads() > 1
 
 
 def _add_norm(
@@ -69,9 +74,10 @@ def _add_norm(
     total: Tensor | None,  # written, if it is wanted
     norm: Tensor,  # written
 ) -> None:
+    width = weight.numel()
     functions.nmt_add_norm(
-        x.shape[:-1].numel(),
-        x.size(-1),
+        x.numel() // width if width else 0,
+        width,
         x.data_ptr(),
         z.data_ptr(),
         None if bias is None else bias.data_ptr(),

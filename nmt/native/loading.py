@@ -52,12 +52,13 @@ def functions_for(*tensors: Tensor) -> ctypes.CDLL | None:
 
     They apply to contiguous fp32 tensors on a CPU, without gradients and autocast, and not while torch.compile traces.
     """
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+    if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
         return None
+    for x in tensors:
+        if x.dtype is not torch.float32 or not x.is_cpu or not x.is_contiguous():
+            return None
     opened = library()
-    if opened is None or not all(x.is_contiguous() and x.dtype == torch.float32 and x.is_cpu for x in tensors):
-        return None
-    return opened.functions
+    return None if opened is None else opened.functions
 
 
 def find(name: str) -> Path | None:
