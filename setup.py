@@ -10,6 +10,8 @@ import textwrap
 from setuptools import Extension, errors, setup
 from setuptools.command.build_ext import build_ext
 
+# -fno-math-errno: a square root is an instruction, not a call of the C library. Results are the same.
+COMMON = ["-O3", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=fast"]
 OPTIONS = {"_base": []}  # name of the library: options that choose its instruction set
 if platform.machine() in ("x86_64", "AMD64") and sys.maxsize > 2**32:
     OPTIONS["_avx2"] = ["-mavx2", "-mfma"]
@@ -39,8 +41,8 @@ setup(
         Extension(
             f"nmt.native.{name}",
             [f"nmt/native/{name}.c"],
-            depends=["nmt/native/kernels.c"],
-            extra_compile_args=["-O3", "-fvisibility=hidden", "-ffp-contract=fast", *options],
+            depends=["nmt/native/kernels.c", "setup.py"],
+            extra_compile_args=[*COMMON, *options],
             optional=True,
         )
         for name, options in OPTIONS.items()
