@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -98,6 +99,17 @@ def test_source_and_loader_agree_on_the_version_and_the_functions():
     assert {name: 0 if given == "void" else given.count(",") + 1 for name, given in exported} == {
         name: len(arguments) for name, (arguments, _) in loading.FUNCTIONS.items()
     }
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_an_opened_library_works_in_a_forked_process():
+    opened = library()
+    if opened is None:
+        pytest.skip("no C kernels were compiled")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if library() is opened and opened.functions.nmt_kernels_version() == VERSION else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.parametrize("capability", ["AVX512", "AVX2", "DEFAULT"])
