@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml setup.py constraints.txt $(wildcard nmt/native/*.c)
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
@@ -73,7 +73,7 @@ PYTEST := $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal  # two tests at 
 # Processors differ: what computes is tested a second time as a processor with AVX2 alone would compute it. Rules for
 # what an output holds are not tested again: they compare symbols.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
-NUMERICS := tests/model tests/search tests/test_api.py tests/test_api_parser.py \
+NUMERICS := tests/model tests/native tests/search tests/test_api.py tests/test_api_parser.py \
   $(addprefix tests/training/test_,averaging.py gradients.py loop.py loss.py optimizer.py precision.py)
 
 test: export OMP_NUM_THREADS := 1

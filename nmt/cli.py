@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 import click
 
-from nmt import __version__
 from nmt.terminal import process
 from nmt.terminal.options import (
     FILE,
@@ -26,6 +25,7 @@ from nmt.terminal.options import (
     overrides_option,
     score_options,
     search_options,
+    version_option,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="nmt")
+@version_option
 def cli() -> None:
     """Train and run your own Transformer: raw text in, detokenised text out.
 

@@ -106,7 +106,7 @@ def test_operations_have_no_more_threads_than_cores(monkeypatch):
 
 SPINNING = """
 import os, sys
-sys.argv = ["nmt", "--version"]
+sys.argv = ["nmt", "--help"]
 from nmt.cli import main
 try:
     main()

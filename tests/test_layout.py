@@ -34,7 +34,8 @@ MAY_IMPORT = {
     "recipe": {"files", "errors"},
     "text": {"files", "integrity"} | BASE,
     "batch": {"text"},
-    "model": BASE,
+    "native": set(),
+    "model": {"native"} | BASE,
     "data": {"text", "batch"} | BASE | SERVICES,
     "bundle": {"model", "text"} | BASE | SERVICES,
     "search": SEARCH,
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     "assembly": API - {"assembly"},
     "api": API,
     "training": TRAINING,
-    "terminal": EVERYTHING,
+    "terminal": {"native"} | EVERYTHING,
     "cli": {"terminal"} | EVERYTHING,
     "__init__": EVERYTHING,  # lazily, see below
     "__main__": {"cli"},
@@ -138,7 +139,7 @@ def test_the_package_loads_its_public_names_lazily() -> None:
 def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
     at_once = {name for name, runs in imports_of(PACKAGE / "cli.py") if runs and name.startswith("nmt")}
     modules = {".".join(name.split(".")[:3]) for name in at_once}
-    assert modules == {"nmt.__version__", "nmt.terminal.process", "nmt.terminal.options"}
+    assert modules == {"nmt.terminal.process", "nmt.terminal.options"}
 
 
 def test_text_imports_no_torch() -> None:

@@ -81,6 +81,27 @@ def gathered(kind: type[Any], options: Sequence[Decorator]) -> Decorator:
     return decorate
 
 
+def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """Prints the version and which C kernels are in use, and exits."""
+    if not wanted or context.resilient_parsing:
+        return
+    from nmt.native.loading import library  # imports torch
+
+    opened = library()
+    kernels = f"C kernels: {opened.instruction_set}" if opened else "no C kernels; PyTorch's are used"
+    click.echo(f"nmt {__version__} ({kernels})")
+    context.exit()
+
+
+version_option = click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+
 common_options = together(
     click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads in all."),
     click.option(
@@ -91,7 +112,7 @@ common_options = together(
         help="Print nothing but errors on stderr.",
     ),
     click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks."),
-    click.version_option(__version__, prog_name="nmt"),
+    version_option,
 )
 
 device_option = click.option(

@@ -1,0 +1,79 @@
+"""Opens the C library for this processor, if it was compiled. It is opened by ctypes, so calls release the GIL."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_float, c_int32, c_int64, c_void_p
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+VERSION = 1  # NMT_KERNELS_VERSION of the source; a library compiled from another version is not used
+
+INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, the best one first
+NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: the capabilities of which one is needed
+
+FUNCTIONS = {  # by name: types of the arguments, and of the result
+    "nmt_kernels_version": ([], c_int32),
+    # rows, width, x, z, bias or None, weight, shift, epsilon, total or None, norm
+    "nmt_add_norm": ([c_int64, c_int64, *[c_void_p] * 5, c_float, c_void_p, c_void_p], None),
+}
+
+
+class Library(NamedTuple):
+    """An opened library: the C functions, with their types declared, and the instruction set they use."""
+
+    functions: ctypes.CDLL
+    instruction_set: str
+
+
+@cache
+def library() -> Library | None:
+    """The library for this processor, or None: PyTorch's operations are to be used. ATEN_CPU_CAPABILITY is obeyed.
+
+    The result is cached. It stays valid in forked processes.
+    """
+    capability = torch.backends.cpu.get_cpu_capability()
+    for name, instruction_set in INSTRUCTION_SETS.items():
+        if name in NEEDED and capability not in NEEDED[name]:
+            continue
+        if (path := find(name)) is not None:
+            functions = open_library(path)
+            return None if functions is None else Library(functions, instruction_set)
+    return None
+
+
+def functions_for(*tensors: Tensor) -> ctypes.CDLL | None:
+    """The C functions if there are any and they apply to all of these tensors, else None.
+
+    They apply to contiguous fp32 tensors on a CPU, without gradients and autocast, and not while torch.compile traces.
+    """
+    if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+        return None
+    for x in tensors:
+        if x.dtype is not torch.float32 or not x.is_cpu or not x.is_contiguous():
+            return None
+    opened = library()
+    return None if opened is None else opened.functions
+
+
+def find(name: str) -> Path | None:
+    """The file of a library, or None if it was not compiled."""
+    spec = find_spec(f"nmt.native.{name}")
+    return None if spec is None or spec.origin is None else Path(spec.origin)
+
+
+def open_library(path: Path) -> ctypes.CDLL | None:
+    """The C functions with their types declared, or None if the file cannot be used: it is damaged, or stale."""
+    try:
+        functions = ctypes.CDLL(str(path))
+        for name, (arguments, result) in FUNCTIONS.items():
+            function = getattr(functions, name)
+            function.argtypes, function.restype = arguments, result
+    except (OSError, AttributeError):
+        return None
+    return functions if functions.nmt_kernels_version() == VERSION else None

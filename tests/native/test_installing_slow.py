@@ -1,0 +1,141 @@
+"""Installing nmt with and without a C compiler, each time a copy of the sources into an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+NAMES = {"AVX512": "AVX-512", "AVX2": "AVX2"}
+BUILD = (("pip", 23), ("setuptools", 77))  # what installs the package, and the versions it needs
+NONE = "no C kernels; PyTorch's are used"
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass
+class Place:
+    """A copy of the sources, and an environment to install it into."""
+
+    sources: Path
+    python: Path
+
+    def run(self, *command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CC", "CFLAGS")}
+        done = subprocess.run(
+            [str(self.python), *map(str, command)],
+            env={**kept, **environment},
+            cwd=self.sources.parent,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def install(self, *what: object, **environment: str) -> str:
+        """Everything that pip prints."""
+        offline = ["--no-build-isolation", "--no-deps", "--no-index", "--disable-pip-version-check"]
+        done = self.run("-m", "pip", "install", "-v", *offline, *what, **environment)
+        return done.stdout + done.stderr
+
+    def version(self, **environment: str) -> str:
+        """What stands in brackets in the version line."""
+        return self.run("-m", "nmt", "--version", **environment).stdout.strip().split(" (")[1].removesuffix(")")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    for needed, least in BUILD:
+        with suppress(metadata.PackageNotFoundError):
+            if int(metadata.version(needed).split(".")[0]) >= least:
+                continue
+        pytest.skip(f"needs {needed} {least}")
+    ignored = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "nmt", tmp_path / "sources" / "nmt", ignore=ignored)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / "sources" / name)
+    venv.create(tmp_path / "venv", with_pip=False)
+    made = Place(tmp_path / "sources", tmp_path / "venv" / "bin" / "python")
+    packages = made.run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
+    # A .pth file, unlike PYTHONPATH, puts the packages of this environment behind what is installed there. It does not
+    # run their .pth files, so that an editable nmt stays unseen.
+    Path(packages, "shared.pth").write_text("\n".join(site.getsitepackages()))
+    return made
+
+
+@pytest.fixture
+def compiler() -> None:
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("needs a C compiler")
+
+
+@pytest.mark.parametrize("editable", [[], ["--editable"]])
+@pytest.mark.usefixtures("compiler")
+def test_an_installation_uses_the_library_that_the_capability_asks_for(place: Place, editable: list[str]) -> None:
+    place.install(*editable, place.sources)
+    own = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
+    code = "import torch; print(torch.backends.cpu.get_cpu_capability())"
+    native = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True).stdout.strip()
+    assert place.version(ATEN_CPU_CAPABILITY="") == f"C kernels: {NAMES.get(native, 'generic')}"
+    assert place.version(ATEN_CPU_CAPABILITY="default") == "C kernels: generic"
+    if native in NAMES:
+        assert place.version(ATEN_CPU_CAPABILITY="avx2") == "C kernels: AVX2"
+
+
+@pytest.mark.parametrize("editable", [[], ["--editable"]])
+@pytest.mark.parametrize("compiler", ["false", "/nowhere/cc"])
+def test_an_installation_without_a_compiler_works_and_says_so_once(
+    place: Place, editable: list[str], compiler: str
+) -> None:
+    said = place.install(*editable, place.sources, CC=compiler)
+    assert said.count("nmt works without the C kernels") == 1
+    assert "Successfully installed" in said
+    assert place.version() == NONE
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_compiler_that_knows_no_avx512_leaves_the_others(place: Place, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.write_text('#!/bin/sh\ncase "$*" in *-mavx512f*) exit 1;; esac\nexec cc "$@"\n')
+    old.chmod(0o755)
+    place.install(place.sources, CC=str(old))
+    assert place.version(ATEN_CPU_CAPABILITY="default") == "C kernels: generic"
+    if torch.cpu._is_avx512_supported():
+        assert place.version(ATEN_CPU_CAPABILITY="avx512") == "C kernels: AVX2"
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_wheel_works_wherever_it_is_unzipped(place: Place, tmp_path: Path) -> None:
+    place.run("-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", tmp_path / "wheels", place.sources)
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(tmp_path / "elsewhere")
+    shutil.rmtree(place.sources)
+    assert place.version(PYTHONPATH=str(tmp_path / "elsewhere"), ATEN_CPU_CAPABILITY="default") == "C kernels: generic"
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_source_distribution_contains_the_c_sources(place: Place, tmp_path: Path) -> None:
+    code = (
+        "import os, sys; os.chdir(sys.argv[1])\nfrom setuptools import build_meta; build_meta.build_sdist(sys.argv[2])"
+    )
+    place.run("-c", code, place.sources, tmp_path)
+    (packed,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
+        names = {Path(name).name for name in archive.getnames()}
+    assert {"setup.py", *(path.name for path in (ROOT / "nmt" / "native").glob("*.c"))} <= names
+    place.install(packed)
+    assert place.version(ATEN_CPU_CAPABILITY="default") == "C kernels: generic"

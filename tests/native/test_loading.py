@@ -1,0 +1,154 @@
+"""Which C library is opened, and when none is."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt.native import loading
+from nmt.native.loading import VERSION, find, functions_for, library, open_library
+
+SOURCES = Path(loading.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    """Each test opens its own library, and leaves none behind."""
+    library.cache_clear()
+    yield
+    library.cache_clear()
+
+
+def compile_c(source: str, to: Path) -> Path:
+    """A shared library of a C source."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    to.with_suffix(".c").write_text(source)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", to, to.with_suffix(".c")], check=True)
+    return to
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, compiled: set[str], capability: str) -> None:
+    """Libraries `compiled` exist, each as a stand-in, on a processor of this capability."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(loading, "find", lambda name: Path(name) if name in compiled else None)
+    monkeypatch.setattr(loading, "open_library", lambda path: path.name)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "capability", "expected"),
+    [
+        ("_base _avx2 _avx512", "AVX512", "_avx512"),
+        ("_base _avx2 _avx512", "AVX2", "_avx2"),
+        ("_base _avx2 _avx512", "DEFAULT", "_base"),
+        ("_base _avx2 _avx512", "NEON", "_base"),
+        ("_base _avx2 _avx512", "SVE256", "_base"),
+        ("_base _avx2", "AVX512", "_avx2"),
+        ("_base", "AVX512", "_base"),
+        ("_base _avx512", "AVX2", "_base"),
+        ("_avx512", "AVX2", None),
+        ("_avx2", "DEFAULT", None),
+        ("", "AVX512", None),
+    ],
+)
+def test_the_best_library_that_the_processor_can_run_is_used(monkeypatch, compiled, capability, expected):
+    pretend(monkeypatch, set(compiled.split()), capability)
+    opened = library()
+    assert (opened and opened.functions) == expected
+
+
+def test_a_library_that_cannot_be_used_is_not_replaced_by_a_slower_one(monkeypatch):
+    pretend(monkeypatch, {"_base", "_avx2"}, "AVX2")
+    monkeypatch.setattr(loading, "open_library", lambda path: None)
+    assert library() is None
+
+
+def test_a_missing_library_is_not_found():
+    assert find("_nothing") is None
+
+
+def test_a_damaged_file_is_not_used(tmp_path):
+    assert open_library(tmp_path / "missing.so") is None
+    (tmp_path / "damaged.so").write_bytes(b"\x7fELF" + bytes(100))
+    assert open_library(tmp_path / "damaged.so") is None
+
+
+@pytest.mark.parametrize(("version", "used"), [(VERSION, True), (VERSION - 1, False), (VERSION + 1, False)])
+def test_a_library_of_another_version_is_not_used(tmp_path, version, used):
+    others = [f"void {name}(void) {{}}" for name in loading.FUNCTIONS if name != "nmt_kernels_version"]
+    source = "\n".join([f"int nmt_kernels_version(void) {{ return {version}; }}", *others])
+    assert (open_library(compile_c(source, tmp_path / "stale.so")) is not None) == used
+
+
+def test_a_library_that_lacks_a_function_is_not_used(tmp_path):
+    source = f"int nmt_kernels_version(void) {{ return {VERSION}; }}"
+    assert open_library(compile_c(source, tmp_path / "older.so")) is None
+
+
+def test_source_and_loader_agree_on_the_version_and_the_functions():
+    source = (SOURCES / "kernels.c").read_text()
+    assert re.findall(r"^#define NMT_KERNELS_VERSION (\d+)$", source, re.MULTILINE) == [str(VERSION)]
+    exported = re.findall(r"^EXPORTED \w+ (nmt_\w+)\(([^)]*)\)", source, re.MULTILINE)
+    assert {name: 0 if given == "void" else given.count(",") + 1 for name, given in exported} == {
+        name: len(arguments) for name, (arguments, _) in loading.FUNCTIONS.items()
+    }
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_an_opened_library_works_in_a_forked_process():
+    opened = library()
+    if opened is None:
+        pytest.skip("no C kernels were compiled")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if library() is opened and opened.functions.nmt_kernels_version() == VERSION else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("capability", ["AVX512", "AVX2", "DEFAULT"])
+def test_the_version_line_names_the_library_in_use(nmt, monkeypatch, capability):
+    pretend(monkeypatch, {"_base", "_avx2", "_avx512"}, capability)
+    name = {"AVX512": "AVX-512", "AVX2": "AVX2", "DEFAULT": "generic"}[capability]
+    assert re.fullmatch(rf"nmt [\d.]+ \(C kernels: {name}\)\n", nmt("--version").out.decode())
+
+
+def test_the_version_line_says_if_there_is_no_library(nmt, monkeypatch):
+    pretend(monkeypatch, set(), "AVX512")
+    for command in (["--version"], ["translate", "--version"]):
+        assert re.fullmatch(r"nmt [\d.]+ \(no C kernels; PyTorch's are used\)\n", nmt(*command).out.decode())
+
+
+# --- tensors they apply to ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """What `functions_for` returns where the functions apply."""
+    pretend(monkeypatch, {"_base"}, "DEFAULT")
+    return "_base"
+
+
+def test_the_functions_apply_to_contiguous_fp32_on_a_cpu(stand_in):
+    x = torch.zeros(4, 6)
+    with torch.no_grad():
+        assert functions_for(x, x) == stand_in
+        for other in (x.double(), x.bfloat16(), x.t(), x[:, ::2], x.to("meta")):
+            assert functions_for(x, other) is None
+
+
+def test_the_functions_do_not_apply_with_gradients_or_autocast(stand_in):
+    x = torch.zeros(4, 6)
+    assert functions_for(x) is None
+    with torch.inference_mode():
+        assert functions_for(x) == stand_in
+        with torch.autocast("cpu", torch.bfloat16):
+            assert functions_for(x) is None
+    with torch.no_grad():
+        assert torch.compile(lambda: functions_for(x), backend="eager")() is None
