@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "model": {"native"} | BASE,
     "data": {"text", "batch"} | BASE | SERVICES,
     "bundle": {"model", "text"} | BASE | SERVICES,
-    "search": SEARCH,
+    "search": {"native"} | SEARCH,
     "metrics": {"text", "errors"},
     "tasks": TASKS,
     "assembly": API - {"assembly"},

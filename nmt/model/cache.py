@@ -13,6 +13,7 @@ ones that matter. Shapes: n rows, k hypotheses of each, h heads, c places, s sou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import CDLL
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.model.rows import ROOM, Removal, with_room
+from nmt.native.loading import functions_for
 
 HIDDEN = -1e9  # added to a score of attention, it leaves a weight of 0; unlike -inf, sums of it are numbers
 
@@ -70,8 +72,15 @@ class Ancestry:
         """Lets each hypothesis follow the one of its row that `parents` (n, k) names, in a place of its own."""
         self._steps += 1
         self.parents = parents
+        if functions := functions_for(self._bias):
+            self._extend_by(functions)
+        else:
+            self._extend()
+        self.positions = self.positions + 1
+
+    def _extend(self) -> None:
         before = self._bias[: self.count, :, : self.extent]
-        bias = before.gather(1, parents[:, :, None].expand(-1, -1, self.extent))
+        bias = before.gather(1, self.parents[:, :, None].expand(-1, -1, self.extent))
         if self.window is not None:
             bias.masked_fill_(self._older_than(self.window), HIDDEN)
         before.copy_(bias)
@@ -81,11 +90,24 @@ class Ancestry:
         self.places = (numbers + taken).topk(self.beam, largest=False).indices
         highest = torch.maximum(self.places.amax(), (taken.amax(0).clamp_max_(1.0) * numbers).amax())
         self.extent = int(highest) + 1  # a CPU-GPU sync point
-        self._bias = with_room(self._bias, 2, self.extent, HIDDEN, beside=(0, self.count))
+        self._make_room(self.extent)
         self._bias[: self.count].scatter_(2, self.places[:, :, None], 0.0)
-        self._written = with_room(self._written, 1, self.extent)
         self._written[: self.count].scatter_(1, self.places, self._steps)
-        self.positions = self.positions + 1
+
+    def _extend_by(self, functions: CDLL) -> None:
+        """As `_extend`, in C."""
+        self._make_room(self.extent + self.beam)
+        bias, written, parents = self._bias, self._written, self.parents.contiguous()
+        self.places, before = torch.empty_like(parents), bias.new_empty((self.beam, self.extent))
+        forgotten = self._steps - self.window if self.window is not None else -1
+        self.extent = functions.nmt_extend(
+            *(self.count, self.beam, self.extent, parents.data_ptr(), bias.data_ptr(), bias.stride(0), bias.stride(1)),
+            *(written.data_ptr(), written.stride(0), forgotten, self._steps, before.data_ptr(), self.places.data_ptr()),
+        )
+
+    def _make_room(self, places: int) -> None:
+        self._bias = with_room(self._bias, 2, places, HIDDEN, beside=(0, self.count))
+        self._written = with_room(self._written, 1, places)
 
     def bias(self, dtype: torch.dtype, window: int | None = None) -> Tensor:
         """(n, 1, k, extent) to add to attention's scores: 0 at places that are seen, HIDDEN elsewhere.
@@ -180,8 +202,9 @@ class LayerCache:
 
     def leave(self, removal: Removal) -> None:
         """Removes rows."""
-        removal.move(*(buffer[:, :, : self._cache.longest] for buffer in self._memory))
-        removal.move(*(buffer[:, :, : self._cache.ancestry.extent] for buffer in self._own))
+        for buffers, used in ((self._memory, self._cache.longest), (self._own, self._cache.ancestry.extent)):
+            for buffer in buffers:
+                _move(removal, buffer, used)
 
     def memory(self) -> list[Tensor]:
         """Keys (n, h, s, d_k) and values (n, h, s, d_v) of the sources."""
@@ -196,8 +219,25 @@ class LayerCache:
         ancestry = self._cache.ancestry
         count, extent = ancestry.count, ancestry.extent
         rows = torch.arange(count, device=ancestry.places.device)[:, None]
-        for index, new in enumerate(states):
-            self._own[index] = buffer = with_room(self._own[index], 2, extent, beside=(0, count))
+        for buffer, new in zip(self.with_places(), states, strict=True):
             buffer.transpose(1, 2)[rows, ancestry.places] = new.transpose(1, 2)
         keys, values = (buffer[:count, :, :extent] for buffer in self._own)
         return keys, values, self._cache.bias
+
+    def with_places(self) -> list[Tensor]:
+        """Keys (rows, h, places, d_k) and values (rows, h, places, d_v), with room for all places."""
+        ancestry = self._cache.ancestry
+        self._own = [with_room(buffer, 2, ancestry.extent, beside=(0, ancestry.count)) for buffer in self._own]
+        return self._own
+
+
+def _move(removal: Removal, buffer: Tensor, used: int) -> None:
+    """Overwrites the holes in a buffer of keys or values (rows, h, places, d), whose first `used` places matter."""
+    if (functions := functions_for(buffer)) is None:
+        removal.move(buffer[:, :, :used])
+    elif removal.holes:
+        last, holes = (np.array(rows, dtype=np.int64) for rows in (removal.last, removal.holes))
+        functions.nmt_move_rows(
+            *(len(holes), last.ctypes.data, holes.ctypes.data, buffer.size(1), used),
+            *(buffer.data_ptr(), *buffer.stride()[:3]),
+        )

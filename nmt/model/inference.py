@@ -16,33 +16,54 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.errors import UserError
+from nmt.model.fused import FusedDecoder
+from nmt.model.layers import DecoderLayer
 from nmt.model.transformer import Transformer
+from nmt.native.loading import library
+from nmt.native.quantised import ZERO_POINT, for_few_rows, quantise_rows
 
 M = TypeVar("M", bound=nn.Module)
 LINE = 16  # numbers of a cache line
 ROWS = 64  # of a matrix that are transposed at a time: their cache lines fit in the cache, which is five times as fast
 
 
-class FewRows(nn.Module):
-    """x Wᵀ + b in fp32; (…, in) to (…, out). For few rows, a matrix stored as (in, out) is up to twice as fast.
+class Product(nn.Module):
+    """x Wᵀ + b for few rows; x (…, in) and the result (…, out) are fp32."""
+
+    bias: Tensor | None
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Lays out W, `weight` (out, in)."""
+        super().__init__()
+        self.bias = None if bias is None else bias.detach()
+
+    def product(self, x: Tensor) -> Tensor:
+        """x Wᵀ."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.product(x)
+        return y if self.bias is None else y.add_(self.bias)
+
+
+class FewRows(Product):
+    """In fp32. For few rows, a matrix stored as (in, out) is up to twice as fast.
 
     Its rows are a cache line longer than needed. If their length were a power of two, a column would fall into few
     places of the processor's cache.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
+        super().__init__(weight, bias)
         outputs, inputs = weight.shape
         self.matrix = weight.new_empty((inputs, outputs + LINE))[:, :outputs]
         for start in range(0, outputs, ROWS):
             part = slice(start, start + ROWS)
             self.matrix[:, part].copy_(weight.detach()[part].t())
-        self.bias = bias
 
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x.flatten(0, -2)
-        y = torch.mm(rows, self.matrix) if self.bias is None else torch.addmm(self.bias, rows, self.matrix)
-        return y.view(*x.shape[:-1], -1)
+    def product(self, x: Tensor) -> Tensor:
+        """See `Product`."""
+        return torch.mm(x.flatten(0, -2), self.matrix).view(*x.shape[:-1], -1)
 
 
 class Logits(nn.Module):
@@ -58,43 +79,41 @@ class Logits(nn.Module):
         return x @ self.matrix
 
 
-class BFloat16(nn.Module):
-    """x Wᵀ + b on a CPU's units for bf16 matrices; x and the result are fp32, rounded to bf16 on the way."""
+class BFloat16(Product):
+    """On a CPU's units for bf16 matrices; x and the product are rounded to bf16."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
+        super().__init__(weight, bias)
         self.matrix = torch.ops.mkldnn._reorder_linear_weight(weight.detach().bfloat16())
-        self.bias = None if bias is None else bias.detach().bfloat16()
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = torch.ops.mkldnn._linear_pointwise(x.bfloat16(), self.matrix, self.bias, "none", [], "")
+    def product(self, x: Tensor) -> Tensor:
+        """See `Product`."""
+        y = torch.ops.mkldnn._linear_pointwise(x.bfloat16(), self.matrix, None, "none", [], "")
         return y.float()  # type: ignore[no-any-return]
 
 
-class Int8(nn.Module):
-    """x Wᵀ + b in 8-bit integers; x and the result are fp32.
+class Int8(Product):
+    """In 8-bit integers.
 
     Each row of W and of x has its own scale, so that the result of a row does not depend on the others (the "dynamic
     quantisation" of Zafrir et al. 2019, symmetric).
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
+        super().__init__(weight, bias)
         weight, limit = weight.detach(), largest_exact_weight()
         self.scales = (weight.abs().amax(1) / limit).clamp_min(1e-12)
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)
-        self.matrix = torch.ops.onednn.qlinear_prepack((weight / self.scales[:, None]).round_().to(torch.int8), None)
-        self.bias = None if bias is None else bias.detach()
+        quantised = (weight / self.scales[:, None]).round_().to(torch.int8)
+        self.matrix = torch.ops.onednn.qlinear_prepack(quantised, None)
+        self._few = for_few_rows(quantised, self.scales, limit)
 
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x.flatten(0, -2)
-        scale = rows.abs().amax(1, keepdim=True).div_(127.0).clamp_min_(1e-12)
-        # The conversion truncates; adding 128.5 instead of the zero point 128 makes it round.
-        quantised = (rows / scale).add_(128.5).to(torch.uint8)
-        y = _int8_product(quantised, 128, self.matrix, self.scales, self.zeros)
-        y.mul_(scale)
-        if self.bias is not None:
-            y += self.bias
+    def product(self, x: Tensor) -> Tensor:
+        """See `Product`."""
+        quantised, scales = quantise_rows(x.flatten(0, -2))
+        y = None if self._few is None else self._few.product(quantised, scales)
+        if y is None:
+            y = _int8_product(quantised, ZERO_POINT, self.matrix, self.scales, self.zeros).mul_(scales)
         return y.view(*x.shape[:-1], -1)
 
 
@@ -119,7 +138,7 @@ def largest_exact_weight() -> int:
     return full if bool(found.eq(width * 255 * full).all()) else 64
 
 
-LAYERS = {"fp32": FewRows, "bf16": BFloat16, "int8": Int8}
+LAYERS: dict[str, type[Product]] = {"fp32": FewRows, "bf16": BFloat16, "int8": Int8}
 
 
 def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Transformer, nn.Module]:
@@ -140,6 +159,9 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
         # The encoder multiplies many rows, which gains nothing in fp32.
         kept = ("encoder",) if precision == "fp32" else ()
         twin._modules = {name: part if name in kept else _laid_out(part, layer) for name, part in _children(model)}
+        if model.has_source and weight.dtype == torch.float32 and (opened := library()):
+            layers = cast("list[DecoderLayer]", list(twin.decoder))
+            twin.fused = FusedDecoder(layers, twin.decoder_norm, opened.functions)
         return twin, layer(weight, None)
     except (AttributeError, NotImplementedError, RuntimeError) as error:
         raise UserError(

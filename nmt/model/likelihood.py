@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}  # 16 MB fit in a CPU's cache, 512 MB keep a GPU busy
+CHUNK_LOGITS = {"cpu": 1 << 20, "cuda": 1 << 27}  # 4 MB fit in a core's cache, 512 MB keep a GPU busy
 
 
 def chunk_logits(device: torch.device) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 from numpy.typing import NDArray
 from torch import Tensor
 
-ROOM = 16  # buffers grow to multiples of this, except by rows
+ROOM = 16  # buffers have multiples of this, except of rows; C kernels read places in groups of 4
 
 Rows = TypeVar("Rows", Tensor, NDArray[Any])
 
@@ -53,10 +53,14 @@ def with_room(buffer: Tensor, dim: int, size: int, fill: float = 0.0, beside: tu
     if size <= buffer.size(dim):
         return buffer
     if beside is not None and 2 * beside[1] < buffer.size(beside[0]):
-        buffer = buffer.narrow(beside[0], 0, beside[1])
+        buffer = buffer.narrow(beside[0], 0, min(_with_margin(*beside), buffer.size(beside[0])))
     shape, filled = list(buffer.shape), buffer.size(dim)
-    multiple = ROOM if dim else 1  # a row may take gigabytes
-    shape[dim] = -(-max(size, filled * 3 // 2) // multiple) * multiple
+    shape[dim] = _with_margin(dim, max(size, filled * 3 // 2))
     larger = buffer.new_full(shape, fill)
     larger.narrow(dim, 0, filled).copy_(buffer)
     return larger
+
+
+def _with_margin(dim: int, size: int) -> int:
+    """A multiple of ROOM, except of rows, each of which may take gigabytes."""
+    return -(-size // ROOM) * ROOM if dim else size

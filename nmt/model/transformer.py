@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from nmt.model import kernels
 from nmt.model.cache import KVCache
+from nmt.model.fused import FusedDecoder
 from nmt.model.layers import LAYER_NORM_EPSILON, DecoderLayer, Dropout, EncoderLayer, Positions
 from nmt.recipe import Model, Recipe
 
@@ -86,6 +87,7 @@ class Transformer(nn.Module):
             DecoderLayer(config) if self.has_source else EncoderLayer(config, causal=True)
             for _ in range(config.decoder_depth)
         )
+        self.fused: FusedDecoder | None = None  # a twin for inference may have one for its steps
         self.encoder_norm = _last_norm(config) if self.has_source else nn.Identity()
         self.decoder_norm = _last_norm(config)
 
@@ -143,17 +145,23 @@ class Transformer(nn.Module):
         states = self.encode(source).states
         cache.admit([layer.cross.keys_values(states) for layer in self._decoder_layers()], lengths)
 
-    def step(self, ids: Tensor, cache: KVCache) -> Tensor:
+    def step(self, ids: Tensor, cache: KVCache, alive: Tensor | None = None) -> Tensor:
         """As `decode_states` for the newest position alone: (rows, beam, d_model) of ids (rows, beam).
 
         The hypotheses of a row take the place of a sequence's positions. The cache's ancestry, which was extended for
-        them, tells what each of them sees.
+        them, tells what each of them sees. What is returned for those that are not `alive` (rows, beam) has no meaning.
         """
         cache.advance()
         words = None if self._starts is None else cache.count_words(self._begins(1, ids))
         x = self.target_positions.at(cache.ancestry.positions, self._scaled(ids, self.target_embedding), words)
+        if self.fused is not None:
+            return self.fused.step(x, cache, alive)
+        memory_bias = cache.memory_bias
+        if kernels.on_cpu(x):  # all layers use the same biases
+            shape = (len(ids), self.config.heads, ids.size(1), -1)
+            cache.bias, memory_bias = (bias.expand(shape).contiguous() for bias in (cache.bias, memory_bias))
         for layer, own in zip(self._decoder_layers(), cache.layers, strict=True):
-            x = layer(x, *own.memory(), cache.memory_bias, own)
+            x = layer(x, *own.memory(), memory_bias, own)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:

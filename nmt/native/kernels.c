@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Increase it, and VERSION in loading.py, whenever the behaviour or the arguments of a function change. */
-#define NMT_KERNELS_VERSION 1
+#define NMT_KERNELS_VERSION 6
 
 #if defined(_WIN32)
 #define EXPORTED __declspec(dllexport)
@@ -27,6 +27,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float vector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t integers __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 /* setuptools expects an extension module to have this function; as a module, the library would be empty. */
 EXPORTED void *MODULE_INIT(void) { return 0; }
@@ -37,14 +38,62 @@ INLINE vector load(const float *from) { return *(const vector *)from; }
 
 INLINE void store(float *to, vector values) { *(vector *)to = values; }
 
+INLINE void copy(int64_t width, const float *from, float *to) {
+    int64_t i = 0;
+    for (; i + LANES <= width; i += LANES) store(to + i, load(from + i));
+    for (; i < width; i++) to[i] = from[i];
+}
+
 INLINE vector broadcast(float value) { return value - (vector){0}; }
 
+#if defined(__clang__)
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (integers){__VA_ARGS__})
+#endif
+
+/* The numbers with halves, quarters and so on exchanged, so that adding them up takes a few steps. */
+#if LANES == 16
+#define EIGHTS(a) SHUFFLE(a, a, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
+#define FOURS(a) SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)
+#define TWOS(a) SHUFFLE(a, a, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)
+#define ONES(a) SHUFFLE(a, a, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
+#elif LANES == 8
+#define FOURS(a) SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3)
+#define TWOS(a) SHUFFLE(a, a, 2, 3, 0, 1, 6, 7, 4, 5)
+#define ONES(a) SHUFFLE(a, a, 1, 0, 3, 2, 5, 4, 7, 6)
+#else
+#define TWOS(a) SHUFFLE(a, a, 2, 3, 0, 1)
+#define ONES(a) SHUFFLE(a, a, 1, 0, 3, 2)
+#endif
+
+INLINE vector larger(vector a, vector b) {
+    integers first = a > b;
+    return (vector)(((integers)a & first) | ((integers)b & ~first));
+}
+
 INLINE float sum(vector values) {
-    float lanes[LANES];
-    store(lanes, values);
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
-    return lanes[0];
+#if LANES > 8
+    values += EIGHTS(values);
+#endif
+#if LANES > 4
+    values += FOURS(values);
+#endif
+    values += TWOS(values);
+    values += ONES(values);
+    return values[0];
+}
+
+INLINE float largest(vector values) {
+#if LANES > 8
+    values = larger(values, EIGHTS(values));
+#endif
+#if LANES > 4
+    values = larger(values, FOURS(values));
+#endif
+    values = larger(values, TWOS(values));
+    values = larger(values, ONES(values));
+    return values[0];
 }
 
 /* --- residual and layer normalisation ------------------------------------------------------------------------- */
@@ -105,4 +154,529 @@ EXPORTED void nmt_add_norm(
         float variance = squares_of_row(width, sums, mean) / (float)width;
         scale_row(width, sums, mean, inverse_root(variance + epsilon), weight, shift, norm + start);
     }
+}
+
+/* --- products of vectors --------------------------------------------------------------------------------------- */
+
+/* The even and the odd of the numbers, or of the groups of four, of a and then b, group by group where a group of four
+ * is what one instruction can shuffle. Adding the two halves the number of parts that a sum is in. */
+#if LANES == 16
+#define EVEN(a, b) SHUFFLE(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30)
+#define ODD(a, b) SHUFFLE(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31)
+#define EVEN_FOURS(a, b) SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27)
+#define ODD_FOURS(a, b) SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)
+#elif LANES == 8
+#define EVEN(a, b) SHUFFLE(a, b, 0, 2, 8, 10, 4, 6, 12, 14)
+#define ODD(a, b) SHUFFLE(a, b, 1, 3, 9, 11, 5, 7, 13, 15)
+#define EVEN_FOURS(a, b) SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
+#define ODD_FOURS(a, b) SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
+#else
+#define EVEN(a, b) SHUFFLE(a, b, 0, 2, 4, 6)
+#define ODD(a, b) SHUFFLE(a, b, 1, 3, 5, 7)
+#define EVEN_FOURS(a, b) (a)
+#define ODD_FOURS(a, b) (b)
+#endif
+
+/* The sum of each of LANES vectors, which are overwritten. */
+INLINE vector sums(vector *parts) {
+#pragma GCC unroll 8
+    for (int i = 0; i < LANES / 2; i++) parts[i] = EVEN(parts[2 * i], parts[2 * i + 1]) + ODD(parts[2 * i], parts[2 * i + 1]);
+#pragma GCC unroll 4
+    for (int i = 0; i < LANES / 4; i++) parts[i] = EVEN(parts[2 * i], parts[2 * i + 1]) + ODD(parts[2 * i], parts[2 * i + 1]);
+#if LANES > 4
+#pragma GCC unroll 2
+    for (int i = 0; i < LANES / 8; i++)
+        parts[i] = EVEN_FOURS(parts[2 * i], parts[2 * i + 1]) + ODD_FOURS(parts[2 * i], parts[2 * i + 1]);
+#endif
+#if LANES > 8
+    parts[0] = EVEN_FOURS(parts[0], parts[1]) + ODD_FOURS(parts[0], parts[1]);
+#endif
+    return parts[0];
+}
+
+/* e to the power of x <= 0, by the polynomial of Cephes: within 2 units of the last place; 0 below -87. */
+INLINE vector exponential(vector x) {
+    integers kept = x > broadcast(-87.0f);
+    vector scaled = x * broadcast(1.44269504f) - broadcast(0.5f); /* truncation then rounds to the nearest */
+    integers power = __builtin_convertvector(scaled, integers);
+    vector n = __builtin_convertvector(power, vector);
+    vector r = x - n * broadcast(0.693359375f) + n * broadcast(2.12194440e-4f);
+    vector p = r * broadcast(1.9875691500e-4f) + broadcast(1.3981999507e-3f);
+    p = p * r + broadcast(8.3334519073e-3f);
+    p = p * r + broadcast(4.1665795894e-2f);
+    p = p * r + broadcast(1.6666665459e-1f);
+    p = p * r + broadcast(5.0000001201e-1f);
+    p = p * r * r + r + broadcast(1.0f);
+    return (vector)((integers)(p * (vector)((power + 127) << 23)) & kept);
+}
+
+/* The natural logarithm of x >= 1, by the polynomial of Cephes. */
+INLINE float logarithm(float x) {
+    union {
+        float number;
+        int32_t bits;
+    } mantissa = {x};
+    int32_t exponent = (mantissa.bits >> 23) - 126;
+    mantissa.bits = (mantissa.bits & 0x007fffff) | 0x3f000000; /* 0.5 to 1 */
+    float m = mantissa.number;
+    if (m < 0.707106781f) exponent--, m += m;
+    m -= 1.0f;
+    float p = m * 7.0376836292e-2f - 1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m - 1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m - 1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m - 2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    float e = (float)exponent;
+    return m * m * m * p - e * 2.12194440e-4f - 0.5f * m * m + m + e * 0.693359375f;
+}
+
+/* --- attention of hypotheses ------------------------------------------------------------------------------------ */
+
+/* Keys or values: of a row, of one of its heads, of one of its places there are `width` numbers side by side. */
+typedef struct {
+    float *start;
+    int64_t row, head, place; /* how far one is from the next */
+} states;
+
+#define GROUP 4 /* places that are attended to without a jump between them */
+
+/* From LANES - n on, n zeros and then -inf. */
+static const float hidden[2 * LANES] = {[LANES... 2 * LANES - 1] = -__builtin_inff()};
+
+/* For each of `heads` heads out = softmax(keys query * scale) values, of one query over `count` places: `places`, or the
+ * first ones if that is null. Up to a multiple of GROUP more are read, which must be there but count for nothing. The
+ * softmax is that of Milakov and Gimelshein (2018), LANES places at a time. Each stage is done for all heads, so that the
+ * processor has independent work while it waits for results. `heads`, and widths in whole vectors above 0, are known to
+ * the compiler. */
+INLINE void attend(
+    int heads, int vectors, int64_t key_width, int64_t value_width, const float *queries, const float *keys,
+    int64_t key_head, int64_t key_step, const float *values, int64_t value_head, int64_t value_step,
+    const int32_t *places, int64_t count, float scale, float *out) {
+    vector sums_of_values[heads][vectors > 0 ? vectors : 1], totals[heads], scores[heads];
+    float highest[heads], weights[heads][LANES];
+    for (int h = 0; h < heads; h++) {
+        for (int i = 0; i < vectors; i++) sums_of_values[h][i] = (vector){0};
+        highest[h] = -__builtin_inff(), totals[h] = (vector){0};
+    }
+    if (vectors == 0)
+        for (int64_t i = 0; i < heads * value_width; i++) out[i] = 0.0f;
+    for (int64_t first = 0; first < count; first += LANES) {
+        int64_t block = count - first < LANES ? count - first : LANES;
+        for (int h = 0; h < heads; h++) {
+            const float *query = queries + h * key_width;
+            vector products[LANES];
+            float rests[LANES] = {0};
+            for (int j = 0; j < LANES; j++) products[j] = (vector){0};
+            for (int64_t group = 0; group < block; group += GROUP) {
+#pragma GCC unroll 4
+                for (int64_t j = group; j < group + GROUP; j++) {
+                    const float *key = keys + h * key_head + (places ? places[first + j] : first + j) * key_step;
+                    vector product = {0};
+                    if (vectors > 0) {
+                        for (int i = 0; i < vectors; i++) product += load(query + i * LANES) * load(key + i * LANES);
+                    } else {
+                        int64_t i = 0;
+                        for (; i + LANES <= key_width; i += LANES) product += load(query + i) * load(key + i);
+                        for (; i < key_width; i++) rests[j] += query[i] * key[i];
+                    }
+                    products[j] = product;
+                }
+            }
+            scores[h] = sums(products);
+            if (vectors == 0) scores[h] += load(rests);
+        }
+        for (int h = 0; h < heads; h++) {
+            scores[h] = scores[h] * broadcast(scale) + load(hidden + LANES - block);
+            float before = highest[h], own = largest(scores[h]);
+            highest[h] = own > before ? own : before;
+            if (first > 0 && own > before) {
+                vector factor = exponential(broadcast(before - own));
+                totals[h] *= factor;
+                for (int i = 0; i < vectors; i++) sums_of_values[h][i] *= factor;
+                if (vectors == 0)
+                    for (int64_t i = 0; i < value_width; i++) out[h * value_width + i] *= factor[0];
+            }
+        }
+        for (int h = 0; h < heads; h++) {
+            scores[h] = exponential(scores[h] - broadcast(highest[h]));
+            totals[h] += scores[h];
+            store(weights[h], scores[h]);
+        }
+        for (int h = 0; h < heads; h++) {
+            for (int64_t group = 0; group < block; group += GROUP) {
+#pragma GCC unroll 4
+                for (int64_t j = group; j < group + GROUP; j++) {
+                    const float *value = values + h * value_head + (places ? places[first + j] : first + j) * value_step;
+                    for (int i = 0; i < vectors; i++)
+                        sums_of_values[h][i] += broadcast(weights[h][j]) * load(value + i * LANES);
+                    if (vectors == 0)
+                        for (int64_t i = 0; i < value_width; i++) out[h * value_width + i] += weights[h][j] * value[i];
+                }
+            }
+        }
+    }
+    for (int h = 0; h < heads; h++) {
+        float inverse = 1.0f / sum(totals[h]);
+        for (int i = 0; i < vectors; i++)
+            store(out + h * value_width + i * LANES, sums_of_values[h][i] * broadcast(inverse));
+        if (vectors == 0)
+            for (int64_t i = 0; i < value_width; i++) out[h * value_width + i] *= inverse;
+    }
+}
+
+typedef void attention(
+    int64_t, int64_t, const float *, const float *, int64_t, int64_t, const float *, int64_t, int64_t, const int32_t *,
+    int64_t, float, float *);
+
+#define ATTEND(NAME, HEADS, VECTORS, PLACES)                                                                          \
+    static void NAME(                                                                                                 \
+        int64_t key_width, int64_t value_width, const float *queries, const float *keys, int64_t key_head,            \
+        int64_t key_step, const float *values, int64_t value_head, int64_t value_step, const int32_t *places,         \
+        int64_t count, float scale, float *out) {                                                                     \
+        (void)places;                                                                                                 \
+        attend(HEADS, VECTORS, key_width, value_width, queries, keys, key_head, key_step, values, value_head,         \
+               value_step, PLACES, count, scale, out);                                                                \
+    }
+#define ATTEND_TO_ROWS_AND_PLACES(HEADS, VECTORS)                                                                     \
+    ATTEND(to_places_##HEADS##_##VECTORS, HEADS, VECTORS, places)                                                     \
+    ATTEND(to_rows_##HEADS##_##VECTORS, HEADS, VECTORS, 0)
+
+ATTEND_TO_ROWS_AND_PLACES(1, 0) /* any width */
+ATTEND_TO_ROWS_AND_PLACES(1, 1)
+ATTEND_TO_ROWS_AND_PLACES(1, 2)
+ATTEND_TO_ROWS_AND_PLACES(1, 4)
+ATTEND_TO_ROWS_AND_PLACES(1, 8)
+ATTEND_TO_ROWS_AND_PLACES(4, 1)
+ATTEND_TO_ROWS_AND_PLACES(4, 2)
+ATTEND_TO_ROWS_AND_PLACES(4, 4)
+ATTEND_TO_ROWS_AND_PLACES(4, 8)
+
+static attention *const attention_to_places[2][5] = {
+    {to_places_1_0, to_places_1_1, to_places_1_2, to_places_1_4, to_places_1_8},
+    {to_places_1_0, to_places_4_1, to_places_4_2, to_places_4_4, to_places_4_8}};
+static attention *const attention_to_rows[2][5] = {
+    {to_rows_1_0, to_rows_1_1, to_rows_1_2, to_rows_1_4, to_rows_1_8},
+    {to_rows_1_0, to_rows_4_1, to_rows_4_2, to_rows_4_4, to_rows_4_8}};
+
+/* The last index of the attention for heads of these widths; 0 is for any. */
+static int index_of_widths(int64_t key_width, int64_t value_width) {
+    for (int index = 1; index <= 4; index++)
+        if (key_width == value_width && key_width == LANES << (index - 1)) return index;
+    return 0;
+}
+
+#define HIDDEN (-1e9f)
+
+/* Lets each hypothesis follow the one of its row that `parents` (rows, beam) names, in a place of its own: the first
+ * ones that no hypothesis of the row sees, in `newest` (rows, beam). `bias` (rows, beam, places) is 0 at the places that
+ * a hypothesis sees and HIDDEN elsewhere, as it is from `extent` on, where there is room for `beam` more. Places that
+ * were `written` (rows, places) in step `forgotten` or before are hidden. `before` is room for (beam, extent) numbers.
+ * Returns the number of places of which the last is seen. */
+EXPORTED int64_t nmt_extend(
+    int64_t rows, int64_t beam, int64_t extent, const int64_t *parents, float *bias, int64_t bias_row,
+    int64_t bias_hypothesis, int64_t *written, int64_t written_row, int64_t forgotten, int64_t step, float *before,
+    int64_t *newest) {
+    int64_t seen = 0;
+    for (int64_t row = 0; row < rows; row++, parents += beam, newest += beam, bias += bias_row, written += written_row) {
+        for (int64_t k = 0; k < beam; k++) copy(extent, bias + parents[k] * bias_hypothesis, before + k * extent);
+        for (int64_t k = 0; k < beam; k++) copy(extent, before + k * extent, bias + k * bias_hypothesis);
+        int64_t placed = 0;
+        for (int64_t place = 0; place < extent; place++) {
+            int taken = 0;
+            for (int64_t k = 0; k < beam; k++) {
+                if (written[place] <= forgotten) bias[k * bias_hypothesis + place] = HIDDEN;
+                taken |= bias[k * bias_hypothesis + place] == 0.0f;
+            }
+            if (taken && place >= seen) seen = place + 1;
+            if (!taken && placed < beam) newest[placed++] = place;
+        }
+        for (int64_t place = extent; placed < beam; place++) newest[placed++] = place;
+        if (newest[beam - 1] >= seen) seen = newest[beam - 1] + 1;
+        for (int64_t k = 0; k < beam; k++) bias[k * bias_hypothesis + newest[k]] = 0.0f, written[newest[k]] = step;
+    }
+    return seen;
+}
+
+/* The places that each hypothesis sees, where `bias` (rows, beam, extent, with steps between rows and hypotheses) is 0:
+ * how many they are, in `counts` (rows, beam), and which, in `places` (rows, beam, room). There is room for a multiple
+ * of GROUP, to which each list is filled up by 0. */
+EXPORTED void nmt_seen_places(
+    int64_t rows, int64_t beam, int64_t extent, const float *bias, int64_t bias_row, int64_t bias_hypothesis,
+    int64_t room, int32_t *places, int32_t *counts) {
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t k = 0; k < beam; k++, places += room, counts++) {
+            const float *of = bias + row * bias_row + k * bias_hypothesis;
+            int32_t count = 0;
+            for (int64_t place = 0; place < extent; place++) {
+                places[count] = (int32_t)place;
+                count += of[place] == 0.0f;
+            }
+            *counts = count;
+            for (; count % GROUP; count++) places[count] = 0;
+        }
+}
+
+/* Self-attention of the newest position of `count` hypotheses, `which` of (rows, beam), or the first ones if that is
+ * null. `projected` (count, heads * (2 * key_width + value_width)) holds queries, keys and values side by side. The keys
+ * and values are stored in the places `newest` (rows, beam); then each hypothesis attends to the places that it sees:
+ * `places` (rows, beam, room), the first `counts` (rows, beam) of them. `out` is (count, heads * value_width). */
+EXPORTED void nmt_attend_to_places(
+    int64_t count, const int64_t *which, int64_t beam, int64_t heads, int64_t key_width, int64_t value_width,
+    const float *projected, const int64_t *newest, float *keys, int64_t key_row, int64_t key_head, int64_t key_place,
+    float *values, int64_t value_row, int64_t value_head, int64_t value_place, const int32_t *places,
+    const int32_t *counts, int64_t room, float scale, float *out) {
+    int widths = index_of_widths(key_width, value_width), together = heads % 4 || !widths ? 1 : 4;
+    attention *attend_to = attention_to_places[together == 4][widths];
+    int64_t of_keys = heads * key_width, of_values = heads * value_width;
+    for (int64_t index = 0; index < count; index++, projected += 2 * of_keys + of_values) {
+        int64_t hypothesis = which ? which[index] : index, row = hypothesis / beam, place = newest[hypothesis];
+        const float *new_keys = projected + of_keys, *new_values = new_keys + of_keys;
+        float *of_row_keys = keys + row * key_row, *of_row_values = values + row * value_row;
+        for (int64_t head = 0; head < heads; head++) {
+            copy(key_width, new_keys + head * key_width, of_row_keys + head * key_head + place * key_place);
+            copy(value_width, new_values + head * value_width, of_row_values + head * value_head + place * value_place);
+        }
+        for (int64_t head = 0; head < heads; head += together, out += together * value_width)
+            attend_to(
+                key_width, value_width, projected + head * key_width, of_row_keys + head * key_head, key_head,
+                key_place, of_row_values + head * value_head, value_head, value_place, places + hypothesis * room,
+                counts[hypothesis], scale, out);
+    }
+}
+
+/* Attention of `count` hypotheses, `which` of (rows, beam), or the first ones if that is null, to the first `lengths`
+ * (rows) places of their row. `queries` is (count, heads * key_width), `out` (count, heads * value_width). */
+EXPORTED void nmt_attend_to_rows(
+    int64_t count, const int64_t *which, int64_t beam, int64_t heads, int64_t key_width, int64_t value_width,
+    const float *queries, const float *keys, int64_t key_row, int64_t key_head, int64_t key_place, const float *values,
+    int64_t value_row, int64_t value_head, int64_t value_place, const int64_t *lengths, float scale, float *out) {
+    int widths = index_of_widths(key_width, value_width), together = heads % 4 || !widths ? 1 : 4;
+    attention *attend_to = attention_to_rows[together == 4][widths];
+    for (int64_t index = 0; index < count; index++) {
+        int64_t row = (which ? which[index] : index) / beam;
+        for (int64_t head = 0; head < heads; head += together) {
+            attend_to(
+                key_width, value_width, queries, keys + row * key_row + head * key_head, key_head, key_place,
+                values + row * value_row + head * value_head, value_head, value_place, 0, lengths[row], scale, out);
+            queries += together * key_width, out += together * value_width;
+        }
+    }
+}
+
+/* Copies rows `from` (count) of keys or values over rows `to` (count), their first `used` places. The places of a head
+ * stand side by side. */
+EXPORTED void nmt_move_rows(
+    int64_t count, const int64_t *from, const int64_t *to, int64_t heads, int64_t used, float *states, int64_t row,
+    int64_t head, int64_t place) {
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t h = 0; h < heads; h++)
+            copy(used * place, states + from[i] * row + h * head, states + to[i] * row + h * head);
+}
+
+/* --- feed-forward ----------------------------------------------------------------------------------------------- */
+
+/* x = max(0, x + bias), (rows, width). */
+EXPORTED void nmt_add_bias_relu(int64_t rows, int64_t width, float *x, const float *bias) {
+    for (int64_t row = 0; row < rows; row++, x += width) {
+        int64_t i = 0;
+        for (; i + LANES <= width; i += LANES) store(x + i, larger(load(x + i) + load(bias + i), (vector){0}));
+        for (; i < width; i++) x[i] = x[i] + bias[i] > 0.0f ? x[i] + bias[i] : 0.0f;
+    }
+}
+
+/* --- choosing what comes next ----------------------------------------------------------------------------------- */
+
+/* logits = log softmax(logits), of the first `vocabulary` numbers of each row of `width`; the others become -inf, and so
+ * do the first `reserved`, which keep their share of the probability. */
+EXPORTED void nmt_log_softmax(int64_t rows, int64_t width, int64_t vocabulary, int64_t reserved, float *logits) {
+    for (int64_t row = 0; row < rows; row++, logits += width) {
+        for (int64_t i = vocabulary; i < width; i++) logits[i] = -__builtin_inff();
+        int64_t whole = vocabulary / LANES * LANES;
+        vector highest_of = broadcast(-__builtin_inff()), totals = {0};
+        for (int64_t i = 0; i < whole; i += LANES) highest_of = larger(highest_of, load(logits + i));
+        float highest = largest(highest_of);
+        for (int64_t i = whole; i < vocabulary; i++) highest = logits[i] > highest ? logits[i] : highest;
+        for (int64_t i = 0; i < whole; i += LANES) totals += exponential(load(logits + i) - broadcast(highest));
+        float total = sum(totals);
+        for (int64_t i = whole; i < vocabulary; i++) total += exponential(broadcast(logits[i] - highest))[0];
+        float log_total = logarithm(total); /* subtracted after `highest`, which may be large: their sum is inexact */
+        for (int64_t i = 0; i < whole; i += LANES)
+            store(logits + i, load(logits + i) - broadcast(highest) - broadcast(log_total));
+        for (int64_t i = whole; i < vocabulary; i++) logits[i] = logits[i] - highest - log_total;
+        for (int64_t i = 0; i < reserved; i++) logits[i] = -__builtin_inff();
+    }
+}
+
+#define BLOCK (8 * LANES) /* numbers of which only the largest is compared at first */
+
+/* The `count` largest of alive (rows, beam) + log_probs (rows, beam, width) of each row, the largest first: `totals`,
+ * `parents` and `symbols`, (rows, count) each. Of equals the first counts as larger. Where there are fewer than `count`
+ * above -inf, the total is -inf, and parent and symbol are 0. */
+EXPORTED void nmt_best_extensions(
+    int64_t rows, int64_t beam, int64_t width, int64_t count, const float *log_probs, const float *alive, float *totals,
+    int64_t *parents, int64_t *symbols) {
+    for (int64_t row = 0; row < rows; row++, totals += count, parents += count, symbols += count) {
+        for (int64_t i = 0; i < count; i++) totals[i] = -__builtin_inff(), parents[i] = symbols[i] = 0;
+        for (int64_t k = 0; k < beam; k++, log_probs += width) {
+            float so_far = alive[row * beam + k];
+            if (so_far == -__builtin_inff()) continue;
+            for (int64_t first = 0; first < width; first += BLOCK) {
+                int64_t end = first + BLOCK < width ? first + BLOCK : width, i = first;
+                vector highest = broadcast(-__builtin_inff());
+                for (; i + LANES <= end; i += LANES) highest = larger(highest, load(log_probs + i));
+                float best = largest(highest);
+                for (; i < end; i++) best = log_probs[i] > best ? log_probs[i] : best;
+                if (!(best + so_far > totals[count - 1])) continue;
+                for (i = first; i < end; i++) {
+                    float total = log_probs[i] + so_far;
+                    if (!(total > totals[count - 1])) continue;
+                    int64_t at = count - 1;
+                    for (; at > 0 && total > totals[at - 1]; at--)
+                        totals[at] = totals[at - 1], parents[at] = parents[at - 1], symbols[at] = symbols[at - 1];
+                    totals[at] = total, parents[at] = k, symbols[at] = i;
+                }
+            }
+        }
+    }
+}
+
+/* --- products in 8-bit integers ----------------------------------------------------------------------------------- */
+
+typedef int32_t four_bytes __attribute__((aligned(1), may_alias));
+
+/* Each row of x (rows, width) in 8 bits: x = (quantised - 128) * scale, where the scale of the row makes its largest
+ * number 127. It is rounded to the nearest, halves up, because what is converted is positive. The largest is found among
+ * the bits without the sign, which are ordered as the numbers are, NaN being the largest: a scale of NaN or infinity then
+ * tells that the row has one. */
+EXPORTED void nmt_quantise_rows(
+    int64_t rows, int64_t width, const float *restrict x, uint8_t *restrict quantised, float *scales) {
+    for (int64_t row = 0; row < rows; row++, x += width, quantised += width) {
+        integers best = {0};
+        union {
+            int32_t bits;
+            float number;
+        } most = {0}, one;
+        int64_t i = 0;
+        for (; i + LANES <= width; i += LANES) {
+            integers size = (integers)load(x + i) & 0x7fffffff, more = size > best;
+            best = (size & more) | (best & ~more);
+        }
+        for (int lane = 0; lane < LANES; lane++) most.bits = best[lane] > most.bits ? best[lane] : most.bits;
+        for (; i < width; i++) {
+            one.number = x[i], one.bits &= 0x7fffffff;
+            most.bits = one.bits > most.bits ? one.bits : most.bits;
+        }
+        float scale = most.number / 127.0f;
+        scales[row] = scale = scale < 1e-12f ? 1e-12f : scale;
+        float inverse = 1.0f / scale;
+        /* Compilers pack bytes better in this loop than in one of vectors. */
+        for (i = 0; i < width; i++) quantised[i] = (uint8_t)(int32_t)(x[i] * inverse + 128.5f);
+    }
+}
+
+#if defined(__AVX512F__)
+#define PANEL 4 /* vectors of outputs that are computed together; with their rows they fill the registers */
+#define HAS_VNNI __builtin_cpu_supports("avx512vnni")
+#elif defined(__AVX2__)
+#define PANEL 2
+#define HAS_VNNI 0
+#endif
+
+#ifdef PANEL
+
+/* sums + the products of unsigned x and signed w, of which each lane holds four. Compilers do not find these
+ * instructions for loops. Without VNNI pairs are added in 16 bits: exact if w is at most 64, as 2 * 255 * 64 < 2**15. */
+INLINE integers add_products(int vnni, integers sums, integers x, integers w) {
+    if (vnni) {
+        __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(x), "v"(w));
+        return sums;
+    }
+    integers pairs, ones = (integers){0} + 0x00010001;
+    __asm__("vpmaddubsw %2, %1, %0" : "=v"(pairs) : "v"(x), "v"(w));
+    __asm__("vpmaddwd %1, %0, %0" : "+v"(pairs) : "v"(ones));
+    return sums + pairs;
+}
+
+/* `together` rows, up to four and known to the compiler, by one panel, of which `count` outputs are stored. */
+INLINE void multiply_by_panel(
+    int vnni, int together, int64_t width, int64_t outputs, const uint8_t *x, const float *row_scales,
+    const int8_t *panel, const int32_t *shifts, const float *scales, int64_t count, float *out) {
+    integers sums[4][PANEL];
+    for (int r = 0; r < together; r++)
+        for (int i = 0; i < PANEL; i++) sums[r][i] = *(const integers *)(shifts + i * LANES);
+    for (int64_t k = 0; k < width; k += 4, panel += 4 * PANEL * LANES) {
+        integers weights[PANEL];
+        for (int i = 0; i < PANEL; i++) weights[i] = *(const integers *)(panel + 4 * i * LANES);
+        for (int r = 0; r < together; r++) {
+            integers four = (integers){0} + *(const four_bytes *)(x + r * width + k);
+            for (int i = 0; i < PANEL; i++) sums[r][i] = add_products(vnni, sums[r][i], four, weights[i]);
+        }
+    }
+    for (int r = 0; r < together; r++)
+        for (int i = 0; i < PANEL; i++) {
+            vector y = __builtin_convertvector(sums[r][i], vector) * load(scales + i * LANES);
+            y *= broadcast(row_scales[r]);
+            if ((i + 1) * LANES <= count) {
+                store(out + r * outputs + i * LANES, y);
+            } else {
+                for (int64_t lane = 0; lane < count - i * LANES; lane++) out[r * outputs + i * LANES + lane] = y[lane];
+            }
+        }
+}
+
+/* While a panel is in the cache, all rows are multiplied by it. */
+INLINE void multiply(
+    int vnni, int64_t rows, int64_t width, int64_t outputs, const uint8_t *x, const float *row_scales,
+    const int8_t *matrix, const int32_t *shifts, const float *scales, float *out) {
+    for (int64_t first = 0; first < outputs; first += PANEL * LANES) {
+        const int8_t *panel = matrix + first * width;
+        int64_t row = 0, count = outputs - first;
+        for (; row + 4 <= rows; row += 4)
+            multiply_by_panel(vnni, 4, width, outputs, x + row * width, row_scales + row, panel, shifts + first,
+                              scales + first, count, out + row * outputs + first);
+        for (; row < rows; row++)
+            multiply_by_panel(vnni, 1, width, outputs, x + row * width, row_scales + row, panel, shifts + first,
+                              scales + first, count, out + row * outputs + first);
+    }
+}
+
+#if defined(__AVX512F__)
+__attribute__((target("avx512vnni"))) static void multiply_by_vnni(
+    int64_t rows, int64_t width, int64_t outputs, const uint8_t *x, const float *row_scales, const int8_t *matrix,
+    const int32_t *shifts, const float *scales, float *out) {
+    multiply(1, rows, width, outputs, x, row_scales, matrix, shifts, scales, out);
+}
+#endif
+
+#else
+#define PANEL 0
+#define HAS_VNNI 0
+#endif
+
+/* How many outputs a panel has; 0 if nmt_int8_product does nothing here. */
+EXPORTED int32_t nmt_int8_panel(void) { return PANEL * LANES; }
+
+/* Largest absolute weight with which nmt_int8_product adds exactly; 0 if it does nothing here. */
+EXPORTED int32_t nmt_int8_limit(void) { return HAS_VNNI ? 127 : PANEL ? 64 : 0; }
+
+/* out (rows, outputs) = row_scales (rows) * scales (outputs) * (shifts (outputs) + x (rows, width) W'), where `width` is
+ * a multiple of 4. `matrix` holds W (outputs, width) as (panels, width / 4, outputs of a panel, 4), and zeros beyond it;
+ * `shifts` and `scales` go on to the end of the last panel. */
+EXPORTED void nmt_int8_product(
+    int64_t rows, int64_t width, int64_t outputs, const uint8_t *x, const float *row_scales, const int8_t *matrix,
+    const int32_t *shifts, const float *scales, float *out) {
+#if defined(__AVX512F__)
+    if (HAS_VNNI) {
+        multiply_by_vnni(rows, width, outputs, x, row_scales, matrix, shifts, scales, out);
+        return;
+    }
+#endif
+#if PANEL
+    multiply(0, rows, width, outputs, x, row_scales, matrix, shifts, scales, out);
+#else
+    (void)rows, (void)width, (void)outputs, (void)x, (void)row_scales, (void)matrix, (void)shifts, (void)scales, (void)out;
+#endif
 }

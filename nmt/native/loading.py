@@ -12,15 +12,60 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-VERSION = 1  # NMT_KERNELS_VERSION of the source; a library compiled from another version is not used
+VERSION = 6  # NMT_KERNELS_VERSION of the source; a library compiled from another version is not used
 
 INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, the best one first
 NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: the capabilities of which one is needed
+
+STATES = [c_void_p, c_int64, c_int64, c_int64]  # numbers, and the steps between rows, heads and places
 
 FUNCTIONS = {  # by name: types of the arguments, and of the result
     "nmt_kernels_version": ([], c_int32),
     # rows, width, x, z, bias or None, weight, shift, epsilon, total or None, norm
     "nmt_add_norm": ([c_int64, c_int64, *[c_void_p] * 5, c_float, c_void_p, c_void_p], None),
+    # rows, beam, extent, parents, bias with its steps, written with its step, forgotten, step, before, newest
+    "nmt_extend": (
+        [*[c_int64] * 3, *[c_void_p] * 2, *[c_int64] * 2, c_void_p, *[c_int64] * 3, *[c_void_p] * 2],
+        c_int64,
+    ),
+    # rows, beam, extent, bias with its steps, room, places, counts
+    "nmt_seen_places": ([*[c_int64] * 3, c_void_p, *[c_int64] * 3, c_void_p, c_void_p], None),
+    # count, which, beam, heads, widths, projected, newest, keys and values with their steps, places, counts, room,
+    # scale, out
+    "nmt_attend_to_places": (
+        [
+            c_int64,
+            c_void_p,
+            *[c_int64] * 4,
+            *[c_void_p] * 2,
+            *STATES,
+            *STATES,
+            *[c_void_p] * 2,
+            c_int64,
+            c_float,
+            c_void_p,
+        ],
+        None,
+    ),
+    # count, which, beam, heads, widths, queries, keys and values with their steps, lengths, scale, out
+    "nmt_attend_to_rows": (
+        [c_int64, c_void_p, *[c_int64] * 4, c_void_p, *STATES, *STATES, c_void_p, c_float, c_void_p],
+        None,
+    ),
+    # count, from, to, heads, used, states with their steps
+    "nmt_move_rows": ([c_int64, *[c_void_p] * 2, *[c_int64] * 2, *STATES], None),
+    # rows, width, x, bias
+    "nmt_add_bias_relu": ([c_int64, c_int64, c_void_p, c_void_p], None),
+    # rows, width, vocabulary, reserved, logits
+    "nmt_log_softmax": ([*[c_int64] * 4, c_void_p], None),
+    # rows, beam, width, count, log_probs, alive, totals, parents, symbols
+    "nmt_best_extensions": ([*[c_int64] * 4, *[c_void_p] * 5], None),
+    # rows, width, x, quantised, scales
+    "nmt_quantise_rows": ([c_int64, c_int64, *[c_void_p] * 3], None),
+    "nmt_int8_panel": ([], c_int32),
+    "nmt_int8_limit": ([], c_int32),
+    # rows, width, outputs, x, row scales, matrix, shifts, scales, out
+    "nmt_int8_product": ([*[c_int64] * 3, *[c_void_p] * 6], None),
 }
 
 

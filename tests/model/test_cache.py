@@ -2,64 +2,7 @@
 
 import pytest
 import torch
-
-from nmt.model.cache import Ancestry, KVCache
-from nmt.model.rows import Removal
-from nmt.model.transformer import Memory, Transformer
-from nmt.recipe import Model
-
-BEAM, VOCABULARY = 3, 13
-SOURCES = torch.tensor([[5, 7, 4, 9, 3], [6, 3, 0, 0, 0], [10, 8, 8, 3, 0]])
-
-
-def tiny(**changes):
-    torch.manual_seed(1)
-    settings = {"layers": 2, "d_model": 8, "d_ff": 12, "heads": 2, "d_k": 3, "d_v": 5} | changes
-    starts = tuple([index in words for index in range(VOCABULARY)] for words in ((5, 7, 10), (2, 3, 5, 7, 11)))
-    return Transformer(Model(**settings), VOCABULARY, VOCABULARY, starts).double().eval()
-
-
-class Searched:
-    """A cache beside what each row of it stands for: a source and, for each hypothesis, its whole ids."""
-
-    def __init__(self, model, others=0):
-        """`others` is what another model of an ensemble has as its attention_window."""
-        self.model, window = model, model.config.attention_window
-        widest = max(window, others) if window and others is not None else None
-        self.ancestry = Ancestry(BEAM, torch.device("cpu"), widest)
-        self.cache = KVCache(self.ancestry, window)
-        self.sources, self.ids = [], []  # ids: for each row (BEAM, length)
-
-    def admit(self, sources):
-        lengths = sources.ne(0).sum(1).tolist()
-        self.ancestry.admit(len(sources))
-        self.model.admit(sources, lengths, self.cache)
-        self.sources += [source[:length] for source, length in zip(sources, lengths, strict=True)]
-        self.ids += [torch.empty((BEAM, 0), dtype=torch.int64) for _ in lengths]
-
-    def step(self, parents, symbols):
-        self.ancestry.extend(parents)
-        self.ids = [
-            torch.cat((ids[of], new[:, None]), dim=1) for ids, of, new in zip(self.ids, parents, symbols, strict=True)
-        ]
-        return self.model.step(symbols, self.cache)
-
-    def leave(self, done):
-        removal = Removal.of(done, len(self.sources))
-        self.cache.leave(removal)
-        self.ancestry.leave(removal)
-        for hole, row in zip(removal.holes, removal.last, strict=True):
-            self.sources[hole], self.ids[hole] = self.sources[row], self.ids[row]
-        del self.sources[removal.count :], self.ids[removal.count :]
-
-    def at_once(self):
-        """The newest state of each hypothesis, decoded from its beginning."""
-        states = []
-        for source, ids in zip(self.sources, self.ids, strict=True):
-            memory = self.model.encode(source[None])
-            repeated = Memory(memory.states.expand(BEAM, -1, -1), None)
-            states.append(self.model.decode_states(ids, repeated)[:, -1])
-        return torch.stack(states)
+from step_by_step import BEAM, SOURCES, VOCABULARY, Searched, tiny
 
 
 @torch.no_grad()

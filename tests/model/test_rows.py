@@ -42,4 +42,4 @@ def test_a_buffer_that_grows_lets_go_of_what_is_hardly_used_beside():
     assert larger.shape == (2, 48)
     assert larger[:, :32].equal(buffer[:2])
     assert with_room(buffer, 1, 33, beside=(0, 3)).shape == (6, 48)
-    assert with_room(buffer, 0, 7, beside=(1, 5)).shape == (9, 5)
+    assert with_room(buffer, 0, 7, beside=(1, 5)).shape == (9, 16)

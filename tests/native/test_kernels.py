@@ -1,0 +1,441 @@
+"""Every function of the C kernels against a plain formula of PyTorch, in each library that this processor can run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from ctypes import CDLL
+from typing import NamedTuple
+
+import pytest
+import torch
+from compiled import compiled
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt.native.loading import INSTRUCTION_SETS
+
+EPSILON = 1e-6
+WIDTHS = [1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100, 511, 512, 1023]
+GROUP = 4  # lists of places and sources are read up to a multiple of it
+LARGE = 1e30  # in places that must not count
+
+
+@pytest.fixture(params=list(INSTRUCTION_SETS))
+def functions(request: pytest.FixtureRequest) -> CDLL:
+    """The functions of each library that was compiled and that this processor can run."""
+    return compiled(request.param)
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def pointer(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
+
+
+def assert_close(found: Tensor, expected: Tensor, magnitude: float = 1.0) -> None:
+    torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-5 * magnitude)
+
+
+# --- residual and layer normalisation -----------------------------------------------------------------------
+
+
+class Operands(NamedTuple):
+    """Of nmt_add_norm; the mean of x is far from 0."""
+
+    x: Tensor
+    z: Tensor
+    bias: Tensor | None
+    weight: Tensor
+    shift: Tensor
+
+    @classmethod
+    def of(cls, rows: int, width: int, bias: bool) -> Operands:
+        x, z = 3 * numbers(rows, width) + 5, numbers(rows, width, seed=1)
+        vectors = [numbers(width, seed=seed) for seed in (2, 3, 4)]
+        return cls(x, z, vectors[0] if bias else None, *vectors[1:])
+
+    def expected(self) -> tuple[Tensor, Tensor]:
+        total = self.x + self.z if self.bias is None else self.x + self.z + self.bias
+        return total, F.layer_norm(total, self.weight.shape, self.weight, self.shift, EPSILON)
+
+    def add_norm(self, functions: CDLL, total: Tensor | None, norm: Tensor) -> None:
+        shape, epsilon = self.x.shape, EPSILON
+        functions.nmt_add_norm(*shape, *map(pointer, self), epsilon, pointer(total), pointer(norm))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_residual_and_normalisation(functions: CDLL, width: int, bias: bool) -> None:
+    for rows in (0, 1, 2, 5):
+        given = Operands.of(rows, width, bias)
+        before = [x.clone() for x in given if x is not None]
+        total, norm = given.expected()
+        found = torch.full((2, rows, width), math.nan)
+        given.add_norm(functions, *found)
+        assert_close(found[0], total)
+        assert_close(found[1], norm)
+        alone = torch.full((rows, width), math.nan)
+        given.add_norm(functions, None, alone)
+        assert torch.equal(alone, found[1])
+        after = [x for x in given if x is not None]
+        assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("total_over", ["x", "z", None])
+@pytest.mark.parametrize("norm_over", ["x", "z"])
+def test_results_may_be_written_over_operands(functions: CDLL, total_over: str | None, norm_over: str) -> None:
+    if total_over == norm_over:
+        pytest.skip("the two results are never the same")
+    given = Operands.of(3, 37, True)
+    total, norm = given.expected()
+    given.add_norm(functions, total_over and getattr(given, total_over), getattr(given, norm_over))
+    assert_close(getattr(given, norm_over), norm)
+    if total_over:
+        assert_close(getattr(given, total_over), total)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_a_number_stays_in_its_row(functions: CDLL, value: float) -> None:
+    given = Operands.of(3, 37, False)
+    given.x[1, 35] = value
+    norm = torch.empty(3, 37)
+    given.add_norm(functions, None, norm)
+    assert norm[1].isnan().all()
+    assert norm[[0, 2]].isfinite().all()
+
+
+def test_a_row_of_equal_numbers_has_a_norm(functions: CDLL) -> None:
+    zeros, norm = torch.zeros(2, 19), torch.empty(2, 19)
+    Operands(zeros, zeros, None, torch.ones(19), torch.full((19,), 7.0)).add_norm(functions, None, norm)
+    assert torch.equal(norm, zeros + 7)
+
+
+# --- which hypotheses are followed --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "beam"), [(1, 1), (3, 2), (2, 5), (4, 21)])
+@pytest.mark.parametrize("forgotten", [-1, 3])
+def test_hypotheses_follow_others_in_the_first_free_places(
+    functions: CDLL, rows: int, beam: int, forgotten: int
+) -> None:
+    for extent in (0, 1, 7, 16, 40):
+        random = torch.Generator().manual_seed(extent)
+        shape = (rows, beam, extent + beam + 3)
+        bias, written = torch.full(shape, -1e9), torch.zeros(shape[0], shape[2], dtype=torch.int64)
+        bias[:, :, :extent][numbers(rows, beam, extent, seed=extent) > 0.8] = 0.0
+        written[:, :extent] = torch.randint(0, 8, (rows, extent), generator=random)
+        parents = torch.randint(0, beam, (rows, beam), generator=random)
+        expected, steps, places = bias.clone(), written.clone(), torch.empty((rows, beam), dtype=torch.int64)
+        for row in range(rows):
+            expected[row] = bias[row, parents[row]]
+            expected[row, :, :extent][:, written[row, :extent] <= forgotten] = -1e9
+            places[row] = expected[row].ne(0.0).all(0).nonzero()[:beam, 0]
+            expected[row, torch.arange(beam), places[row]] = 0.0
+            steps[row, places[row]] = 9
+        before, newest = torch.empty(beam, max(extent, 1)), torch.full((rows, beam), -7)
+        seen = functions.nmt_extend(
+            *(rows, beam, extent, parents.data_ptr(), bias.data_ptr(), *bias.stride()[:2]),
+            *(written.data_ptr(), written.stride(0), forgotten, 9, before.data_ptr(), newest.data_ptr()),
+        )
+        assert torch.equal(newest, places)
+        assert torch.equal(bias, expected)
+        assert torch.equal(written, steps)
+        assert seen == int(expected.eq(0.0).any(0).any(0).nonzero().max()) + 1
+
+
+# --- which places are seen ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extent", [1, 3, 4, 5, 16, 17, 70])
+def test_seen_places(functions: CDLL, extent: int) -> None:
+    for seed in range(5):
+        rows, beam, room = 3, 1 + seed, -(-extent // GROUP) * GROUP
+        buffer = torch.full((rows, beam + 2, extent + 5), -1e9)  # has more room than is used
+        bias = buffer[:, :beam, :extent]
+        bias[numbers(*bias.shape, seed=seed) > 0.4 * (seed - 2)] = 0.0  # from nearly nothing to nearly all
+        places, counts = torch.full((rows, beam, room), -7, dtype=torch.int32), torch.zeros(rows, beam).int()
+        functions.nmt_seen_places(
+            *(rows, beam, extent, bias.data_ptr(), bias.stride(0), bias.stride(1)),
+            *(room, places.data_ptr(), counts.data_ptr()),
+        )
+        for found, count, of in zip(places.flatten(0, 1), counts.flatten(), bias.flatten(0, 1), strict=True):
+            seen = of.eq(0.0).nonzero()[:, 0]
+            filled = -(-len(seen) // GROUP) * GROUP
+            assert count == len(seen)
+            assert torch.equal(found[:count].long(), seen)
+            assert found[count:filled].eq(0).all()
+
+
+# --- attention ----------------------------------------------------------------------------------------------
+
+
+def states(rows: int, heads: int, places: int, width: int, by_place: bool, seed: int) -> Tensor:
+    """Keys or values (rows, heads, places, width) in a buffer with more room, of which the rest must not count.
+
+    Those of a head are side by side, or those `by_place`.
+    """
+    shape = (rows + 1, places + 9, heads, width) if by_place else (rows + 1, heads, places + 9, width)
+    buffer = torch.full(shape, LARGE)
+    whole = buffer.transpose(1, 2) if by_place else buffer
+    whole[:rows, :, :places] = numbers(rows, heads, places, width, seed=seed)
+    return whole
+
+
+def buffer(x: Tensor) -> tuple[int, ...]:
+    return (x.data_ptr(), *x.stride()[:3])
+
+
+def attention(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """softmax(query keys * scale) values of (heads, d_k), (heads, places, d_k) and (heads, places, d_v), in fp64."""
+    weights = (torch.einsum("hd,hpd->hp", query.double(), keys.double()) * scale).softmax(-1)
+    return torch.einsum("hp,hpd->hd", weights, values.double()).flatten()
+
+
+def hypotheses(rows: int, beam: int, seed: int) -> Tensor:
+    """Some of them, in order."""
+    return (numbers(rows * beam, seed=seed) > 0).nonzero()[:, 0]
+
+
+SHAPES = [  # heads, key width, value width
+    *((heads, width, width) for heads in (1, 3, 4, 8) for width in (1, 5, 7, 16, 33, 64)),
+    *((4, width, width) for width in (4, 8, 32, 128, 256)),
+    *((1, width, width) for width in (4, 8, 32, 128, 256)),
+    *((2, 3, 5), (4, 16, 32), (4, 64, 16), (8, 33, 7), (3, 1, 64)),
+]
+COUNTS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 70]  # of places
+
+
+def attend_to_places(
+    functions: CDLL,
+    projected: Tensor,
+    which: Tensor | None,
+    newest: Tensor,
+    seen: list[list[list[int]]],
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+) -> Tensor:
+    """The outputs of hypotheses, of which each sees places `seen`."""
+    heads, key_width, value_width = keys.size(1), keys.size(3), values.size(3)
+    room = -(-max(len(places) for row in seen for places in row) // GROUP) * GROUP
+    padded = torch.tensor([[places + [0] * (room - len(places)) for places in row] for row in seen]).int()
+    counts = torch.tensor([[len(places) for places in row] for row in seen]).int()
+    out = torch.full((len(projected), heads * value_width), math.nan)
+    functions.nmt_attend_to_places(
+        *(len(projected), pointer(which), newest.size(1), heads, key_width, value_width, projected.data_ptr()),
+        *(newest.data_ptr(), *buffer(keys), *buffer(values), padded.data_ptr(), counts.data_ptr()),
+        *(room, scale, out.data_ptr()),
+    )
+    return out
+
+
+@pytest.mark.parametrize("by_place", [False, True], ids=["heads", "places"])
+@pytest.mark.parametrize(("heads", "key_width", "value_width"), SHAPES)
+def test_attention_to_places(functions: CDLL, heads: int, key_width: int, value_width: int, by_place: bool) -> None:
+    rows, beam = 2, 3
+    for index, count in enumerate(COUNTS):
+        extent = count + beam
+        keys = states(rows, heads, extent, key_width, by_place, seed=index)
+        values = states(rows, heads, extent, value_width, by_place, seed=100 + index)
+        order = [torch.randperm(extent, generator=torch.Generator().manual_seed(row)).tolist() for row in range(rows)]
+        newest = torch.tensor([places[:beam] for places in order])
+        # Each hypothesis sees its newest place and `count` - 1 others at most, but not the newest ones of its mates.
+        seen = [[sorted([of[k], *of[beam : beam + count - 1 - k]]) for k in range(beam)] for of in order]
+        which = hypotheses(rows, beam, index) if index % 2 else None
+        chosen = list(range(rows * beam)) if which is None else which.tolist()
+        projected = numbers(len(chosen), heads * (2 * key_width + value_width), seed=200 + index)
+        for row, of in enumerate(order):
+            unseen = sorted(set(range(extent)) - {place for places in seen[row] for place in places} | set(of[:beam]))
+            keys[row, :, unseen], values[row, :, unseen] = LARGE, LARGE
+        after = keys.clone(), values.clone()
+        widths = (heads * key_width, heads * key_width, heads * value_width)
+        queries, new_keys, new_values = (
+            each.unflatten(1, (heads, -1)) for each in projected.split_with_sizes(widths, dim=1)
+        )
+        for at, hypothesis in enumerate(chosen):
+            row, k = divmod(hypothesis, beam)
+            after[0][row, :, newest[row, k]], after[1][row, :, newest[row, k]] = new_keys[at], new_values[at]
+
+        scale = key_width**-0.5
+        out = attend_to_places(functions, projected, which, newest, seen, keys, values, scale)
+        assert torch.equal(keys, after[0])
+        assert torch.equal(values, after[1])
+        for query, found, hypothesis in zip(queries, out, chosen, strict=True):
+            row, k = divmod(hypothesis, beam)
+            own = seen[row][k]
+            assert_close(found, attention(query, keys[row][:, own], values[row][:, own], scale))
+
+
+def attend_to_rows(
+    functions: CDLL,
+    queries: Tensor,
+    which: Tensor | None,
+    beam: int,
+    lengths: Sequence[int],
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+) -> Tensor:
+    """The outputs of queries (m, heads, key width)."""
+    out, counts = torch.full((len(queries), values.size(1) * values.size(3)), math.nan), torch.tensor(lengths)
+    functions.nmt_attend_to_rows(
+        *(len(queries), pointer(which), beam, keys.size(1), keys.size(3), values.size(3), queries.data_ptr()),
+        *(*buffer(keys), *buffer(values), counts.data_ptr(), scale, out.data_ptr()),
+    )
+    return out
+
+
+@pytest.mark.parametrize("by_place", [False, True], ids=["heads", "places"])
+@pytest.mark.parametrize(("heads", "key_width", "value_width"), SHAPES)
+def test_attention_to_rows(functions: CDLL, heads: int, key_width: int, value_width: int, by_place: bool) -> None:
+    rows, beam = len(COUNTS), 2
+    keys = states(rows, heads, 70, key_width, by_place, seed=1)
+    values = states(rows, heads, 70, value_width, by_place, seed=2)
+    for row, length in enumerate(COUNTS):
+        keys[row, :, length:], values[row, :, length:] = LARGE, LARGE
+    for which in (None, hypotheses(rows, beam, 3)):
+        chosen = list(range(rows * beam)) if which is None else which.tolist()
+        queries, scale = numbers(len(chosen), heads, key_width, seed=4), key_width**-0.5
+        out = attend_to_rows(functions, queries, which, beam, COUNTS, keys, values, scale)
+        for query, found, hypothesis in zip(queries, out, chosen, strict=True):
+            row = hypothesis // beam
+            length = COUNTS[row]
+            assert_close(found, attention(query, keys[row][:, :length], values[row][:, :length], scale))
+
+
+@pytest.mark.parametrize("width", [5, 8, 16, 64])
+@pytest.mark.parametrize("magnitude", [30.0, 1e4, 1e15])
+def test_large_scores_of_attention_do_not_overflow(functions: CDLL, width: int, magnitude: float) -> None:
+    """With weights from 0 to 1, whichever place has the highest score."""
+    heads, length = 4, 37
+    values = states(length, heads, length, width, False, seed=1)
+    keys = torch.zeros(values.shape)
+    queries = torch.full((length, heads, width), magnitude**0.5)
+    scores = numbers(heads, length, seed=2)
+    for highest in range(length):  # one row for each place of the highest score
+        own = scores.clone()
+        own[:, highest] = 5.0
+        keys[highest, :, :length, 0] = own * magnitude**0.5
+    out = attend_to_rows(functions, queries, None, 1, [length] * length, keys, values, 1.0)
+    assert out.isfinite().all()
+    for row in range(length):
+        expected = attention(queries[row], keys[row][:, :length], values[row][:, :length], 1.0)
+        assert_close(out[row], expected, magnitude=10.0)  # the scores are rounded at their own magnitude
+
+
+def test_no_hypotheses_are_attended_for(functions: CDLL) -> None:
+    keys, values = states(2, 4, 3, 16, False, seed=1), states(2, 4, 3, 16, False, seed=2)
+    before = keys.clone(), values.clone()
+    none = torch.empty(0, dtype=torch.int64)
+    newest = torch.zeros((2, 3), dtype=torch.int64)
+    assert attend_to_rows(functions, torch.empty(0, 4, 16), none, 3, [3, 3], keys, values, 1.0).shape == (0, 64)
+    attend_to_places(functions, torch.empty(0, 192), none, newest, [[[0]] * 3] * 2, keys, values, 1.0)
+    assert torch.equal(keys, before[0])
+    assert torch.equal(values, before[1])
+
+
+@pytest.mark.parametrize(("heads", "width"), [(1, 5), (3, 16), (4, 64)])
+@pytest.mark.parametrize("used", [0, 1, 17])
+def test_rows_of_keys_and_values_are_moved(functions: CDLL, heads: int, width: int, used: int) -> None:
+    given = numbers(9, heads, 24, width)
+    from_rows, to_rows = torch.tensor([8, 6, 7]), torch.tensor([0, 3, 4])
+    expected = given.clone()
+    expected[to_rows, :, :used] = given[from_rows, :, :used]
+    functions.nmt_move_rows(3, from_rows.data_ptr(), to_rows.data_ptr(), heads, used, *buffer(given))
+    assert torch.equal(given, expected)
+
+
+# --- feed-forward -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_bias_and_relu(functions: CDLL, width: int) -> None:
+    for rows in (0, 1, 3):
+        x, bias = numbers(rows, width), numbers(width, seed=1)
+        expected = (x + bias).relu()
+        functions.nmt_add_bias_relu(rows, width, x.data_ptr(), bias.data_ptr())
+        assert torch.equal(x, expected)
+
+
+# --- choosing what comes next -------------------------------------------------------------------------------
+
+
+def log_softmax(functions: CDLL, logits: Tensor, vocabulary: int, reserved: int) -> Tensor:
+    """The same of a copy."""
+    found = logits.clone()
+    functions.nmt_log_softmax(*logits.shape, vocabulary, reserved, found.data_ptr())
+    return found
+
+
+@pytest.mark.parametrize(("vocabulary", "width"), [(4, 4), (9, 16), (61, 64), (64, 64), (100, 128), (203, 256), (7, 9)])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 80.0, 1e4])
+def test_log_softmax(functions: CDLL, vocabulary: int, width: int, spread: float) -> None:
+    reserved = 3
+    logits = spread * (2 * torch.rand((5, width), generator=torch.Generator().manual_seed(1)) - 1)
+    logits[:, vocabulary:] = 1e9  # must not count
+    logits[1] += 7.0
+    expected = logits[:, :vocabulary].double().log_softmax(-1)
+    found = log_softmax(functions, logits, vocabulary, reserved)
+    # The logarithm of the sum is added to the largest logit, and rounded with it.
+    assert_close(found[:, reserved:vocabulary], expected[:, reserved:], magnitude=max(1.0, spread / 10))
+    assert found[:, :reserved].isneginf().all()
+    assert found[:, vocabulary:].isneginf().all()
+
+
+def test_log_softmax_of_what_is_nearly_certain(functions: CDLL) -> None:
+    """The probability of the likeliest symbol is near 1, so its logarithm is near 0."""
+    logits = torch.zeros(30, 50)
+    logits[torch.arange(30), torch.arange(30)] = torch.arange(30.0)
+    assert_close(log_softmax(functions, logits, 50, 0), logits.double().log_softmax(-1))
+
+
+def test_log_softmax_of_nothing_but_one_symbol(functions: CDLL) -> None:
+    logits = torch.full((2, 33), -math.inf)
+    logits[0, 5], logits[1, 32] = -80.0, 80.0
+    found = log_softmax(functions, logits, 33, 3)
+    assert found[0, 5] == 0.0
+    assert found[1, 32] == 0.0
+    assert found.isneginf().sum() == 64
+
+
+def best_extensions(functions: CDLL, log_probs: Tensor, alive: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    rows, beam, width = log_probs.shape
+    totals = torch.full((rows, count), math.nan)
+    parents, symbols = torch.full((2, rows, count), -7)
+    functions.nmt_best_extensions(rows, beam, width, count, *map(pointer, (log_probs, alive, totals, parents, symbols)))
+    return totals, parents, symbols
+
+
+def whole_sort(log_probs: Tensor, alive: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of equals, the first comes first."""
+    width = log_probs.size(2)
+    totals = F.pad((log_probs + alive[:, :, None]).flatten(1), (0, count), value=-math.inf)
+    best, index = totals.sort(dim=1, descending=True, stable=True)
+    best, index = best[:, :count], index[:, :count].masked_fill(best[:, :count].isneginf(), 0)
+    return best, index // width, index % width
+
+
+@pytest.mark.parametrize(("beam", "count"), [(1, 1), (1, 4), (4, 8), (9, 18), (5, 300)])
+@pytest.mark.parametrize("width", [1, 5, 16, 64, 129, 1000, 1024])
+@pytest.mark.parametrize("steps", [0, 3])  # numbers are rounded to so many values, so that many are equal
+def test_best_extensions(functions: CDLL, beam: int, count: int, width: int, steps: int) -> None:
+    log_probs, alive = numbers(4, beam, width, seed=1), numbers(4, beam, seed=2)
+    if steps:
+        log_probs, alive = (log_probs * steps / 3).round(), alive.round()
+    log_probs[1, :, ::3] = -math.inf
+    log_probs[2, :, 1:] = -math.inf  # fewer than are wanted
+    alive[1, 1:] = -math.inf
+    alive[3] = -math.inf  # nothing at all
+    found, expected = best_extensions(functions, log_probs, alive, count), whole_sort(log_probs, alive, count)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("width", [17, 512])
+def test_of_equal_extensions_the_first_are_the_best(functions: CDLL, width: int) -> None:
+    found = best_extensions(functions, torch.zeros(1, 3, width), torch.zeros(1, 3), 20)
+    expected = torch.arange(20)
+    assert torch.equal(found[1][0], expected // width)
+    assert torch.equal(found[2][0], expected % width)

@@ -1,0 +1,22 @@
+"""The C libraries that a test can call."""
+
+from __future__ import annotations
+
+from ctypes import CDLL
+
+import pytest
+import torch
+
+from nmt.native.loading import NEEDED, find, open_library
+
+
+def compiled(name: str) -> CDLL:
+    """The functions of a library; skips the test if it was not compiled or this processor cannot run it."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    if capability not in NEEDED.get(name, {capability}):
+        pytest.skip(f"this processor, or ATEN_CPU_CAPABILITY, is limited to {capability}")
+    if (path := find(name)) is None:
+        pytest.skip(f"{name} was not compiled")
+    opened = open_library(path)
+    assert opened is not None, f"{path} is stale: install nmt again"
+    return opened
