@@ -31,6 +31,7 @@ from nmt.device import choose_device
 from nmt.model.rows import Removal
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
+from nmt.search import choosing
 from nmt.search import engine as engine_module
 from nmt.search.constraints import TreeConstraint
 from nmt.search.engine import SearchEngine
@@ -39,7 +40,7 @@ from nmt.text.linear import TreeVocabulary, escape
 from nmt.text.lines import read_lines
 
 SUBWORDS, WORDS, CAP, LABELS, SOURCE_VOCABULARY = 28, 22, 91, 32, 8000
-AT_ONCE = engine_module.AT_ONCE
+AT_ONCE = choosing.AT_ONCE
 
 
 class Clocked(TreeConstraint):
@@ -75,19 +76,26 @@ class Pile:
         return self._pool.take(tokens, at_least=int(wait))
 
 
+def compare_whole(symbols: int) -> None:
+    """Makes searches compare a vocabulary up to so many symbols whole."""
+    for module in (choosing, engine_module):
+        module.AT_ONCE = symbols  # type: ignore[attr-defined]
+
+
 def measure(
     title: str, model: Transformer, vocabulary: TreeVocabulary, decoding: Decoding, sources: list[Source], pairs: int
 ) -> None:
     """Prints the constraint's share of a search, and how much longer one by blocks of a vocabulary takes."""
     engines = {}
     for at_once in (AT_ONCE, 0):
-        engine_module.AT_ONCE = at_once
+        compare_whole(at_once)
         engines[at_once] = SearchEngine([model], decoding, partial(Clocked, vocabulary))
     times: dict[int, list[float]] = {AT_ONCE: [], 0: []}
     shares, symbols = [], 0
     for number in range(pairs + 1):
         for at_once, engine in engines.items():
-            engine_module.AT_ONCE, Clocked.seconds = at_once, 0.0
+            compare_whole(at_once)
+            Clocked.seconds = 0.0
             start = time.process_time()
             symbols = sum(len(best.ids) + 1 for _, (best,) in engine.search(Pile(sources), 1))
             seconds = time.process_time() - start

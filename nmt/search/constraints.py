@@ -54,6 +54,10 @@ class Constraint(ABC):
         """
         return found
 
+    def chosen_rows(self) -> Sequence[int]:
+        """The rows in which `choose` may prefer a candidate to one that is more probable."""
+        return ()
+
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
         """(n, 1): the length for which hypotheses that are alive may hope, given their `caps` and `lengths`."""
         return caps
@@ -125,6 +129,10 @@ class All(Constraint):
         for rule in self._rules:
             found = rule.choose(log_probs, alive, rows, found)
         return found
+
+    def chosen_rows(self) -> Sequence[int]:
+        """See `Constraint`."""
+        return [row for rule in self._rules for row in rule.chosen_rows()]
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
         """See `Constraint`."""

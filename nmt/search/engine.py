@@ -30,12 +30,12 @@ from nmt.model.likelihood import chunk_logits
 from nmt.model.rows import Removal, with_room
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, CPU_BEAM, Decoding
+from nmt.search.choosing import AT_ONCE, BLOCK, best_extensions, log_softmax_
 from nmt.search.constraints import Found, MakeConstraint, MinLength
 from nmt.search.feed import Feed, Hypothesis, Source
-from nmt.text.symbols import BOS, EOS, PAD, UNK
+from nmt.text.symbols import BOS, EOS
 
-BLOCK, LANES = 64, 16  # logits of which only the largest is compared at first; blocks that are compared at a time
-AT_ONCE = 512  # symbols; a vocabulary this small, such as a parser's, is faster to compare whole
+LANES = 16  # a small vocabulary is padded to a multiple of so many numbers, a cache line
 MOST_BATCH_TOKENS = 1 << 15  # on a GPU, if memory allows; larger batches gain nothing
 REFILL = 8  # sentences are admitted once an 8th of the batch is empty
 
@@ -55,7 +55,7 @@ class SearchEngine:
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
         self.precision = _precision(decoding.precision, self.device)
-        multiple = BLOCK * LANES if self.vocabulary > AT_ONCE else LANES
+        multiple = BLOCK if self.vocabulary > AT_ONCE else LANES
         twins = [for_inference(model, self.precision, multiple) for model in models]
         self.models, self.logits = zip(*twins, strict=True)
         self.batch_tokens = batch_tokens(decoding, models)
@@ -188,7 +188,9 @@ class Search:
         """One step: extends every hypothesis by a symbol. Returns the sentences that are done; they leave the batch."""
         self._ancestry.extend(self._beams.parents)
         symbols = self._beams.symbols
-        states = [model.step(symbols, cache) for model, cache in zip(self._engine.models, self._caches, strict=True)]
+        alive = ~self._beams.totals.isneginf()
+        models = zip(self._engine.models, self._caches, strict=True)
+        states = [model.step(symbols, cache, alive) for model, cache in models]
         rows = self._extend(states).nonzero()[:, 0]  # a CPU-GPU sync point
         return self._remove(rows) if len(rows) else []
 
@@ -213,13 +215,17 @@ class Search:
         alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
         parents, symbols = parents.gather(1, order), symbols.gather(1, order)
         self._record(parents, symbols, links.gather(1, order), positions)
-        self._beams = Beams(beams.numbers, beams.caps, symbols, parents, alive, finished, finished_at, scores)
 
-        # 4. A sentence is done if no alive hypothesis can beat its n-best list. Dividing by the largest penalty that is
-        # still possible bounds what any of them can reach (α ≥ 0).
-        best = alive[:, :1]
-        bound = best / length_penalty(self._constraint.horizons(beams.caps, lengths), alpha)
-        return ((scores[:, self._n_best - 1 : self._n_best] >= bound) | best.isneginf())[:, 0]
+        # 4. A hypothesis that cannot get into the n-best list is dropped. Dividing by the largest penalty that is still
+        # possible bounds what it and its descendants can reach (α ≥ 0). What takes its place is no more probable, so it
+        # cannot get there either, except where a constraint chooses in another way.
+        bound = alive / length_penalty(self._constraint.horizons(beams.caps, lengths), alpha)
+        hopeless = bound <= scores[:, self._n_best - 1 : self._n_best]
+        if len(rows := self._constraint.chosen_rows()):
+            hopeless[rows] = hopeless[rows, :1]
+        alive = alive.masked_fill_(hopeless, -math.inf)
+        self._beams = Beams(beams.numbers, beams.caps, symbols, parents, alive, finished, finished_at, scores)
+        return alive[:, 0].isneginf()
 
     def _record(self, parents: Tensor, symbols: Tensor, links: Tensor, positions: Tensor) -> None:
         """Remembers how the hypotheses that are alive were extended, (n, k) each, at positions (n, 1)."""
@@ -253,12 +259,8 @@ class Search:
         """(rows, k, padded vocabulary) from each model's (rows, k, d_model)."""
         each = []
         for logits, x in zip(self._engine.logits, states, strict=True):
-            scores = logits(x).float()
-            scores[:, :, self._engine.vocabulary :] = -math.inf
-            each.append(torch.log_softmax(scores, -1, out=scores))
-        log_probs = each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
-        log_probs[:, :, [PAD, UNK, BOS]] = -math.inf  # never output, though they keep their share of the probability
-        return log_probs
+            each.append(log_softmax_(logits(x).float(), self._engine.vocabulary))
+        return each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
 
     def _remove(self, rows: Tensor) -> list[tuple[int, list[Hypothesis]]]:
         """The results of rows that are done, which leave the batch."""
@@ -294,26 +296,3 @@ class Search:
         ids.reverse()
         finished = ids[-1] == EOS
         return Hypothesis(ids[:-1] if finished else ids, score, finished, kept_from_repeating=kept)
-
-
-def best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The `count` largest of alive (n, k) + log_probs (n, k, vocabulary), largest first: value, k, symbol, (n, count).
-
-    A vocabulary larger than AT_ONCE is compared by blocks, and must be a multiple of BLOCK: the largest values are in
-    the blocks with the largest maxima. The members of a block stand a stride apart, so that the maxima are computed as
-    fast as memory is read. To compare all values at once would take many times longer.
-    """
-    n, k, vocabulary = log_probs.shape
-    if vocabulary <= AT_ONCE:
-        best, chosen = (log_probs + alive[:, :, None]).flatten(1).topk(count)
-        return best, chosen // vocabulary, chosen % vocabulary
-    blocks = vocabulary // BLOCK
-    maxima = (log_probs.view(n, k, BLOCK, blocks).amax(2) + alive[:, :, None]).flatten(1)
-    block = maxima.topk(min(count, k * blocks)).indices  # (n, c)
-    parents = block // blocks
-    members = torch.arange(0, vocabulary, blocks, device=block.device)
-    index = (parents * vocabulary + block % blocks)[:, :, None] + members  # (n, c, BLOCK)
-    values = log_probs.view(n, -1).gather(1, index.flatten(1)).view_as(index) + alive.gather(1, parents)[:, :, None]
-    best, at = values.flatten(1).topk(count)
-    chosen = index.flatten(1).gather(1, at)
-    return best, chosen // vocabulary, chosen % vocabulary

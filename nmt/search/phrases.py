@@ -25,8 +25,8 @@ from torch.nn import functional as F
 
 from nmt.model.rows import Removal
 from nmt.search.automaton import FAR, OPEN, Automaton
+from nmt.search.choosing import best_extensions
 from nmt.search.constraints import Constraint, Found
-from nmt.search.engine import best_extensions
 from nmt.search.feed import Source
 from nmt.text.symbols import EOS
 from nmt.text.tokenizer import Vocabulary
@@ -297,6 +297,10 @@ class PhraseConstraint(Constraint):
         again = (tables.at(tables.ends_if_closed, reached.states) + reached.met > most).any(2)
         leads = (under_way & (left > 0)).any(2)
         return (reached.met > most).any(2) | (again & ~leads)
+
+    def chosen_rows(self) -> Sequence[int]:
+        """See `Constraint`."""
+        return self._rows.tolist()
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
         """See `Constraint`: a hypothesis that lacks phrases would stay probable up to the cap if it could not end."""

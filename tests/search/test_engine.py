@@ -13,8 +13,10 @@ from nmt.model import inference
 from nmt.model.inference import BFloat16, Int8, for_inference, pays
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
+from nmt.search import choosing
 from nmt.search import engine as engine_module
-from nmt.search.engine import SearchEngine, batch_tokens, best_extensions
+from nmt.search.choosing import best_extensions, plain_best_extensions
+from nmt.search.engine import SearchEngine, batch_tokens
 from nmt.search.feed import Source
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 
@@ -92,8 +94,24 @@ def test_the_fast_search_finds_what_the_plain_one_finds(beam, changes):
         assert_same(found, expected)
 
 
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("changes", [*MODELS, {"liking": 1.0, "d_model": 64, "heads": 4}])
+def test_a_search_in_fp32_finds_the_same_but_for_ties(beam, changes):
+    """This is the search that uses the C kernels for its steps, where there are any."""
+    model, sources = random_model(**changes), random_sources(60)
+    expected = plain([model], sources, beam=beam, alpha=0.6, n_best=beam)
+    for tokens in (13, 100, 5000):
+        found = search([model.float()], sources, beam, beam=beam, alpha=0.6, batch_tokens=tokens)
+        same = [(a, b) for a, b in zip(found, expected, strict=True) if [h.ids for h in a] == [h.ids for h in b]]
+        assert len(same) >= 57
+        for one, other in same:
+            assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-4)
+
+
 def test_a_vocabulary_that_is_compared_by_blocks(monkeypatch):
     monkeypatch.setattr(engine_module, "AT_ONCE", VOCABULARY - 1)
+    monkeypatch.setattr(choosing, "AT_ONCE", VOCABULARY - 1)
+    monkeypatch.setattr(choosing, "functions_for", lambda *tensors: None)
     model, sources = random_model(liking=1.0), random_sources(20)
     expected = plain([model], sources, beam=4, alpha=0.6, n_best=4)
     assert_same(search([model], sources, 4, beam=4, alpha=0.6, batch_tokens=100), expected)
@@ -217,10 +235,12 @@ def test_best_extensions_are_those_of_a_whole_sort(k, count, vocabulary):
     log_probs[:, :, ::3] = -math.inf
     alive = torch.randn(5, k)
     alive[1, 1:] = -math.inf
-    totals, parents, symbols = best_extensions(log_probs, alive, count)
     expected, index = (log_probs + alive[:, :, None]).flatten(1).topk(count)
-    assert torch.equal(totals, expected)
-    assert torch.equal(parents * vocabulary + symbols, index)
+    with torch.inference_mode():
+        for choose in (best_extensions, plain_best_extensions):
+            totals, parents, symbols = choose(log_probs, alive, count)
+            assert torch.equal(totals, expected)
+            assert torch.equal(parents * vocabulary + symbols, index)
 
 
 # --- precision ----------------------------------------------------------------------------------------------

@@ -1,0 +1,145 @@
+"""Whether a search finds the same in any batch, by the C kernels and without them: random sentences, a random model.
+
+    python benchmarks/search_agreement.py [--sentences 2000] [--beam 4] [--precision fp32]
+
+The reference is the search in fp64 by PyTorch alone, one sentence at a time. Every other search runs in fp32, by each
+C library that this processor can run and by PyTorch, in batches of about 1, 7 and 64 sentences. A text that differs is
+a tie if the reference itself gives both outputs scores that differ by less than TIE: what is found then depends on
+rounding. The difference of scores is the largest of all outputs whose texts are equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import random
+import time
+from collections.abc import Iterator
+
+import torch
+
+from nmt.device import choose_device
+from nmt.model import inference
+from nmt.model.transformer import Transformer
+from nmt.native import loading
+from nmt.native.loading import INSTRUCTION_SETS, NEEDED, Library, find, open_library
+from nmt.recipe import Decoding, Model
+from nmt.search.engine import SearchEngine, length_penalty
+from nmt.search.feed import Hypothesis, Source
+from nmt.text.symbols import BOS, EOS
+from translate_speed import Pile
+
+VOCABULARY, LONGEST, EXTRA = 1000, 24, 16
+LIKING = 1.5  # of </s>, in nats
+TIE = 1e-5  # of scores, which are length-normalised log-probabilities
+BATCHES = (1, 7, 64)
+
+
+def random_model() -> Transformer:
+    """In fp64. Its outputs differ, depend on the source and end at different lengths."""
+    torch.manual_seed(1)
+    config = Model(layers=2, d_model=64, d_ff=128, heads=4, tie_embeddings="none")
+    model = Transformer(config, VOCABULARY, VOCABULARY).double().eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 2 and "embedding" not in name:
+                weight.mul_(2.0)
+        model.output_embedding.weight.mul_(2.0)
+        direction = torch.nn.functional.normalize(torch.randn(config.d_model).double(), dim=0)
+        rows = model.output_embedding.weight
+        rows.sub_(torch.outer(rows @ direction, direction))
+        rows[EOS] += 2.0 * direction  # raises the logit of </s> by LIKING
+        model.get_parameter(f"decoder.{config.layers - 1}.feed_forward_residual.norm.bias").add_(
+            direction * LIKING / 2.0
+        )
+    return model
+
+
+def random_sources(count: int) -> list[Source]:
+    pick = random.Random(1)
+    lists = [[pick.randrange(EOS + 1, VOCABULARY) for _ in range(pick.randint(1, LONGEST))] for _ in range(count)]
+    return [Source(number, ids, len(ids) + EXTRA) for number, ids in enumerate(lists)]
+
+
+def libraries() -> Iterator[Library | None]:
+    """Those that were compiled and that this processor can run; then None, which stands for PyTorch."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    for name, instruction_set in INSTRUCTION_SETS.items():
+        path = find(name) if capability in NEEDED.get(name, {capability}) else None
+        if path is not None and (functions := open_library(path)) is not None:
+            yield Library(functions, instruction_set)
+    yield None
+
+
+def use(library: Library | None) -> None:
+    """Makes engines use a library from now on, or PyTorch alone."""
+    for module in (loading, inference):
+        module.library = lambda: library  # type: ignore[attr-defined]
+
+
+@torch.inference_mode()
+def score(model: Transformer, source: Source, found: Hypothesis, alpha: float) -> float:
+    """The length-normalised log-probability that a model gives to an output."""
+    target = torch.tensor([[BOS, *found.ids, *([EOS] if found.finished else [])]])
+    logits = model(torch.tensor([[*source.ids, EOS]]), target[:, :-1])
+    total = logits.log_softmax(-1)[0].gather(1, target[0, 1:, None]).sum()
+    return float(total / length_penalty(torch.tensor(target.size(1) - 1.0), alpha))
+
+
+def search(
+    model: Transformer, sources: list[Source], decoding: Decoding, library: Library | None
+) -> tuple[list[Hypothesis], float]:
+    """The best output of each source, in order, and the seconds that it took."""
+    use(library)
+    engine, start = SearchEngine([model], decoding), time.perf_counter()
+    found = {number: best for number, (best,) in engine.search(Pile(sources), 1)}
+    return [found[source.number] for source in sources], time.perf_counter() - start
+
+
+def compare(
+    model: Transformer, sources: list[Source], exact: list[Hypothesis], found: list[Hypothesis], alpha: float
+) -> str:
+    """What is equal, and by how much the reference prefers its own output where it is not."""
+    same = [(a, b) for a, b in zip(exact, found, strict=True) if (a.ids, a.finished) == (b.ids, b.finished)]
+    gaps = [
+        score(model, source, a, alpha) - score(model, source, b, alpha)
+        for source, a, b in zip(sources, exact, found, strict=True)
+        if (a.ids, a.finished) != (b.ids, b.finished)
+    ]
+    ties = sum(abs(gap) < TIE for gap in gaps)
+    largest = max((abs(a.score - b.score) for a, b in same), default=0.0)
+    text = f"{len(same):5,} equal, {ties} ties, {len(gaps) - ties} others; scores differ by {largest:.1e} at most"
+    return text + (f"; the reference's own is better by up to {max(gaps):.1e}" if gaps else "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sentences", type=int, default=2000)
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--precision", choices=["fp32", "bf16", "int8"], default="fp32")
+    arguments = parser.parse_args()
+    choose_device("cpu", 1)
+    model, sources = random_model(), random_sources(arguments.sentences)
+    single = random_model().float()
+    decoding = Decoding(beam=arguments.beam, batch_tokens=1)
+    exact, _ = search(model, sources, decoding, None)
+    lengths = [len(each.ids) for each in exact]
+    print(
+        f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}; beam {arguments.beam}, "
+        f"{arguments.precision}; {len(sources):,} sentences, outputs of {min(lengths)} to {max(lengths)} symbols, "
+        f"{sum(each.finished for each in exact):,} finished, {len({tuple(each.ids) for each in exact}):,} different"
+    )
+    for library in libraries():
+        for rows in BATCHES:
+            settings = {"batch_tokens": 1 if rows == 1 else rows * (LONGEST + 1), "precision": arguments.precision}
+            found, seconds = search(single, sources, decoding.model_copy(update=settings), library)
+            name = "PyTorch" if library is None else library.instruction_set
+            print(
+                f"  {name:8s} batches of {rows:2d}: {compare(model, sources, exact, found, decoding.alpha)}; "
+                f"{seconds:.0f} s",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
