@@ -235,13 +235,12 @@ INLINE float logarithm(float x) {
 
 /* --- attention of hypotheses ------------------------------------------------------------------------------------ */
 
-/* Keys or values: of a row, of one of its heads, of one of its places there are `width` numbers side by side. */
-typedef struct {
-    float *start;
-    int64_t row, head, place; /* how far one is from the next */
-} states;
+/* Keys and values: of a row, of one of its heads, of one of its places there are as many numbers side by side as the head
+ * is wide; arguments say how far a row, a head and a place are from the next. */
 
 #define GROUP 4 /* places that are attended to without a jump between them */
+#define MOST_HEADS 4 /* that are computed together */
+#define MOST_VECTORS 8 /* of a head */
 
 /* From LANES - n on, n zeros and then -inf. */
 static const float hidden[2 * LANES] = {[LANES... 2 * LANES - 1] = -__builtin_inff()};
@@ -255,8 +254,8 @@ INLINE void attend(
     int heads, int vectors, int64_t key_width, int64_t value_width, const float *queries, const float *keys,
     int64_t key_head, int64_t key_step, const float *values, int64_t value_head, int64_t value_step,
     const int32_t *places, int64_t count, float scale, float *out) {
-    vector sums_of_values[heads][vectors > 0 ? vectors : 1], totals[heads], scores[heads];
-    float highest[heads], weights[heads][LANES];
+    vector sums_of_values[MOST_HEADS][MOST_VECTORS], totals[MOST_HEADS], scores[MOST_HEADS];
+    float highest[MOST_HEADS], weights[MOST_HEADS][LANES];
     for (int h = 0; h < heads; h++) {
         for (int i = 0; i < vectors; i++) sums_of_values[h][i] = (vector){0};
         highest[h] = -__builtin_inff(), totals[h] = (vector){0};
