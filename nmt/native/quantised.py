@@ -1,7 +1,8 @@
 """Rows in 8-bit integers, and the product of few rows by a matrix of 8-bit integers, in C.
 
-oneDNN multiplies many rows at the speed of the processor, but a call of it costs 20 to 30 microseconds, in which the C
-function multiplies a few dozen rows. Sums of integers are exact, so the results of both are equal to the last bit.
+A call of oneDNN costs 20 to 30 microseconds, in which the C function multiplies a few dozen rows. oneDNN is
+faster for many rows only, by AMX or by several threads. Sums of integers are exact, so the results of both are equal to
+the last bit.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.native.loading import functions_for, library
+from nmt.native.loading import INSTRUCTION_SETS, functions_for, library
 
 ZERO_POINT = 128  # what 0 becomes in 8 unsigned bits
-AT_ONCE = 1 << 23  # products of two numbers that the C function computes no slower than oneDNN with AMX does
+AT_ONCE = 1 << 23  # products of two numbers that the C function computes no slower than oneDNN with AMX
 SMALLEST = 1e-12  # scale of a row, also of one of zeros
 
 
@@ -41,21 +42,22 @@ def plain_quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 class FewQuantisedRows:
     """x Wᵀ for few quantised rows x and a matrix W (out, in) of 8-bit integers, by the C function."""
 
-    def __init__(self, matrix: Tensor, scales: Tensor, panel: int) -> None:
-        """`scales` (out,) are those of the rows of W; `panel` outputs lie side by side."""
+    def __init__(self, matrix: Tensor, scales: Tensor, panel: int, amx: bool) -> None:
+        """`scales` (out,) are those of the rows of W; `panel` outputs lie side by side; oneDNN may use `amx`."""
         outputs, width = matrix.shape
         beyond = -outputs % panel
         panels = F.pad(matrix, (0, 0, 0, beyond)).view(-1, panel, width // 4, 4)
         self._matrix = panels.transpose(1, 2).contiguous()
         self._shifts = F.pad(matrix.sum(1, dtype=torch.int32) * -ZERO_POINT, (0, beyond))
         self._scales = F.pad(scales, (0, beyond))
-        self._outputs = outputs
+        self._outputs, self._amx = outputs, amx
 
     def product(self, quantised: Tensor, scales: Tensor) -> Tensor | None:
         """(rows, out) in fp32 of what `quantise_rows` returned, or None if oneDNN is to be used: it may be faster."""
-        functions = functions_for(scales)
+        functions, threads = functions_for(scales), torch.get_num_threads()
         rows, width = quantised.shape
-        if functions is None or rows * width * self._outputs * torch.get_num_threads() > AT_ONCE:
+        is_large = rows * width * self._outputs * threads > AT_ONCE
+        if functions is None or (is_large and (self._amx or threads > 1)):
             return None
         y = scales.new_empty((rows, self._outputs))
         functions.nmt_int8_product(
@@ -70,4 +72,5 @@ def for_few_rows(matrix: Tensor, scales: Tensor, limit: int) -> FewQuantisedRows
     opened = library()
     if opened is None or opened.functions.nmt_int8_limit() < limit or matrix.size(1) % 4:
         return None
-    return FewQuantisedRows(matrix, scales, opened.functions.nmt_int8_panel())
+    amx = opened.instruction_set == INSTRUCTION_SETS["_avx512"] and torch.cpu._is_amx_tile_supported()
+    return FewQuantisedRows(matrix, scales, opened.functions.nmt_int8_panel(), amx)

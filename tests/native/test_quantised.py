@@ -32,7 +32,7 @@ def opened(request, monkeypatch):
     functions = open_library(path)
     assert functions is not None, f"{path} is stale: install nmt again"
     monkeypatch.setattr(module, "functions_for", lambda *tensors: functions)
-    monkeypatch.setattr(module, "library", lambda: Library(functions, request.param))
+    monkeypatch.setattr(module, "library", lambda: Library(functions, INSTRUCTION_SETS[request.param]))
     return functions
 
 
@@ -114,7 +114,7 @@ def test_the_largest_products_do_not_saturate(opened, limit):
     matrix = torch.full((32, 64), limit, dtype=torch.int8)
     matrix[1::2] *= -1
     quantised, scales = torch.full((5, 64), 255, dtype=torch.uint8), torch.ones(5, 1)
-    few = FewQuantisedRows(matrix, torch.ones(32), opened.nmt_int8_panel())
+    few = FewQuantisedRows(matrix, torch.ones(32), opened.nmt_int8_panel(), amx=False)
     assert torch.equal(few.product(quantised, scales), by_integers(quantised, scales, matrix, torch.ones(32)))
 
 
@@ -124,7 +124,7 @@ def test_a_row_does_not_depend_on_the_others_nor_on_who_multiplies(opened, limit
     with torch.inference_mode():
         together = layer(rows)
         alone = torch.cat([layer(row[None]) for row in rows])
-        monkeypatch.setattr(module, "AT_ONCE", 0)
+        monkeypatch.setattr(layer, "_few", None)
         by_onednn = layer(rows)
     assert torch.equal(together, alone)
     assert torch.equal(together, by_onednn)
@@ -139,16 +139,14 @@ def test_what_is_not_a_number_stays_in_its_row(opened, limit):
     assert y[[0, 2]].isfinite().all()
 
 
-def test_many_rows_are_left_to_onednn(opened, limit, monkeypatch):
-    few = for_few_rows(torch.zeros(8, 16, dtype=torch.int8), torch.ones(8), limit)
-    quantised, scales = quantise_rows(numbers(3, 16))
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(module, "AT_ONCE", 3 * 16 * 8)
-    assert few.product(quantised, scales) is not None
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert few.product(quantised, scales) is None
-    monkeypatch.setattr(module, "AT_ONCE", 6 * 16 * 8)
-    assert few.product(quantised, scales) is not None
+def test_many_rows_are_left_to_onednn_where_it_has_threads_or_amx(opened, limit, monkeypatch):
+    matrix, scales = torch.zeros(8, 16, dtype=torch.int8), torch.ones(8)
+    plain, beside_amx = (FewQuantisedRows(matrix, scales, opened.nmt_int8_panel(), amx) for amx in (False, True))
+    rows = quantise_rows(numbers(3, 16))
+    for threads, at_once, computed in ((1, 384, (1, 1)), (1, 383, (1, 0)), (2, 768, (1, 1)), (2, 767, (0, 0))):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
+        monkeypatch.setattr(module, "AT_ONCE", at_once)
+        assert tuple(few.product(*rows) is not None for few in (plain, beside_amx)) == computed
 
 
 def test_a_matrix_that_the_product_cannot_use_is_left_to_onednn(opened, limit, monkeypatch):
