@@ -87,19 +87,36 @@ def theirs(folder: Path, kind: str, workers: int, pieces: list[list[str]], optio
     return run
 
 
-def series(title: str, contestants: dict[str, Contestant], against: str, pairs: int) -> None:
-    """Lets all run in turn and prints medians, and ratios to the one that they are compared with."""
+def series(title: str, contestants: dict[str, Contestant], against: str, pairs: int) -> list[dict[str, float]]:
+    """Lets all run in turn; prints medians, and ratios to the one that they are compared with; returns the speeds."""
     for run in contestants.values():
         run()  # allocates, compiles
     rounds = [{name: run() for name, run in contestants.items()} for _ in range(pairs)]
     print(f"{title}; {pairs} rounds, {datetime.now():%Y-%m-%d}")
     for name in contestants:
-        speeds, ratios = ([one[name] / (one[other] if other else 1) for one in rounds] for other in ("", against))
-        middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
+        speed = statistics.median(one[name] for one in rounds)
         print(
-            f"  {name:34s} {statistics.median(speeds):8,.0f} tokens/s   {middle:.2f} ({low:.2f} to {high:.2f})",
-            flush=True,
+            f"  {name:34s} {speed:8,.0f} tokens/s   {spread([one[name] / one[against] for one in rounds])}", flush=True
         )
+    return rounds
+
+
+def spread(ratios: list[float]) -> str:
+    """Their median, least and greatest."""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def best_beside_best(rounds: list[dict[str, float]]) -> None:
+    """Prints the ratio of our best setting to CTranslate2's, by their medians, in fp32 and in int8."""
+    for kind, theirs in (("fp32", "float32"), ("int8", "int8")):
+        sides = [
+            [name for name in rounds[0] if name.startswith(each)] for each in (f"ours {kind}", f"CTranslate2 {theirs}")
+        ]
+        if all(sides):
+            ours, other = (
+                max(names, key=lambda name: statistics.median(one[name] for one in rounds)) for names in sides
+            )
+            print(f"  {ours} / {other}: {spread([one[ours] / one[other] for one in rounds])}", flush=True)
 
 
 def contest(
@@ -129,7 +146,7 @@ def contest(
         for kind in ("float32", "int8"):
             contestants[f"CTranslate2 {kind}"] = theirs(folder, kind, 1, pieces, options)
             contestants[f"CTranslate2 {kind}, {THREADS} workers"] = theirs(folder, kind, THREADS, pieces, options)
-        series(title, contestants, "CTranslate2 float32", pairs)
+        best_beside_best(series(title, contestants, "CTranslate2 float32", pairs))
 
 
 class Share:
