@@ -79,11 +79,10 @@ def test_output_does_not_depend_on_batch_mates(tokenizer, beam, changes):
     one_by_one = random_translator(tokenizer, model, beam=beam)
     alone = {text: one_by_one.translate([text])[0] for text in SENTENCES}
     assert len(set(alone.values())) > 25  # the outputs are worth comparing
-    for batch_tokens in (1, 60, 4096):
+    for batch_tokens in (60, 4096):
         translator = random_translator(tokenizer, model, beam=beam, batch_tokens=batch_tokens)
-        for seed in (1, 2):
-            texts = random.Random(seed).sample(SENTENCES, len(SENTENCES))
-            assert translator.translate(texts) == [alone[text] for text in texts]
+        texts = random.Random(batch_tokens).sample(SENTENCES, len(SENTENCES))
+        assert translator.translate(texts) == [alone[text] for text in texts]
     assert one_by_one.translate(SENTENCES[:5]) == [alone[text] for text in SENTENCES[:5]]
 
 

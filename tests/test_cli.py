@@ -476,7 +476,13 @@ def test_a_resumed_run_is_bit_equal_to_one_that_was_not_stopped(task: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGKILL, -9)]
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        (signal.SIGKILL, -9),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+    ],
 )
 def test_a_stopped_run_goes_on_where_it_was(task: Path, number: int, code: int) -> None:
     settings = sets(*BARE, "training.updates=100000", "training.checkpoint_updates=20")

@@ -28,7 +28,7 @@ from nmt.text.symbols import EOS
 from nmt.text.tokenizer import Vocabulary
 
 VOCABULARY = 24
-SENTENCES = 20  # of each search
+SENTENCES = 10  # of each search
 LETTERS = "....abcdefghijklmnop aabb"[: VOCABULARY - 2] + " a"
 
 

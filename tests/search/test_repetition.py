@@ -64,7 +64,7 @@ def test_the_fast_search_finds_what_the_plain_one_finds(n: int, beam: int) -> No
     assert looping > 10  # of 30: worth forbidding
     expected = plain(models, n, beam=beam, alpha=0.6, n_best=beam)
     assert not any(repeats(hypothesis.ids, n) for hypotheses in expected for hypothesis in hypotheses)
-    for tokens in (1, 20, 4096):
+    for tokens in (20, 4096):
         found = sorted(engine_of(models, n, beam=beam, batch_tokens=tokens).search(Pile(SOURCES), beam))
         for (_, one), other in zip(found, expected, strict=True):
             assert [h.ids for h in one] == [h.ids for h in other]

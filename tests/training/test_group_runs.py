@@ -135,10 +135,10 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 @pytest.mark.parametrize(
     ("devices", "precision", "tolerance"),
     [
-        (2, "fp32", 1e-5),
+        (2, "fp64", 1e-9),
+        pytest.param(4, "fp64", 1e-9, marks=pytest.mark.slow),
+        pytest.param(2, "fp32", 1e-5, marks=pytest.mark.slow),
         pytest.param(4, "fp32", 1e-5, marks=pytest.mark.slow),
-        pytest.param(2, "fp64", 1e-9, marks=pytest.mark.slow),
-        (4, "fp64", 1e-9),
     ],
 )
 def test_weights_are_those_of_one_device(
