@@ -161,7 +161,7 @@ class Training(Settings):
     precision: Literal["auto", "bf16", "bf32", "tf32", "fp32", "fp64"] = "auto"
     """Number format of matrix products. Weights and sums stay in fp32; fp64 (for verification) applies to everything.
     With bf16 activations are in bf16 too; bf32 only rounds the factors of products to bf16, on a CPU with AMX, and tf32
-    to tf32, on a GPU. auto is bf16 on a GPU that supports it, else fp32."""
+    to tf32, on a GPU. auto is bf16 on a GPU whose hardware has it, else fp32."""
     compile: bool | None = None
     """Compile the layers with torch.compile, which takes a minute at the start; default: on a GPU only."""
     timeout_minutes: float = Field(10, gt=0, le=100_000)

@@ -12,9 +12,13 @@ from nmt.model.transformer import Transformer
 
 
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
-    """Type to which `training.precision` casts the factors of matrix products; None where it casts nothing."""
+    """Type to which `training.precision` casts the factors of matrix products; None where it casts nothing.
+
+    A GPU that only emulates bf16 is slower in it than in fp32; fp16 would need the loss to be scaled.
+    """
     if precision == "auto":
-        precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bf16" if has_bf16 else "fp32"
     return torch.bfloat16 if precision == "bf16" else None
 
 

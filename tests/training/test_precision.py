@@ -31,8 +31,11 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.mark.parametrize("has_bf16", [True, False])
-def test_auto_is_bf16_on_a_gpu_that_has_it(monkeypatch: pytest.MonkeyPatch, has_bf16: bool) -> None:
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: has_bf16)
+def test_auto_is_bf16_on_a_gpu_whose_hardware_has_it(monkeypatch: pytest.MonkeyPatch, has_bf16: bool) -> None:
+    def is_supported(including_emulation: bool = True) -> bool:
+        return has_bf16 or including_emulation  # as on a V100 or T4
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
     assert autocast_dtype("auto", GPU) == (torch.bfloat16 if has_bf16 else None)
     assert product_dtype("auto", GPU) == (torch.bfloat16 if has_bf16 else torch.float32)
     assert autocast_dtype("auto", CPU) is None
