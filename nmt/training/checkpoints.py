@@ -1,10 +1,9 @@
-"""Writes checkpoints while training continues: the weights are copied, and a thread does the rest."""
+"""Writes checkpoints while training continues: the tensors are copied to the host, and a thread does the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from nmt import bundle as bundles
 from nmt.console import Console
+from nmt.device import memory_error
 from nmt.files import is_replaceable, set_aside
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
@@ -34,22 +34,27 @@ class Checkpoints:
         info: Mapping[str, Any],
         then: Callable[[], None],
     ) -> None:
-        """Begins to write a checkpoint and to prune old ones; the tensors are copied before this returns.
+        """Begins to write a checkpoint and to prune old ones; the tensors may change as soon as this returns.
+
+        They are copied to the host's memory, so a GPU needs none for it. The GPU makes the copies before whatever it is
+        given next, and nothing here waits for it.
 
         An older checkpoint at `path` is replaced. Anything else there is renamed and reported, so that it does not
         cost the updates since the last checkpoint. `check` or `wait` calls `then` once the checkpoint is written.
         """
         device = next(iter(weights.values())).device
         parts = (weights, training[0])
-        copies = [{name: tensor.detach().clone() for name, tensor in part.items()} for part in parts]
+        copies = [{name: _on_host(tensor) for name, tensor in part.items()} for part in parts]
         copied = torch.cuda.Event() if device.type == "cuda" else None
         if copied is not None:
             copied.record()
 
         def work() -> Path | None:
+            if copied is not None:
+                torch.cuda.set_device(device)  # the thread's own; else its first call would occupy cuda:0
+                copied.synchronize()
             aside = None if is_replaceable(path, "bundle.json") else set_aside(path)
-            with _stream_after(copied, device):
-                bundles.save_bundle(path, copies[0], self._recipe, self._tokenizer, info, (copies[1], training[1]))
+            bundles.save_bundle(path, copies[0], self._recipe, self._tokenizer, info, (copies[1], training[1]))
             copies.clear()
             bundles.prune(self._out, self._recipe.training.keep_last)
             return aside
@@ -82,10 +87,11 @@ class Checkpoints:
         then()
 
 
-def _stream_after(event: torch.cuda.Event | None, device: torch.device) -> AbstractContextManager[Any]:
-    """A CUDA stream beside that of training, which begins once the copies are made; nothing on a CPU."""
-    if event is None:
-        return nullcontext()
-    stream = torch.cuda.Stream(device)
-    stream.wait_event(event)
-    return torch.cuda.stream(stream)
+def _on_host(tensor: Tensor) -> Tensor:
+    """A copy in the host's memory; of a GPU's tensor the GPU makes it in turn, while the host goes on."""
+    try:
+        return tensor.detach().to("cpu", copy=True, non_blocking=True)  # from a GPU into pinned memory
+    except RuntimeError as error:
+        if memory_error(error) is None:
+            raise
+        return tensor.detach().to("cpu", copy=True)  # little can be pinned under WSL, say

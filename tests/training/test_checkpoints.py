@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -87,6 +88,58 @@ def test_tensors_may_change_as_soon_as_writing_has_begun(written: Checkpoints, g
     gate.set()
     written.wait()
     assert bundles.read_tensors(path / "model.safetensors")["w"].eq(1).all()
+
+
+class OnGpu:
+    """A tensor of a second GPU, which notes what is asked of it."""
+
+    device = torch.device("cuda:1")
+
+    def __init__(self, calls: list[object], pinned: bool) -> None:
+        self._calls, self._pinned = calls, pinned
+
+    def detach(self) -> OnGpu:
+        return self
+
+    def to(self, device: str, *, copy: bool, non_blocking: bool = False) -> Tensor:
+        """A copy on the host, which can be pinned or not."""
+        if non_blocking and not self._pinned:
+            raise torch.AcceleratorError("CUDA error: out of memory")
+        self._calls.append(("copy", device, copy, non_blocking))
+        return torch.ones(3)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_gpu_copies_to_the_host_and_the_thread_waits_for_it_there(
+    written: Checkpoints, monkeypatch: pytest.MonkeyPatch, pinned: bool
+) -> None:
+    calls: list[object] = []
+
+    def note(name: str) -> Callable[..., None]:
+        thread = threading.current_thread
+        return lambda *arguments: calls.append((name, *arguments, thread().name.startswith("checkpoint")))
+
+    event = SimpleNamespace(record=note("record"), synchronize=note("synchronize"))
+    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
+    monkeypatch.setattr(torch.cuda, "set_device", note("device"))
+    path = write(written, 1, Told(), {"w": OnGpu(calls, pinned)})  # type: ignore[dict-item]
+    written.wait()
+    assert calls == [
+        ("copy", "cpu", True, pinned),
+        ("record", False),
+        ("device", OnGpu.device, True),
+        ("synchronize", True),
+    ]
+    assert bundles.read_tensors(path / "model.safetensors")["w"].eq(1).all()
+
+
+def test_another_error_of_a_copy_is_raised(written: Checkpoints) -> None:
+    class Broken(OnGpu):
+        def to(self, *arguments: object, **options: object) -> Tensor:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        write(written, 1, Told(), {"w": Broken([], True)})  # type: ignore[dict-item]
 
 
 def test_training_goes_on_meanwhile_and_saved_is_said_once_it_is(
