@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import resource
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 
@@ -48,11 +49,10 @@ def largest_fitting(measure: Callable[[int], int], least: int, most: int, limit:
     """
 
     def taken(tokens: int) -> float:
-        try:
+        with suppress(torch.OutOfMemoryError):
             return measure(tokens)
-        except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()
-            return math.inf
+        torch.cuda.empty_cache()  # only now, since the error held what was allocated
+        return math.inf
 
     small = min(most, 4 * least)
     first, second = taken(least), taken(small)

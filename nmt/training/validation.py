@@ -10,7 +10,7 @@ import torch
 from nmt.api import MODELS
 from nmt.bundle import Bundle
 from nmt.data.batches import make_batch, split_update
-from nmt.data.corpus import Corpus
+from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, fingerprint_of
 from nmt.errors import UserError
@@ -149,8 +149,27 @@ def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
     for update in range(group.rank, len(plan), group.size):
         rows = plan.rows(update)
         for part in split_update(sources[rows], targets[rows], VALID_TOKENS):
-            batch = make_batch(corpus, rows[part]).to(device)
-            nll -= float(token_log_probabilities([model], batch).sum(dtype=torch.float64))
-            tokens += batch.num_tokens
+            nll += _negative_log_likelihood(model, corpus, rows[part], device)
+        tokens += float(targets[rows].sum() + len(rows))
     nll, tokens = group.total(nll, tokens)
     return likelihood.perplexity(nll, tokens)
+
+
+def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, device: torch.device) -> float:
+    """Of the target symbols of some pairs, in nats; where memory runs out, one half of the pairs after the other.
+
+    Raises UserError where not even one pair fits.
+    """
+    try:
+        batch = make_batch(corpus, rows).to(device)
+        return -float(token_log_probabilities([model], batch).sum(dtype=torch.float64))
+    except torch.OutOfMemoryError:
+        if len(rows) == 1:
+            raise UserError(
+                f"{device}: out of memory with one sentence of data.valid",
+                "leave long sentences out of data.valid, or train without it: --set data.valid=[]",
+            ) from None
+    torch.cuda.empty_cache()  # not above, where the error still holds what was allocated
+    middle = len(rows) // 2
+    halves = rows[:middle], rows[middle:]
+    return sum(_negative_log_likelihood(model, corpus, half, device) for half in halves)

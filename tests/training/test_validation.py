@@ -9,10 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from reverse_task import metrics, sets
 from tiny_treebank import write_treebank
+from torch import Tensor
 
 from nmt import bundle as bundles
+from nmt.batch import Batch
 from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.prepare import prepare
@@ -89,6 +92,30 @@ def test_the_dev_score_of_a_parser_counts_failures_as_missed(score: Callable[[],
 def test_a_development_set_without_a_word_is_refused(score: Callable[[], DevScores]) -> None:
     Path("valid.mrg").write_text("(NP (-NONE- *))")
     with pytest.raises(UserError, match=r"data\.valid: none of its trees has words"):
+        score()
+
+
+def test_a_batch_that_memory_does_not_hold_is_scored_in_halves(
+    score: Callable[[], DevScores], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    whole, log_probabilities, sizes = score(), validation.token_log_probabilities, []
+
+    def holding(most: int) -> None:
+        def scored(models: Sequence[Transformer], batch: Batch) -> Tensor:
+            if len(batch.target_out) > most:
+                raise torch.OutOfMemoryError("full")
+            sizes.append(len(batch.target_out))
+            return log_probabilities(models, batch)
+
+        monkeypatch.setattr(validation, "token_log_probabilities", scored)
+
+    holding(1)
+    torch.manual_seed(1)
+    assert score().perplexity == pytest.approx(whole.perplexity, rel=1e-6)
+    assert sizes == [1, 1, 1, 1]
+    holding(0)
+    with pytest.raises(UserError, match=r"cpu: out of memory with one sentence of data\.valid"):
         score()
 
 
