@@ -23,6 +23,7 @@ from nmt.errors import UserError
 
 OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/[^/]+/fd/[0-9]+")
 LOOK = 0.1  # seconds between two looks for a file that another process is writing
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what flock fails with on NFS or Lustre without locks
 
 
 @contextmanager
@@ -195,10 +196,11 @@ def remove_directory(path: Path) -> None:
 
 
 @contextmanager
-def exclusive(lock: Path, what: str, wait: bool = False) -> Iterator[None]:
+def exclusive(lock: Path, what: str, wait: bool = False, say: Callable[[str], None] = print) -> Iterator[None]:
     """Holds a lock file while the block runs.
 
-    Where another process on this machine holds it, waits for it to end or else raises UserError.
+    Where another process on this machine holds it, waits for it to end or else raises UserError. Where the file system
+    has no locks, says so and runs the block without one.
     """
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -210,6 +212,10 @@ def exclusive(lock: Path, what: str, wait: bool = False) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{what}: another nmt is writing there", "wait until it ends, or stop it") from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            say(f"{what}: cannot be locked ({error.strerror}): see that no other nmt writes there meanwhile")
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
@@ -315,6 +316,25 @@ def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
     with exclusive(lock, "new"), pytest.raises(UserError, match="new: another nmt is writing"), exclusive(lock, "new"):
         pass
     with exclusive(lock, "new"):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_file_system_without_locks_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, wait: bool
+) -> None:
+    def refuse(file: object, how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    said, ran = [], False
+    with exclusive(tmp_path / ".lock", "ckpts", wait, said.append):
+        ran = True
+    assert ran
+    assert said == [f"ckpts: cannot be locked ({os.strerror(number)}): see that no other nmt writes there meanwhile"]
+    number = errno.EIO
+    with pytest.raises(OSError, match="Input/output error"), exclusive(tmp_path / ".lock", "ckpts", wait):
         pass
 
 
