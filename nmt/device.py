@@ -107,6 +107,21 @@ def memory_error(error: Exception) -> UserError | None:
     )
 
 
+def device_error(error: BaseException | None) -> UserError | None:
+    """What to tell the user where a GPU, or what ran on it, has failed and may work again in another process.
+
+    None of any other error, and where the memory ran out or PyTorch is not built for the GPU.
+    """
+    if not isinstance(error, RuntimeError) or memory_error(error) is not None:
+        return None
+    failures = r"^(CUDA (driver )?error|cuDNN error|Triton Error \[CUDA\])(?!.*no kernel image).*"
+    found = re.search(failures, str(error), re.MULTILINE)
+    hint = (
+        "run the same command again; if it fails again, look for the GPU's faults: dmesg | grep Xid, or nvidia-smi -q"
+    )
+    return UserError(found[0], hint) if found else None
+
+
 def _readable(size: str) -> str:
     number, unit = size.split() if " " in size else (size, "")
     return f"{int(number) / 2**30:.1f} GiB" if unit == "bytes" else size

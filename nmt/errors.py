@@ -42,7 +42,7 @@ TRY_AGAIN = 75  # exit status of a process whose group broke: EX_TEMPFAIL of sys
 
 
 class GroupError(Exception):
-    """The other processes of a group are gone or silent, or one of them has already said why it stopped.
+    """The other processes of a group are gone or silent, one of them has already said why it stopped, or a GPU failed.
 
     The command line prints the message, if there is one, and exits with TRY_AGAIN, or with 1 where a retry would
     fail alike.

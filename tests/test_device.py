@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nmt import device
-from nmt.device import available_memory, choose_device, cores, find_device, memory_error
+from nmt.device import available_memory, choose_device, cores, device_error, find_device, memory_error
 from nmt.errors import UserError
 
 
@@ -124,6 +124,32 @@ def test_waiting_threads_sleep_unless_the_user_sets_otherwise(given, expected):
     command = [sys.executable, "-c", SPINNING]
     done = subprocess.run(command, env=others | given, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == expected
+
+
+# --- GPUs that fail ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "told"),
+    [
+        (torch.AcceleratorError, "CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might", True),
+        (RuntimeError, "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(handle)`", True),
+        (RuntimeError, "CUDA driver error: unspecified launch failure", True),
+        (RuntimeError, "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", True),
+        (RuntimeError, "Triton Error [CUDA]: an illegal memory access was encountered", True),
+        (torch.AcceleratorError, "CUDA error: out of memory", False),
+        (torch.AcceleratorError, "CUDA error: no kernel image is available for execution on the device", False),
+        (torch.OutOfMemoryError, "CUDA out of memory. Tried to allocate 20.00 GiB.", False),
+        (RuntimeError, "The size of tensor a (3) must match the size of tensor b (4)", False),
+        (ValueError, "CUDA error: said by another", False),
+    ],
+)
+def test_a_gpu_that_fails_is_told_in_one_line(kind, text, told):
+    found = device_error(kind(text))
+    assert (found is not None) == told
+    if found:
+        assert found.message == text.splitlines()[0]
+        assert "dmesg | grep Xid" in found.hint
 
 
 # --- memory -------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from typing import Self
 
-from nmt.device import memory_error
+from nmt.device import device_error, memory_error
 from nmt.errors import UserError
 from nmt.search.feed import Engine, Feed, Hypothesis, Pool, Source
 
@@ -254,7 +254,7 @@ def _work(connection: Connection, make: MakeEngine, number: int, count: int, for
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
         bug = UserError(message, "run it with --debug and report the traceback")
-        known = error if isinstance(error, UserError) else memory_error(error) or bug
+        known = error if isinstance(error, UserError) else memory_error(error) or device_error(error) or bug
         parent.tell(_Failed(known.message, known.hint, traceback.format_exc()))
 
 

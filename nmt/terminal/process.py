@@ -93,9 +93,9 @@ def ending_of(error: BaseException) -> Ending:
             problem = f"{error.filename or 'input or output'}: {error.strerror or error}"
             return _failed(problem, hint)._replace(asks_for_debug=True)
         case Exception():
-            from nmt.device import memory_error
+            from nmt.device import device_error, memory_error
 
-            if known := memory_error(error):
+            if known := memory_error(error) or device_error(error):
                 return _failed(known.message, known.hint)
             hint = "run it with --debug and report the traceback: this is a bug of nmt"
             return _failed(f"{type(error).__name__}: {error}", hint)._replace(asks_for_debug=True)

@@ -23,6 +23,7 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from nmt.device import device_error, memory_error
 from nmt.errors import GroupError, Interrupted, UserError
 from nmt.place import Place
 
@@ -30,6 +31,7 @@ FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by th
 LOOK = 0.1  # seconds between two looks whether rank 0 is done
 BEAT = 1.0  # seconds between two notes of a rank's progress
 FAILED = "nmt/failed"  # key of the store: how many ranks have failed
+GPU_FAILED = "nmt/gpu-failed"  # key of the store: there if a GPU has failed, so that the group is to start again
 
 Result = TypeVar("Result")
 
@@ -71,14 +73,22 @@ class Group:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """The first rank that fails raises its error; on the others theirs becomes a GroupError that says nothing."""
-        is_told = isinstance(error, Exception) and not isinstance(error, GroupError) and not self.fail()
+        """The first rank that fails raises its error; on the others theirs becomes a GroupError that says nothing.
+
+        Where its GPU failed, its error becomes a GroupError too, since the group may go on from the last checkpoint.
+        """
+        fault = device_error(error)
+        is_failure = isinstance(error, Exception) and not isinstance(error, GroupError)
+        is_told = is_failure and not self.fail(gpu_failed=fault is not None)
         self._left = True
         together = error is None or isinstance(error, Interrupted)  # otherwise this would wait for the others
         if self.size > 1 and together and dist.is_initialized():
             dist.destroy_process_group()
         if is_told:
-            raise GroupError("", retry=False) from error
+            raise self._failed_elsewhere() from error
+        if fault is not None:
+            who = f"rank {self.rank} on {os.uname().nodename}: " if self.size > 1 else ""
+            raise GroupError(who + fault.message) from error
 
     @property
     def leads(self) -> bool:
@@ -110,7 +120,7 @@ class Group:
         if self.size > 1:
             with self.guard("asking for the others"):
                 if self._left or self._store.check([FAILED]):
-                    raise GroupError("", retry=False)
+                    raise self._failed_elsewhere()
 
     def connect(self, device: torch.device) -> None:
         """Opens the channels between all ranks."""
@@ -136,10 +146,15 @@ class Group:
             # Buffers are tables of positions, which every rank grows as its own batches need it.
             return DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
 
-    def fail(self) -> bool:
-        """Tells the others that this rank has failed; returns whether it is the first, which alone says why."""
+    def fail(self, gpu_failed: bool = False) -> bool:
+        """Tells the others that this rank has failed, and whether only its GPU has.
+
+        Returns whether it is the first, which alone says why.
+        """
         if self.size > 1:
             with suppress(RuntimeError):  # the store is lost with the host that held it
+                if gpu_failed:
+                    self._store.set(GPU_FAILED, "")
                 return bool(self._store.add(FAILED, 1) == 1)
         return True
 
@@ -185,22 +200,32 @@ class Group:
 
     @contextmanager
     def guard(self, doing: str) -> Iterator[None]:
-        """Turns PyTorch's error about a broken group into a GroupError that names the rank to look at."""
+        """Turns PyTorch's error about a broken group into a GroupError that names the rank to look at.
+
+        Errors of this rank's own GPU stay as they are.
+        """
         try:
             yield
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            if self.size == 1:
+            if self.size == 1 or memory_error(error) is not None or device_error(error) is not None:
                 raise
             try:
                 told, late = self._store.check([FAILED]), self._behind()
             except (RuntimeError, AttributeError):  # the store is lost with the host that held it, or never was there
                 told, late = False, ""
             if told:
-                raise GroupError("", retry=False) from error
+                raise self._failed_elsewhere() from error
             reason = re.sub(r"^\[.*?\] ?", "", str(error).strip().split("\n")[0])
             raise GroupError(f"rank {self.rank} lost the others while {doing}{late}: {reason}") from error
+
+    def _failed_elsewhere(self) -> GroupError:
+        """An error that says nothing, for a rank has; to be retried where only a GPU failed."""
+        retry = False
+        with suppress(RuntimeError):  # the store is lost with the host that held it
+            retry = self._store.check([GPU_FAILED])
+        return GroupError("", retry=retry)
 
     def _reduce(self, values: Sequence[Any], kind: torch.dtype, how: Any) -> list[Any]:
         tensor = torch.tensor(values, dtype=kind)

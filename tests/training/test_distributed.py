@@ -168,6 +168,37 @@ def test_running_out_of_memory_breaks_no_group(pair: tuple[Group, Group]) -> Non
         raise torch.OutOfMemoryError("full")
 
 
+ILLEGAL = "CUDA error: an illegal memory access was encountered"
+
+
+def test_a_gpu_that_fails_is_told_by_its_rank_alone_and_the_group_is_to_start_again(pair: tuple[Group, Group]) -> None:
+    lead, other = pair
+    place = f"rank 1 on {os.uname().nodename}"
+    with pytest.raises(GroupError) as error, other, other.guard("adding up gradients"):
+        raise torch.AcceleratorError(f"{ILLEGAL}\nCUDA kernel errors might be asynchronously reported")
+    assert (error.value.message, error.value.retry) == (f"{place}: {ILLEGAL}", True)
+    with pytest.raises(GroupError) as error, lead, lead.guard("agreeing"):
+        raise RuntimeError("Connection closed by peer")
+    assert (error.value.message, error.value.retry) == ("", True)
+    with pytest.raises(GroupError) as error, lead:
+        raise ValueError("something that followed from it")
+    assert (error.value.message, error.value.retry) == ("", True)
+    with pytest.raises(GroupError) as error:
+        lead.check()
+    assert (error.value.message, error.value.retry) == ("", True)
+
+
+def test_a_gpu_that_fails_a_group_of_one_is_told() -> None:
+    with pytest.raises(GroupError) as error, Group(Place(), 1):
+        raise torch.AcceleratorError(ILLEGAL)
+    assert (error.value.message, error.value.retry) == (ILLEGAL, True)
+
+
+def test_memory_of_a_gpu_that_is_used_up_is_not_a_lost_group(pair: tuple[Group, Group]) -> None:
+    with pytest.raises(torch.AcceleratorError), pair[0].guard("adding up gradients"):
+        raise torch.AcceleratorError("CUDA error: out of memory")
+
+
 def test_a_rank_that_has_left_waits_for_nothing_any_more(pair: tuple[Group, Group]) -> None:
     """Its thread that waits for a plan would keep its process alive."""
     pair[1].check()
