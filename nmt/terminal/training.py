@@ -24,7 +24,7 @@ def train(recipe: Recipe, out: Path, devices: int | None, device: str, threads: 
         workers = count_workers(device, devices)
         if workers > 1:
             choose_device(device, threads)  # says once if there is none
-            launch(workers, sys.argv[1:], console)
+            launch(workers, sys.argv[1:], out, console)
             return
         place = Place()
     from nmt.training.run import train as run

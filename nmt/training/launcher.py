@@ -7,15 +7,18 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import torch
 
+from nmt.bundle import checkpoint_folders
 from nmt.console import Console
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 
-RESTARTS = 3  # of a group in which a worker died
+RESTARTS = 3  # in a row, of a group in which a worker died before there was another checkpoint
+TO_SAVE = 300  # seconds that workers have to save a checkpoint after a signal; PyTorch gives them 30
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -34,25 +37,25 @@ def count_workers(device: str, devices: int | None) -> int:
     return devices
 
 
-def launch(workers: int, arguments: Sequence[str], console: Console) -> None:
-    """Runs `nmt ARGUMENTS` as several workers on this host, through PyTorch's elastic launcher.
+def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) -> None:
+    """Runs `nmt ARGUMENTS`, which trains into `out`, as several workers on this host, by PyTorch's elastic launcher.
 
-    When a worker dies, or the others give it up, the group is restarted and resumes from its last checkpoint. Raises
-    Interrupted after a signal, which the workers receive too, and GroupError where a restart would not help; the
-    workers have said why.
+    When a worker dies, or the others give it up, the group is restarted and resumes from its last checkpoint. Restarts
+    are counted anew whenever there is another one. Raises Interrupted after a signal, which the workers receive too,
+    and GroupError where a restart would not help; the workers have said why.
     """
-    for restart in range(1, RESTARTS + 2):
-        ends = _run_group(workers, arguments)
-        if not ends:
-            return
+    restart, newest = 0, checkpoint_folders(out)[-1:]
+    while ends := _run_group(workers, arguments):
         if (stopped := set(ends.values())) in [{128 + number} for number in STOPS]:
             raise Interrupted("", stopped.pop() - 128)  # a signal that only the workers received
         if any(code > 0 and code != TRY_AGAIN for code in ends.values()):
             raise GroupError("", retry=False)
+        before, newest = newest, checkpoint_folders(out)[-1:]
+        restart = 1 if newest > before else restart + 1
         died = _describe(ends)
         if restart > RESTARTS:
             raise UserError(
-                f"{died}, after {RESTARTS} restarts",
+                f"{died}, after {RESTARTS} restarts without another checkpoint",
                 "if memory ran out, lower training.device_tokens; then run the same command again, which resumes",
             )
         console.say(f"{died}: restart {restart} of {RESTARTS}, from the last checkpoint")
@@ -66,6 +69,7 @@ def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
     os.environ.setdefault("LOGLEVEL", "CRITICAL")  # PyTorch's own banners about workers that end, some read this
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(TO_SAVE))  # PyTorch 2.11 does not read it
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # without it PyTorch warns; workers set their threads themselves
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

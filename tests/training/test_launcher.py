@@ -1,11 +1,21 @@
-"""How many workers a host starts."""
+"""How many workers a host starts, and how often it starts them again."""
 
 from __future__ import annotations
 
-import pytest
+import os
+import re
+import signal
+from collections.abc import Iterable
+from pathlib import Path
 
-from nmt.errors import UserError
-from nmt.training.launcher import count_workers
+import pytest
+from torch.distributed.launcher import api
+
+from nmt.bundle import checkpoint_path
+from nmt.console import Console
+from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.training import launcher
+from nmt.training.launcher import count_workers, launch
 
 
 def test_every_visible_gpu_is_used_unless_told(gpus: int) -> None:
@@ -30,3 +40,72 @@ def test_as_many_devices_are_used_as_asked_for(gpus: int) -> None:
 def test_one_device_is_not_many(gpus: int) -> None:
     with pytest.raises(UserError, match="--devices 2: --device cuda:0 is one device"):
         count_workers("cuda:0", 2)
+
+
+# --- restarts -----------------------------------------------------------------------------------------------
+
+KILLED, BROKEN, NOTHING = {1: -9}, {0: TRY_AGAIN, 1: -15}, None
+
+
+def run(ends: Iterable[tuple[dict[int, int], int | None]], out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches groups that end like this, each after it has written the checkpoint of a step, or none."""
+    groups = iter(ends)
+
+    def run_group(workers: int, arguments: object) -> dict[int, int]:
+        codes, step = next(groups)
+        if step is not None:
+            checkpoint_path(out, step).mkdir(parents=True)
+        return codes
+
+    monkeypatch.setattr(launcher, "_run_group", run_group)
+    launch(2, ["train"], out, Console())
+    assert next(groups, None) is None
+
+
+def test_a_group_is_restarted_three_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run([(BROKEN, NOTHING), (KILLED, NOTHING), (BROKEN, NOTHING), ({}, 1)], tmp_path, monkeypatch)
+    assert capsys.readouterr().err.splitlines() == [
+        "the group broke: restart 1 of 3, from the last checkpoint",
+        "rank 1 was killed by SIGKILL: restart 2 of 3, from the last checkpoint",
+        "the group broke: restart 3 of 3, from the last checkpoint",
+    ]
+    with pytest.raises(UserError, match="the group broke, after 3 restarts without another checkpoint"):
+        run([(BROKEN, NOTHING)] * 4, tmp_path, monkeypatch)
+
+
+def test_restarts_are_counted_anew_after_another_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [5, NOTHING, 10, NOTHING, NOTHING]
+    run([*((KILLED, step) for step in steps), ({}, 15)], tmp_path, monkeypatch)
+    assert re.findall(r"restart (\d) of 3", capsys.readouterr().err) == ["1", "2", "1", "2", "3"]
+
+
+def test_what_can_only_fail_again_and_signals_are_no_reason_for_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(GroupError):
+        run([({0: 1, 1: TRY_AGAIN}, 5)], tmp_path, monkeypatch)
+    with pytest.raises(Interrupted):
+        run([({0: 143, 1: 143}, NOTHING)], tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("given", [None, "7"])
+def test_workers_have_time_to_save_after_a_signal(monkeypatch: pytest.MonkeyPatch, given: str | None) -> None:
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", given or "")  # so that what is set is taken back
+    if given is None:
+        monkeypatch.delenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
+    for name in ("LOGLEVEL", "TORCH_CPP_LOG_LEVEL", "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, os.environ.get(name, "1"))
+
+    def launched(config: api.LaunchConfig, entrypoint: str) -> None:
+        assert os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == given or str(launcher.TO_SAVE)
+        if hasattr(config, "shutdown_timeout"):
+            assert config.shutdown_timeout == int(given or launcher.TO_SAVE)
+        raise api.SignalException("", signal.SIGTERM)
+
+    monkeypatch.setattr(api, "elastic_launch", launched)
+    with pytest.raises(Interrupted):
+        launch(2, [], Path("ckpts"), Console())
