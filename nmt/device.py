@@ -48,8 +48,10 @@ def choose_device(name: str, threads: int | None, worker: int | None = None) -> 
     device = torch.device(find_device(name, torch.cuda.device_count(), worker))
     if device.type == "cpu":
         _keep_memory()
-    elif device.index is not None:
+        return device
+    if device.index is not None:
         torch.cuda.set_device(device)
+    _let_segments_grow(device)
     return device
 
 
@@ -125,6 +127,22 @@ def device_error(error: BaseException | None) -> UserError | None:
 def _readable(size: str) -> str:
     number, unit = size.split() if " " in size else (size, "")
     return f"{int(number) / 2**30:.1f} GiB" if unit == "bytes" else size
+
+
+def _let_segments_grow(device: torch.device) -> None:
+    """Lets PyTorch extend the memory that it has of a GPU, so that shapes that vary leave fewer gaps in it.
+
+    The user's own settings stay, and some virtual GPUs cannot do it.
+    """
+    import torch
+
+    if os.environ.keys() & {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}:
+        return
+    try:
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+        torch.empty(1, device=device)
+    except RuntimeError:  # CUDA driver error: operation not supported
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
 
 
 def _keep_memory() -> None:

@@ -152,6 +152,34 @@ def test_a_gpu_that_fails_is_told_in_one_line(kind, text, told):
         assert "dmesg | grep Xid" in found.hint
 
 
+@pytest.mark.parametrize(
+    ("variable", "works", "settings"),
+    [
+        (None, True, ["expandable_segments:True"]),
+        (None, False, ["expandable_segments:True", "expandable_segments:False"]),
+        ("PYTORCH_ALLOC_CONF", True, []),
+        ("PYTORCH_CUDA_ALLOC_CONF", True, []),
+    ],
+)
+def test_memory_of_a_gpu_grows_where_it_can_and_the_user_has_no_settings(monkeypatch, variable, works, settings):
+    def empty(size, device):
+        if not works:
+            raise RuntimeError("CUDA driver error: operation not supported")
+
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "max_split_size_mb:128")
+    given = []
+    assert callable(torch._C._accelerator_setAllocatorSettings)  # of this PyTorch
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", given.append)
+    monkeypatch.setattr(torch, "empty", empty)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("cuda:1", None) == torch.device("cuda:1")
+    assert given == settings
+
+
 # --- memory -------------------------------------------------------------------------------------------------
 
 

@@ -10,20 +10,22 @@ from typing import Literal
 import click
 
 from nmt.console import Console
-from nmt.device import choose_device, cores
+from nmt.device import choose_device, cores, find_device
 from nmt.place import Place, device_of, find_place
 from nmt.recipe import Recipe
 
 
 def train(recipe: Recipe, out: Path, devices: int | None, device: str, threads: int | None, console: Console) -> None:
     """Trains in this process, in the place that a launcher gave it, or else starts a process for each device."""
+    import torch
+
     from nmt.training.launcher import count_workers, launch
 
     place = find_place(os.environ)
     if place is None:
         workers = count_workers(device, devices)
         if workers > 1:
-            choose_device(device, threads)  # says once if there is none
+            find_device(device, torch.cuda.device_count())  # says once if there is none
             launch(workers, sys.argv[1:], out, console)
             return
         place = Place()
