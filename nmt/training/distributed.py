@@ -75,7 +75,7 @@ class Group:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """The first rank that fails raises its error; on the others theirs becomes a GroupError that says nothing.
 
-        Where its GPU failed, its error becomes a GroupError too, since the group may go on from the last checkpoint.
+        If its GPU failed, its error becomes a GroupError too, since the group may go on from the last checkpoint.
         """
         fault = device_error(error)
         is_failure = isinstance(error, Exception) and not isinstance(error, GroupError)
@@ -86,9 +86,8 @@ class Group:
             dist.destroy_process_group()
         if is_told:
             raise self._failed_elsewhere() from error
-        if fault is not None:
-            who = f"rank {self.rank} on {os.uname().nodename}: " if self.size > 1 else ""
-            raise GroupError(who + fault.message) from error
+        if fault is not None and self.size > 1:
+            raise GroupError(f"rank {self.rank} on {os.uname().nodename}: {fault.message}") from error
 
     @property
     def leads(self) -> bool:

@@ -113,3 +113,13 @@ def test_one_pair_that_is_too_much_is_told(train, inject, task) -> None:
     said = train("training.device_tokens=4", code=1)
     assert "error: cpu: out of memory at update 1 with one sentence at a time" in said
     assert said.count(HALVED) == 2
+
+
+def test_a_gpu_that_fails_is_told_in_a_line(train, inject, task) -> None:
+    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+        raise torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered\nmore of it")
+
+    inject(losses)
+    *_, error, hint = train(code=1).splitlines()
+    assert error == "error: CUDA error: uncorrectable ECC error encountered"
+    assert hint.startswith("hint: run the same command again; ")
