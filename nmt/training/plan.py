@@ -2,7 +2,7 @@
 
 Parameters and FLOPs are exact for the lengths and, of a parser, the labels assumed; memory counts what the layers keep
 for the backward pass (benchmarks/RESULTS.md has the fit); time rests on a matrix product measured on the device for a
-moment.
+moment and, on GPUs, on the assumptions that docs/scaling.md states.
 """
 
 from __future__ import annotations
@@ -27,13 +27,18 @@ from nmt.training.progress import clock
 # and of the Treebank's section 23, which has 23.5 words and 18.3 constituents a sentence.
 ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_model": (ABSENT, 28.0)}
 ASSUMED_SYMBOLS = 57  # of trees: brackets of 26 labels, as the Treebank and GUM have them, and XX
-EFFICIENCY = 0.5  # share of the device's matrix-product speed that a training update reaches
+EFFICIENCY = 0.5  # share of the device's matrix-product speed that a training update reaches; of GPUs assumed
+HOST_SECONDS = 8e-4  # to launch the kernels of a layer, forward and backward, for a micro-batch; assumed
+LINK = 100e9  # bytes per second that a GPU sends while gradients are added up; assumed
+BUSY = 0.8  # share of what n GPUs could do below which --plan recommends larger updates
+COUNTS = (1, 2, 4, 8, 16)  # of GPUs, to compare
 
 
 @dataclass(frozen=True)
 class Plan:
     """Figures of a run."""
 
+    devices: int
     parameters: dict[str, int]
     """By part of the model."""
     micro_batches: int
@@ -45,6 +50,8 @@ class Plan:
     memory_bytes: float
     """Of a device: weights, gradients, Adam's moments, activations of a micro-batch and a chunk of logits."""
     checkpoint_bytes: float
+    host_seconds: float
+    """Per update, to launch the kernels of a GPU; assumed."""
     vocabularies: tuple[int, int]
     """Entries of source and target."""
     lengths: tuple[float, float]
@@ -52,6 +59,24 @@ class Plan:
     on."""
     assumed: bool
     """Whether those lengths, and a parser's symbols, are assumed rather than taken from prepared data."""
+
+    def compute_seconds(self, peak: float) -> float:
+        """Of an update on GPUs that are never kept waiting, where `peak` is their FLOP/s in matrix products."""
+        return self.flops_per_update / (EFFICIENCY * peak * self.devices)
+
+    @property
+    def exchange_seconds(self) -> float:
+        """To add up the gradients of all devices: each sends 4 bytes a parameter nearly twice, as rings do."""
+        return 2 * (1 - 1 / self.devices) * 4.0 * sum(self.parameters.values()) / LINK
+
+    def gpu_seconds(self, peak: float) -> float:
+        """Of an update on GPUs. Gradients travel beside the last backward pass, two thirds of its micro-batch."""
+        pace = max(self.compute_seconds(peak), self.host_seconds)
+        return pace + max(0.0, self.exchange_seconds - 2 / 3 * pace / self.micro_batches)
+
+    def busy_factor(self, peak: float) -> float:
+        """How many times larger an update must be to hide the host's time and the exchange of gradients."""
+        return max(self.host_seconds, 1.5 * self.exchange_seconds) / self.compute_seconds(peak)
 
 
 def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
@@ -75,13 +100,16 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     micro = min(recipe.training.device_tokens or at_most, share)
     activations = 4.0 * micro * kept_per_token(recipe.model, (source + 1) / longer, (target + 1) / longer)
     pair = np.array([source]), np.array([target])
+    micro_batches = math.ceil(share / micro)
     return Plan(
+        devices=devices,
         parameters=groups,
-        micro_batches=math.ceil(share / micro),
+        micro_batches=micro_batches,
         sentences=tokens / longer,
         flops_per_update=training_flops(recipe.model, symbols, *pair) * tokens / longer,
         memory_bytes=16.0 * size + activations + 4.0 * chunk_logits(device),
         checkpoint_bytes=12.0 * size,
+        host_seconds=HOST_SECONDS * micro_batches * len([*model.encoder, *model.decoder]),
         vocabularies=(vocabulary, symbols),
         lengths=(source, target),
         assumed=lengths is None,
@@ -101,9 +129,10 @@ def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> fl
 def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     """The plan as a table for people."""
     plan, training = make_plan(recipe, device, devices), recipe.training
-    total = plan.flops_per_update * training.updates
     peak = measured_flops(device, product_dtype(training.precision, device))
-    speed = EFFICIENCY * peak * (1 if device.type == "cpu" else devices)  # workers of one CPU share it
+    seconds = plan.gpu_seconds(peak)
+    if device.type == "cpu":  # which its workers share
+        seconds = plan.flops_per_update / (EFFICIENCY * peak)
     assumed = " (assumed)" if plan.assumed else ""
     with_symbols = assumed if recipe.kind.has_trees else ""
     subwords, symbols = plan.vocabularies
@@ -126,15 +155,32 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         ("micro-batches", f"about {plan.micro_batches} per update" + (" on each device" if devices > 1 else "")),
         ("memory", f"about {_bytes(plan.memory_bytes)} a device, beside PyTorch itself"),
         ("disk", f"{_bytes(plan.checkpoint_bytes)} a checkpoint, {_bytes(kept * plan.checkpoint_bytes)} for {kept}"),
-        ("FLOPs", f"{plan.flops_per_update:.2e} per update, {total:.2e} for {training.updates:,} updates"),
+        (
+            "FLOPs",
+            f"{plan.flops_per_update:.2e} per update, {plan.flops_per_update * training.updates:.2e} for "
+            f"{training.updates:,} updates",
+        ),
         (
             "time",
-            f"about {clock(total / speed)}, {plan.flops_per_update / speed:,.3g} s per update on {on}, "
+            f"about {clock(seconds * training.updates)}, {seconds:,.3g} s per update on {on}, "
             f"at {EFFICIENCY:.0%} of the {peak / 1e9:,.0f} GFLOP/s measured just now",
         ),
+        *(_scaling(recipe, device, plan, peak) if device.type == "cuda" else ()),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {value}" for name, value in rows)])
+
+
+def _scaling(recipe: Recipe, device: torch.device, plan: Plan, peak: float) -> list[tuple[str, str]]:
+    """How an update's time falls with the number of GPUs, and the size from which on it would fall further."""
+    seconds = {count: make_plan(recipe, device, count).gpu_seconds(peak) for count in {*COUNTS, plan.devices}}
+    share = {count: seconds[1] / (count * seconds[count]) for count in seconds}
+    times = ", ".join(f"{count}: {1000 * seconds[count]:.3g} ms ({share[count]:.0%})" for count in sorted(seconds))
+    rows = [("time by GPUs", f"{times}; in brackets the efficiency; assumed, see docs/scaling.md")]
+    if share[plan.devices] < BUSY:
+        tokens = math.ceil(plan.busy_factor(peak) * recipe.training.batch_tokens / 5000) * 5000
+        rows.append(("larger updates", f"training.batch_tokens={tokens} would keep {plan.devices} GPUs busy"))
+    return rows
 
 
 def _bytes(count: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,52 @@ def test_a_report_without_lengths_tells_none(tmp_path: Path) -> None:
         (tmp_path / "report.json").write_text(content)
         assert mean_lengths(tmp_path) is None
     assert mean_lengths(tmp_path / "none") is None
+
+
+# --- several GPUs -------------------------------------------------------------------------------------------
+
+GPU = torch.device("cuda")
+SPEED = 800e12  # FLOP/s, as in docs/scaling.md
+
+
+def gpus(count: int, name: str = "wmt14_en_de", *settings: str) -> plans.Plan:
+    return make_plan(load(RECIPES / f"{name}.yaml", list(settings)), GPU, count)
+
+
+def test_the_table_of_the_documentation_is_what_the_model_gives() -> None:
+    text = (RECIPES.parent / "docs/scaling.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| ([\d.]+) ms \| (\d+)% \| ([\d.]+) ms \| (\d+)% \|$", text, re.MULTILINE)
+    assert [int(count) for count, *_ in rows] == list(plans.COUNTS)
+    for column, name in ((1, "wmt14_en_de"), (3, "wmt14_en_de_big")):
+        one = gpus(1, name).gpu_seconds(SPEED)
+        for row in rows:
+            count, seconds = int(row[0]), gpus(int(row[0]), name).gpu_seconds(SPEED)
+            assert float(row[column]) == pytest.approx(1000 * seconds, rel=0.01)
+            assert row[column + 1] == f"{100 * one / (count * seconds):.0f}"
+
+
+def test_an_update_takes_as_long_as_the_slowest_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, eight = gpus(1), gpus(8)
+    assert one.exchange_seconds == 0
+    assert one.gpu_seconds(SPEED) == one.compute_seconds(SPEED) == 8 * eight.compute_seconds(SPEED)
+    assert eight.gpu_seconds(SPEED) == eight.host_seconds == 12 * plans.HOST_SECONDS
+    assert gpus(8, "wmt14_en_de", "training.device_tokens=1000").host_seconds == 4 * eight.host_seconds
+    monkeypatch.setattr(plans, "LINK", 1e9)
+    exchange = 2 * 7 / 8 * 4 * sum(eight.parameters.values()) / 1e9
+    assert eight.gpu_seconds(SPEED) == pytest.approx(eight.host_seconds / 3 + exchange)
+
+
+def test_larger_updates_are_recommended_where_gpus_would_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "measured_flops", lambda device, dtype: SPEED)
+    recipe = load(RECIPES / "wmt14_en_de.yaml")
+    assert "larger updates" not in plan_run(recipe, GPU, 2)
+    said = plan_run(recipe, GPU, 8)
+    assert "0.0096 s per update on 8 devices, cuda" in said
+    assert "1: 23.8 ms (100%), 2: 11.9 ms (100%), 4: 9.6 ms (62%), 8: 9.6 ms (31%), 16: 9.6 ms (15%); in br" in said
+    (tokens,) = re.findall(r"larger updates +training\.batch_tokens=(\d+) would keep 8 GPUs busy", said)
+    larger = [gpus(count, "wmt14_en_de", f"training.batch_tokens={tokens}").gpu_seconds(SPEED) for count in (1, 8)]
+    assert larger[0] / larger[1] > 0.99 * 8
+    assert "GPUs" not in plan_run(recipe, CPU, 8)
 
 
 def test_a_shorter_side_keeps_less() -> None:
