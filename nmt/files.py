@@ -196,7 +196,7 @@ def remove_directory(path: Path) -> None:
 
 
 @contextmanager
-def exclusive(lock: Path, what: str, wait: bool = False, say: Callable[[str], None] = print) -> Iterator[None]:
+def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = False) -> Iterator[None]:
     """Holds a lock file while the block runs.
 
     Where another process on this machine holds it, waits for it to end or else raises UserError. Where the file system

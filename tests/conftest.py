@@ -110,7 +110,7 @@ def made_once(temporary: pytest.TempPathFactory, name: str, make: Callable[[Path
     """A folder that `make` fills once for all processes that run tests."""
     root = temporary.getbasetemp()
     folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / name
-    with exclusive(folder.with_suffix(".lock"), name, wait=True):
+    with exclusive(folder.with_suffix(".lock"), name, print, wait=True):
         if not folder.with_suffix(".made").exists():
             folder.mkdir()
             make(folder)

@@ -384,7 +384,7 @@ def test_an_output_takes_its_name_when_it_is_whole(nmt, reverse_run: Path, tmp_p
 def test_one_directory_has_one_training_at_a_time(nmt, tmp_path: Path, monkeypatch) -> None:
     write_reverse_task(tmp_path)
     monkeypatch.chdir(tmp_path)
-    with files.exclusive(tmp_path / "ckpts/.lock", "ckpts"):
+    with files.exclusive(tmp_path / "ckpts/.lock", "ckpts", print):
         done = nmt("train", "recipe.yaml", "--set", "training.updates=1")
     assert done.code == 1
     assert "error: ckpts: another nmt is writing there" in done.err

@@ -290,7 +290,7 @@ def test_a_name_too_long_is_a_user_error(tmp_path: Path, length: int) -> None:
     with pytest.raises(UserError) as caught, whole_directory(tmp_path / name, "a"):
         pass
     assert caught.value.message == f"{tmp_path / name}: cannot be written: File name too long"
-    with pytest.raises(UserError) as caught, exclusive(tmp_path / f".{name}.lock", "data/x"):
+    with pytest.raises(UserError) as caught, exclusive(tmp_path / f".{name}.lock", "data/x", print):
         pass
     assert caught.value.message == "data/x: cannot be written: File name too long"
 
@@ -313,9 +313,13 @@ def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
 
 def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
     lock = tmp_path / "new" / ".lock"
-    with exclusive(lock, "new"), pytest.raises(UserError, match="new: another nmt is writing"), exclusive(lock, "new"):
+    with (
+        exclusive(lock, "new", print),
+        pytest.raises(UserError, match="new: another nmt is writing"),
+        exclusive(lock, "new", print),
+    ):
         pass
-    with exclusive(lock, "new"):
+    with exclusive(lock, "new", print):
         pass
 
 
@@ -329,12 +333,12 @@ def test_a_file_system_without_locks_is_said_once(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     said, ran = [], False
-    with exclusive(tmp_path / ".lock", "ckpts", wait, said.append):
+    with exclusive(tmp_path / ".lock", "ckpts", said.append, wait):
         ran = True
     assert ran
     assert said == [f"ckpts: cannot be locked ({os.strerror(number)}): see that no other nmt writes there meanwhile"]
     number = errno.EIO
-    with pytest.raises(OSError, match="Input/output error"), exclusive(tmp_path / ".lock", "ckpts", wait):
+    with pytest.raises(OSError, match="Input/output error"), exclusive(tmp_path / ".lock", "ckpts", print, wait):
         pass
 
 
@@ -342,11 +346,11 @@ def test_a_lock_may_be_waited_for(tmp_path: Path) -> None:
     lock, order = tmp_path / ".lock", []
 
     def wait() -> None:
-        with exclusive(lock, "it", wait=True):
+        with exclusive(lock, "it", print, wait=True):
             order.append("second")
 
     second = threading.Thread(target=wait)
-    with exclusive(lock, "it"):
+    with exclusive(lock, "it", print):
         second.start()
         second.join(0.1)
         order.append("first")

@@ -58,7 +58,7 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     data, splits = recipe.data, recipe.data.splits
     totals = {split: check_inputs(datasets, data) for split, datasets in splits.items()}
     with (
-        exclusive(out.parent / f".{out.name}.lock", str(out), say=console.say),
+        exclusive(out.parent / f".{out.name}.lock", str(out), console.say),
         whole_directory(out, MANIFEST) as part,
     ):
         tokenizer = _tokenizer(recipe, totals["train"], console, tokenizer_from)

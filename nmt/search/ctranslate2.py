@@ -199,7 +199,7 @@ def convert(
         if _is_current(path, bundle, decoding):
             return path
     _library()
-    with exclusive(path.parent / f".{path.name}.lock", str(path), wait=True, say=say):
+    with exclusive(path.parent / f".{path.name}.lock", str(path), say, wait=True):
         if not _is_current(path, bundle, decoding):  # else the process that held the lock has just made it
             say(f"converting {bundle.path} for CTranslate2: {path}")
             _write(path, bundle, decoding)

@@ -82,7 +82,7 @@ def open_directory(recipe: Recipe, out: Path, console: Console, threads: int, he
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out {out}: cannot be created: {error.strerror}", "name another directory") from None
-    held.enter_context(exclusive(out / ".lock", str(out), say=console.say))
+    held.enter_context(exclusive(out / ".lock", str(out), console.say))
     clear_leftovers(out)
     start, damaged = _find_start(out)
     resumed = start.checkpoint

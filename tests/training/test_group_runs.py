@@ -262,7 +262,7 @@ def test_ranks_whose_launcher_was_killed_save_and_end(start, task: Path) -> None
         assert select.select([descriptor], [], [], 20)[0]
         os.close(descriptor)
     assert position(task / "ckpts")["step"] >= 5
-    with exclusive(task / "ckpts/.lock", "ckpts"):
+    with exclusive(task / "ckpts/.lock", "ckpts", print):
         pass
 
 
