@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from contest import Pile
 from nmt.bundle import Bundle, resolve
 from nmt.device import choose_device
 from nmt.metrics.bleu import score
@@ -27,7 +28,6 @@ from nmt.search.engine import SearchEngine
 from nmt.search.feed import Hypothesis, Source
 from nmt.text.lines import one_line, read_lines
 from nmt.text.symbols import BOS, EOS
-from translate_speed import Pile
 
 TIE = 0.1  # nats: one symbol is 1.1 times as likely as the other
 

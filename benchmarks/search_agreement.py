@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 import torch
 
+from contest import Pile
 from nmt.device import choose_device
 from nmt.model import inference
 from nmt.model.transformer import Transformer
@@ -27,7 +28,6 @@ from nmt.recipe import Decoding, Model
 from nmt.search.engine import SearchEngine, length_penalty
 from nmt.search.feed import Hypothesis, Source
 from nmt.text.symbols import BOS, EOS
-from translate_speed import Pile
 
 VOCABULARY, LONGEST, EXTRA = 1000, 24, 16
 LIKING = 1.5  # of </s>, in nats

@@ -15,30 +15,25 @@ only ratios of neighbours compare.
 from __future__ import annotations
 
 import argparse
-import json
-import random
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from datetime import datetime
 from pathlib import Path
 
 import ctranslate2
 import torch
 
-from nmt import recipe as recipes
-from nmt.bundle import Bundle, resolve, save_bundle
+from contest import Contestant, forced_lengths, ours, random_bundle, random_sources, series, spread, theirs
+from nmt.bundle import Bundle, resolve
 from nmt.device import choose_device
 from nmt.model.transformer import Transformer
-from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model, TokenizerSettings
+from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model
 from nmt.search.ctranslate2 import convert
 from nmt.search.engine import SearchEngine
-from nmt.search.feed import Engine, Pool, Source
+from nmt.search.feed import Engine, Source
 from nmt.search.workers import Workers
 from nmt.text.lines import read_lines
-from nmt.text.tokenizer import Tokenizer
 
 THREADS = 2
 SIZES = {
@@ -48,75 +43,17 @@ SIZES = {
 VOCABULARY, LENGTH, FORCED, SENTENCES, BATCH = 8000, 16, 30, 128, 32
 
 
-Contestant = Callable[[], float]
-"""Translates all sources once; target tokens/s."""
-
-
-class Pile:
-    """A feed that holds all its sources from the beginning."""
-
-    def __init__(self, sources: list[Source]) -> None:
-        self._pool = Pool(sources)
-
-    def take(self, tokens: int, wait: bool) -> list[Source]:
-        return self._pool.take(tokens, at_least=int(wait))
-
-
-def ours(engine: Engine, sources: list[Source]) -> Contestant:
-    def run() -> float:
-        start, tokens = time.perf_counter(), 0
-        for _, (best,) in engine.search(Pile(sources), 1):
-            tokens += len(best.ids) + best.finished
-        return tokens / (time.perf_counter() - start)
-
-    return run
-
-
-def theirs(folder: Path, kind: str, workers: int, pieces: list[list[str]], options: Mapping[str, object]) -> Contestant:
-    """CTranslate2, its threads within operations or as workers."""
-    translator = ctranslate2.Translator(
-        str(folder), compute_type=kind, inter_threads=workers, intra_threads=THREADS // workers
-    )
-
-    def run() -> float:
-        start = time.perf_counter()
-        results = translator.translate_batch(pieces, **options)
-        ends = "min_decoding_length" not in options
-        return sum(len(result.hypotheses[0]) + ends for result in results) / (time.perf_counter() - start)
-
-    return run
-
-
-def series(title: str, contestants: dict[str, Contestant], against: str, pairs: int) -> list[dict[str, float]]:
-    """Lets all run in turn; prints medians, and ratios to the one that they are compared with; returns the speeds."""
-    for run in contestants.values():
-        run()  # allocates, compiles
-    rounds = [{name: run() for name, run in contestants.items()} for _ in range(pairs)]
-    print(f"{title}; {pairs} rounds, {datetime.now():%Y-%m-%d}")
-    for name in contestants:
-        speed = statistics.median(one[name] for one in rounds)
-        print(
-            f"  {name:34s} {speed:8,.0f} tokens/s   {spread([one[name] / one[against] for one in rounds])}", flush=True
-        )
-    return rounds
-
-
-def spread(ratios: list[float]) -> str:
-    """Their median, least and greatest."""
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-
-
 def best_beside_best(rounds: list[dict[str, float]]) -> None:
     """Prints the ratio of our best setting to CTranslate2's, by their medians, in fp32 and in int8."""
-    for kind, theirs in (("fp32", "float32"), ("int8", "int8")):
+    for kind, other in (("fp32", "float32"), ("int8", "int8")):
         sides = [
-            [name for name in rounds[0] if name.startswith(each)] for each in (f"ours {kind}", f"CTranslate2 {theirs}")
+            [name for name in rounds[0] if name.startswith(each)] for each in (f"ours {kind}", f"CTranslate2 {other}")
         ]
         if all(sides):
-            ours, other = (
+            best, rival = (
                 max(names, key=lambda name: statistics.median(one[name] for one in rounds)) for names in sides
             )
-            print(f"  {ours} / {other}: {spread([one[ours] / one[other] for one in rounds])}", flush=True)
+            print(f"  {best} / {rival}: {spread([one[best] / one[rival] for one in rounds])}", flush=True)
 
 
 def contest(
@@ -144,8 +81,11 @@ def contest(
         torch.set_num_threads(THREADS)
         contestants[f"ours fp32, {THREADS} threads within"] = ours(within, sources)
         for kind in ("float32", "int8"):
-            contestants[f"CTranslate2 {kind}"] = theirs(folder, kind, 1, pieces, options)
-            contestants[f"CTranslate2 {kind}, {THREADS} workers"] = theirs(folder, kind, THREADS, pieces, options)
+            for name, workers in (("", 1), (f", {THREADS} workers", THREADS)):
+                translator = ctranslate2.Translator(
+                    str(folder), compute_type=kind, inter_threads=workers, intra_threads=THREADS // workers
+                )
+                contestants[f"CTranslate2 {kind}{name}"] = theirs(translator, pieces, options)
         best_beside_best(series(title, contestants, "CTranslate2 float32", pairs))
 
 
@@ -170,39 +110,14 @@ def real_text(path: Path, text: Path, beam: int, pairs: int) -> None:
     contest(f"{text.name}, {len(sources):,} sentences, beam {beam}", bundle, sources, decoding, batches, pairs)
 
 
-def random_bundle(folder: Path, size: str) -> Bundle:
-    """An untrained model with a vocabulary of random words."""
-    letters = random.Random(1)
-    words = ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=letters.randint(3, 9))) for _ in range(20_000)]
-    lines = [" ".join(letters.choices(words, k=12)) for _ in range(10_000)]
-    tokenizer = Tokenizer.train(list(zip(lines, lines, strict=True)), TokenizerSettings(vocab_size=VOCABULARY))
-    train = [{"source": "a", "target": "b"}]
-    content = {"name": size, "data": {"source": "en", "target": "de", "train": train}, "model": SIZES[size]}
-    recipe_file = folder / "recipe.yaml"
-    recipe_file.write_text(json.dumps(content))
-    recipe = recipes.load(recipe_file)
-    torch.manual_seed(1)
-    model = Transformer(recipe.model, VOCABULARY, VOCABULARY)
-    save_bundle(
-        folder / "bundle", dict(model.named_parameters()), recipe, tokenizer, {"run": "random", "step": 0, "data": ""}
-    )
-    return Bundle.read(folder / "bundle")
-
-
-def random_sources(count: int, length: int, cap: int) -> list[Source]:
-    pick = random.Random(2)
-    return [Source(n, [pick.randrange(4, VOCABULARY) for _ in range(length)], cap) for n in range(count)]
-
-
 def forced(size: str, pairs: int) -> None:
     """The same work for all: every output is as long."""
     with tempfile.TemporaryDirectory() as folder:
         decoding = Decoding(min_length=FORCED, batch_tokens=BATCH * (LENGTH + 1))
-        options: dict[str, object] = {"min_decoding_length": FORCED, "max_decoding_length": FORCED}
-        options |= {"max_batch_size": BATCH, "batch_type": "examples"}
-        sources = random_sources(SENTENCES, LENGTH, FORCED)
+        options = {**forced_lengths(FORCED), "max_batch_size": BATCH, "batch_type": "examples"}
+        sources = random_sources([LENGTH] * SENTENCES, FORCED, VOCABULARY)
         title = f"{size.upper()}, {SENTENCES} sentences forced to {FORCED} symbols, batches of {BATCH}"
-        contest(title, random_bundle(Path(folder), size), sources, decoding, options, pairs)
+        contest(title, random_bundle(Path(folder), SIZES[size], VOCABULARY), sources, decoding, options, pairs)
 
 
 def lengths(size: str, pairs: int) -> None:
@@ -213,7 +128,7 @@ def lengths(size: str, pairs: int) -> None:
     contestants = {}
     for length in (10, 25, 50, 100, 200):
         engine = SearchEngine([model], Decoding(min_length=length, max_extra=length, batch_tokens=BATCH * (LENGTH + 1)))
-        contestants[f"{length} symbols"] = ours(engine, random_sources(2 * BATCH, LENGTH, length))
+        contestants[f"{length} symbols"] = ours(engine, random_sources([LENGTH] * 2 * BATCH, length, VOCABULARY))
     series(
         f"{size.upper()}, cost against length, one thread, beam 4, batches of {BATCH}", contestants, "10 symbols", pairs
     )

@@ -21,8 +21,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from contest import random_bundle
 from nmt.text.lines import read_lines
-from translate_speed import random_bundle
+from translate_speed import SIZES, VOCABULARY
 
 LOAD = "import sys, torch; from safetensors.torch import load_file; load_file(sys.argv[1]); print()"
 TRANSLATE = [sys.executable, "-m", "nmt", "translate"]
@@ -58,7 +59,7 @@ def first_byte(command: list[str]) -> float:
 
 def cold(repeat: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        bundle = random_bundle(Path(folder), "base").path
+        bundle = random_bundle(Path(folder), SIZES["base"], VOCABULARY).path
         translate = [*TRANSLATE, "--model", str(bundle), "--set", "decoding.max_extra=10"]
         commands = {
             "import torch, load weights": [sys.executable, "-c", LOAD, str(bundle / "model.safetensors")],
