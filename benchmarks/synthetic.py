@@ -1,4 +1,4 @@
-"""A corpus of random subwords with the lengths of WMT's sentences, in the layout of prepared data."""
+"""The paper's models, and a corpus of random subwords with the lengths of WMT's sentences, as prepared data."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ import pyarrow as pa
 
 from nmt.data.corpus import Ids
 from nmt.data.prepare import CHUNK
+from nmt.recipe import Model
 
 LONGEST = 256
 VOCABULARY = 37_000
+MODELS = {
+    "base": Model(),
+    "big": Model(d_model=1024, d_ff=4096, heads=16, dropout=0.3),
+    "tiny": Model(layers=1, d_model=32, d_ff=64, heads=2),
+}
 
 
 def wmt_lengths(pairs: int, seed: int = 1) -> tuple[Ids, Ids]:
