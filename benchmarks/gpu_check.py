@@ -1,0 +1,365 @@
+"""Whether a GPU computes what a CPU does: losses, gradients, updates, a resumed run, searches, samples.
+
+    python benchmarks/gpu_check.py [--no-compile]
+    python benchmarks/gpu_check.py --device cpu              # whether the script itself works
+
+Small models with random weights. The reference is a CPU in fp64 without compilation, one micro-batch an update and one
+sentence a search. Each line has a figure and its limit, and a figure above its limit fails; the exit status is 1 if any
+does. Figures of gradients are the largest relative error of a parameter, in the 2-norm. A search's error is how far its
+scores are from what the reference gives to the same outputs; its loss is how much better the reference's own outputs
+are than other ones, which is more than rounding only where the search is wrong. The resumed run uses PyTorch's
+deterministic algorithms. It must be equal to the bit if two equal runs are; if they differ, it may differ four times
+as much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from constraint_cost import random_parser
+from contest import Pile, random_bundle
+from gpu_train import Ours
+from nmt.console import Console
+from nmt.data.batches import make_batch
+from nmt.data.corpus import Corpus, Rows
+from nmt.data.epochs import plan_epoch
+from nmt.device import choose_device
+from nmt.model.transformer import Transformer
+from nmt.place import Place
+from nmt.recipe import Decoding, Model, Training
+from nmt.search.annotation import align
+from nmt.search.constraints import All, MakeConstraint, MinLength, TreeConstraint
+from nmt.search.engine import SearchEngine
+from nmt.search.feed import Hypothesis, Prefix, Required, Source, Spelling
+from nmt.search.forced import log_probabilities_of
+from nmt.search.phrases import PhraseConstraint
+from nmt.search.prefix import PrefixConstraint
+from nmt.search.repetition import NoRepeat
+from nmt.text.symbols import EOS
+from nmt.text.tokenizer import Vocabulary
+from nmt.training.distributed import Group
+from nmt.training.flops import device_name
+from nmt.training.gradients import Gradients, Requests, Update
+from nmt.training.loss import Objective
+from nmt.training.optimizer import Optimizer
+from nmt.training.precision import compile_layers, factors_rounded, set_precision
+from nmt.training.state import RunState
+from plain import PlainTransformer, smoothed_loss
+from search_agreement import BATCHES, VOCABULARY, random_model, random_sources, score
+from synthetic import wmt_lengths, write_corpus
+
+CPU = torch.device("cpu")
+MODELS = {
+    "post-norm": Model(layers=2, d_model=128, d_ff=256, heads=2, dropout=0.0),
+    "pre-norm, learned positions, window 8, untied": Model(
+        layers=2, d_model=128, d_ff=256, heads=2, dropout=0.0, norm="pre", positions="learned", attention_window=8,
+        tie_embeddings="none",
+    ),
+}  # fmt: skip
+PAIRS, TOKENS, UPDATES = 1000, 1500, 4
+SENTENCES = 30
+PRECISIONS = {"fp32": 1e-4, "bf16": 0.1}  # and the largest error of gradients
+
+
+class Check(NamedTuple):
+    """A figure that must not be above its limit."""
+
+    name: str
+    figure: float
+    limit: float
+
+    @property
+    def passed(self) -> bool:
+        """Also false where the figure is not a number."""
+        return self.figure <= self.limit
+
+
+Weights = dict[str, Tensor]
+"""Something of each parameter, on the CPU in fp64."""
+
+
+def error(found: Weights, exact: Weights) -> float:
+    """The largest relative error of a parameter."""
+    return largest(float((found[name] - exact[name]).norm() / exact[name].norm()) for name in exact)
+
+
+def largest(figures: Iterable[float]) -> float:
+    """NaN where one of them is, unlike `max`."""
+    return float(np.max(list(figures)))
+
+
+# --- training ----------------------------------------------------------------------------------------------------
+
+
+class Trainer:
+    """A model whose random weights are the same everywhere, and the gradients of its updates."""
+
+    def __init__(
+        self,
+        config: Model,
+        corpus: Corpus,
+        device: torch.device,
+        precision: str,
+        compiled: bool = False,
+        device_tokens: int = 2 * TOKENS,
+    ) -> None:
+        settings = Training.model_validate(
+            {"batch_tokens": 2 * TOKENS, "device_tokens": device_tokens, "precision": precision, "warmup": 10}
+        )
+        torch.manual_seed(1)
+        self.model = Transformer(config, VOCABULARY, VOCABULARY).to(device).train()
+        set_precision(self.model, precision, device)
+        if compiled:
+            compile_layers(self.model)
+        self.optimizer = Optimizer(self.model, config.d_model, settings)
+        self._corpus, self._state = corpus, RunState(step=0, epoch=0, offset=0)
+        objective, group = Objective(self.model, settings.label_smoothing), Group(Place(), timeout_minutes=1)
+        console = Console(quiet=True)
+        self._gradients = Gradients(objective, self.optimizer, corpus, settings, group, device, console)
+        self._gradients.choose_size(self._state)
+
+    def rows(self, number: int) -> Rows:
+        """The pairs of an update."""
+        return plan_epoch(self._corpus.source_lengths, self._corpus.target_lengths, TOKENS, 1, 0).rows(number)
+
+    def compute(self, number: int) -> tuple[float, Weights]:
+        """The loss of an update, and its gradients, which the parameters keep."""
+        self.optimizer.clear()
+        rows, size = self.rows(number), self._state.device_tokens
+        lengths = self._corpus.lengths(rows)
+        update = Update(0, number, rows, lengths, size, self._gradients.micro_batches(rows, lengths, size))
+        with factors_rounded("highest"):
+            sums, _ = self._gradients.compute(update, self._state, Requests(0, False))
+        return float(sums.loss), copied(self.model, lambda parameter: parameter.grad)
+
+
+def copied(model: torch.nn.Module, of: Callable[[nn.Parameter], Tensor | None]) -> Weights:
+    """Copies something of each parameter that has it."""
+    found = {name: of(parameter) for name, parameter in model.named_parameters()}
+    return {name: value.detach().double().cpu().clone() for name, value in found.items() if value is not None}
+
+
+def gradients(corpus: Corpus, device: torch.device, compiled: bool) -> Iterator[Check]:
+    """Losses and gradients of updates of different shapes: whole, in micro-batches, compiled."""
+    ways: dict[str, dict[str, Any]] = {"": {}, ", micro-batches": {"device_tokens": 300}}
+    if compiled:
+        ways[", compiled"] = {"compiled": True}
+    for title, config in MODELS.items():
+        reference = Trainer(config, corpus, CPU, "fp64")
+        exact = [reference.compute(number) for number in range(UPDATES)]
+        for precision, limit in PRECISIONS.items():
+            for way, how in ways.items():
+                trainer = Trainer(config, corpus, device, precision, **how)
+                found = [trainer.compute(number) for number in range(UPDATES)]
+                losses = [abs(ours / right - 1) for (ours, _), (right, _) in zip(found, exact, strict=True)]
+                errors = [error(ours, right) for (_, ours), (_, right) in zip(found, exact, strict=True)]
+                yield Check(f"{title}, {precision}{way}: loss", largest(losses), limit / 10)
+                yield Check(f"{title}, {precision}{way}: gradients", largest(errors), limit)
+
+
+def plainly(corpus: Corpus) -> Iterator[Check]:
+    """The reference itself beside `benchmarks/plain.py`, whose model and loss are other code."""
+    ours, config = Trainer(MODELS["post-norm"], corpus, CPU, "fp64"), MODELS["post-norm"]
+    plain = PlainTransformer(config, VOCABULARY).double()
+    plain.take(ours.model.state_dict())
+    loss, exact = ours.compute(0)
+    batch = make_batch(corpus, ours.rows(0))
+    found = smoothed_loss(plain, batch, Training().label_smoothing)
+    (found / batch.num_tokens).backward()
+    yield Check("the reference beside plain PyTorch: loss", abs(float(found.detach()) / loss - 1), 1e-6)
+    gradients = copied(plain, lambda parameter: parameter.grad)
+    yield Check("the reference beside plain PyTorch: gradients", error(gradients, exact), 1e-5)
+
+
+def updates(corpus: Corpus, device: torch.device) -> Iterator[Check]:
+    """Adam on the device beside Adam in fp64 with the same gradients, and an update that is skipped."""
+    config, go = MODELS["post-norm"], torch.tensor(False)
+    ours, exact = Trainer(config, corpus, device, "fp32"), Trainer(config, corpus, CPU, "fp64")
+    for step in range(1, UPDATES + 1):
+        _, found = ours.compute(step)
+        for name, parameter in exact.model.named_parameters():
+            parameter.grad = found[name]
+        ours.optimizer.update(step, go.to(device))
+        exact.optimizer.update(step, go)
+    weights, right = (copied(each.model, lambda parameter: parameter) for each in (ours, exact))
+    yield Check(f"weights after {UPDATES} updates", error(weights, right), 1e-5)
+    moments = {name: moment.clone() for name, moment in ours.optimizer.state().items()}
+    ours.compute(0)
+    next(ours.model.parameters()).grad.fill_(math.nan)  # type: ignore[union-attr]
+    ours.optimizer.update(UPDATES + 1, torch.tensor(True, device=device))
+    change = error(copied(ours.model, lambda parameter: parameter), weights)
+    moved = largest(float((moments[name] - after).abs().max()) for name, after in ours.optimizer.state().items())
+    yield Check("a skipped update changes weights and moments", largest((change, moved)), 0.0)
+
+
+def resumption(corpus: Corpus, device: torch.device) -> Iterator[Check]:
+    """A run that is stopped and resumed, beside two that are not; everything after it is deterministic, too."""
+    torch.use_deterministic_algorithms(True)  # warn_only would leave attention as it is
+    settings = Training(batch_tokens=TOKENS, device_tokens=TOKENS, warmup=10, log_updates=10)
+    config = MODELS["post-norm"].model_copy(update={"dropout": 0.1})
+
+    def begin() -> tuple[Transformer, Ours]:
+        torch.manual_seed(1)
+        model = Transformer(config, VOCABULARY, VOCABULARY).to(device)
+        return model, Ours(model, corpus, settings, device, Console(quiet=True))
+
+    def finish(run: tuple[Transformer, Ours], updates: int) -> Weights:
+        run[1].train(updates)
+        return copied(run[0], lambda parameter: parameter)
+
+    whole, again = finish(begin(), 2 * UPDATES), finish(begin(), 2 * UPDATES)
+    (model, first), (resumed, second) = begin(), begin()
+    first.train(UPDATES)
+    resumed.load_state_dict(model.state_dict())
+    second.optimizer.load(first.optimizer.state(), UPDATES)
+    second.state = replace(first.state)
+    apart = error(again, whole)
+    yield Check("two equal runs differ", apart, math.inf)
+    yield Check(
+        "a resumed run differs from an unbroken one", error(finish((resumed, second), UPDATES), whole), 4 * apart
+    )
+
+
+# --- search ------------------------------------------------------------------------------------------------------
+
+
+def found_by(
+    model: Transformer, sources: list[Source], decoding: Decoding, constraint: MakeConstraint | None
+) -> list[Hypothesis]:
+    """The best output of each source, in order."""
+    engine = SearchEngine([model], decoding, constraint)
+    found = {number: best for number, (best,) in engine.search(Pile(sources), 1)}
+    return [found[source.number] for source in sources]
+
+
+def searches(device: torch.device, folder: Path) -> Iterator[Check]:
+    """Beam searches, with several rules for outputs, in batches of several sizes."""
+    vocabulary = random_bundle(folder, {}, VOCABULARY).tokenizer().target
+    assert isinstance(vocabulary, Vocabulary)
+    rules: list[MakeConstraint] = [
+        partial(MinLength, 8),
+        partial(PrefixConstraint, vocabulary),
+        partial(PhraseConstraint, vocabulary),
+        partial(NoRepeat, 2),
+    ]
+    sources, model = random_sources(SENTENCES), random_model()
+    phrase = [Required([Spelling([300, 301], begins_word=False, ends_word=False)], times=1, exactly=False)]
+    ruled = [
+        replace(source, prefix=Prefix([200, 201], "", []) if source.number % 3 == 0 else None, required=phrase)
+        for source in sources
+    ]
+    yield from compare("search", model, sources, Decoding(), None, device)
+    yield from compare("greedy search", model, sources, Decoding(beam=1), None, device)
+    yield from compare("search under rules", model, ruled, Decoding(), partial(All, rules), device)
+    parser, trees, sentences = random_parser()
+    constraint = partial(TreeConstraint, trees)
+    yield from compare("search for trees", parser.double(), sentences[:3], Decoding(), constraint, device)
+
+
+def compare(
+    title: str,
+    model: Transformer,
+    sources: list[Source],
+    decoding: Decoding,
+    constraint: MakeConstraint | None,
+    device: torch.device,
+) -> Iterator[Check]:
+    """Searches on the device beside one in fp64 on the CPU; the model is in fp64."""
+    single = copy.deepcopy(model).float().to(device)
+    exact = found_by(model, sources, decoding.model_copy(update={"batch_tokens": 1}), constraint)
+    for precision, limit in (("fp32", 1e-4), ("auto", 0.1)):
+        for rows in BATCHES:
+            tokens = 1 if rows == 1 else rows * (max(len(source.ids) for source in sources) + 1)
+            settings = decoding.model_copy(update={"batch_tokens": tokens, "precision": precision})
+            found = found_by(single, sources, settings, constraint)
+            scores = [score(model, *pair, decoding.alpha) for pair in zip(sources, found, strict=True)]
+            wrong = largest(abs(each.score - right) for each, right in zip(found, scores, strict=True))
+            loss = largest(best.score - right for best, right in zip(exact, scores, strict=True))
+            name = f"{title}, {precision}, {rows} sentences at a time"
+            yield Check(f"{name}: error", wrong, limit)
+            yield Check(f"{name}: loss", loss, limit)
+
+
+def rest(device: torch.device) -> Iterator[Check]:
+    """What else a model is asked for: samples, probabilities of given outputs, alignments."""
+    model, sources = random_model(), random_sources(SENTENCES)
+    single = copy.deepcopy(model).float().to(device)
+
+    def samples(of: Transformer) -> list[list[int]]:
+        engine = SearchEngine([of], Decoding(precision="fp32"))
+        drawn = dict(engine.sample(Pile(sources), 4))
+        return [each.ids for source in sources for each in drawn[source.number]]
+
+    exact = samples(model)
+    differ = sum(a != b for a, b in zip(samples(single), exact, strict=True))
+    yield Check("samples that differ, of all", differ / len(exact), 0.02)
+    pairs = [(source.ids, ids or [EOS]) for source, ids in zip(sources, exact[::4], strict=True)]
+    given, right = ([each.cpu() for each in log_probabilities_of([of], pairs, 500)] for of in (single, model))
+    wrong = largest(float((a - b).abs().max()) for a, b in zip(given, right, strict=True))
+    yield Check("probabilities of given outputs: error in nats", wrong, 1e-4)
+    given_to, right_to = (np.concatenate(align([of], pairs)) for of in (single, model))
+    yield Check("alignments that differ, of all", float((given_to != right_to).mean()), 0.01)
+
+
+# --- the table -----------------------------------------------------------------------------------------------------
+
+
+def failures(block: Iterator[Check]) -> int:
+    """Prints a part of the table; how many of its checks fail. An error ends the part, and counts as one."""
+    failed = 0
+    try:
+        for check in block:
+            failed += not check.passed
+            word = "ok" if check.passed else "FAILED"
+            print(f"{word:6} {check.figure:9.1e} {check.limit:9.1e} {check.name}", flush=True)
+    except Exception:
+        traceback.print_exc()
+        failed += 1
+    return failed
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--no-compile", action="store_true")
+    given = parser.parse_args()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic algorithms ask for
+    device, began = choose_device(given.device, None), time.perf_counter()
+    print(f"{device_name(device)}, torch {torch.__version__}")
+    print(f"{'':6} {'figure':>9} {'limit':>9}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_corpus(folder / "train.arrow", *wmt_lengths(PAIRS), vocabulary=VOCABULARY)
+        corpus, compiled = Corpus(folder / "train.arrow"), device.type == "cuda" and not given.no_compile
+        blocks = (
+            plainly(corpus),
+            gradients(corpus, device, compiled),
+            updates(corpus, device),
+            searches(device, folder),
+            rest(device),
+            resumption(corpus, device),
+        )
+        failed = sum(map(failures, blocks))
+    print(f"{failed} failed, {time.perf_counter() - began:.0f} s")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
