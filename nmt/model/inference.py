@@ -1,4 +1,4 @@
-"""Linear layers laid out for inference, in fp32, bf16 or int8, and a twin of a model that consists of them.
+"""Linear layers laid out for inference, in fp32, bf16, fp16 or int8, and a twin of a model that consists of them.
 
 A search multiplies few rows, one per hypothesis, by large matrices again and again, so its speed depends on how these
 lie in memory.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import time
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import TypeVar, cast
 
 import torch
@@ -66,17 +67,34 @@ class FewRows(Product):
         return torch.mm(x.flatten(0, -2), self.matrix).view(*x.shape[:-1], -1)
 
 
-class Logits(nn.Module):
-    """x Wᵀ on a GPU; x and W have one type, the result is fp32."""
+class HalfPrecision(nn.Module):
+    """On a GPU, in bf16 or fp16: x, W, b and the result are rounded to it, sums are in fp32, as under autocast.
 
-    def __init__(self, weight: Tensor) -> None:
+    So attention's factors, and the keys and values of a cache, have this type. Where a result is added to the residual
+    stream, which is fp32, the sum is fp32.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__()
-        self.matrix = weight.detach().t()
+        self.matrix = weight.detach().to(dtype)
+        self.bias = None if bias is None else bias.detach().to(dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dtype == torch.bfloat16:
-            return torch.mm(x.flatten(0, -2), self.matrix, out_dtype=torch.float32).view(*x.shape[:-1], -1)
-        return x @ self.matrix
+        return F.linear(x.to(self.matrix.dtype), self.matrix, self.bias)
+
+
+class Logits(nn.Module):
+    """x Wᵀ on a GPU, whose factors are rounded to a type; the result is not rounded to bf16 or fp16."""
+
+    def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.matrix = weight.detach().to(dtype).t()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.to(self.matrix.dtype)
+        if x.dtype.itemsize > 2:
+            return x @ self.matrix
+        return torch.mm(x.flatten(0, -2), self.matrix, out_dtype=torch.float32).view(*x.shape[:-1], -1)
 
 
 class BFloat16(Product):
@@ -139,26 +157,28 @@ def largest_exact_weight() -> int:
 
 
 LAYERS: dict[str, type[Product]] = {"fp32": FewRows, "bf16": BFloat16, "int8": Int8}
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Transformer, nn.Module]:
     """A twin of `model` that computes in `precision`, and its softmax matrix as a layer: states to fp32 logits.
 
     The twin shares what it does not replace. The vocabulary of the logits is padded to a multiple of `multiple`.
-    `precision` is fp32, bf16 or, on a CPU, int8. Raises UserError if this machine cannot compute in it.
+    `precision` is fp32, bf16 or, on a CPU, int8, on a GPU fp16. Raises UserError if this machine cannot compute in it.
     """
     weight = F.pad(model.output_embedding.weight.detach(), (0, 0, 0, -len(model.output_embedding.weight) % multiple))
     if weight.device.type != "cpu":
         if precision == "int8":
             raise UserError("precision int8: is for CPUs only", "use --precision bf16, or auto")
-        twin = copy.deepcopy(model).to(torch.bfloat16) if precision == "bf16" else model
-        return twin, Logits(weight.to(twin.output_embedding.weight.dtype))
+        if precision == "fp32":
+            return model, Logits(weight, weight.dtype)
+        return _laid_out(model, partial(HalfPrecision, dtype=HALVES[precision])), Logits(weight, HALVES[precision])
+    if precision == "fp16":
+        raise UserError("precision fp16: is for GPUs only", "use --precision bf16, or auto")
     layer = LAYERS[precision]
     try:
-        twin = copy.copy(model)
         # The encoder multiplies many rows, which gains nothing in fp32.
-        kept = ("encoder",) if precision == "fp32" else ()
-        twin._modules = {name: part if name in kept else _laid_out(part, layer) for name, part in _children(model)}
+        twin = _laid_out(model, layer, kept=("encoder",) if precision == "fp32" else ())
         if model.has_source and weight.dtype == torch.float32 and (opened := library()):
             layers = cast("list[DecoderLayer]", list(twin.decoder))
             twin.fused = FusedDecoder(layers, twin.decoder_norm, opened.functions)
@@ -168,6 +188,11 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
             f"precision {precision}: PyTorch cannot compute in it on this machine: {str(error).splitlines()[0]}",
             "use --precision fp32, or auto",
         ) from None
+
+
+def half_precision(device: torch.device) -> str:
+    """The precision of 16 bits in which a GPU computes fast: bf16, or fp16 where bf16 is only emulated."""
+    return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
 
 
 def pays(precision: str) -> bool:
@@ -196,10 +221,11 @@ def _children(module: nn.Module) -> list[tuple[str, nn.Module]]:
     return [(name, child) for name, child in module._modules.items() if child is not None]
 
 
-def _laid_out(module: M, layer: type[nn.Module]) -> M:
-    """The module with each Linear in it replaced; nothing else is copied."""
+def _laid_out(module: M, layer: Callable[[Tensor, Tensor | None], nn.Module], kept: Sequence[str] = ()) -> M:
+    """The module with each Linear in it replaced, except in the parts that are `kept`; nothing else is copied."""
     if isinstance(module, nn.Linear):
         return cast(M, layer(module.weight, module.bias))
     twin = copy.copy(module)
-    twin._modules = {name: _laid_out(child, layer) for name, child in _children(module)}
+    children = _children(module)
+    twin._modules = {name: child if name in kept else _laid_out(child, layer) for name, child in children}
     return twin

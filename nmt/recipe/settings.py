@@ -245,9 +245,11 @@ class Decoding(Settings):
     """Seed of samples."""
     batch_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["auto"] = "auto"
     """Padded source tokens that are searched together. auto is 2,048 on a CPU, and proportionally fewer for a beam
-    above 4 or more than 4 samples; on a GPU as many as fit into free memory."""
-    precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
-    """Number format of matrix products; auto is bf16 on a GPU, fp32 on a CPU."""
+    above 4 or more than 4 samples; on a GPU as many as fit into free memory.
+    A GPU's search that runs out of memory goes on with half as many."""
+    precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
+    """Number format of matrix products; auto is fp32 on a CPU, bf16 on a GPU, and fp16 on GPUs that only emulate bf16,
+    such as V100 and T4. fp16 is for GPUs, int8 for CPUs."""
     average_last: int = Field(5, ge=1, le=MOST_UPDATES)
     """Number of checkpoints that `nmt average` averages by default."""
 

@@ -1,6 +1,6 @@
 """Search by CTranslate2, a compiled engine, instead of ours; imports no torch.
 
-How its search and ours agree (`nmt.search.engine` states our rules). With a beam of 1 they are the same algorithm and
+How its search and ours agree (`nmt.search.beam` states our rules). With a beam of 1 they are the same algorithm and
 give the same text, apart from rounding. With a wider beam:
 
 - Scores are ours: CTranslate2 gives Σ log p / |Y|^α, where |Y| counts `</s>`. They are converted to
@@ -43,7 +43,7 @@ FOLDER, STAMP = "ctranslate2", "converted.json"
 FORMAT = 1  # of the folder; one of another format is made again
 MULTIPLE = 8  # CTranslate2 pads lengths to multiples of this on a GPU
 AUTO_BATCH_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 16_384}  # about 2 GiB for the base model and a beam of 4
-COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}  # of decoding.precision
+COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}  # of decoding.precision
 
 
 def load_engine(

@@ -190,7 +190,7 @@ search_options = gathered(
             is_flag=True,
             help="Keep what is done beside --output, and go on from there; ranks of torchrun or Slurm share the input.",
         ),
-        click.option("--precision", type=TEXT, help="Of matrix products: auto, fp32, bf16 or int8."),
+        click.option("--precision", type=TEXT, help="Of matrix products: auto, fp32, bf16, fp16 or int8."),
         click.option("--batch-tokens", type=TEXT, help="Padded source tokens per batch, or auto."),
         click.option("--devices", type=WORKERS, help="Number of workers, each on its own GPU or share of the CPU."),
         overrides_option,
