@@ -25,7 +25,8 @@ from nmt.model.transformer import Transformer
 from nmt.native import loading
 from nmt.native.loading import INSTRUCTION_SETS, NEEDED, Library, find, open_library
 from nmt.recipe import Decoding, Model
-from nmt.search.engine import SearchEngine, length_penalty
+from nmt.search.beam import length_penalty
+from nmt.search.engine import SearchEngine
 from nmt.search.feed import Hypothesis, Source
 from nmt.text.symbols import BOS, EOS
 

@@ -41,11 +41,11 @@ def make_engine(
     task: Task[Result],
     say: Callable[[str], None] = lambda line: None,
 ) -> Engine:
-    """Make the engine of nmt for a task; `say` reports it if the precision is another than the one asked for."""
+    """Make the engine of nmt for a task; `say` reports another precision than asked for, and smaller batches."""
     from nmt.search.annotation import AnnotatingEngine
     from nmt.search.engine import SearchEngine
 
-    engine = SearchEngine(models, decoding, task.constraint(decoding))
+    engine = SearchEngine(models, decoding, task.constraint(decoding), say)
     if decoding.precision not in ("auto", engine.precision):
         say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision} is used")
     return AnnotatingEngine(engine, models) if task.annotated else engine

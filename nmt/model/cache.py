@@ -21,9 +21,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.model.rows import ROOM, Removal, with_room
+from nmt.model.transfer import reads_late, upload
 from nmt.native.loading import functions_for
 
 HIDDEN = -1e9  # added to a score of attention, it leaves a weight of 0; unlike -inf, sums of it are numbers
+ALIGNED = 8  # on a GPU the number of places is a multiple of this: attention copies a bias whose rows are not
+
+
+def hidden(dtype: torch.dtype) -> float:
+    """HIDDEN, or what stands for it in a type whose numbers do not reach that far, such as fp16."""
+    return max(HIDDEN, torch.finfo(dtype).min / 2)
 
 
 class Ancestry:
@@ -38,14 +45,23 @@ class Ancestry:
         self.window = window
         self.count = 0
         """How many rows there are."""
+        self.rows = torch.empty((0, 1), dtype=torch.int64, device=device)
+        """(n, 1): their numbers."""
         self.extent = 0
-        """No hypothesis sees a place from this one on."""
+        """No hypothesis sees a place from this one on. On a GPU it is a bound, for which the host waits for nothing."""
+        self._bound = 0  # on a GPU, the same before it is aligned
+        self.seen = torch.zeros((), dtype=torch.int64, device=device)
+        """(): on a GPU, the extent as of the last `extend`, which the host may read later; see `limit`."""
         self.places = torch.empty((0, beam), dtype=torch.int64, device=device)
         """(n, k): where the positions of this step are written."""
         self.parents = self.places
         """(n, k): which hypothesis of the step before each hypothesis follows."""
-        self.positions = np.empty(0, dtype=np.int64)
-        """(n,): the position of its outputs that each row is at."""
+        self.positions = torch.empty((0, 1), dtype=torch.int64, device=device)
+        """(n, 1): the position of its outputs that each row is at."""
+        self.lengths = np.empty(0, dtype=np.int64)
+        """(n,): how many positions the outputs of each row have; known to the host."""
+        self.late = reads_late(device)
+        """Whether the host reads `seen` late instead of waiting for it."""
         self._bias = torch.zeros((0, beam, ROOM), device=device)  # (rows, k, c): 0 at places that are seen, else HIDDEN
         self._steps = 0
         self._written = torch.zeros((0, ROOM), dtype=torch.int64, device=device)  # (rows, c): in which step
@@ -53,20 +69,24 @@ class Ancestry:
     def admit(self, count: int) -> None:
         """Adds rows whose hypotheses are empty."""
         start, end = self.count, self.count + count
-        if end > len(self._bias):  # the rows that saw the last places may have left since the last step
+        if end > len(self._bias) and not self.late:  # the rows that saw the last places may have left
             seen = self._bias[:start, :, : self.extent].eq(0.0).flatten(0, 1).any(0).nonzero()
             self.extent = int(seen[-1]) + 1 if len(seen) else 0
         self._bias = with_room(self._bias, 0, end, beside=(2, self.extent))
         self._bias[start:end] = HIDDEN
         self._written = with_room(self._written, 0, end)
-        self.positions = np.append(self.positions, np.full(count, -1))
-        self.count = end
+        self.positions = F.pad(self.positions, (0, 0, 0, count), value=-1)
+        self.lengths = np.append(self.lengths, np.zeros(count, dtype=np.int64))
+        self._count(end)
 
     def leave(self, removal: Removal) -> None:
         """Removes rows."""
         removal.move(self._bias, self._written)
-        self.positions = removal.keep(self.positions)
-        self.count = removal.count
+        self.positions, self.lengths = removal.keep(self.positions), removal.keep(self.lengths)
+        self._count(removal.count)
+
+    def _count(self, count: int) -> None:
+        self.count, self.rows = count, torch.arange(count, device=self.rows.device)[:, None]
 
     def extend(self, parents: Tensor) -> None:
         """Lets each hypothesis follow the one of its row that `parents` (n, k) names, in a place of its own."""
@@ -76,7 +96,12 @@ class Ancestry:
             self._extend_by(functions)
         else:
             self._extend()
-        self.positions = self.positions + 1
+        self.positions, self.lengths = self.positions + 1, self.lengths + 1
+
+    def limit(self, extent: int) -> None:
+        """Tells, on a GPU, what the host has read: no hypothesis sees a place from `extent` on."""
+        self._bound = min(self._bound, extent)
+        self.extent = -(-self._bound // ALIGNED) * ALIGNED
 
     def _extend(self) -> None:
         before = self._bias[: self.count, :, : self.extent]
@@ -88,8 +113,13 @@ class Ancestry:
         taken = F.pad(bias.amax(1) - HIDDEN, (0, self.beam))  # (n, extent + k): 0 where free
         numbers = torch.arange(taken.size(1), dtype=torch.float32, device=taken.device)
         self.places = (numbers + taken).topk(self.beam, largest=False).indices
-        highest = torch.maximum(self.places.amax(), (taken.amax(0).clamp_max_(1.0) * numbers).amax())
-        self.extent = int(highest) + 1  # a CPU-GPU sync point
+        highest = torch.maximum(self.places.amax(), (taken.amax(0).clamp_max_(1.0) * numbers).amax().long())
+        self.seen = highest + 1
+        if self.late:
+            self._bound += self.beam
+            self.limit(self._bound)
+        else:
+            self.extent = int(self.seen)
         self._make_room(self.extent)
         self._bias[: self.count].scatter_(2, self.places[:, :, None], 0.0)
         self._written[: self.count].scatter_(1, self.places, self._steps)
@@ -110,13 +140,15 @@ class Ancestry:
         self._written = with_room(self._written, 1, places)
 
     def bias(self, dtype: torch.dtype, window: int | None = None) -> Tensor:
-        """(n, 1, k, extent) to add to attention's scores: 0 at places that are seen, HIDDEN elsewhere.
+        """(n, 1, k, extent) to add to attention's scores: 0 at places that are seen, `hidden` elsewhere.
 
         A model's `window` hides what another model of its ensemble still sees.
         """
         bias = self._bias[: self.count, :, : self.extent]
         if window is not None and window != self.window:
             bias = bias.masked_fill(self._older_than(window), HIDDEN)
+        if hidden(dtype) > HIDDEN:
+            bias = bias.clamp_min(hidden(dtype))
         return bias[:, None].to(dtype)
 
     def _older_than(self, window: int) -> Tensor:
@@ -143,7 +175,7 @@ class KVCache:
 
     @property
     def memory_bias(self) -> Tensor:
-        """(n, 1, 1, s): 0 at the words of each row's source, HIDDEN at padding."""
+        """(n, 1, 1, s): 0 at the words of each row's source, `hidden` at padding."""
         return self._memory_bias[: len(self.lengths), :, :, : self.longest]
 
     def admit(self, memory: Sequence[Sequence[Tensor]], lengths: Sequence[int]) -> None:
@@ -156,9 +188,9 @@ class KVCache:
         for layer, states in zip(self.layers, memory, strict=True):
             layer.admit(states, start)
         bias = with_room(self._memory_bias, 0, end)
-        self._memory_bias = bias = with_room(bias, 3, max(lengths), fill=HIDDEN)
-        words = torch.arange(bias.size(3)) < torch.tensor(lengths)[:, None]
-        bias[start:end, 0, 0] = torch.zeros(words.shape).masked_fill_(~words, HIDDEN).to(bias)
+        self._memory_bias = bias = with_room(bias, 3, max(lengths), fill=hidden(bias.dtype))
+        padding = torch.arange(bias.size(3), device=bias.device) >= upload(lengths, bias.device)[:, None]
+        bias[start:end, 0, 0] = bias.new_zeros(padding.shape).masked_fill_(padding, hidden(bias.dtype))
         self.lengths = np.append(self.lengths, lengths)
         self.longest = max(self.longest, *lengths)
 
@@ -218,9 +250,8 @@ class LayerCache:
         """
         ancestry = self._cache.ancestry
         count, extent = ancestry.count, ancestry.extent
-        rows = torch.arange(count, device=ancestry.places.device)[:, None]
         for buffer, new in zip(self.with_places(), states, strict=True):
-            buffer.transpose(1, 2)[rows, ancestry.places] = new.transpose(1, 2)
+            buffer.transpose(1, 2)[ancestry.rows, ancestry.places] = new.transpose(1, 2)
         keys, values = (buffer[:count, :, :extent] for buffer in self._own)
         return keys, values, self._cache.bias
 
@@ -236,8 +267,8 @@ def _move(removal: Removal, buffer: Tensor, used: int) -> None:
     if (functions := functions_for(buffer)) is None:
         removal.move(buffer[:, :, :used])
     elif removal.holes:
-        last, holes = (np.array(rows, dtype=np.int64) for rows in (removal.last, removal.holes))
+        last, holes = removal.moves
         functions.nmt_move_rows(
-            *(len(holes), last.ctypes.data, holes.ctypes.data, buffer.size(1), used),
+            *(len(holes), last.data_ptr(), holes.data_ptr(), buffer.size(1), used),
             *(buffer.data_ptr(), *buffer.stride()[:3]),
         )

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nmt.model import functional
@@ -204,10 +202,10 @@ class Positions(nn.Module):
         self._reach(x.size(1) + (words is not None), x.device)
         return x + self._with_words(self.table[: x.size(1)], words)
 
-    def at(self, positions: NDArray[np.int64], x: Tensor, words: Tensor | None = None) -> Tensor:
-        """x (b, k, d_model), all k of a row at the row's position, `positions` (b,); `words` (b, k)."""
-        self._reach(int(positions.max(initial=0)) + 1 + (words is not None), x.device)
-        return x + self._with_words(self.table[torch.from_numpy(positions).to(x.device)][:, None], words)
+    def at(self, positions: Tensor, end: int, x: Tensor, words: Tensor | None = None) -> Tensor:
+        """x (b, k, d_model), all k of a row at the row's position, `positions` (b, 1), below `end`; `words` (b, k)."""
+        self._reach(end + (words is not None), x.device)
+        return x + self._with_words(self.table[positions], words)
 
     def _with_words(self, places: Tensor, words: Tensor | None) -> Tensor:
         if words is None:

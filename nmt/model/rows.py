@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nmt.model.transfer import upload
+
+CPU = torch.device("cpu")
 ROOM = 16  # buffers have multiples of this, except of rows; C kernels read places in groups of 4
 
 Rows = TypeVar("Rows", Tensor, NDArray[Any])
@@ -18,24 +23,40 @@ Rows = TypeVar("Rows", Tensor, NDArray[Any])
 class Removal:
     """Rows that leave a batch; rows from its end take their places, so that those which stay are the first `count`."""
 
+    leaving: Sequence[int]
+    """In ascending order."""
     holes: Sequence[int]
     """Rows below `count` that leave."""
     last: Sequence[int]
     """Rows from `count` on that stay, one for each hole."""
     count: int
+    device: torch.device
+    """Where the tensors are whose rows leave."""
 
     @classmethod
-    def of(cls, leaving: Sequence[int], rows: int) -> Self:
+    def of(cls, leaving: Sequence[int], rows: int, device: torch.device = CPU) -> Self:
         """The rows `leaving`, in ascending order, leave a batch of `rows` rows."""
         count, gone = rows - len(leaving), set(leaving)
         last = [row for row in range(count, rows) if row not in gone]
-        return cls([row for row in leaving if row < count], last, count)
+        return cls(leaving, [row for row in leaving if row < count], last, count, device)
+
+    @cached_property
+    def moves(self) -> Tensor:
+        """(2, holes) on the host: `last` and `holes`."""
+        return torch.tensor((self.last, self.holes), dtype=torch.int64)
+
+    @cached_property
+    def _moves(self) -> tuple[Tensor, Tensor]:
+        """The same on the device; they are uploaded once for all buffers."""
+        last, holes = upload(self.moves, self.device)
+        return last, holes
 
     def move(self, *buffers: Rows) -> None:
         """Overwrites the holes in buffers, in place; the buffers keep their size."""
         if self.holes:
             for buffer in buffers:
-                buffer[self.holes] = buffer[self.last]
+                last, holes = self._moves if isinstance(buffer, Tensor) else self.moves.numpy()
+                buffer[holes] = buffer[last]
 
     def keep(self, rows: Rows) -> Rows:
         """The rows that stay; `rows` itself is overwritten."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.model.rows import Removal, with_room
+from nmt.model.transfer import upload
 from nmt.search.feed import Source
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import EOS
@@ -66,12 +67,12 @@ class Constraint(ABC):
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """Extends the hypotheses of its row that `parents` (n, k) names by `symbols` (n, k)."""
 
-    def kept_from_repeating(self, row: int, position: int, hypothesis: int) -> bool:
+    def kept_from_repeating(self, rows: Tensor, positions: Tensor, hypotheses: Tensor) -> Tensor:
         """Whether a rule against repetitions forbade what was most probable, up to the extension of a hypothesis.
 
-        The hypothesis is one of those of its row that were extended at `position`.
+        (r, m) of `rows` (r,), where each of `hypotheses` (r, m) was extended at its position, one of `positions`.
         """
-        return False
+        return torch.zeros_like(positions, dtype=torch.bool)
 
     @abstractmethod
     def leave(self, removal: Removal) -> None:
@@ -97,7 +98,7 @@ class MinLength(Constraint):
         """See `Constraint`."""
         early = self._lengths[rows] < self._least
         if early.any():
-            log_probs[torch.from_numpy(early).to(log_probs.device), :, EOS] = -math.inf
+            log_probs[:, :, EOS].masked_fill_(upload(early, log_probs.device)[:, None], -math.inf)
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """See `Constraint`."""
@@ -145,9 +146,10 @@ class All(Constraint):
         for rule in self._rules:
             rule.advance(parents, symbols)
 
-    def kept_from_repeating(self, row: int, position: int, hypothesis: int) -> bool:
+    def kept_from_repeating(self, rows: Tensor, positions: Tensor, hypotheses: Tensor) -> Tensor:
         """See `Constraint`."""
-        return any(rule.kept_from_repeating(row, position, hypothesis) for rule in self._rules)
+        kept = [rule.kept_from_repeating(rows, positions, hypotheses) for rule in self._rules]
+        return torch.stack(kept).any(0)
 
     def leave(self, removal: Removal) -> None:
         """See `Constraint`."""
@@ -208,10 +210,11 @@ class TreeConstraint(Constraint):
             if not 1 <= source.words < source.cap:
                 raise ValueError(f"source {source.number}: {source.words} words do not fit into a cap of {source.cap}")
         left = [[source.words, (source.cap - source.words - 1) // 2, self._run] for source in sources]
-        places = torch.arange(self._beam).expand(len(sources), -1)
-        self._left = torch.cat((self._left, torch.tensor(left)[:, :, None].expand(-1, -1, self._beam).to(self._left)))
-        self._head = torch.cat((self._head, torch.zeros_like(places).to(self._head)))
-        self._places = torch.cat((self._places, places.to(self._places)))
+        device = self._head.device
+        places = torch.arange(self._beam, device=device).expand(len(sources), -1)
+        self._left = torch.cat((self._left, upload(left, device)[:, :, None].expand(-1, -1, self._beam)))
+        self._head = torch.cat((self._head, torch.zeros_like(places)))
+        self._places = torch.cat((self._places, places))
         heads = with_room(self._heads, 0, len(self._left))
         self._heads = with_room(heads, 1, self._beam * max(source.cap for source in sources))
 

@@ -1,56 +1,40 @@
-"""Beam search (section 6.1), fast: for any number of sentences that come and go.
-
-The rules: of the 2 · beam best extensions of the alive hypotheses, those that end join the finished ones if they are
-among the best `beam`, and the best `beam` of the others stay alive. At most `beam` finished hypotheses are kept.
-Finished scores are log-probability / lp(|Y|) with lp(n) = ((5 + n) / 6)^α, where |Y| counts `</s>`. A sentence stops
-once no alive hypothesis can beat its finished ones: the worst wanted score ≥ best alive log-probability / lp(cap). At
-the cap, alive hypotheses compete length-normalised. A beam of 1 is greedy search, which stops at the first `</s>`.
-Before `min_length` symbols `</s>` is impossible.
-
-A sentence that is done leaves the batch and another takes its place, so short sentences never wait for long ones and
-the matrices stay full. All hypotheses of all sentences go through a step together; nothing in it is done hypothesis by
-hypothesis.
-"""
+"""The engine of nmt: searches and samples of one model or of several, in the precision that suits the device."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import NamedTuple, Self
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
-from nmt.batch import pad_ids
-from nmt.model.cache import Ancestry, KVCache
-from nmt.model.inference import for_inference, pays
-from nmt.model.likelihood import chunk_logits
-from nmt.model.rows import Removal, with_room
+from nmt.model.inference import for_inference, half_precision, pays
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, CPU_BEAM, Decoding
-from nmt.search.choosing import AT_ONCE, BLOCK, best_extensions, log_softmax_
-from nmt.search.constraints import Found, MakeConstraint, MinLength
-from nmt.search.feed import Feed, Hypothesis, Source
-from nmt.text.symbols import BOS, EOS
+from nmt.search.beam import Search
+from nmt.search.choosing import AT_ONCE, BLOCK
+from nmt.search.constraints import MakeConstraint, MinLength
+from nmt.search.feed import Feed, Hypothesis
+from nmt.search.sampling import Sampling
 
 LANES = 16  # a small vocabulary is padded to a multiple of so many numbers, a cache line
 MOST_BATCH_TOKENS = 1 << 15  # on a GPU, if memory allows; larger batches gain nothing
-REFILL = 8  # sentences are admitted once an 8th of the batch is empty
 
 
 class SearchEngine:
     """Beam search and samples of one model, or of an ensemble of several, which averages their probabilities."""
 
     def __init__(
-        self, models: Sequence[Transformer], decoding: Decoding, constraint: MakeConstraint | None = None
+        self,
+        models: Sequence[Transformer],
+        decoding: Decoding,
+        constraint: MakeConstraint | None = None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Without a `constraint`, decoding.min_length is the only rule for outputs.
+        """Without a `constraint`, decoding.min_length is the only rule for outputs. `say` reports smaller batches.
 
         Raises UserError if this machine cannot compute in `decoding.precision`.
         """
-        self.decoding = decoding
+        self.decoding, self._say = decoding, say
         self.constraint = constraint or partial(MinLength, decoding.min_length)
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
@@ -66,9 +50,13 @@ class SearchEngine:
 
     def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """See `feed.Engine`."""
-        from nmt.search.sampling import Sampling  # which builds on this module
-
         return Sampling(self, count).run(feed)
+
+    def shrink(self, share: float) -> None:
+        """Lets later searches begin with this share of the batch, because memory ran out; reports it the first time."""
+        self.batch_tokens = max(1, int(self.batch_tokens * share))
+        self._say("out of memory: the search continues with smaller batches; a smaller --batch-tokens avoids this")
+        self._say = lambda line: None
 
 
 def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
@@ -85,214 +73,6 @@ def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
 
 
 def _precision(wanted: str, device: torch.device) -> str:
-    if wanted == "auto":
-        return "fp32" if device.type == "cpu" else "bf16"
-    if wanted != "fp32" and device.type == "cpu" and not pays(wanted):
-        return "fp32"
-    return wanted
-
-
-def length_penalty(length: Tensor, alpha: float) -> Tensor:
-    """lp = ((5 + length) / 6)^α (Wu et al. 2016, equation 14); length counts `</s>`."""
-    return ((5.0 + length) / 6.0) ** alpha
-
-
-class Beams(NamedTuple):
-    """The hypotheses of the sentences under way, alive and finished; each sentence is a row of every tensor.
-
-    A link is parent · vocabulary + symbol; with the links of the positions before it, it is a hypothesis.
-    """
-
-    numbers: Tensor  # (n, 1): of the sources
-    caps: Tensor  # (n, 1): most symbols of an output
-    symbols: Tensor  # (n, k): the newest of each alive hypothesis
-    parents: Tensor  # (n, k): which hypothesis of the step before it follows
-    totals: Tensor  # (n, k): its log-probability; -inf where there is none
-    ends: Tensor  # (n, k): the last link of each finished hypothesis
-    positions: Tensor  # (n, k): the position of that link
-    scores: Tensor  # (n, k): its score; -inf where there is none
-
-    @classmethod
-    def of(cls, sources: Sequence[Source], beam: int, device: torch.device) -> Self:
-        """One empty hypothesis for each source: all k would begin alike, so only the first of them exists."""
-        source = torch.tensor([[source.number, source.cap] for source in sources], dtype=torch.int64, device=device)
-        zeros = torch.zeros((len(sources), beam), dtype=torch.int64, device=device)
-        none = torch.full((len(sources), beam), -math.inf, device=device)
-        first = F.pad(none[:, 1:], (1, 0))
-        numbers, caps = source.view(-1, 2).split(1, dim=1)
-        return cls(numbers, caps, zeros + BOS, zeros, first, zeros, zeros, none)
-
-    def add(self, rows: Self) -> Self:
-        """These rows and after them others."""
-        return type(self)(*(torch.cat(pair) for pair in zip(self, rows, strict=True)))
-
-    def keep(self, removal: Removal) -> Self:
-        """The rows that stay."""
-        return type(self)(*map(removal.keep, self))
-
-
-class Search:
-    """One beam search: the sentences under way, and what the models remember of them.
-
-    `sampling.Sampling` extends hypotheses in another way; what comes and goes is the same.
-    """
-
-    def __init__(self, engine: SearchEngine, beam: int, n_best: int) -> None:
-        self._engine, self._beam, self._n_best = engine, beam, n_best
-        self._batch_tokens, device = engine.batch_tokens, engine.device
-        windows = [model.config.attention_window for model in engine.models]
-        widest = None if None in windows else max(window for window in windows if window is not None)
-        self._ancestry = Ancestry(self._beam, device, widest)
-        self._caches = [KVCache(self._ancestry, window) for window in windows]
-        self._constraint = engine.constraint(self._beam, device)
-        self._beams = Beams.of([], self._beam, device)
-        self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): of alive hypotheses
-        self._held: list[Source] = []
-
-    def run(self, feed: Feed) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Searches until the feed ends."""
-        self._admit(feed)
-        while self._ancestry.count:
-            yield from self._advance()
-            self._admit(feed)
-
-    def _admit(self, feed: Feed) -> None:
-        """Fills the batch from the feed if enough of it is empty."""
-        budget, rows, width = self._batch_tokens, self._ancestry.count, self._caches[0].longest
-        room = budget - rows * width
-        if rows and room < budget // REFILL:
-            return
-        sources = self._held or feed.take(max(room, 1), wait=not rows)
-        longest = max((len(source.ids) + 1 for source in sources), default=0)
-        # Sources much longer than those under way would pad all of these to their own length.
-        self._held = sources if rows and (rows + len(sources)) * max(width, longest) > budget else []
-        if sources and not self._held:
-            self._add(sources)
-
-    @torch.inference_mode()
-    def _add(self, sources: list[Source]) -> None:
-        ids = pad_ids([source.ids for source in sources], after=EOS).to(self._engine.device)
-        self._ancestry.admit(len(sources))
-        for model, cache in zip(self._engine.models, self._caches, strict=True):
-            model.admit(ids, [len(source.ids) + 1 for source in sources], cache)
-        self._constraint.admit(sources)
-        self._links = with_room(self._links, 0, self._ancestry.count)
-        self._beams = self._beams.add(self._begin(sources))
-
-    def _begin(self, sources: list[Source]) -> Beams:
-        """The hypotheses of sources that are admitted."""
-        return Beams.of(sources, self._beam, self._engine.device)
-
-    @torch.inference_mode()
-    def _advance(self) -> list[tuple[int, list[Hypothesis]]]:
-        """One step: extends every hypothesis by a symbol. Returns the sentences that are done; they leave the batch."""
-        self._ancestry.extend(self._beams.parents)
-        symbols = self._beams.symbols
-        alive = ~self._beams.totals.isneginf()
-        models = zip(self._engine.models, self._caches, strict=True)
-        states = [model.step(symbols, cache, alive) for model, cache in models]
-        rows = self._extend(states).nonzero()[:, 0]  # a CPU-GPU sync point
-        return self._remove(rows) if len(rows) else []
-
-    def _extend(self, states: list[Tensor]) -> Tensor:
-        """Extends every hypothesis, given what each model says of it; (n,) whether a sentence is done."""
-        beams, beam, alpha = self._beams, self._beam, self._engine.decoding.alpha
-
-        # 1. The 2 · beam best extensions of a sentence are its candidates.
-        totals, parents, symbols = self._candidates(states)
-        links = parents * self._engine.vocabulary + symbols
-        positions = torch.from_numpy(self._ancestry.positions).to(totals.device)[:, None]
-        lengths = positions + 1
-        ends = symbols.eq(EOS) | lengths.eq(beams.caps)
-
-        # 2. Candidates that end join the finished hypotheses if they are among the best `beam`.
-        scores = (totals / length_penalty(lengths, alpha)).masked_fill(~ends, -math.inf)[:, :beam]
-        scores, kept = torch.cat((beams.scores, scores), dim=1).topk(beam)
-        finished = torch.cat((beams.ends, links[:, :beam]), dim=1).gather(1, kept)
-        finished_at = torch.cat((beams.positions, positions.expand(-1, beam)), dim=1).gather(1, kept)
-
-        # 3. The best `beam` of the others stay alive.
-        alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
-        parents, symbols = parents.gather(1, order), symbols.gather(1, order)
-        self._record(parents, symbols, links.gather(1, order), positions)
-
-        # 4. A hypothesis that cannot get into the n-best list is dropped. Dividing by the largest penalty that is still
-        # possible bounds what it and its descendants can reach (α ≥ 0). What takes its place is no more probable, so it
-        # cannot get there either, except where a constraint chooses in another way.
-        bound = alive / length_penalty(self._constraint.horizons(beams.caps, lengths), alpha)
-        hopeless = bound <= scores[:, self._n_best - 1 : self._n_best]
-        if len(rows := self._constraint.chosen_rows()):
-            hopeless[rows] = hopeless[rows, :1]
-        alive = alive.masked_fill_(hopeless, -math.inf)
-        self._beams = Beams(beams.numbers, beams.caps, symbols, parents, alive, finished, finished_at, scores)
-        return alive[:, 0].isneginf()
-
-    def _record(self, parents: Tensor, symbols: Tensor, links: Tensor, positions: Tensor) -> None:
-        """Remembers how the hypotheses that are alive were extended, (n, k) each, at positions (n, 1)."""
-        self._constraint.advance(parents, symbols)
-        self._links = with_room(self._links, 1, int(self._ancestry.positions.max()) + 1)
-        self._links[torch.arange(len(links), device=links.device), positions[:, 0]] = links
-
-    def _candidates(self, states: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """The 2 · beam best extensions of each row (one in greedy search), best first, of each model's (n, k, d_model).
-
-        (n, 2 · beam) each: log-probability, which hypothesis of its row it extends, symbol.
-        """
-        found = []
-        for part, log_probs in self._allowed(states):
-            alive = self._beams.totals[part]
-            best = Found(*best_extensions(log_probs, alive, 2 * self._beam if self._beam > 1 else 1))
-            found.append(self._constraint.choose(log_probs, alive, part, best))
-        totals, parents, symbols = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1)  # where nothing is left to choose
-
-    def _allowed(self, states: list[Tensor]) -> Iterator[tuple[slice, Tensor]]:
-        """A few rows at a time, and their log-probabilities (rows, k, padded vocabulary) of what may come next."""
-        rows = max(1, chunk_logits(self._engine.device) // (self._beam * self._engine.vocabulary))
-        for start in range(0, self._ancestry.count, rows):
-            part = slice(start, start + rows)
-            log_probs = self._log_probs([each[part] for each in states])
-            self._constraint.restrict(log_probs, part)
-            yield part, log_probs
-
-    def _log_probs(self, states: list[Tensor]) -> Tensor:
-        """(rows, k, padded vocabulary) from each model's (rows, k, d_model)."""
-        each = []
-        for logits, x in zip(self._engine.logits, states, strict=True):
-            each.append(log_softmax_(logits(x).float(), self._engine.vocabulary))
-        return each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
-
-    def _remove(self, rows: Tensor) -> list[tuple[int, list[Hypothesis]]]:
-        """The results of rows that are done, which leave the batch."""
-        results = self._results(rows)
-        removal = Removal.of(rows.tolist(), self._ancestry.count)
-        for cache in self._caches:
-            cache.leave(removal)
-        self._ancestry.leave(removal)
-        self._constraint.leave(removal)
-        removal.move(self._links)
-        self._beams = self._beams.keep(removal)
-        return results
-
-    def _results(self, rows: Tensor) -> list[tuple[int, list[Hypothesis]]]:
-        """The n-best lists of rows, each with the number of its source."""
-        beams, links = self._beams, self._links[rows, : int(self._ancestry.positions.max()) + 1].tolist()
-        numbers, *finished = (
-            each[rows, : self._n_best].tolist() for each in (beams.numbers, beams.ends, beams.positions, beams.scores)
-        )
-        return [
-            (number, [self._hypothesis(row, links_of, *end) for end in zip(*ends, strict=True) if end[-1] > -math.inf])
-            for row, (number,), links_of, *ends in zip(rows.tolist(), numbers, links, *finished, strict=True)
-        ]
-
-    def _hypothesis(self, row: int, links: list[list[int]], end: int, position: int, score: float) -> Hypothesis:
-        """Follows the links back from the end of a hypothesis of a row to its beginning."""
-        parent, symbol = divmod(end, self._engine.vocabulary)
-        kept = self._constraint.kept_from_repeating(row, position, parent)
-        ids = [symbol]
-        for before in reversed(links[:position]):
-            parent, symbol = divmod(before[parent], self._engine.vocabulary)
-            ids.append(symbol)
-        ids.reverse()
-        finished = ids[-1] == EOS
-        return Hypothesis(ids[:-1] if finished else ids, score, finished, kept_from_repeating=kept)
+    if device.type == "cpu":
+        return "fp32" if wanted == "auto" or (wanted in ("bf16", "int8") and not pays(wanted)) else wanted
+    return half_precision(device) if wanted == "auto" else wanted

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.model.rows import Removal
+from nmt.model.transfer import upload
 from nmt.search.automaton import FAR, OPEN, Automaton
 from nmt.search.choosing import best_extensions
 from nmt.search.constraints import Constraint, Found
@@ -165,8 +166,8 @@ class PhraseConstraint(Constraint):
             return found
         start, stop, _ = rows.indices(self._count)
         own = np.flatnonzero((start <= self._rows) & (self._rows < stop))
-        index = torch.from_numpy(own).to(self._device)
-        at = torch.from_numpy(self._rows[own] - start).to(self._device)
+        index = upload(own, self._device)
+        at = upload(self._rows[own] - start, self._device)
         width = 2 * self._beam
         found = Found(
             *(F.pad(each, (0, width - each.size(1)), value=fill) for each, fill in zip(found, _NONE, strict=True))
@@ -306,14 +307,14 @@ class PhraseConstraint(Constraint):
         """See `Constraint`: a hypothesis that lacks phrases would stay probable up to the cap if it could not end."""
         if not len(self._rows):
             return caps
-        rows = torch.from_numpy(self._rows).to(self._device)
+        rows = upload(self._rows, self._device)
         return caps.index_put((rows,), caps[rows].minimum(lengths[rows] + self._tables.whole + 1))
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """See `Constraint`."""
         if not len(self._rows):
             return
-        rows = torch.from_numpy(self._rows).to(self._device)
+        rows = upload(self._rows, self._device)
         self._reached = self._extended(self._tables, self._reached.of(parents[rows]), symbols[rows])
         self._steps = self._steps + 1
 
@@ -327,7 +328,7 @@ class PhraseConstraint(Constraint):
         self._rows = np.array(
             [moved.get(row, row) for row, stay in zip(self._rows.tolist(), stays, strict=True) if stay], dtype=np.int64
         )
-        kept = torch.tensor(stays, device=self._device)
+        kept = upload(np.flatnonzero(stays), self._device)
         self._steps, self._ended = self._steps[kept], self._ended[kept]
         self._tables, self._reached = self._tables.part(kept), self._reached.part(kept)
 

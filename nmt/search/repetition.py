@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.model.rows import ROOM, Removal, with_room
+from nmt.model.transfer import upload
 from nmt.search.constraints import Constraint
 from nmt.search.feed import Source
 from nmt.text.symbols import PAD
@@ -58,16 +59,16 @@ class NoRepeat(Constraint):
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """See `Constraint`."""
         self._history = with_room(self._history, 1, int(self._lengths.max()) + 1)
-        positions = torch.from_numpy(self._lengths).to(self._history.device)
+        positions = upload(self._lengths, self._history.device)
         self._history[torch.arange(len(positions), device=self._history.device), positions] = self._acted
         self._acted = self._acted.gather(1, parents)
         self._lengths = self._lengths + 1
         newest = self._newest.gather(1, parents[:, :, None].expand(-1, -1, self._newest.size(2)))
         self._newest = torch.cat((symbols[:, :, None], newest), dim=2)
 
-    def kept_from_repeating(self, row: int, position: int, hypothesis: int) -> bool:
+    def kept_from_repeating(self, rows: Tensor, positions: Tensor, hypotheses: Tensor) -> Tensor:
         """See `Constraint`."""
-        return bool(self._history[row, position, hypothesis])
+        return self._history[rows[:, None], positions, hypotheses]
 
     def leave(self, removal: Removal) -> None:
         """See `Constraint`."""

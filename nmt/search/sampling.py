@@ -19,15 +19,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from nmt.model.rows import Removal
+from nmt.model.transfer import upload
 from nmt.recipe import CPU_BEAM, Decoding
-from nmt.search.engine import Beams, Search, SearchEngine, length_penalty
+from nmt.search.beam import Beams, Search, length_penalty
 from nmt.search.feed import Hypothesis, Source
 from nmt.text.symbols import EOS
+
+if TYPE_CHECKING:
+    from nmt.search.engine import SearchEngine
 
 BLOCK = 64  # symbols that are drawn from together
 STEP, FIRST, SECOND = (signed - (1 << 64) for signed in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -41,19 +46,22 @@ class Sampling(Search):
         decoding = engine.decoding
         if decoding.batch_tokens == "auto":  # was chosen for the hypotheses of a beam
             self._batch_tokens = max(1, engine.batch_tokens * max(CPU_BEAM, decoding.beam) // max(CPU_BEAM, count))
-        self._keys = torch.empty(0, dtype=torch.int64, device=engine.device)  # (n,): of the sources
 
-    def _begin(self, sources: list[Source]) -> Beams:
+    def _begin(self) -> None:
+        super()._begin()
+        self._keys = torch.empty(0, dtype=torch.int64, device=self._engine.device)  # (n,): of the sources
+
+    def _empty(self, sources: list[Source]) -> Beams:
         """The samples of a source, all empty."""
         keys = [key(self._engine.decoding.seed, source.ids) for source in sources]
-        self._keys = torch.cat((self._keys, torch.tensor(keys, device=self._engine.device)))
-        beams = super()._begin(sources)
+        self._keys = torch.cat((self._keys, upload(keys, self._engine.device)))
+        beams = super()._empty(sources)
         own = torch.arange(self._beam, device=beams.parents.device).expand_as(beams.parents)
         return beams._replace(parents=own, totals=torch.zeros_like(beams.totals))
 
     def _extend(self, states: list[Tensor]) -> Tensor:
         beams = self._beams
-        positions = torch.from_numpy(self._ancestry.positions).to(beams.totals.device)[:, None]
+        positions = self._ancestry.positions
         symbols, log_probs = self._draw(states, random_bits(self._keys, self._beam, positions))
         totals = beams.totals + log_probs  # of a sample that has ended it is -inf, and stays so
         links = beams.parents * self._engine.vocabulary + symbols
@@ -81,9 +89,9 @@ class Sampling(Search):
         symbols, chosen = (torch.cat(parts) for parts in zip(*found, strict=True))
         return symbols.clamp_max_(self._engine.vocabulary - 1), chosen  # where nothing is left to choose
 
-    def _remove(self, rows: Tensor) -> list[tuple[int, list[Hypothesis]]]:
-        self._keys = Removal.of(rows.tolist(), self._ancestry.count).keep(self._keys)
-        return super()._remove(rows)
+    def _remove(self, removal: Removal) -> list[tuple[int, list[Hypothesis]]]:
+        self._keys = removal.keep(self._keys)
+        return super()._remove(removal)
 
 
 def key(seed: int, ids: Sequence[int]) -> int:

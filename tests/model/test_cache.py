@@ -16,7 +16,7 @@ def test_cached_decoding_equals_decoding_at_once(norm, positions, sources):
     for _ in range(60):  # beyond several enlargements of the cache
         states = searched.step(parents, torch.randint(1, VOCABULARY, (len(sources), BEAM)))
     torch.testing.assert_close(states, searched.at_once(), rtol=0, atol=1e-10)
-    assert searched.ancestry.positions.tolist() == [59] * len(sources)
+    assert searched.ancestry.lengths.tolist() == [60] * len(sources)
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.search import choosing
 from nmt.search import engine as engine_module
+from nmt.search.beam import Search
 from nmt.search.choosing import best_extensions, plain_best_extensions
 from nmt.search.engine import SearchEngine, batch_tokens
 from nmt.search.feed import Source
@@ -200,7 +201,7 @@ def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
     long = Source(30, [7] * 80, cap=20)
     engine = SearchEngine([random_model()], Decoding(beam=2, batch_tokens=90))
     cells = []
-    advance = engine_module.Search._advance
+    advance = Search._advance
 
     def spy(self):
         lengths = self._caches[0].lengths
@@ -208,7 +209,7 @@ def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
         return advance(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module.Search, "_advance", spy)
+        patch.setattr(Search, "_advance", spy)
         found = dict(engine.search(ListFeed([*short, long]), 1))
     assert len(found) == 31
     assert max(cells) == 90

@@ -10,7 +10,7 @@ from reference_search import reference_search
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search import forced
-from nmt.search.engine import length_penalty
+from nmt.search.beam import length_penalty
 from nmt.search.forced import ForcedDecoder, PairScore, Totals
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 from nmt.text.tokenizer import Tokenizer

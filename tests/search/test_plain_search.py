@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_search import beam_search
 
-from nmt.search.engine import length_penalty
+from nmt.search.beam import length_penalty
 from nmt.search.feed import Hypothesis
 
 BOS, EOS = 0, 1
