@@ -38,7 +38,7 @@ def let_waiting_threads_sleep() -> None:
 
 
 def choose_device(name: str, threads: int | None, worker: int | None = None) -> torch.device:
-    """The device that `find_device` says, from now on the current one; sets PyTorch's threads.
+    """The device that `find_device` says, from now on the current one; sets PyTorch's threads and attention kernels.
 
     Without `threads` PyTorch has as many as it likes, but no more than `cores`.
     """
@@ -49,6 +49,9 @@ def choose_device(name: str, threads: int | None, worker: int | None = None) -> 
     if device.type == "cpu":
         _keep_memory()
         return device
+    # On recent GPUs PyTorch prefers cuDNN's attention, which builds a plan, up to half a second each, for every new
+    # shape. Sentences make thousands of shapes; the flash and memory-efficient kernels take any without preparation.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     if device.index is not None:
         torch.cuda.set_device(device)
     _let_segments_grow(device)

@@ -43,6 +43,19 @@ def test_workers_need_as_many_gpus():
         find_device("cuda:1", 2, 0)
 
 
+@pytest.mark.parametrize(("name", "allowed"), [("cpu", True), ("cuda", False)])
+def test_attention_on_a_gpu_prepares_nothing_for_each_new_shape(monkeypatch, name, allowed):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert torch.backends.cuda.cudnn_sdp_enabled()  # PyTorch's default
+    try:
+        choose_device(name, None)
+        assert torch.backends.cuda.cudnn_sdp_enabled() == allowed
+        assert torch.backends.cuda.flash_sdp_enabled()
+        assert torch.backends.cuda.mem_efficient_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+
+
 KEPT = """
 import ctypes, torch
 from nmt.device import choose_device
