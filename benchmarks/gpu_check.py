@@ -56,9 +56,10 @@ from nmt.text.tokenizer import Vocabulary
 from nmt.training.distributed import Group
 from nmt.training.flops import device_name
 from nmt.training.gradients import Gradients, Requests, Update
+from nmt.training.graphs import compile_parts
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
-from nmt.training.precision import compile_layers, factors_rounded, set_precision
+from nmt.training.precision import factors_rounded, set_precision
 from nmt.training.state import RunState
 from plain import PlainTransformer, smoothed_loss
 from search_agreement import BATCHES, VOCABULARY, random_model, random_sources, score
@@ -125,12 +126,12 @@ class Trainer:
         torch.manual_seed(1)
         self.model = Transformer(config, VOCABULARY, VOCABULARY).to(device).train()
         set_precision(self.model, precision, device)
-        if compiled:
-            compile_layers(self.model)
         self.optimizer = Optimizer(self.model, config.d_model, settings)
         self._corpus, self._state = corpus, RunState(step=0, epoch=0, offset=0)
         objective, group = Objective(self.model, settings.label_smoothing), Group(Place(), timeout_minutes=1)
         console = Console(quiet=True)
+        if compiled:
+            compile_parts(objective, console)
         self._gradients = Gradients(objective, self.optimizer, corpus, settings, group, device, console)
         self._gradients.choose_size(self._state)
 

@@ -38,10 +38,11 @@ from nmt.place import Place
 from nmt.recipe import Training
 from nmt.training.distributed import Group
 from nmt.training.flops import device_name, peak_flops
+from nmt.training.graphs import compile_parts
 from nmt.training.loop import Loop
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
-from nmt.training.precision import compile_layers, set_precision
+from nmt.training.precision import set_precision
 from nmt.training.progress import Progress
 from nmt.training.state import RunState
 from plain import PlainTraining, PlainTransformer
@@ -88,7 +89,7 @@ class Ours:
         """Compiles the model if `settings.compile` says so."""
         objective = Objective(model, settings.label_smoothing)
         if settings.compile:
-            compile_layers(model)
+            compile_parts(objective, console)
         self.optimizer = Optimizer(model, model.config.d_model, settings)
         group = Group(Place(), timeout_minutes=10)
         self._loop = Loop(objective, self.optimizer, corpus, settings, group, device, console)

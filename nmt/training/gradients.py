@@ -177,18 +177,23 @@ class Gradients:
         if self._device.type != "cuda":
             return CPU_DEVICE_TOKENS
         longest = self._corpus.longest() + 1
-        most = max(longest, 2 * -(-self._settings.batch_tokens // self._group.size))  # a whole share, however padded
+        least = 2 * longest  # two rows, see _measure
+        most = max(least, 2 * -(-self._settings.batch_tokens // self._group.size))  # a whole share, however padded
         limit = int(SHARE * torch.cuda.mem_get_info(self._device)[1])
-        fitting = -self._group.largest(-largest_fitting(self._measure, longest, most, limit))[0]
+        fitting = -self._group.largest(-largest_fitting(self._measure, least, most, limit))[0]
         self._console.say(f"micro-batches of {fitting:,} tokens fit the memory of the device")
         return fitting
 
     def _measure(self, tokens: int) -> int:
-        """Bytes that a GPU needs for an update of one micro-batch of so many tokens."""
+        """Bytes that a GPU needs for an update of one micro-batch of so many tokens.
+
+        It has two rows or more, and lengths that differ, because torch.compile would make other graphs for a single
+        row and for equal lengths, of no use to most batches.
+        """
         longest = self._corpus.longest() + 1
         torch.cuda.reset_peak_memory_stats(self._device)
-        ids = torch.ones(-(-tokens // longest), longest, dtype=torch.int64)
-        source = ids if self._corpus.has_source else None
+        ids = torch.ones(max(2, -(-tokens // longest)), longest, dtype=torch.int64)
+        source = ids[:, 1:].clone() if self._corpus.has_source else None
         with self._local():
             self._forward(Batch(source, ids, ids, torch.arange(ids.numel())))[0].backward()
         self._optimizer.clear()

@@ -1,4 +1,4 @@
-"""The number formats that a run computes in, and torch.compile."""
+"""The number formats that a run computes in."""
 
 from __future__ import annotations
 
@@ -62,9 +62,3 @@ def set_precision(model: Transformer, precision: str, device: torch.device) -> N
         )
     if precision == "fp64":
         model.double()
-
-
-def compile_layers(model: Transformer, backend: str = "inductor") -> None:
-    """Compiles each layer for inputs of any size; layers of a stack share a graph, so few are compiled."""
-    for layer in (*model.encoder, *model.decoder):
-        layer.compile(dynamic=True, backend=backend)

@@ -33,11 +33,12 @@ from nmt.training.checkpoints import Checkpoints
 from nmt.training.cost import cost_of, describe_cost
 from nmt.training.distributed import Group
 from nmt.training.embeddings import use_embeddings
+from nmt.training.graphs import compile_parts
 from nmt.training.loop import AHEAD, Loop
 from nmt.training.loss import Objective
 from nmt.training.memory import check_memory
 from nmt.training.optimizer import Optimizer
-from nmt.training.precision import compile_layers, set_precision
+from nmt.training.precision import set_precision
 from nmt.training.progress import METRICS, Progress, clock, forget_after, show_progress
 from nmt.training.resume import BestScore, Start, open_directory, restore
 from nmt.training.state import RunState
@@ -76,10 +77,10 @@ def set_up(recipe: Recipe, out: Path, console: Console, device: torch.device, gr
     use_embeddings(model, tokenizer, settings, console, fresh=checkpoint is None)
     if group.size > 1:
         group.check_same(_identity(state, data, model))  # before DistributedDataParallel copies the weights of rank 0
-    if settings.compile or (settings.compile is None and device.type == "cuda"):
-        compile_layers(model)
     corpus, dev = Corpus(prepared / "train.arrow"), Corpus(prepared / "valid.arrow")
     objective = Objective(model, settings.label_smoothing)
+    if settings.compile or (settings.compile is None and device.type == "cuda"):
+        compile_parts(objective, console)
     return Run(
         recipe=recipe,
         out=out,

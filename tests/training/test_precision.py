@@ -1,26 +1,17 @@
-"""Which numbers a run computes in, and how many graphs its layers are compiled to."""
+"""Which numbers a run computes in."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
 from contextlib import suppress
-from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 
-from nmt.batch import Batch, pad_ids
-from nmt.data.batches import make_batch
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.text.symbols import BOS, EOS
-from nmt.training.loss import Objective
 from nmt.training.precision import (
     autocast_dtype,
-    compile_layers,
     factors_rounded,
     product_dtype,
     set_precision,
@@ -106,59 +97,3 @@ def test_weights_are_of_the_precision_that_is_asked_for() -> None:
         model = tiny()
         set_precision(model, precision, CPU)
         assert {parameter.dtype for parameter in model.parameters()} == {dtype}
-
-
-# --- graphs -------------------------------------------------------------------------------------------------
-
-
-def batch(draw: random.Random, padded: bool, pairs: int) -> Batch:
-    """A micro-batch of a random width, from two columns to more than a hundred."""
-    longest = draw.choice([1, 2, draw.randint(3, 120)])
-    rows = []
-    for width in (longest, max(1, longest + draw.randint(-3, 3))):
-        lengths = [width, *(draw.randint(0, width) if padded else width for _ in range(pairs - 1))]
-        rows.append([[draw.randint(4, 59) for _ in range(length)] for length in lengths])
-    source, target = rows
-    out = pad_ids(target, after=EOS)
-    return Batch(pad_ids(source, after=EOS), pad_ids(target, before=BOS), out, out.flatten().nonzero().squeeze(1))
-
-
-@pytest.fixture
-def fresh_graphs() -> Iterator[None]:
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
-
-
-@pytest.mark.usefixtures("fresh_graphs")
-@pytest.mark.parametrize("norm", ["post", pytest.param("pre", marks=pytest.mark.slow)])
-def test_layers_are_compiled_to_few_graphs_for_shapes_of_any_size(norm: str) -> None:
-    plain, compiled = (Objective(tiny(norm=norm).double(), 0.1) for _ in range(2))
-    counter, draw = CompileCounterWithBackend("eager"), random.Random(1)
-    compile_layers(compiled.model, counter)
-
-    def check(batches: list[Batch]) -> int:
-        """Graphs so far; each batch gives the losses and gradients of the model that is not compiled."""
-        for each in batches:
-            (loss, _), (expected, _) = compiled(each), plain(each)
-            torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
-            loss.backward()
-            expected.backward()
-        for parameter, other in zip(compiled.parameters(), plain.parameters(), strict=True):
-            torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-8, atol=1e-8)
-        return int(counter.frame_count)
-
-    many = [batch(draw, padded=number % 3 > 0, pairs=draw.randint(2, 40)) for number in range(30)]
-    # a long pair alone, and the batch of a device without pairs: sizes of 1 have graphs of their own
-    alone = [*(batch(draw, padded=False, pairs=1) for _ in range(10)), make_batch(SimpleNamespace(has_source=True), [])]
-    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
-        assert check(many) <= 6
-        graphs = check(alone)
-        assert graphs <= 10
-        assert check([*alone, *many]) == graphs
-        with torch.compiler.set_stance("force_eager"), torch.no_grad():  # as validation does
-            compiled.eval()
-            for each in (*many, *alone):
-                compiled(each)
-        compiled.train()
-        assert check(many) == graphs
