@@ -13,7 +13,7 @@ LIMIT = 16  # graphs of a kind of layer; usual data needs three, batches of one 
 
 
 def compile_parts(objective: Objective, console: Console, backend: str = "inductor") -> None:
-    """Compiles each layer for inputs of any size; layers of a stack share their graphs.
+    """Compiles the layers and the softmax for inputs of any size; layers of a stack share their graphs.
 
     Whoever watches is told when a layer has so many graphs that further shapes are not compiled.
     """
@@ -21,6 +21,8 @@ def compile_parts(objective: Objective, console: Console, backend: str = "induct
     logging.getLogger("torch._dynamo.convert_frame").addFilter(_LimitNotice(console))
     for layer in (*objective.model.encoder, *objective.model.decoder):
         layer.compile(dynamic=True, backend=backend)
+    # Without dynamic=True, sizes are dynamic once they have changed: the number of tokens, never the vocabulary.
+    objective.softmax = torch.compile(objective.softmax, backend=backend)
 
 
 def _allow_any_size() -> None:

@@ -7,6 +7,7 @@ to one factor before the backward pass begins.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,29 @@ from nmt.model.transformer import Transformer
 from nmt.training.flops import training_flops
 
 
+Softmax = Callable[[Tensor, Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor]]
+
+
+def chunk_softmax(
+    states: Tensor,  # (chunk, d_model)
+    weight: Tensor,  # (vocabulary, d_model)
+    targets: Tensor,  # (chunk, 1)
+    wide: torch.dtype,  # to compute in
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """exp(logits − highest) in the type of the factors, its totals, the summed −log p of the targets, and the sum of
+    log Σ exp(logits).
+
+    (chunk, vocabulary), (chunk, 1), () and (); `highest` is the highest logit of a row. Compiled, it reads the logits
+    twice and writes the exponentials once.
+    """
+    logits = F.linear(states, weight).to(wide)
+    right, highest = logits.gather(-1, targets), logits.amax(-1, keepdim=True)
+    exponentials = logits.sub_(highest).exp_()  # in the logits' place
+    totals = exponentials.sum(-1, keepdim=True)
+    log_totals = totals.log() + highest
+    return exponentials.to(weight.dtype), totals, (log_totals - right).sum(), log_totals.sum()
+
+
 class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -29,6 +53,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         targets: Tensor,  # (tokens,)
         smoothing: float,
         product: torch.dtype,  # of the factors of matrix products; all sums have the weight's
+        softmax: Softmax,
     ) -> tuple[Tensor, Tensor]:
         vocabulary, wide = weight.size(0), weight.dtype
         rows = max(1, chunk_logits(states.device) // vocabulary)
@@ -40,16 +65,11 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         factors, factor = states.to(product), weight.to(product)
         for begin in range(0, states.size(0), rows):
             part, answer = factors[begin : begin + rows], targets[begin : begin + rows, None]
-            logits = F.linear(part, factor).to(wide)  # (chunk, vocabulary)
-            right, highest = logits.gather(-1, answer), logits.amax(-1, keepdim=True)
-            exponentials = logits.sub_(highest).exp_()  # in the logits' place
-            totals = exponentials.sum(-1, keepdim=True)  # (chunk, 1)
-            log_total = totals.log() + highest
-            nll += (log_total - right).sum()
-            log_totals += log_total.sum()
+            exponentials, totals, chunk_nll, chunk_log_totals = softmax(part, factor, answer, wide)
+            nll += chunk_nll
+            log_totals += chunk_log_totals
             # The gradient of the logits is exponentials / totals − target. The division is done on the small side of
             # the products, and the target's part of them is added below: fewer passes over the vocabulary.
-            exponentials = exponentials.to(product)
             if states_grad is not None:
                 torch.div(exponentials @ factor, totals, out=states_grad[begin : begin + rows])
             if weight_grad is not None:
@@ -69,29 +89,33 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, loss_grad: Tensor, nll_grad: Tensor) -> tuple[Tensor | None, ...]:
         scaled = [None if g is None else g.mul_(loss_grad.to(g.dtype)) for g in ctx.saved_tensors]
-        return *scaled, None, None, None
+        return *scaled, None, None, None, None
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """total += a b, where the factors may be of a narrower type."""
     if total.dtype == a.dtype:
         total.addmm_(a, b)
+    elif total.device.type == "cuda" and total.dtype == torch.float32:  # without rounding or storing the product
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
     else:
         total += a @ b
 
 
-def smoothed_cross_entropy(states: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+def smoothed_cross_entropy(
+    states: Tensor, weight: Tensor, targets: Tensor, smoothing: float, softmax: Softmax = chunk_softmax
+) -> tuple[Tensor, Tensor]:
     """Sums over tokens of the label-smoothed loss and of the plain negative log-likelihood, in nats, float64.
 
     Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ; targets (tokens,). The smoothed target gives
     `smoothing` uniformly to the whole vocabulary and the rest to the right symbol (section 5.4). Only the first
     result can be differentiated, and only once. Under autocast the factors of matrix products are rounded to its type;
-    logits, sums and gradients have the weight's.
+    logits, sums and gradients have the weight's. `softmax` may be compiled.
     """
     kind = states.device.type
     product = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
     with torch.autocast(kind, enabled=False):
-        return _SmoothedCrossEntropy.apply(states, weight, targets, smoothing, product)  # type: ignore[no-any-return, no-untyped-call]
+        return _SmoothedCrossEntropy.apply(states, weight, targets, smoothing, product, softmax)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Objective(nn.Module):
@@ -101,6 +125,7 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         self.smoothing = smoothing
+        self.softmax: Softmax = chunk_softmax
 
     def flops(self, source_lengths: Ids, target_lengths: Ids) -> float:
         """Of forward and backward pass over pairs with so many subwords (pairs,), padding not counted."""
@@ -115,4 +140,5 @@ class Objective(nn.Module):
             self.model.output_embedding.weight,
             batch.target_out.flatten().index_select(0, batch.real),
             self.smoothing,
+            self.softmax,
         )
