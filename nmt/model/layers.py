@@ -6,11 +6,13 @@ allowed. If a `record` list is given, attention appends its weights to it, (b, h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nmt.model import functional
 from nmt.model.cache import LayerCache
@@ -153,20 +155,38 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,  # (b, t, d_model)
-        memory_keys: Tensor,
-        memory_values: Tensor,
+        memory: Tensor,  # the encoder's output (b, s, d_model)
         memory_mask: Tensor | None,
-        cache: LayerCache | None = None,
         record: tuple[list[Tensor], list[Tensor]] | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # as x
         own, cross = record or (None, None)
-        x = self.attention_residual(x, lambda y: self.attention(y, None, cache, own))
-        x = self.cross_residual(x, lambda y: self.cross(y, memory_keys, memory_values, memory_mask, cross))
+        x = self.attention_residual(x, lambda y: self.attention(y, record=own))
+        keys, values = self.cross.keys_values(memory)
+        x = self.cross_residual(x, lambda y: self.cross(y, keys, values, memory_mask, cross))
+        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
+
+    def step(self, x: Tensor, memory_bias: Tensor, cache: LayerCache) -> Tensor:
+        """As `forward`, where x are hypotheses, and the cache has the keys and values of the encoder's output."""
+        keys, values = cache.memory()
+        x = self.attention_residual(x, lambda y: self.attention(y, cache=cache))
+        x = self.cross_residual(x, lambda y: self.cross(y, keys, values, memory_bias))
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
+class Embed(nn.Module):
+    """Embeddings of symbols times √d_model, plus encodings of their positions, then dropout: sections 3.4 and 5.4."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, ids: Tensor, weight: Tensor, positions: Tensor) -> Tensor:
+        """(b, t, d_model) of ids (b, t), a table `weight` (vocabulary, d_model) and `positions`, from `Positions`."""
+        return self.dropout(F.embedding(ids, weight) * math.sqrt(weight.size(1)) + positions)  # type: ignore[no-any-return]
+
+
 class Positions(nn.Module):
-    """Adds position encodings, section 3.5: sinusoids of any length, or learned ones up to `max_positions`.
+    """Position encodings, section 3.5: sinusoids of any length, or learned ones up to `max_positions`.
 
     With `positions: words`, the first half of an encoding is the sinusoids of the position and the second half those of
     the word.
@@ -197,10 +217,14 @@ class Positions(nn.Module):
             self._tabulate(len(self.table), self.table.device)
         return self
 
-    def forward(self, x: Tensor, words: Tensor | None = None) -> Tensor:
-        """x (b, t, d_model) whose first position is 0; the numbers of words, `words` (b, t), are at most t."""
-        self._reach(x.size(1) + (words is not None), x.device)
-        return x + self._with_words(self.table[: x.size(1)], words)
+    def forward(self, ids: Tensor, words: Tensor | None = None) -> Tensor:
+        """Encodings of ids (b, t), whose first position is 0: (t, d_model), or (b, t, d_model) if `words` are given.
+
+        The numbers of words, `words` (b, t), are at most t.
+        """
+        length = ids.size(1)
+        self._reach(length + (words is not None), ids.device)
+        return self._with_words(self.table[:length], words)
 
     def at(self, positions: Tensor, end: int, x: Tensor, words: Tensor | None = None) -> Tensor:
         """x (b, k, d_model), all k of a row at the row's position, `positions` (b, 1), below `end`; `words` (b, k)."""

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from nmt.model import kernels
 from nmt.model.cache import KVCache
 from nmt.model.fused import FusedDecoder
-from nmt.model.layers import LAYER_NORM_EPSILON, DecoderLayer, Dropout, EncoderLayer, Positions
+from nmt.model.layers import LAYER_NORM_EPSILON, DecoderLayer, Embed, EncoderLayer, Positions
 from nmt.recipe import Model, Recipe
 
 PADDING = 0
@@ -81,7 +81,7 @@ class Transformer(nn.Module):
             self._starts = [torch.tensor(side, device="cpu") for side in starts]
         self.source_positions = Positions(config) if self.has_source else None
         self.target_positions = Positions(config)
-        self.dropout = Dropout(config.dropout)
+        self.embed = Embed(config)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers * self.has_source))
         self.decoder = nn.ModuleList(
             DecoderLayer(config) if self.has_source else EncoderLayer(config, causal=True)
@@ -134,10 +134,7 @@ class Transformer(nn.Module):
         """As `decode`, before the softmax matrix: (batch, length, d_model); a language model has no memory."""
         x = self._embed_target(ids)
         for layer in self._decoder_layers():
-            if memory is None:
-                x = layer(x, None)
-            else:
-                x = layer(x, *layer.cross.keys_values(memory.states), memory.mask, record=record)
+            x = layer(x, None) if memory is None else layer(x, memory.states, memory.mask, record)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def admit(self, source: Tensor, lengths: Sequence[int], cache: KVCache) -> None:
@@ -162,7 +159,7 @@ class Transformer(nn.Module):
             shape = (len(ids), self.config.heads, ids.size(1), -1)
             cache.bias, memory_bias = (bias.expand(shape).contiguous() for bias in (cache.bias, memory_bias))
         for layer, own in zip(self._decoder_layers(), cache.layers, strict=True):
-            x = layer(x, *own.memory(), memory_bias, own)
+            x = layer.step(x, memory_bias, own)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:
@@ -188,8 +185,7 @@ class Transformer(nn.Module):
         x = self._embed_target(target_in)
         weights: list[Tensor] = []
         for index, decoder_layer in enumerate(self._decoder_layers()[: layer + 1]):
-            keys, values = decoder_layer.cross.keys_values(memory.states)
-            x = decoder_layer(x, keys, values, memory.mask, record=([], weights) if index == layer else None)
+            x = decoder_layer(x, memory.states, memory.mask, ([], weights) if index == layer else None)
         return weights[0].mean(1)
 
     def _decoder_layers(self) -> list[DecoderLayer]:
@@ -200,7 +196,7 @@ class Transformer(nn.Module):
         return self._embed(ids, self.target_embedding, self.target_positions, words)
 
     def _embed(self, ids: Tensor, embedding: nn.Embedding, positions: Positions, words: Tensor | None) -> Tensor:
-        return self.dropout(positions(self._scaled(ids, embedding), words))  # type: ignore[no-any-return]
+        return self.embed(ids, embedding.weight, positions(ids, words))  # type: ignore[no-any-return]
 
     def _begins(self, side: int, ids: Tensor) -> Tensor:
         """Whether each of ids begins a word, of the source (0) or the target (1)."""

@@ -9,18 +9,19 @@ import torch
 from nmt.console import Console
 from nmt.training.loss import Objective
 
-LIMIT = 16  # graphs of a kind of layer; usual data needs three, batches of one sentence and windows some more
+LIMIT = 16  # graphs of a part; usual data needs three, batches of one sentence and windows some more
 
 
 def compile_parts(objective: Objective, console: Console, backend: str = "inductor") -> None:
-    """Compiles the layers and the softmax for inputs of any size; layers of a stack share their graphs.
+    """Compiles embedding, layers and softmax for inputs of any size; layers of a stack share their graphs.
 
-    Whoever watches is told when a layer has so many graphs that further shapes are not compiled.
+    Whoever watches is told when a part has so many graphs that further shapes are not compiled.
     """
     _allow_any_size()
     logging.getLogger("torch._dynamo.convert_frame").addFilter(_LimitNotice(console))
-    for layer in (*objective.model.encoder, *objective.model.decoder):
-        layer.compile(dynamic=True, backend=backend)
+    model = objective.model
+    for part in (model.embed, *model.encoder, *model.decoder):
+        part.compile(dynamic=True, backend=backend)
     # Without dynamic=True, sizes are dynamic once they have changed: the number of tokens, never the vocabulary.
     objective.softmax = torch.compile(objective.softmax, backend=backend)
 
@@ -37,7 +38,7 @@ def _allow_any_size() -> None:
 
 
 class _LimitNotice(logging.Filter):
-    """Says in our words, and once, what PyTorch warns of when a layer has too many graphs."""
+    """Says in our words, and once, what PyTorch warns of when a part has too many graphs."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -49,7 +50,7 @@ class _LimitNotice(logging.Filter):
         if not self._said:
             self._said = True
             self._console.say(
-                f"torch.compile: a layer has {torch._dynamo.config.recompile_limit} graphs already; "
+                f"torch.compile: a part of the model has {torch._dynamo.config.recompile_limit} graphs already; "
                 "batches of other shapes are computed without it, which is slower"
             )
         return False

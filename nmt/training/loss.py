@@ -20,7 +20,6 @@ from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer
 from nmt.training.flops import training_flops
 
-
 Softmax = Callable[[Tensor, Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 

@@ -64,7 +64,7 @@ def test_sinusoids_serve_any_length_and_any_position():
     positions = Positions(Model(d_model=8, heads=1))
     at = positions.at(np.array([5000, 3]), torch.zeros(2, 4, 8))  # the four of a row all stand at one position
     assert torch.equal(at, sinusoids(5001, 8)[[5000, 3]][:, None].expand(-1, 4, -1))
-    assert torch.equal(positions(torch.zeros(2, 3, 8))[1], sinusoids(3, 8))
+    assert torch.equal(positions(torch.zeros(2, 3)), sinusoids(3, 8))
 
 
 def test_learned_positions_end_at_max_positions():
@@ -72,7 +72,7 @@ def test_learned_positions_end_at_max_positions():
     positions = Positions(Model(d_model=64, heads=1, positions="learned", max_positions=500))
     assert positions.table.requires_grad
     assert float(positions.table.detach().std()) == pytest.approx(64**-0.5, rel=0.05)
-    assert torch.equal(positions(torch.zeros(1, 500, 64))[0], positions.table)
+    assert torch.equal(positions(torch.zeros(1, 500)), positions.table)
     with pytest.raises(ValueError, match=r"501.*max_positions 500"):
         positions.at(np.array([500]), torch.zeros(1, 1, 64))
 
@@ -80,9 +80,9 @@ def test_learned_positions_end_at_max_positions():
 def test_positions_made_without_memory_are_computed_where_they_are_needed():
     with torch.device("meta"):
         positions = Positions(Model(d_model=8, heads=1))
-    assert torch.equal(positions(torch.zeros(1, 3, 8))[0], sinusoids(3, 8))
+    assert torch.equal(positions(torch.zeros(1, 3)), sinusoids(3, 8))
     assert not positions.state_dict()  # no file holds what a formula gives
-    assert torch.equal(positions.double()(torch.zeros(1, 3, 8).double())[0], sinusoids(3, 8, torch.float64))
+    assert torch.equal(positions.double()(torch.zeros(1, 3)), sinusoids(3, 8, torch.float64))
 
 
 # --- dropout ------------------------------------------------------------------------------------------------

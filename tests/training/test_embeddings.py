@@ -71,7 +71,8 @@ def test_vectors_reach_the_model_as_given(shared, tmp_path, name, header):
     weight = model.source_embedding.weight.detach()
     rows = [index_of(shared.source, f"\u2581{w}") for w in (word, other)]
     torch.testing.assert_close(weight[rows], torch.tensor([FIRST, SECOND]) / 2.0, rtol=0, atol=0)
-    seen = model.source_positions(weight[rows][None] * WIDTH**0.5)[0] - model.source_positions.table[:2]
+    ids = torch.tensor([rows])
+    seen = model.eval().embed(ids, weight, model.source_positions(ids))[0] - model.source_positions.table[:2]
     torch.testing.assert_close(seen, torch.tensor([FIRST, SECOND]))
     others = [i for i in range(len(weight)) if i not in rows]
     assert torch.equal(weight[others], before[others])
