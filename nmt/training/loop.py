@@ -157,11 +157,14 @@ class Loop:
 
 
 class _Outcome(NamedTuple):
-    """An update, and whether it was skipped, which only the device knows yet."""
+    """An update, and whether it was skipped, which a GPU may not have told yet."""
 
     step: int
     rows: Rows
     skipped: Tensor
+    """(), on the host; valid once the copy is done"""
+    copied: torch.cuda.Event | None
+    """When a GPU has copied it; None on a CPU"""
 
 
 class _Divergence:
@@ -173,22 +176,36 @@ class _Divergence:
         self.in_a_row: list[_Outcome] = []  # skipped updates up to the last one counted
 
     def note(self, state: RunState, rows: Rows, skipped: Tensor) -> None:
-        """Takes note of an update of some pairs, `skipped` () on the device; waits for the device once in a while."""
-        self._unseen.append(_Outcome(state.step, rows, skipped))
-        if len(self._unseen) >= MANY:
-            self.count(state)
+        """Takes note of an update of some pairs, `skipped` () on the device.
 
-    def count(self, state: RunState) -> None:
-        """Counts the skipped updates in the run's state; raises UserError where there were many in a row."""
-        skips = torch.stack([outcome.skipped for outcome in self._unseen]).tolist() if self._unseen else []
-        for outcome, skipped in zip(self._unseen, skips, strict=True):
+        Once in a while it counts those that a GPU is done with, so that nothing waits; the same ones on all ranks.
+        """
+        copied = None
+        if skipped.is_cuda:
+            skipped, copied = skipped.to("cpu", non_blocking=True), torch.cuda.Event()
+            copied.record()
+        self._unseen.append(_Outcome(state.step, rows, skipped, copied))
+        under_way = 0 if copied is None else MANY
+        if len(self._unseen) >= MANY + under_way:
+            self.count(state, under_way)
+
+    def count(self, state: RunState, leave: int = 0) -> None:
+        """Counts the skipped updates in the run's state, but for the last ones, as many as it is to leave.
+
+        Raises UserError where there were many in a row.
+        """
+        end = len(self._unseen) - leave
+        outcomes, self._unseen = self._unseen[:end], self._unseen[end:]
+        for outcome in outcomes:
+            if outcome.copied is not None:
+                outcome.copied.synchronize()
+            skipped = bool(outcome.skipped)
             self.in_a_row = [*self.in_a_row, outcome] if skipped else []
             state.skipped += skipped
             if skipped:
                 self._console.say(f"update {outcome.step}: skipped, its gradient is not finite")
             if len(self.in_a_row) >= MANY:
                 raise self._too_many()
-        self._unseen.clear()
 
     def check(self, state: RunState) -> None:
         """Also raises UserError once a weight is no longer a number, before it is saved over good checkpoints."""

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt import bundle as bundles
 from nmt.batch import Batch
+from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
-from nmt.training.loop import MANY
+from nmt.model import kernels
+from nmt.training.loop import MANY, Loop, _Divergence
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
+from nmt.training.state import RunState
 from nmt.training.validation import DevScores, Validation
 
 SMALL = sets(
@@ -206,3 +213,69 @@ def test_figures_are_null_and_not_nan_in_json(train, inject, task) -> None:
     text = (task / "ckpts/metrics.jsonl").read_text()
     assert "NaN" not in text
     assert metrics(task / "ckpts")[0]["gradient_norm"] is None
+
+
+# --- waiting for a GPU --------------------------------------------------------------------------------------
+
+
+class Waits(TorchDispatchMode):
+    """Names the operations after which the host waits for a GPU: it asks for a value, or for the size of a result."""
+
+    ASKING = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.operations = 0
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, arguments: tuple[Any, ...] = (), options: dict[str, Any] | None = None
+    ) -> Any:
+        self.operations += 1
+        if operation.overloadpacket.__name__ in self.ASKING:
+            self.found.append(str(operation))
+        return operation(*arguments, **(options or {}))
+
+
+@pytest.mark.parametrize("clip", ["null", "1.0"])
+def test_nothing_in_an_update_would_wait_for_a_gpu(train, task, monkeypatch, clip) -> None:
+    """The operations of an update are counted on a CPU that takes the way of a GPU."""
+    monkeypatch.setattr(kernels, "on_cpu", lambda x: False)
+    original, waits = Loop._update, Waits()
+
+    def update(*arguments: Any) -> Any:
+        with waits:
+            return original(*arguments)
+
+    monkeypatch.setattr(Loop, "_update", update)
+    train("training.updates=2", f"training.clip_norm={clip}")
+    assert waits.operations > 100
+    assert waits.found == []
+
+
+def test_skipped_updates_are_counted_once_a_gpu_is_done_with_them(monkeypatch) -> None:
+    waited: list[int] = []
+
+    class Event:
+        made = 0
+
+        def __init__(self) -> None:
+            Event.made += 1
+            self.number = Event.made
+
+        def record(self) -> None: ...
+
+        def synchronize(self) -> None:
+            waited.append(self.number)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    divergence, state = _Divergence([], None, Console(quiet=True)), RunState(step=0, epoch=0, offset=0)
+    for step in range(1, 2 * MANY + 1):
+        assert waited == []
+        state.step, skipped = step, torch.tensor(step in (3, 2 * MANY))
+        divergence.note(state, np.arange(2), SimpleNamespace(is_cuda=True, to=lambda *_, known=skipped, **__: known))
+    assert waited == list(range(1, MANY + 1))  # and not the newest
+    assert state.skipped == 1
+    divergence.check(state)
+    assert len(waited) == 2 * MANY
+    assert state.skipped == 2
