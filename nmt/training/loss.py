@@ -29,11 +29,11 @@ def chunk_softmax(
     targets: Tensor,  # (chunk, 1)
     wide: torch.dtype,  # to compute in
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """exp(logits − highest) in the type of the factors, its totals, the summed −log p of the targets, and the sum of
-    log Σ exp(logits).
+    """The softmax of a chunk's logits, before its division, and the sums over tokens that the loss consists of.
 
-    (chunk, vocabulary), (chunk, 1), () and (); `highest` is the highest logit of a row. Compiled, it reads the logits
-    twice and writes the exponentials once.
+    Returns the exponentials (chunk, vocabulary) of the logits less each row's highest, in the weight's type; their
+    totals (chunk, 1); the sum () of −log p of the targets; and the sum () of log Σ exp(logits). Compiled, it reads the
+    logits twice and writes the exponentials once.
     """
     logits = F.linear(states, weight).to(wide)
     right, highest = logits.gather(-1, targets), logits.amax(-1, keepdim=True)
