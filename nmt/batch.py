@@ -1,9 +1,10 @@
-"""Sentences as tensors: ids padded to one length, as models take them."""
+"""Sentences as tensors, as models take them: padded to one length, or packed end to end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,9 +14,32 @@ from torch import Tensor
 from nmt.text.symbols import PAD
 
 
+class Sequences(NamedTuple):
+    """Sequences laid end to end in a row of tokens: where each of them lies."""
+
+    bounds: Tensor
+    """(sequences + 1,) int32: where each sequence begins, and where the last one ends"""
+    positions: Tensor
+    """(1, tokens) position of each token in its sequence"""
+    longest: int
+    """No sequence has more tokens."""
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Sequences:
+        """The same with other tensors."""
+        return Sequences(change(self.bounds), change(self.positions), self.longest)
+
+
+class Packing(NamedTuple):
+    """Where the sequences of a packed batch lie; both sides have equally many."""
+
+    source: Sequences | None
+    """None for a language model"""
+    target: Sequences
+
+
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch; padding is 0."""
+    """A micro-batch: a row for each pair, padded with 0; or packed, all pairs in a single row."""
 
     source: Tensor | None
     """(batch, source length), each row ending in `</s>`; a language model has none"""
@@ -25,15 +49,17 @@ class Batch:
     """(batch, target length), each row ending in `</s>`"""
     real: Tensor
     """(tokens,) indices into the flattened `target_out` of what is not padding: known here without asking the device"""
+    packing: Packing | None = None
+    """None where the batch is padded"""
 
     @property
     def num_tokens(self) -> int:
-        """Target tokens, `</s>` counted, padding not."""
+        """Target tokens, `</s>` counted, padding and filler not."""
         return self.real.numel()
 
     @property
     def num_cells(self) -> int:
-        """Symbols of both sides, padding counted."""
+        """Symbols of both sides, padding and filler counted."""
         return self.target_out.numel() + (0 if self.source is None else self.source.numel())
 
     def to(self, device: torch.device) -> Batch:
@@ -46,7 +72,10 @@ class Batch:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         source = None if self.source is None else change(self.source)
-        return Batch(source, change(self.target_in), change(self.target_out), change(self.real))
+        packing = self.packing
+        if packing is not None:
+            packing = Packing(packing.source and packing.source.each(change), packing.target.each(change))
+        return Batch(source, change(self.target_in), change(self.target_out), change(self.real), packing)
 
 
 def pad_ids(

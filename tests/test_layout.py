@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "text": {"files", "integrity"} | BASE,
     "batch": {"text"},
     "native": set(),
-    "model": {"native"} | BASE,
+    "model": {"native", "batch"} | BASE,
     "data": {"text", "batch"} | BASE | SERVICES,
     "bundle": {"model", "text"} | BASE | SERVICES,
     "search": {"native"} | SEARCH,

@@ -1,34 +1,45 @@
 """The operations of the layers. Each chooses its kernel: one of `kernels` where those apply, on a CPU, else PyTorch's.
 
 Shapes: b batch, h heads, t queries, s keys, d_k and d_v the widths of one head. Masks are true where attention is
-allowed.
+allowed. Packed sequences lie end to end in a batch of 1, and instead of a mask `Packed` says where.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.batch import Sequences
 from nmt.model import kernels, window
+
+
+class Packed(NamedTuple):
+    """What stands in the place of a mask for packed sequences: each sequence of queries sees the keys of its number."""
+
+    queries: Sequences
+    keys: Sequences
 
 
 def attention(
     query: Tensor,  # (b, h, t, d_k)
     key: Tensor,  # (b, h, s, d_k)
     value: Tensor,  # (b, h, s, d_v)
-    mask: Tensor | None = None,  # broadcastable to (b, h, t, s); in a search a bias to add, which is a float
+    mask: Tensor | Packed | None = None,  # broadcastable to (b, h, t, s); in a search a bias to add, which is a float
     causal: bool = False,
     dropout: float = 0.0,
     record: list[Tensor] | None = None,
 ) -> Tensor:
-    """softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys and excludes `mask`.
+    """softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys and excludes a mask.
 
     If a `record` is given, the weights (b, h, t, s) are appended to it, and nothing is dropped.
     """
+    if isinstance(mask, Packed):
+        return _packed_attention(query, key, value, mask, causal, dropout=dropout)
     if record is not None:
         visible = look_ahead_mask(query.size(2), query.device) if causal else mask
         return _recorded_attention(query, key, value, visible, record)
@@ -53,7 +64,7 @@ def restricted_attention(
     key: Tensor,  # (b, h, t, d_k)
     value: Tensor,  # (b, h, t, d_v)
     reach: window.Reach,
-    mask: Tensor | None = None,  # (b, 1, 1, t)
+    mask: Tensor | Packed | None = None,  # (b, 1, 1, t)
     dropout: float = 0.0,
     record: list[Tensor] | None = None,
 ) -> Tensor:
@@ -61,11 +72,56 @@ def restricted_attention(
 
     The work is O(r · t · d), except that a `record` holds all t² weights.
     """
+    if isinstance(mask, Packed):
+        return _packed_attention(query, key, value, mask, reach=reach, dropout=dropout)
     length = query.size(2)
     if record is not None or length <= window.block_size(reach)[1]:  # blocks would save nothing
         visible = window.band(length, mask, reach, query.device)
         return attention(query, key, value, visible, False, dropout, record)
     return window.join(attention(*window.cut(query, key, value, mask, reach), dropout=dropout), length)
+
+
+def _packed_attention(
+    query: Tensor,  # (1, h, t, d_k)
+    key: Tensor,  # (1, h, s, d_k)
+    value: Tensor,  # (1, h, s, d_v)
+    packed: Packed,
+    causal: bool = False,
+    reach: window.Reach | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """`attention`, or with a `reach` `restricted_attention`, within each sequence; (1, h, t, d_v)."""
+    attend = _attention_by_kernel if query.is_cuda else _attention_by_sequence
+    return attend(query, key, value, packed, causal, reach, dropout)
+
+
+def _attention_by_kernel(
+    query: Tensor, key: Tensor, value: Tensor, packed: Packed, causal: bool, reach: window.Reach | None, dropout: float
+) -> Tensor:
+    """As `_packed_attention`, in bf16 or fp16 on a GPU, without dropout."""
+    from torch.nn.attention.varlen import varlen_attn  # imports torch.compile, which takes seconds
+
+    assert dropout == 0.0, "the kernel drops nothing"
+    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (t or s, h, d)
+    (queries, _, most_queries), (keys, _, most_keys) = packed
+    seen = reach or (-1, 0 if causal else -1)  # positions before and after; -1 is all
+    mixed = varlen_attn(query, key, value, queries, keys, most_queries, most_keys, window_size=seen)
+    assert isinstance(mixed, Tensor)  # it returns more if it is asked to
+    return mixed.transpose(0, 1).unsqueeze(0)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _attention_by_sequence(
+    query: Tensor, key: Tensor, value: Tensor, packed: Packed, causal: bool, reach: window.Reach | None, dropout: float
+) -> Tensor:
+    """As `_packed_attention`, one sequence after another: for CPUs, in any precision."""
+    queries, keys = (sequences.bounds.diff().tolist() for sequences in packed)
+    mixed = [
+        attention(*rows, None, causal, dropout) if reach is None else restricted_attention(*rows, reach, None, dropout)
+        for rows in zip(query.split(queries, 2), key.split(keys, 2), value.split(keys, 2), strict=True)
+        if rows[0].size(2)
+    ]
+    return torch.cat(mixed, 2)
 
 
 def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:

@@ -1,7 +1,8 @@
 """The layers of the Transformer: attention, feed-forward, residual, positions, dropout (sections 3.2 to 3.5).
 
 Shapes: b batch, h heads, t queries, s keys, d_k and d_v the widths of one head. Masks are true where attention is
-allowed. If a `record` list is given, attention appends its weights to it, (b, h, t, s).
+allowed; for packed sequences `Packed` takes their place. If a `record` list is given, attention appends its weights to
+it, (b, h, t, s).
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.batch import Sequences
 from nmt.model import functional
 from nmt.model.cache import LayerCache
+from nmt.model.functional import Packed
 from nmt.recipe import Model
 
 LAYER_NORM_EPSILON = 1e-6
@@ -26,7 +29,7 @@ class SelfAttention(nn.Module):
     """Multi-head attention of a sequence to itself, section 3.2.2; no biases."""
 
     def __init__(self, config: Model, causal: bool = False) -> None:
-        """`causal` hides later positions, and excludes a mask."""
+        """`causal` hides later positions, and excludes a mask other than `Packed`."""
         super().__init__()
         self.heads, self.causal, self.reach = config.heads, causal, config.reach(causal)
         self.dropout = Dropout(config.attention_dropout)
@@ -38,7 +41,7 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x: Tensor,  # (b, t, d_model)
-        mask: Tensor | None = None,
+        mask: Tensor | Packed | None = None,
         cache: LayerCache | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:  # (b, t, d_model)
@@ -86,7 +89,7 @@ class CrossAttention(nn.Module):
         x: Tensor,  # (b, t, d_model)
         key: Tensor,
         value: Tensor,
-        mask: Tensor | None = None,
+        mask: Tensor | Packed | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:  # as x
         (query,) = functional.split_heads(self.query(x), self.heads, self.widths[:1])
@@ -126,12 +129,12 @@ class EncoderLayer(nn.Module):
     """Self-attention and feed-forward, left half of figure 1; masked, that of a language model."""
 
     def __init__(self, config: Model, causal: bool = False) -> None:
-        """`causal` hides later positions, and excludes a mask."""
+        """`causal` hides later positions, and excludes a mask other than `Packed`."""
         super().__init__()
         self.attention, self.feed_forward = SelfAttention(config, causal), FeedForward(config)
         self.attention_residual, self.feed_forward_residual = Residual(config), Residual(config)
 
-    def forward(self, x: Tensor, mask: Tensor | None, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | Packed | None, record: list[Tensor] | None = None) -> Tensor:
         x = self.attention_residual(x, lambda y: self.attention(y, mask, record=record))
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
@@ -156,11 +159,12 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,  # (b, t, d_model)
         memory: Tensor,  # the encoder's output (b, s, d_model)
-        memory_mask: Tensor | None,
+        memory_mask: Tensor | Packed | None,
         record: tuple[list[Tensor], list[Tensor]] | None = None,
+        packed: Packed | None = None,  # where x are packed
     ) -> Tensor:  # as x
         own, cross = record or (None, None)
-        x = self.attention_residual(x, lambda y: self.attention(y, record=own))
+        x = self.attention_residual(x, lambda y: self.attention(y, packed, record=own))
         keys, values = self.cross.keys_values(memory)
         x = self.cross_residual(x, lambda y: self.cross(y, keys, values, memory_mask, cross))
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
@@ -217,14 +221,14 @@ class Positions(nn.Module):
             self._tabulate(len(self.table), self.table.device)
         return self
 
-    def forward(self, ids: Tensor, words: Tensor | None = None) -> Tensor:
-        """Encodings of ids (b, t), whose first position is 0: (t, d_model), or (b, t, d_model) if `words` are given.
+    def forward(self, ids: Tensor, words: Tensor | None = None, packed: Sequences | None = None) -> Tensor:
+        """Encodings of ids (b, t), (t, d_model) or (b, t, d_model). Each row is a sequence, unless they are `packed`.
 
-        The numbers of words, `words` (b, t), are at most t.
+        The numbers of words, `words` (b, t), are at most the length of their sequence.
         """
-        length = ids.size(1)
+        length = ids.size(1) if packed is None else packed.longest
         self._reach(length + (words is not None), ids.device)
-        return self._with_words(self.table[:length], words)
+        return self._with_words(self.table[:length] if packed is None else self.table[packed.positions], words)
 
     def at(self, positions: Tensor, end: int, x: Tensor, words: Tensor | None = None) -> Tensor:
         """x (b, k, d_model), all k of a row at the row's position, `positions` (b, 1), below `end`; `words` (b, k)."""

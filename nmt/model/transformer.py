@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.batch import Packing, Sequences
 from nmt.model import kernels
 from nmt.model.cache import KVCache
+from nmt.model.functional import Packed
 from nmt.model.fused import FusedDecoder
 from nmt.model.layers import LAYER_NORM_EPSILON, DecoderLayer, Embed, EncoderLayer, Positions
 from nmt.recipe import Model, Recipe
@@ -30,7 +32,7 @@ class Memory:
     states: Tensor
     """(batch, source length, d_model)"""
     mask: Tensor | None
-    """(batch, 1, 1, source length), true at words; None where nothing is padded."""
+    """(batch, 1, 1, source length), true at words; None where nothing is padded, or where sequences are packed."""
 
 
 @dataclass(frozen=True)
@@ -106,22 +108,26 @@ class Transformer(nn.Module):
         """
         return F.linear(self.states(source, target_in), self.output_embedding.weight)
 
-    def states(self, source: Tensor | None, target_in: Tensor) -> Tensor:
-        """As `forward`, before the softmax matrix: (batch, target length, d_model)."""
+    def states(self, source: Tensor | None, target_in: Tensor, packing: Packing | None = None) -> Tensor:
+        """As `forward`, before the softmax matrix: (batch, target length, d_model).
+
+        With `packing`, the batch is a single row in which it says where sequences lie; they do not see each other.
+        """
         if (source is not None) != self.has_source:
             raise ValueError("a source is needed" if self.has_source else "a language model has no source")
-        return self.decode_states(target_in, None if source is None else self.encode(source))
+        memory = None if source is None else self.encode(source, packed=packing and packing.source)
+        return self.decode_states(target_in, memory, packing=packing)
 
-    def encode(self, source: Tensor, record: list[Tensor] | None = None) -> Memory:
+    def encode(self, source: Tensor, record: list[Tensor] | None = None, packed: Sequences | None = None) -> Memory:
         """Runs the encoder over (batch, source length). Raises ValueError if there is no encoder."""
         if self.source_embedding is None or self.source_positions is None:
             raise ValueError("a language model has no encoder")
-        real = (source != PADDING)[:, None, None, :]
-        mask = None if kernels.on_cpu(real) and bool(real.all()) else real  # on a GPU, to ask would wait for the device
-        words = None if self._starts is None else (self._begins(0, source).cumsum(1) - 1).clamp_min_(0)
-        x = self._embed(source, self.source_embedding, self.source_positions, words)
+        mask = None if packed is not None else _padding_mask(source)
+        words = None if self._starts is None else (_count(self._begins(0, source), packed) - 1).clamp_min_(0)
+        x = self._embed(source, self.source_embedding, self.source_positions, words, packed)
+        seen = mask if packed is None else Packed(packed, packed)
         for layer in self.encoder:
-            x = layer(x, mask, record)
+            x = layer(x, seen, record)
         return Memory(self.encoder_norm(x), mask)
 
     def decode(self, ids: Tensor, memory: Memory) -> Tensor:
@@ -129,12 +135,21 @@ class Transformer(nn.Module):
         return F.linear(self.decode_states(ids, memory), self.output_embedding.weight)
 
     def decode_states(
-        self, ids: Tensor, memory: Memory | None, record: tuple[list[Tensor], list[Tensor]] | None = None
+        self,
+        ids: Tensor,
+        memory: Memory | None,
+        record: tuple[list[Tensor], list[Tensor]] | None = None,
+        packing: Packing | None = None,
     ) -> Tensor:
         """As `decode`, before the softmax matrix: (batch, length, d_model); a language model has no memory."""
-        x = self._embed_target(ids)
+        x = self._embed_target(ids, packing and packing.target)
+        own: Packed | None = None
+        seen: Tensor | Packed | None = None if memory is None else memory.mask
+        if packing is not None:
+            own = Packed(packing.target, packing.target)
+            seen = packing.source and Packed(packing.target, packing.source)
         for layer in self._decoder_layers():
-            x = layer(x, None) if memory is None else layer(x, memory.states, memory.mask, record)
+            x = layer(x, own) if memory is None else layer(x, memory.states, seen, record, own)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def admit(self, source: Tensor, lengths: Sequence[int], cache: KVCache) -> None:
@@ -191,12 +206,20 @@ class Transformer(nn.Module):
     def _decoder_layers(self) -> list[DecoderLayer]:
         return list(self.decoder)  # type: ignore[arg-type]
 
-    def _embed_target(self, ids: Tensor) -> Tensor:
-        words = None if self._starts is None else self._begins(1, ids).cumsum(1)  # words so far, the number of the next
-        return self._embed(ids, self.target_embedding, self.target_positions, words)
+    def _embed_target(self, ids: Tensor, packed: Sequences | None = None) -> Tensor:
+        # words so far, the number of the next
+        words = None if self._starts is None else _count(self._begins(1, ids), packed)
+        return self._embed(ids, self.target_embedding, self.target_positions, words, packed)
 
-    def _embed(self, ids: Tensor, embedding: nn.Embedding, positions: Positions, words: Tensor | None) -> Tensor:
-        return self.embed(ids, embedding.weight, positions(ids, words))  # type: ignore[no-any-return]
+    def _embed(
+        self,
+        ids: Tensor,
+        embedding: nn.Embedding,
+        positions: Positions,
+        words: Tensor | None,
+        packed: Sequences | None,
+    ) -> Tensor:
+        return self.embed(ids, embedding.weight, positions(ids, words, packed))  # type: ignore[no-any-return]
 
     def _begins(self, side: int, ids: Tensor) -> Tensor:
         """Whether each of ids begins a word, of the source (0) or the target (1)."""
@@ -215,6 +238,21 @@ def parameter_groups(model: Transformer) -> dict[str, int]:
         part = name.split(".")[0].removesuffix("_norm")
         groups[part if part in groups else "embeddings"] += parameter.numel()
     return {part: size for part, size in groups.items() if size}
+
+
+def _padding_mask(ids: Tensor) -> Tensor | None:
+    """(batch, 1, 1, length), true at words; None where nothing is padded."""
+    real = (ids != PADDING)[:, None, None, :]
+    return None if kernels.on_cpu(real) and bool(real.all()) else real  # on a GPU, to ask would wait for the device
+
+
+def _count(begins: Tensor, packed: Sequences | None) -> Tensor:
+    """How many words of its sequence have begun up to each symbol, (batch, length); `begins` says where they do."""
+    counts = begins.cumsum(1)
+    if packed is None:
+        return counts
+    first = torch.arange(begins.size(1), device=begins.device) - packed.positions  # of the symbol's sequence
+    return counts - (counts - begins.long()).gather(1, first)
 
 
 def _last_norm(config: Model) -> nn.Module:

@@ -133,7 +133,7 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed smoothed loss and negative log-likelihood of the batch's target tokens, padding left out."""
-        states = self.model.states(batch.source, batch.target_in)
+        states = self.model.states(batch.source, batch.target_in, batch.packing)
         return smoothed_cross_entropy(
             states.flatten(0, 1).index_select(0, batch.real),
             self.model.output_embedding.weight,
