@@ -1,0 +1,131 @@
+"""Packed micro-batches: how pairs are dealt to them, and where everything lies."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nmt.batch import Batch, pad_ids
+from nmt.data.packing import ALIGNED, SIZES, Packer, deal_update
+from nmt.text.symbols import BOS, EOS, PAD
+
+Ids = list[list[int]]
+LONGEST = 10
+IDS = st.lists(st.integers(4, 999), max_size=LONGEST - 1)
+PAIRS = st.lists(st.tuples(IDS, IDS), min_size=1, max_size=40)
+
+
+def lengths(*pairs: tuple[int, int]) -> list[NDArray[np.int32]]:
+    return list(np.array(pairs, np.int32).reshape(-1, 2).T)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=120),
+    device_tokens=st.integers(1, 400),
+    devices=st.sampled_from([1, 2, 3, 8]),
+)
+def test_pairs_are_dealt_to_parts_that_fit_and_are_as_many_for_each_rank(
+    pairs: list[tuple[int, int]], device_tokens: int, devices: int
+) -> None:
+    sides = lengths(*pairs)
+    parts = deal_update(*sides, device_tokens, devices)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(pairs)))
+    assert len(parts) % devices == 0
+    for part in parts:
+        if len(part) > 1:
+            assert max(int((side[part] + 1).sum()) for side in sides) <= device_tokens
+
+
+def test_an_update_that_fits_is_one_part() -> None:
+    assert [len(part) for part in deal_update(*lengths(*[(9, 4), (3, 8)] * 5), 70)] == [10]
+    assert [len(part) for part in deal_update(*lengths(*[(9, 4), (3, 8)] * 5), 69)] == [5, 5]
+
+
+def test_neighbours_go_to_different_parts() -> None:
+    parts = deal_update(*lengths(*[(n, n) for n in range(8)]), 20, 2)
+    assert [part.tolist() for part in parts] == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
+def padded(sources: Ids | None, targets: Ids) -> Batch:
+    out = pad_ids(targets, after=EOS)
+    known = out.flatten().nonzero().squeeze(1)
+    return Batch(None if sources is None else pad_ids(sources, after=EOS), pad_ids(targets, before=BOS), out, known)
+
+
+@settings(deadline=None, max_examples=100)
+@given(pairs=PAIRS, share=st.integers(1, 600), has_source=st.booleans())
+def test_a_packed_batch_holds_its_pairs_end_to_end(
+    pairs: list[tuple[list[int], list[int]]], share: int, has_source: bool
+) -> None:
+    sources, targets = ([list(pair[side]) for pair in pairs] for side in (0, 1))
+    batch = padded(sources if has_source else None, targets)
+    packed = Packer(share, LONGEST).pack(batch, share)
+    assert packed.packing is not None
+    assert torch.equal(packed.target_out.flatten()[packed.real], batch.target_out.flatten()[batch.real])
+    sides = [(packed.target_in, packed.packing.target, [[BOS, *ids] for ids in targets])]
+    assert (packed.source is None) == (packed.packing.source is None) == (not has_source)
+    if has_source:
+        sides.append((packed.source, packed.packing.source, [[*ids, EOS] for ids in sources]))
+    for row, sequences, expected in sides:
+        tokens = sum(map(len, expected))
+        assert row.shape == sequences.positions.shape
+        assert row.size(1) % ALIGNED == 0
+        assert row.size(1) <= tokens + share / SIZES + 2 * ALIGNED + share  # each filler has a token
+        bounds = sequences.bounds.tolist()
+        assert bounds == sorted(bounds)
+        assert (bounds[0], bounds[-1]) == (0, row.size(1))
+        found = [row[0, begin:end].tolist() for begin, end in pairwise(bounds)]
+        assert found[: len(pairs)] == expected
+        filler = [ids for ids in found[len(pairs) :] if ids]
+        assert filler
+        assert all(symbol == PAD for ids in filler for symbol in ids)
+        assert max(map(len, found)) <= sequences.longest <= LONGEST
+        places = [place for ids in found for place in range(len(ids))]
+        assert sequences.positions[0].tolist() == places
+    counts = {len(sequences.bounds) for _, sequences, _ in sides}
+    assert len(counts) == 1
+    if has_source:  # where targets have keys to attend to, so that no weights are 0 / 0
+        both = [sequences.bounds.diff() > 0 for _, sequences, _ in sides]
+        assert torch.equal(*both)
+
+
+def test_packed_batches_come_in_few_shapes() -> None:
+    draw, shapes, cells, tokens = np.random.default_rng(1), set(), 0, 0
+    for _ in range(200):
+        targets = [[9] * int(length) for length in draw.integers(1, LONGEST, 120)]
+        packed = Packer(800, LONGEST).pack(padded(None, targets[: draw.integers(60, 120)]), 800)
+        shapes.add((packed.target_in.shape, packed.packing.target.bounds.shape, packed.packing.target.longest))
+        cells, tokens = cells + packed.num_cells, tokens + packed.num_tokens
+    assert len(shapes) < SIZES + 10
+    assert tokens / cells > 0.9
+
+
+def test_a_full_share_takes_no_more_than_the_largest_size() -> None:
+    for share in range(1600, 3200, 100):
+        targets = [[9] * (LONGEST - 1)] * (share // LONGEST)
+        packed = Packer(share, LONGEST).pack(padded(None, targets), share)
+        assert share <= packed.num_cells <= share + share // LONGEST + SIZES * ALIGNED
+
+
+def test_a_batch_without_pairs_is_filler_alone() -> None:
+    nothing = Batch(torch.tensor([[EOS]]), torch.tensor([[BOS]]), torch.tensor([[PAD]]), torch.empty(0).long())
+    packed = Packer(100, LONGEST).pack(nothing, 100)
+    assert packed.num_tokens == 0
+    assert (packed.target_out == PAD).all()
+
+
+@pytest.mark.parametrize("has_source", [True, False])
+def test_a_packed_batch_moves_to_a_device_whole(has_source: bool) -> None:
+    packed = Packer(100, LONGEST).pack(padded([[5, 6]] if has_source else None, [[7]]), 100)
+    there = packed.to(torch.device("meta"))
+    assert {there.target_in.device.type, there.packing.target.bounds.device.type} == {"meta"}
+    assert there.packing.target.positions.is_meta
+    assert (there.packing.source is not None and there.packing.source.bounds.is_meta) == has_source
+    assert there.packing.target.longest == packed.packing.target.longest
