@@ -164,6 +164,10 @@ class Training(Settings):
     to tf32, on a GPU. auto is bf16 on a GPU whose hardware has it, else fp32."""
     compile: bool | None = None
     """Compile the layers with torch.compile, which takes a minute at the start; default: on a GPU only."""
+    packing: Literal["auto"] | bool = "auto"
+    """Lay the sentences of a micro-batch end to end instead of padding them, so that tensors have few shapes. auto
+    does so on a GPU where the kernel of such attention can: with bf16, without `attention_dropout`, and with heads
+    whose keys and values are equally wide, in a multiple of 8 up to 256. On a CPU it is slower."""
     timeout_minutes: float = Field(10, gt=0, le=100_000)
     """Minutes that devices wait for one of them before they give it up."""
     tensorboard: bool = False

@@ -15,6 +15,7 @@ from nmt.batch import Batch
 from nmt.console import Console
 from nmt.data.batches import make_batch, split_update
 from nmt.data.corpus import Corpus, Lengths, Rows
+from nmt.data.packing import Packer, deal_update, largest_batch
 from nmt.errors import UserError
 from nmt.recipe import CPU_DEVICE_TOKENS, Training
 from nmt.training.distributed import Group
@@ -22,6 +23,7 @@ from nmt.training.loss import Objective
 from nmt.training.memory import SHARE, largest_fitting
 from nmt.training.meter import Sums
 from nmt.training.optimizer import Optimizer
+from nmt.training.packing import use_packing
 from nmt.training.precision import autocast_dtype
 from nmt.training.state import RunState
 
@@ -68,6 +70,9 @@ class Gradients:
         self._group, self._device, self._console = group, device, console
         self._autocast = autocast_dtype(settings.precision, device)
         self._parallel = group.parallel(objective)
+        self._packer: Packer | None = None
+        if use_packing(objective.model.config, settings, device):
+            self._packer = Packer(-(-settings.batch_tokens // group.size), corpus.longest() + 1)
 
     def compute(self, update: Update, state: RunState, requests: Requests) -> tuple[Sums, Requests]:
         """Leaves the gradients of an update in the parameters of every rank; gives what the ranks agreed on.
@@ -89,8 +94,11 @@ class Gradients:
 
     def micro_batches(self, rows: Rows, lengths: Lengths, device_tokens: int) -> list[Batch]:
         """This rank's stripe of the micro-batches of an update."""
-        parts = split_update(*lengths, device_tokens, self._group.size)
+        split = split_update if self._packer is None else deal_update
+        parts = split(*lengths, device_tokens, self._group.size)
         batches = [make_batch(self._corpus, rows[part]) for part in parts[self._group.rank :: self._group.size]]
+        if self._packer is not None:
+            batches = [self._packer.pack(batch, device_tokens) for batch in batches]
         return [batch.pin() for batch in batches] if self._device.type == "cuda" else batches
 
     def _accumulate(self, batches: list[Batch], tokens: int, requests: Requests) -> tuple[Sums | None, Requests]:
@@ -194,7 +202,10 @@ class Gradients:
         torch.cuda.reset_peak_memory_stats(self._device)
         ids = torch.ones(max(2, -(-tokens // longest)), longest, dtype=torch.int64)
         source = ids[:, 1:].clone() if self._corpus.has_source else None
+        batch = Batch(source, ids, ids, torch.arange(ids.numel()))
+        if self._packer is not None:
+            batch = self._packer.pack(largest_batch(self._corpus, tokens), tokens)
         with self._local():
-            self._forward(Batch(source, ids, ids, torch.arange(ids.numel())))[0].backward()
+            self._forward(batch)[0].backward()
         self._optimizer.clear()
         return torch.cuda.max_memory_allocated(self._device) + self._optimizer.bytes_to_come()

@@ -33,6 +33,8 @@ def _allow_any_size() -> None:
     # whenever they are full, and each layer is compiled on its own, so backward passes overlap the exchange anyway.
     dynamo.optimize_ddp = False
     dynamo.recompile_limit = max(dynamo.recompile_limit, LIMIT)
+    # Otherwise a graph made for a source as long as its target holds for no other.
+    torch.fx.experimental._config.use_duck_shape = False
     # Otherwise small micro-batches get graphs of their own, in which two sums of a LayerNorm's gradient are not fused.
     inductor.triton.mix_order_reduction_non_strict_mode = True
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from reverse_task import sets
 from torch import Tensor
 
@@ -48,3 +50,16 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, Batch, F
         monkeypatch.setattr(Objective, "forward", forward)
 
     return patch
+
+
+@pytest.fixture
+def fresh_graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forgets graphs that were compiled, and what compilation was told."""
+    monkeypatch.setattr(logging.getLogger("torch._dynamo.convert_frame"), "filters", [])
+    torch.compiler.reset()
+    dynamo, inductor = torch._dynamo.config, torch._inductor.config
+    kept = {"recompile_limit": dynamo.recompile_limit, "optimize_ddp": dynamo.optimize_ddp}
+    shapes = torch.fx.experimental._config.patch(use_duck_shape=True)  # type: ignore[attr-defined]
+    with dynamo.patch(kept), inductor.patch({"triton.mix_order_reduction_non_strict_mode": False}), shapes:
+        yield
+    torch.compiler.reset()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -57,15 +55,8 @@ def check_same(compiled: Objective, plain: Objective, batches: list[Batch], tole
 
 
 @pytest.fixture(autouse=True)
-def _fresh_graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _few_rows(fresh_graphs: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CHUNK_LOGITS, "cpu", 100 * VOCABULARY)  # so that many a batch is some chunks and a rest
-    monkeypatch.setattr(logging.getLogger("torch._dynamo.convert_frame"), "filters", [])
-    torch.compiler.reset()
-    dynamo, inductor = torch._dynamo.config, torch._inductor.config
-    kept = {"recompile_limit": dynamo.recompile_limit, "optimize_ddp": dynamo.optimize_ddp}
-    with dynamo.patch(kept), inductor.patch({"triton.mix_order_reduction_non_strict_mode": False}):
-        yield
-    torch.compiler.reset()
 
 
 @pytest.mark.parametrize("norm", ["post", pytest.param("pre", marks=pytest.mark.slow)])
