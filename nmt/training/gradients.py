@@ -185,27 +185,33 @@ class Gradients:
         if self._device.type != "cuda":
             return CPU_DEVICE_TOKENS
         longest = self._corpus.longest() + 1
-        least = 2 * longest  # two rows, see _measure
+        least = 2 * longest  # two rows, see _probe
         most = max(least, 2 * -(-self._settings.batch_tokens // self._group.size))  # a whole share, however padded
-        limit = int(SHARE * torch.cuda.mem_get_info(self._device)[1])
+        free, _ = torch.cuda.mem_get_info(self._device)
+        limit = int(SHARE * (free + torch.cuda.memory_reserved(self._device)))  # what others hold is not to be had
         fitting = -self._group.largest(-largest_fitting(self._measure, least, most, limit))[0]
         self._console.say(f"micro-batches of {fitting:,} tokens fit the memory of the device")
         return fitting
 
     def _measure(self, tokens: int) -> int:
-        """Bytes that a GPU needs for an update of one micro-batch of so many tokens.
-
-        It has two rows or more, and lengths that differ, because torch.compile would make other graphs for a single
-        row and for equal lengths, of no use to most batches.
-        """
-        longest = self._corpus.longest() + 1
+        """Bytes that a GPU needs for an update of one micro-batch of so many tokens."""
         torch.cuda.reset_peak_memory_stats(self._device)
+        try:
+            with self._local():
+                self._forward(self._probe(tokens))[0].backward()
+        finally:  # where memory ran out, some of the gradients are there, and would be added to those of an update
+            self._optimizer.clear()
+        return torch.cuda.max_memory_allocated(self._device) + self._optimizer.bytes_to_come()
+
+    def _probe(self, tokens: int) -> Batch:
+        """A micro-batch of so many tokens on each side.
+
+        If it is padded, it has two rows or more, and lengths that differ, because torch.compile would make other graphs
+        for a single row and for equal lengths, of no use to most batches.
+        """
+        if self._packer is not None:
+            return self._packer.pack(largest_batch(self._corpus, tokens), tokens)
+        longest = self._corpus.longest() + 1
         ids = torch.ones(max(2, -(-tokens // longest)), longest, dtype=torch.int64)
         source = ids[:, 1:].clone() if self._corpus.has_source else None
-        batch = Batch(source, ids, ids, torch.arange(ids.numel()))
-        if self._packer is not None:
-            batch = self._packer.pack(largest_batch(self._corpus, tokens), tokens)
-        with self._local():
-            self._forward(batch)[0].backward()
-        self._optimizer.clear()
-        return torch.cuda.max_memory_allocated(self._device) + self._optimizer.bytes_to_come()
+        return Batch(source, ids, ids, torch.arange(ids.numel()))

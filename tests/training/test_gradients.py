@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from reverse_task import BARE, assert_equal_to_the_bit, position, sets
 from torch import Tensor
 
 from nmt.batch import Batch
+from nmt.training.gradients import Gradients
 from nmt.training.loss import Objective
+from nmt.training.state import RunState
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
@@ -44,6 +47,32 @@ def test_micro_batches_are_halved_where_memory_runs_out(train, inject, task) -> 
     ]
     assert_equal_to_the_bit(task / "small", task / "halved")
     assert position(task / "halved")["device_tokens"] == 125
+
+
+def test_a_probe_that_runs_out_of_memory_leaves_no_gradients(train, inject, task, monkeypatch) -> None:
+    train("training.device_tokens=125", out="plain")
+
+    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+        if number == 1:  # the backward pass gets through the decoder
+
+            def fail(gradient: Tensor) -> None:
+                handle.remove()
+                raise torch.OutOfMemoryError("full")
+
+            handle = objective.model.encoder[0].attention.qkv.weight.register_hook(fail)
+        return forward(objective, batch)
+
+    def probe(self: Gradients, state: RunState) -> None:
+        with pytest.raises(torch.OutOfMemoryError):
+            self._measure(100)
+        choose_size(self, state)
+
+    choose_size = Gradients.choose_size
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    monkeypatch.setattr(Gradients, "choose_size", probe)
+    inject(losses)
+    train("training.device_tokens=125", out="probed")
+    assert_equal_to_the_bit(task / "plain", task / "probed")
 
 
 def test_what_was_added_up_before_memory_ran_out_is_dropped(train, inject, task) -> None:
