@@ -186,6 +186,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--packing", choices=["auto", "true", "false"], default="auto")
     parser.add_argument("--kernels", type=int, default=15, help="rows of the table of kernels")
     given = parser.parse_args()
     if given.rounds < 2 or given.updates % LOGGED or given.updates < 2 * LOGGED:
@@ -204,6 +205,7 @@ def main() -> None:
         log_updates=LOGGED,
         checkpoint_minutes=None,
         compile=device.type == "cuda" and not given.no_compile,
+        packing={"true": True, "false": False}.get(given.packing, "auto"),
     )
     torch.manual_seed(settings.seed)
     transformer = Transformer(model, given.vocabulary, given.vocabulary).to(device)

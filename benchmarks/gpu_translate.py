@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--length", type=int, default=30, help="symbols of an output")
     parser.add_argument("--batch-tokens", type=int, help="of every engine; what each chooses by itself unless given")
-    parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="auto", help="of ours")
+    parser.add_argument("--precision", choices=["auto", "fp32", "bf16", "fp16"], default="auto", help="of ours")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
     parser.add_argument("--device", default="cuda")
