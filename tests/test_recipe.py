@@ -191,7 +191,7 @@ IMPOSSIBLE = [
     ("decoding: {max_extra: 1000000000}", "decoding.max_extra", "1000000000", "less than or equal to 10000"),
     ("decoding: {max_source: 1000000000}", "decoding.max_source", "1000000000", "less than or equal to 100000"),
     ("decoding: {alpha: 1.0e+300}", "decoding.alpha", "1e+300", "less than or equal to 5"),
-    ("decoding: {precision: fp16}", "decoding.precision", "'fp16'", "'auto', 'fp32', 'bf16' or 'int8'"),
+    ("decoding: {precision: fp8}", "decoding.precision", "'fp8'", "'auto', 'fp32', 'bf16', 'fp16' or 'int8'"),
     ("decoding: {alpha: -0.1}", "decoding.alpha", "-0.1", "greater than or equal to 0"),
     ("model: {dropout: 1}", "model.dropout", "1", "less than 1"),
     ("model: {norm: mid}", "model.norm", "'mid'", "'post' or 'pre'"),
