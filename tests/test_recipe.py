@@ -82,6 +82,7 @@ def refusal(path: Path, overrides: Sequence[str] = ()) -> UserError:
         ("model.attention_dropout", 0.0),
         ("model.feed_forward_dropout", 0.0),
         ("model.norm", "post"),
+        ("model.norm_epsilon", 1e-6),
         ("model.positions", "sinusoidal"),
         ("model.tie_embeddings", "all"),
         ("training.updates", 100_000),

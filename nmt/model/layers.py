@@ -21,7 +21,6 @@ from nmt.model.cache import LayerCache
 from nmt.model.functional import Packed
 from nmt.recipe import Model
 
-LAYER_NORM_EPSILON = 1e-6
 WORD_BASE = 60.0  # of the sinusoids of words; it sets neighbours farther apart than the paper's 10,000
 
 
@@ -115,7 +114,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
         self.dropout = Dropout(config.dropout)
         self.pre = config.norm == "pre"
 

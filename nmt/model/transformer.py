@@ -19,7 +19,7 @@ from nmt.model import kernels
 from nmt.model.cache import KVCache
 from nmt.model.functional import Packed
 from nmt.model.fused import FusedDecoder
-from nmt.model.layers import LAYER_NORM_EPSILON, DecoderLayer, Embed, EncoderLayer, Positions
+from nmt.model.layers import DecoderLayer, Embed, EncoderLayer, Positions
 from nmt.recipe import Model, Recipe
 
 PADDING = 0
@@ -257,7 +257,7 @@ def _count(begins: Tensor, packed: Sequences | None) -> Tensor:
 
 def _last_norm(config: Model) -> nn.Module:
     """The norm after a stack; only pre-norm needs one, because its residual stream is otherwise never normalised."""
-    return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON) if config.norm == "pre" else nn.Identity()
+    return nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
 
 
 def _embedding(vocabulary: int, d_model: int) -> nn.Embedding:

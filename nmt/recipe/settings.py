@@ -83,6 +83,8 @@ class Model(Settings):
     """Dropout on the inner layer of the feed-forward networks."""
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after each residual sum, as in the paper, or on each sub-layer's input, with one more at the end."""
+    norm_epsilon: float = Field(1e-6, gt=0, le=1)
+    """ε of LayerNorm, added to the variance."""
     positions: Literal["sinusoidal", "learned", "words"] = "sinusoidal"
     """Position encoding, section 3.5. With words, which is not in the paper, half of the encoding is the number of the
     word, on the target side that of the next word. A parser of a small treebank learns much faster with it, because the

@@ -19,7 +19,6 @@ from nmt.recipe import Model
 Array = NDArray[np.float32]
 
 KINDS = ("F32", "F16", "F64")  # of weights, as safetensors calls them; of those that torch has, numpy lacks bfloat16
-LAYER_NORM_EPSILON = 1e-6  # as in nmt.model.layers, which needs torch
 
 LAYER = {  # a weight of one of our layers: the variable of CTranslate2's layer that holds it
     "attention.qkv.weight": "self_attention/linear_0/weight",
@@ -69,7 +68,7 @@ def specification(bundle: Bundle, positions: int) -> Any:
         stack.position_encodings.encodings = _position_table(read, side, config, positions)
     spec.register_source_vocabulary(tokenizer.source.listing())
     spec.register_target_vocabulary(tokenizer.target.listing())
-    spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, LAYER_NORM_EPSILON
+    spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_epsilon
     spec.validate()
     spec.optimize()  # stores equal tensors once
     return spec

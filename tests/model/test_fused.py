@@ -66,7 +66,12 @@ def assert_close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-WIDTHS = [{}, {"d_model": 32, "heads": 4}, {"d_model": 64, "d_ff": 40, "heads": 4, "layers": 1}, {"d_k": 4, "d_v": 4}]
+WIDTHS = [
+    {},
+    {"d_model": 32, "heads": 4, "norm_epsilon": 0.2},
+    {"d_model": 64, "d_ff": 40, "heads": 4, "layers": 1},
+    {"d_k": 4, "d_v": 4},
+]
 
 
 @torch.inference_mode()

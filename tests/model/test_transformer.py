@@ -268,7 +268,7 @@ class Plain:
         for row in x:
             mean = sum(row) / len(row)
             variance = sum((value - mean) ** 2 for value in row) / len(row)
-            normal = (row - mean) / math.sqrt(variance + 1e-6)
+            normal = (row - mean) / math.sqrt(variance + self.config.norm_epsilon)
             rows.append(normal * self.w[f"{name}.weight"] + self.w[f"{name}.bias"])
         return np.array(rows)
 

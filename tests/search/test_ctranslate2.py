@@ -41,6 +41,7 @@ VARIANTS = [
     {
         "liking": 4.0,
         "norm": "pre",
+        "norm_epsilon": 0.3,
         "positions": "learned",
         "max_positions": 90,
         "tie_embeddings": "target",
@@ -50,6 +51,7 @@ VARIANTS = [
     {"liking": 5.0, "norm": "pre", "tie_embeddings": "none", "d_k": 9, "d_v": 2, "decoder_layers": 1},
     {
         "liking": 4.0,
+        "norm_epsilon": 0.5,
         "positions": "learned",
         "max_positions": 83,
         "heads": 3,
@@ -439,7 +441,6 @@ def test_the_folder_is_there_whole_or_not_at_all(make_bundle, monkeypatch):
 def test_what_the_conversion_computes_itself_is_as_in_the_model():
     table = conversion.sinusoids(3000, 24)
     assert np.array_equal(table, layers.sinusoids(3000, 24).numpy())
-    assert conversion.LAYER_NORM_EPSILON == layers.LAYER_NORM_EPSILON
 
 
 # --- what users are told ------------------------------------------------------------------------------------
