@@ -36,11 +36,17 @@ def kept(config: Model) -> float:
 
 
 def main() -> None:
-    """Prints a line per width, for a layer of the encoder and one of the decoder together."""
-    for d_model, d_ff in ((256, 1024), (512, 2048), (512, 512)):
-        one, two = (Model(layers=layers, d_model=d_model, d_ff=d_ff) for layers in (1, 2))
+    """Prints a line per model, for a layer of the encoder and one of the decoder together."""
+    for d_model, d_ff, activation in (
+        (256, 1024, "relu"),
+        (512, 2048, "relu"),
+        (512, 512, "relu"),
+        (512, 2048, "silu"),
+    ):
+        config = {"d_model": d_model, "d_ff": d_ff, "activation": activation}
+        one, two = (Model.model_validate({"layers": layers, **config}) for layers in (1, 2))
         counted, planned = kept(two) - kept(one), kept_per_token(two) - kept_per_token(one)
-        print(f"d_model {d_model}, d_ff {d_ff}: {counted:,.0f} numbers a layer pair, planned {planned:,}")
+        print(f"d_model {d_model}, d_ff {d_ff}, {activation}: {counted:,.0f} numbers a layer pair, planned {planned:,}")
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ def refusal(path: Path, overrides: Sequence[str] = ()) -> UserError:
         ("model.heads", 8),
         ("model.key_width", 64),
         ("model.value_width", 64),
+        ("model.activation", "relu"),
         ("model.dropout", 0.1),
         ("model.attention_dropout", 0.0),
         ("model.feed_forward_dropout", 0.0),

@@ -7,7 +7,7 @@ allowed. Packed sequences lie end to end in a batch of 1, and instead of a mask 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,6 +16,9 @@ from torch.nn import functional as F
 
 from nmt.batch import Sequences
 from nmt.model import kernels, window
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "silu": F.silu, "gelu": F.gelu}
+"""They may overwrite their argument."""
 
 
 class Packed(NamedTuple):
@@ -140,11 +143,11 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def feed_forward(x: Tensor, inner: nn.Linear, outer: nn.Linear, p: float) -> Tensor:
-    """Two Linear layers with ReLU, then dropout with probability `p`, between them; x and the result (…, d_model)."""
-    if kernels.apply_to(x):
+def feed_forward(x: Tensor, inner: nn.Linear, outer: nn.Linear, activation: str, p: float) -> Tensor:
+    """Two Linear layers, between them an activation and dropout with probability `p`; x and the result (…, d_model)."""
+    if activation == "relu" and kernels.apply_to(x):
         return kernels.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias, p)
-    return outer(dropout(inner(x).relu_(), p))  # type: ignore[no-any-return]
+    return outer(dropout(ACTIVATIONS[activation](inner(x)), p))  # type: ignore[no-any-return]
 
 
 def dropout(x: Tensor, p: float) -> Tensor:

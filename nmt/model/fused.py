@@ -63,6 +63,7 @@ class FusedDecoder:
         """The layers are laid out for inference; pre-norm layers are followed by `last_norm`."""
         self._functions, self._pre = functions, layers[0].attention_residual.pre
         self._heads, self._widths = layers[0].attention.heads, layers[0].attention.widths[1:]
+        self._activate_in_place = getattr(functions, f"nmt_add_bias_{layers[0].feed_forward.activation}")
         # Looked up once: to look it up in modules takes as long as to compute it for a few hypotheses.
         self._layers = [_layer(layer) for layer in layers]
         residuals = ((each.attention_residual, each.cross_residual, each.feed_forward_residual) for each in layers)
@@ -90,7 +91,7 @@ class FusedDecoder:
             x, y = self._add(x, layer.out(mixed), None, next(norms))
             mixed = self._attend_to_rows(layer.query(y), own, seen)
             x, y = self._add(x, layer.cross_out(mixed), None, next(norms))
-            inner = self._add_bias_relu(layer.inner(y), layer.inner_bias)
+            inner = self._activate(layer.inner(y), layer.inner_bias)
             x, y = self._add(x, layer.outer(inner), layer.outer_bias, next(norms))
         return y
 
@@ -126,9 +127,9 @@ class FusedDecoder:
         )
         return out
 
-    def _add_bias_relu(self, x: Tensor, bias: Tensor) -> Tensor:
-        """max(0, x + bias), written over x (m, d_ff)."""
-        self._functions.nmt_add_bias_relu(*x.shape, x.data_ptr(), bias.data_ptr())
+    def _activate(self, x: Tensor, bias: Tensor) -> Tensor:
+        """The activation of x + bias, written over x (m, d_ff)."""
+        self._activate_in_place(*x.shape, x.data_ptr(), bias.data_ptr())
         return x
 
     def _add(self, x: Tensor, z: Tensor, bias: Tensor | None, norm: _Norm) -> tuple[Tensor, Tensor]:

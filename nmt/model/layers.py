@@ -97,16 +97,16 @@ class CrossAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """max(0, x W₁ + b₁) W₂ + b₂, equation 2."""
+    """max(0, x W₁ + b₁) W₂ + b₂, equation 2, or with another activation than ReLU."""
 
     def __init__(self, config: Model) -> None:
         super().__init__()
         self.inner = _projection(config.d_model, config.d_ff, bias=True)
         self.outer = _projection(config.d_ff, config.d_model, bias=True)
-        self.dropout = Dropout(config.feed_forward_dropout)
+        self.activation, self.dropout = config.activation, Dropout(config.feed_forward_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.feed_forward(x, self.inner, self.outer, self.dropout.rate)
+        return functional.feed_forward(x, self.inner, self.outer, self.activation, self.dropout.rate)
 
 
 class Residual(nn.Module):

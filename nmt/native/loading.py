@@ -12,11 +12,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-VERSION = 6  # NMT_KERNELS_VERSION of the source; a library compiled from another version is not used
+VERSION = 7  # NMT_KERNELS_VERSION of the source; a library compiled from another version is not used
 
 INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, the best one first
 NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: the capabilities of which one is needed
 
+BIAS = [c_int64, c_int64, c_void_p, c_void_p]  # rows, width, x and its bias
 STATES = [c_void_p, c_int64, c_int64, c_int64]  # numbers, and the steps between rows, heads and places
 
 FUNCTIONS = {  # by name: types of the arguments, and of the result
@@ -54,8 +55,9 @@ FUNCTIONS = {  # by name: types of the arguments, and of the result
     ),
     # count, from, to, heads, used, states with their steps
     "nmt_move_rows": ([c_int64, *[c_void_p] * 2, *[c_int64] * 2, *STATES], None),
-    # rows, width, x, bias
-    "nmt_add_bias_relu": ([c_int64, c_int64, c_void_p, c_void_p], None),
+    "nmt_add_bias_relu": (BIAS, None),
+    "nmt_add_bias_silu": (BIAS, None),
+    "nmt_add_bias_gelu": (BIAS, None),
     # rows, width, vocabulary, reserved, logits
     "nmt_log_softmax": ([*[c_int64] * 4, c_void_p], None),
     # rows, beam, width, count, log_probs, alive, totals, parents, symbols

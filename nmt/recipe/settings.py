@@ -75,6 +75,9 @@ class Model(Settings):
     attention_window: int | None = Field(None, ge=1, le=MOST_SUBWORDS)
     """r of section 4: self-attention sees only the r positions around each one, in the decoder the last r. Default:
     all."""
+    activation: Literal["relu", "silu", "gelu"] = "relu"
+    """Function between the two products of a feed-forward layer: relu, as in the paper; silu, x · sigmoid(x), which is
+    also called swish; or gelu, x · Φ(x), by the exact Φ."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """P_drop, on each sub-layer's output and on embedding + position."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)

@@ -20,6 +20,8 @@ Array = NDArray[np.float32]
 
 KINDS = ("F32", "F16", "F64")  # of weights, as safetensors calls them; of those that torch has, numpy lacks bfloat16
 
+ACTIVATIONS = {"relu": "RELU", "silu": "SWISH", "gelu": "GELU"}  # of a recipe, and as CTranslate2 calls them
+
 LAYER = {  # a weight of one of our layers: the variable of CTranslate2's layer that holds it
     "attention.qkv.weight": "self_attention/linear_0/weight",
     "attention.out.weight": "self_attention/linear_1/weight",
@@ -49,7 +51,10 @@ def specification(bundle: Bundle, positions: int) -> Any:
     config, tokenizer, read = bundle.recipe.model, bundle.tokenizer(), _Reader(bundle.path / "model.safetensors")
     library = _transformer_spec()
     spec = library.TransformerSpec.from_config(
-        (config.layers, config.decoder_depth), config.heads, pre_norm=config.norm == "pre"
+        (config.layers, config.decoder_depth),
+        config.heads,
+        pre_norm=config.norm == "pre",
+        activation=library.common_spec.Activation[ACTIVATIONS[config.activation]],
     )
     encoder, decoder = spec.encoder, spec.decoder
     for name, variable in _names(config):

@@ -42,9 +42,9 @@ SUSTAINED = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_lengths: Ids) -> float:
     """FLOPs of forward and backward pass over pairs of these lengths (pairs,) in subwords, `</s>` not counted.
 
-    Counts the matrix products of layers, attention and softmax, multiplications and additions apart; the rest
-    (LayerNorm, dropout, ReLU, softmax, the optimizer) is well below a hundredth. A product of a token with n weights
-    takes 2n forward, and the backward pass takes twice as much. Padding costs nothing here.
+    Counts the matrix products of layers, attention and softmax, multiplications and additions apart; the rest (biases,
+    LayerNorm, dropout, activations, softmax, the optimizer) is well below a hundredth. A product of a token with n
+    weights takes 2n forward, and the backward pass takes twice as much. Padding costs nothing here.
     """
     lengths = source_lengths.astype(np.float64) + 1, target_lengths.astype(np.float64) + 1
     source, target = (float(side.sum()) for side in lengths)

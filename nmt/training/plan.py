@@ -118,7 +118,8 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
 
 def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> float:
     """Numbers that so many source and target tokens leave for the backward pass (benchmarks/memory.py)."""
-    own, cross = 11 * model.d_model + model.d_ff, 5 * model.d_model if source else 0  # of a layer
+    inner = model.d_ff if model.activation == "relu" else 2 * model.d_ff  # others need what they were applied to
+    own, cross = 11 * model.d_model + inner, 5 * model.d_model if source else 0  # of a layer
     return (
         source * model.layers * own
         + target * model.decoder_depth * (own + cross)

@@ -190,14 +190,26 @@ def test_only_feed_forward_and_norms_have_biases():
     }
 
 
-def test_feed_forward_is_equation_2():
+@pytest.mark.parametrize(
+    ("activation", "formula"),
+    [
+        ("relu", lambda x: max(0.0, x)),
+        ("silu", lambda x: x / (1 + math.exp(-x))),
+        ("gelu", lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2),
+    ],
+)
+def test_feed_forward_is_equation_2_with_any_activation(activation, formula):
     torch.manual_seed(14)
-    part = FeedForward(Model(d_model=6, heads=1, d_ff=10)).double()
+    part = FeedForward(Model(d_model=6, heads=1, d_ff=10, activation=activation)).double()
     torch.nn.init.normal_(part.inner.bias)
     torch.nn.init.normal_(part.outer.bias)
-    x = torch.randn(2, 3, 6).double()
-    inner = torch.maximum(torch.zeros(()), x @ part.inner.weight.T + part.inner.bias)
-    torch.testing.assert_close(part(x), inner @ part.outer.weight.T + part.outer.bias, rtol=0, atol=1e-12)
+    x = torch.randn(2, 3, 6).double().requires_grad_()
+    inner = (x @ part.inner.weight.T + part.inner.bias).detach().apply_(formula)
+    expected = inner @ part.outer.weight.T + part.outer.bias
+    torch.testing.assert_close(part(x), expected, rtol=0, atol=1e-12)
+    with torch.no_grad():
+        torch.testing.assert_close(part(x), expected, rtol=0, atol=1e-12)
+    assert torch.autograd.gradcheck(lambda x, *_: part(x), (x, *part.parameters()))
 
 
 def test_attention_dropout_preserves_the_mean_and_stops_in_evaluation():

@@ -245,12 +245,17 @@ class Plain:
             return True
         return i - r < j if kind == "decoder" else i - r / 2 <= j < i + r / 2
 
+    def activation(self, x):
+        if self.config.activation == "silu":
+            return x / (1 + np.exp(-x))
+        return np.maximum(0.0, x)
+
     def feed_forward(self, x, layer):
         w = {name: self.w[f"{layer}.feed_forward.{name}"] for name in ("inner.weight", "outer.weight")}
         b = {name: self.w[f"{layer}.feed_forward.{name}"] for name in ("inner.bias", "outer.bias")}
 
         def sublayer(y):
-            inner = [np.maximum(0.0, w["inner.weight"] @ row + b["inner.bias"]) for row in y]
+            inner = [self.activation(w["inner.weight"] @ row + b["inner.bias"]) for row in y]
             return np.array([w["outer.weight"] @ row + b["outer.bias"] for row in inner])
 
         return self.residual(x, sublayer, f"{layer}.feed_forward_residual")
@@ -276,7 +281,7 @@ class Plain:
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("tie", ["all", "target", "none"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "words"])
-@pytest.mark.parametrize("widths", [{}, {"d_k": 3, "d_v": 5}])
+@pytest.mark.parametrize("widths", [{}, {"d_k": 3, "d_v": 5, "activation": "silu", "norm_epsilon": 0.1}])
 @pytest.mark.parametrize("decoder_layers", [None, 1, 3])
 def test_logits_equal_a_plain_recomputation(norm, tie, positions, widths, decoder_layers):
     depth = {"decoder_layers": decoder_layers}

@@ -13,6 +13,7 @@ from compiled import compiled
 from torch import Tensor
 from torch.nn import functional as F
 
+from nmt.model.functional import ACTIVATIONS
 from nmt.native.loading import INSTRUCTION_SETS
 
 EPSILON = 1e-6
@@ -352,11 +353,20 @@ def test_rows_of_keys_and_values_are_moved(functions: CDLL, heads: int, width: i
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_bias_and_relu(functions: CDLL, width: int) -> None:
-    for rows in (0, 1, 3):
-        x, bias = numbers(rows, width), numbers(width, seed=1)
-        expected = (x + bias).relu()
-        functions.nmt_add_bias_relu(rows, width, x.data_ptr(), bias.data_ptr())
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_bias_and_activation(functions: CDLL, activation: str, width: int) -> None:
+    for rows, scale in ((0, 1), (1, 1), (3, 1), (3, 30)):
+        x, bias = scale * numbers(rows, width), numbers(width, seed=1)
+        expected = ACTIVATIONS[activation]((x + bias).double())
+        getattr(functions, f"nmt_add_bias_{activation}")(rows, width, x.data_ptr(), bias.data_ptr())
+        torch.testing.assert_close(x.double(), expected, rtol=1e-6, atol=5e-7)
+
+
+def test_activations_of_large_numbers(functions: CDLL) -> None:
+    for activation in ACTIVATIONS:
+        x, bias = torch.tensor([-3e38, -1e30, -100.0, 0.0, 100.0, 1e30, 3e38]), torch.zeros(7)
+        expected = x.relu()
+        getattr(functions, f"nmt_add_bias_{activation}")(1, 7, x.data_ptr(), bias.data_ptr())
         assert torch.equal(x, expected)
 
 

@@ -42,6 +42,7 @@ VARIANTS = [
         "liking": 4.0,
         "norm": "pre",
         "norm_epsilon": 0.3,
+        "activation": "silu",
         "positions": "learned",
         "max_positions": 90,
         "tie_embeddings": "target",
@@ -52,6 +53,7 @@ VARIANTS = [
     {
         "liking": 4.0,
         "norm_epsilon": 0.5,
+        "activation": "gelu",
         "positions": "learned",
         "max_positions": 83,
         "heads": 3,

@@ -14,7 +14,7 @@ from nmt.console import Console
 from nmt.data.corpus import ABSENT
 from nmt.data.prepare import mean_lengths, prepare
 from nmt.model.transformer import Transformer
-from nmt.recipe import Recipe, load
+from nmt.recipe import Model, Recipe, load
 from nmt.text.tokenizer import Tokenizer
 from nmt.training import plan as plans
 from nmt.training.flops import training_flops
@@ -153,3 +153,8 @@ def test_a_shorter_side_keeps_less() -> None:
     assert kept_per_token(model, 0.5, 1.0) == both - encoder / 2
     cross = 5 * model.d_model * model.decoder_depth
     assert kept_per_token(model, 0.0, 1.0) == both - encoder - cross
+
+
+def test_an_activation_other_than_relu_keeps_what_it_was_applied_to() -> None:
+    relu, silu = (kept_per_token(Model(layers=3, d_ff=100, activation=activation)) for activation in ("relu", "silu"))
+    assert silu - relu == 6 * 100
