@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nmt.model.inference import Product
 
 Multiply = Callable[[Tensor], Tensor]
-"""x Wᵀ; (m, in) to (m, out)."""
+"""(m, in) to (m, out)."""
 
 GROUP = 4  # the kernels read lists of places up to a multiple of it
 
@@ -44,16 +44,18 @@ class _Norm(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """The products of a layer, and the biases of its feed-forward part."""
+    """The products of a layer, and the biases that are added after them; qkv and query add theirs themselves."""
 
     qkv: Multiply
     out: Multiply
+    out_bias: Tensor | None
     query: Multiply
     cross_out: Multiply
+    cross_out_bias: Tensor | None
     inner: Multiply
     inner_bias: Tensor
     outer: Multiply
-    outer_bias: Tensor
+    outer_bias: Tensor | None
 
 
 class FusedDecoder:
@@ -88,9 +90,9 @@ class FusedDecoder:
         y: Tensor = self._first_norm(x)
         for layer, own in zip(self._layers, cache.layers, strict=True):
             mixed = self._attend_to_places(layer.qkv(y), own, seen)
-            x, y = self._add(x, layer.out(mixed), None, next(norms))
+            x, y = self._add(x, layer.out(mixed), layer.out_bias, next(norms))
             mixed = self._attend_to_rows(layer.query(y), own, seen)
-            x, y = self._add(x, layer.cross_out(mixed), None, next(norms))
+            x, y = self._add(x, layer.cross_out(mixed), layer.cross_out_bias, next(norms))
             inner = self._activate(layer.inner(y), layer.inner_bias)
             x, y = self._add(x, layer.outer(inner), layer.outer_bias, next(norms))
         return y
@@ -143,12 +145,14 @@ class FusedDecoder:
 
 
 def _layer(layer: DecoderLayer) -> _Layer:
-    of_module = layer.attention.qkv, layer.attention.out, layer.cross.query, layer.cross.out
-    qkv, out, query, cross_out = (cast("Product", module).product for module in of_module)
-    inner, outer = cast("tuple[Product, Product]", (layer.feed_forward.inner, layer.feed_forward.outer))
+    own, cross, feed_forward = layer.attention, layer.cross, layer.feed_forward
+    of_layer = own.qkv, own.out, cross.query, cross.out, feed_forward.inner, feed_forward.outer
+    qkv, out, query, cross_out, inner, outer = (cast("Product", module) for module in of_layer)
     assert inner.bias is not None
-    assert outer.bias is not None
-    return _Layer(qkv, out, query, cross_out, inner.product, inner.bias, outer.product, outer.bias)
+    return _Layer(
+        *(qkv.forward, out.product, out.bias, query.forward, cross_out.product, cross_out.bias),
+        *(inner.product, inner.bias, outer.product, outer.bias),
+    )
 
 
 def _norm(norm: nn.Module) -> _Norm:

@@ -25,7 +25,7 @@ WORD_BASE = 60.0  # of the sinusoids of words; it sets neighbours farther apart 
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself, section 3.2.2; no biases."""
+    """Multi-head attention of a sequence to itself, section 3.2.2."""
 
     def __init__(self, config: Model, causal: bool = False) -> None:
         """`causal` hides later positions, and excludes a mask other than `Packed`."""
@@ -33,9 +33,10 @@ class SelfAttention(nn.Module):
         self.heads, self.causal, self.reach = config.heads, causal, config.reach(causal)
         self.dropout = Dropout(config.attention_dropout)
         self.widths = (config.key_width, config.key_width, config.value_width)
+        bias = config.attention_bias
         # one product for queries, keys and values
-        self.qkv = _projection(config.d_model, *(config.heads * width for width in self.widths))
-        self.out = _projection(config.heads * config.value_width, config.d_model)
+        self.qkv = _projection(config.d_model, *(config.heads * width for width in self.widths), bias=bias)
+        self.out = _projection(config.heads * config.value_width, config.d_model, bias=bias)
 
     def forward(
         self,
@@ -56,15 +57,16 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention of the decoder to the encoder's output, section 3.2.3; no biases."""
+    """Multi-head attention of the decoder to the encoder's output, section 3.2.3."""
 
     def __init__(self, config: Model) -> None:
         super().__init__()
         self.heads, self.dropout = config.heads, Dropout(config.attention_dropout)
         self.widths = (config.key_width, config.value_width)
-        self.query = _projection(config.d_model, config.heads * config.key_width)
-        self.key_value = _projection(config.d_model, *(config.heads * width for width in self.widths))
-        self.out = _projection(config.heads * config.value_width, config.d_model)
+        bias = config.attention_bias
+        self.query = _projection(config.d_model, config.heads * config.key_width, bias=bias)
+        self.key_value = _projection(config.d_model, *(config.heads * width for width in self.widths), bias=bias)
+        self.out = _projection(config.heads * config.value_width, config.d_model, bias=bias)
         if config.positions == "words" and not self.query.weight.is_meta:
             self._attract()
 
@@ -277,7 +279,7 @@ class Dropout(nn.Module):
         return functional.dropout(x, self.rate)
 
 
-def _projection(inputs: int, *outputs: int, bias: bool = False) -> nn.Linear:
+def _projection(inputs: int, *outputs: int, bias: bool) -> nn.Linear:
     """One Linear for several matrices side by side, each with its own Glorot initialisation."""
     linear = nn.Linear(inputs, sum(outputs), bias=bias)
     for part in linear.weight.split(list(outputs)):

@@ -39,6 +39,13 @@ LAYER = {  # a weight of one of our layers: the variable of CTranslate2's layer 
     "feed_forward_residual.norm.weight": "ffn/layer_norm/gamma",
     "feed_forward_residual.norm.bias": "ffn/layer_norm/beta",
 }
+ATTENTION_BIASES = {  # as LAYER, if `attention_bias` is set
+    "attention.qkv.bias": "self_attention/linear_0/bias",
+    "attention.out.bias": "self_attention/linear_1/bias",
+    "cross.query.bias": "attention/linear_0/bias",
+    "cross.key_value.bias": "attention/linear_1/bias",
+    "cross.out.bias": "attention/linear_2/bias",
+}
 
 
 def specification(bundle: Bundle, positions: int) -> Any:
@@ -81,9 +88,10 @@ def specification(bundle: Bundle, positions: int) -> Any:
 
 def _names(config: Model) -> Iterator[tuple[str, str]]:
     """Every weight of the stacks, and the variable of CTranslate2 that holds it."""
+    of_layer = LAYER | ATTENTION_BIASES if config.attention_bias else LAYER
     for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
         for index in range(depth):
-            for name, variable in LAYER.items():
+            for name, variable in of_layer.items():
                 if side == "decoder" or not name.startswith("cross"):
                     yield f"{side}.{index}.{name}", f"{side}/layer_{index}/{variable}"
         if config.norm == "pre":
@@ -97,10 +105,11 @@ def _layer_weight(read: _Reader, name: str, config: Model) -> Array:
     *_, module, kind = name.split(".")
     widths = {"qkv": (key, key, value), "query": (key,), "key_value": (key, value)}.get(module)
     if widths:
-        return _equal_heads(read(name, config.heads * sum(widths), d_model), config, widths)
-    if module == "out":
+        inputs = (d_model,) if kind == "weight" else ()
+        return _equal_heads(read(name, config.heads * sum(widths), *inputs), config, widths)
+    if name.endswith("out.weight"):
         return _equal_heads(read(name, d_model, config.heads * value).T, config, (value,)).T.copy()
-    shape = {"inner": (d_ff, d_model), "outer": (d_model, d_ff)}.get(module, (d_model,))  # else a norm
+    shape = {"inner": (d_ff, d_model), "outer": (d_model, d_ff)}.get(module, (d_model,))  # else a norm or a bias
     return read(name, *(shape if kind == "weight" else shape[:1]))
 
 
@@ -119,7 +128,7 @@ def sinusoids(length: int, d_model: int) -> Array:
 
 
 def _equal_heads(weight: Array, config: Model, widths: tuple[int, ...]) -> Array:
-    """Projections (Σ heads · width, d_model) with every head as wide as the wider of d_k and d_v.
+    """Projections (Σ heads · width, d_model), or their biases, with every head as wide as the wider of d_k and d_v.
 
     CTranslate2 has one width for both. Padding with zeros does not change the products, nor the results.
     """
@@ -127,7 +136,7 @@ def _equal_heads(weight: Array, config: Model, widths: tuple[int, ...]) -> Array
     parts = np.split(weight, np.cumsum([heads * width for width in widths])[:-1])
     split = [part.reshape(heads, width, -1) for part, width in zip(parts, widths, strict=True)]
     padded = [np.pad(part, ((0, 0), (0, wide - part.shape[1]), (0, 0))) for part in split]
-    return np.concatenate([part.reshape(heads * wide, -1) for part in padded])
+    return np.concatenate([part.reshape(heads * wide, *weight.shape[1:]) for part in padded])
 
 
 class _Reader:

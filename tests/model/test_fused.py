@@ -70,7 +70,7 @@ WIDTHS = [
     {},
     {"d_model": 32, "heads": 4, "activation": "silu", "norm_epsilon": 0.2},
     {"d_model": 64, "d_ff": 40, "heads": 4, "layers": 1},
-    {"d_k": 4, "d_v": 4, "activation": "gelu"},
+    {"d_k": 4, "d_v": 4, "activation": "gelu", "attention_bias": True},
 ]
 
 

@@ -163,7 +163,7 @@ def test_a_model_trains_as_it_would_without_them(monkeypatch, norm):
     assert_same(found, model(source, target), list(model.parameters()))
 
 
-@pytest.mark.parametrize("changes", [{"norm": "post"}, {"norm": "pre"}, {"activation": "silu"}])
+@pytest.mark.parametrize("changes", [{"norm": "post"}, {"norm": "pre"}, {"activation": "silu", "attention_bias": True}])
 def test_gradients_are_those_of_the_model_with_its_masks(changes):
     torch.manual_seed(9)
     settings = {"dropout": 0.3, "attention_dropout": 0.2, "feed_forward_dropout": 0.4, **changes}

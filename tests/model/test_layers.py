@@ -190,6 +190,19 @@ def test_only_feed_forward_and_norms_have_biases():
     }
 
 
+def test_attention_may_have_biases_too_which_start_at_zero():
+    layer = DecoderLayer(Model(d_model=16, heads=2, d_k=3, d_v=5, attention_bias=True))
+    biases = {name: bias for name, bias in layer.named_parameters() if name.endswith("bias") and "norm" not in name}
+    assert {name: len(bias) for name, bias in biases.items() if not name.startswith("feed_forward")} == {
+        "attention.qkv.bias": 2 * (3 + 3 + 5),
+        "attention.out.bias": 16,
+        "cross.query.bias": 2 * 3,
+        "cross.key_value.bias": 2 * (3 + 5),
+        "cross.out.bias": 16,
+    }
+    assert not any(bias.any() for bias in biases.values())
+
+
 @pytest.mark.parametrize(
     ("activation", "formula"),
     [

@@ -77,6 +77,10 @@ def test_sizes_differ_from_base_as_table_3_prints_them(changes, paper):
     assert difference == pytest.approx(paper - 65, abs=tolerance)
 
 
+def test_biases_of_attention_are_four_vectors_in_each_of_18_places():
+    assert parameters(attention_bias=True) - parameters() == (6 + 2 * 6) * 4 * 512
+
+
 @pytest.mark.parametrize("heads", [1, 4, 16, 32])
 def test_the_number_of_heads_does_not_change_the_size(heads):
     assert parameters(heads=heads) == parameters()
@@ -196,11 +200,11 @@ class Plain:
 
     def self_attention(self, x, layer, causal):
         h, d_k, d_v = self.widths()
-        packed = self.w[f"{layer}.attention.qkv.weight"]
+        packed = self.with_bias(f"{layer}.attention.qkv")
         parts = packed[: h * d_k], packed[h * d_k : 2 * h * d_k], packed[2 * h * d_k :]
         assert len(parts[2]) == h * d_v
         kind = "decoder" if causal else "encoder"
-        out = self.w[f"{layer}.attention.out.weight"]
+        out = self.with_bias(f"{layer}.attention.out")
 
         def sublayer(y):
             return self.heads(y, y, *parts, out, causal, kind)
@@ -209,14 +213,20 @@ class Plain:
 
     def cross_attention(self, x, memory, layer):
         h, d_k, _ = self.widths()
-        packed = self.w[f"{layer}.cross.key_value.weight"]
-        parts = self.w[f"{layer}.cross.query.weight"], packed[: h * d_k], packed[h * d_k :]
-        out = self.w[f"{layer}.cross.out.weight"]
+        packed = self.with_bias(f"{layer}.cross.key_value")
+        parts = self.with_bias(f"{layer}.cross.query"), packed[: h * d_k], packed[h * d_k :]
+        out = self.with_bias(f"{layer}.cross.out")
 
         def sublayer(y):
             return self.heads(y, memory, *parts, out, False, "cross")
 
         return self.residual(x, sublayer, f"{layer}.cross_residual")
+
+    def with_bias(self, name):
+        """Weights with a last column that holds the biases."""
+        weight = self.w[f"{name}.weight"]
+        bias = self.w[f"{name}.bias"] if self.config.attention_bias else np.zeros(len(weight))
+        return np.column_stack((weight, bias))
 
     def widths(self):
         per_head = self.config.d_model // self.config.heads
@@ -224,6 +234,7 @@ class Plain:
 
     def heads(self, x, memory, query, key, value, out, causal, kind):
         h, d_k, d_v = self.widths()
+        x, memory = (np.pad(rows, ((0, 0), (0, 1)), constant_values=1.0) for rows in (x, memory))
         outputs, all_weights = np.zeros((len(x), h * d_v)), np.zeros((h, len(x), len(memory)))
         for head in range(h):
             w_q, w_k = query[head * d_k : (head + 1) * d_k], key[head * d_k : (head + 1) * d_k]
@@ -237,7 +248,7 @@ class Plain:
                 mixed = sum(weight * (w_v @ memory[j]) for weight, j in zip(weights, seen, strict=True))
                 outputs[i, head * d_v : (head + 1) * d_v] = mixed
         self.weights[kind].append(all_weights)
-        return np.array([out @ row for row in outputs])
+        return np.array([out @ [*row, 1.0] for row in outputs])
 
     def near(self, i, j, kind):
         r = self.config.attention_window
@@ -281,7 +292,9 @@ class Plain:
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("tie", ["all", "target", "none"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "words"])
-@pytest.mark.parametrize("widths", [{}, {"d_k": 3, "d_v": 5, "activation": "silu", "norm_epsilon": 0.1}])
+@pytest.mark.parametrize(
+    "widths", [{}, {"d_k": 3, "d_v": 5, "activation": "silu", "norm_epsilon": 0.1, "attention_bias": True}]
+)
 @pytest.mark.parametrize("decoder_layers", [None, 1, 3])
 def test_logits_equal_a_plain_recomputation(norm, tie, positions, widths, decoder_layers):
     depth = {"decoder_layers": decoder_layers}

@@ -43,6 +43,7 @@ VARIANTS = [
         "norm": "pre",
         "norm_epsilon": 0.3,
         "activation": "silu",
+        "attention_bias": True,
         "positions": "learned",
         "max_positions": 90,
         "tie_embeddings": "target",

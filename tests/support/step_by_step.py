@@ -21,7 +21,12 @@ def tiny(**changes: Any) -> Transformer:
     torch.manual_seed(1)
     settings: dict[str, Any] = {"layers": 2, "d_model": 8, "d_ff": 12, "heads": 2, "d_k": 3, "d_v": 5} | changes
     source, target = ([index in words for index in range(VOCABULARY)] for words in ((5, 7, 10), (2, 3, 5, 7, 11)))
-    return Transformer(Model(**settings), VOCABULARY, VOCABULARY, (source, target)).double().eval()
+    model = Transformer(Model(**settings), VOCABULARY, VOCABULARY, (source, target)).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:  # norms and biases that are not the neutral ones they begin as
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    return model
 
 
 class Searched:
