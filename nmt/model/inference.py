@@ -84,17 +84,19 @@ class HalfPrecision(nn.Module):
 
 
 class Logits(nn.Module):
-    """x Wᵀ on a GPU, whose factors are rounded to a type; the result is not rounded to bf16 or fp16."""
+    """x Wᵀ + b on a GPU: x and W are rounded to a type; b is not, nor is the result rounded to bf16 or fp16."""
 
-    def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__()
-        self.matrix = weight.detach().to(dtype).t()
+        self.matrix, self.bias = weight.detach().to(dtype).t(), bias
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.matrix.dtype)
         if x.dtype.itemsize > 2:
-            return x @ self.matrix
-        return torch.mm(x.flatten(0, -2), self.matrix, out_dtype=torch.float32).view(*x.shape[:-1], -1)
+            y = x @ self.matrix
+        else:
+            y = torch.mm(x.flatten(0, -2), self.matrix, out_dtype=torch.float32).view(*x.shape[:-1], -1)
+        return y if self.bias is None else y.add_(self.bias)
 
 
 class BFloat16(Product):
@@ -166,13 +168,17 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
     The twin shares what it does not replace. The vocabulary of the logits is padded to a multiple of `multiple`.
     `precision` is fp32, bf16 or, on a CPU, int8, on a GPU fp16. Raises UserError if this machine cannot compute in it.
     """
-    weight = F.pad(model.output_embedding.weight.detach(), (0, 0, 0, -len(model.output_embedding.weight) % multiple))
+    weight = model.output_embedding.weight.detach()
+    beyond = -len(weight) % multiple
+    weight = F.pad(weight, (0, 0, 0, beyond))
+    bias = None if model.output_bias is None else F.pad(model.output_bias.detach(), (0, beyond))
     if weight.device.type != "cpu":
         if precision == "int8":
             raise UserError("precision int8: is for CPUs only", "use --precision bf16, or auto")
         if precision == "fp32":
-            return model, Logits(weight, weight.dtype)
-        return _laid_out(model, partial(HalfPrecision, dtype=HALVES[precision])), Logits(weight, HALVES[precision])
+            return model, Logits(weight, bias, weight.dtype)
+        twin = _laid_out(model, partial(HalfPrecision, dtype=HALVES[precision]))
+        return twin, Logits(weight, bias, HALVES[precision])
     if precision == "fp16":
         raise UserError("precision fp16: is for GPUs only", "use --precision bf16, or auto")
     layer = LAYERS[precision]
@@ -182,7 +188,7 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
         if model.has_source and weight.dtype == torch.float32 and (opened := library()):
             layers = cast("list[DecoderLayer]", list(twin.decoder))
             twin.fused = FusedDecoder(layers, twin.decoder_norm, opened.functions)
-        return twin, layer(weight, None)
+        return twin, layer(weight, bias)
     except (AttributeError, NotImplementedError, RuntimeError) as error:
         raise UserError(
             f"precision {precision}: PyTorch cannot compute in it on this machine: {str(error).splitlines()[0]}",

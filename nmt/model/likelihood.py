@@ -19,16 +19,16 @@ def chunk_logits(device: torch.device) -> int:
     return CHUNK_LOGITS[device.type]
 
 
-def log_probabilities(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def log_probabilities(states: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
     """(tokens,) log-probability of each of targets (tokens,) over the whole vocabulary, in nats, at least fp32.
 
-    Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ. Not meant for training.
+    Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ + bias (vocabulary,). Not meant for training.
     """
     rows = max(1, chunk_logits(states.device) // weight.size(0))
     wide = torch.promote_types(states.dtype, torch.float32)
     return torch.cat(
         [
-            -F.cross_entropy(F.linear(part, weight).to(wide), answers, reduction="none")
+            -F.cross_entropy(F.linear(part, weight, bias).to(wide), answers, reduction="none")
             for part, answers in zip(states.split(rows), targets.split(rows), strict=True)
         ]
     )

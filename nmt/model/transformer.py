@@ -75,6 +75,7 @@ class Transformer(nn.Module):
         self.output_embedding = (
             _embedding(target_vocab, config.d_model) if config.tie_embeddings == "none" else self.target_embedding
         )
+        self.output_bias = nn.Parameter(torch.zeros(target_vocab)) if config.output_bias else None
         self._starts: list[Tensor] | None = None  # of source and target: which symbols begin a word
         if config.positions == "words":
             sizes = [target_vocab if source_vocab is None else source_vocab, target_vocab]
@@ -106,7 +107,7 @@ class Transformer(nn.Module):
         `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at their ends. Raises
         ValueError if a language model is given a source, or another model is given none.
         """
-        return F.linear(self.states(source, target_in), self.output_embedding.weight)
+        return F.linear(self.states(source, target_in), self.output_embedding.weight, self.output_bias)
 
     def states(self, source: Tensor | None, target_in: Tensor, packing: Packing | None = None) -> Tensor:
         """As `forward`, before the softmax matrix: (batch, target length, d_model).
@@ -132,7 +133,7 @@ class Transformer(nn.Module):
 
     def decode(self, ids: Tensor, memory: Memory) -> Tensor:
         """Logits (batch, length, target vocabulary) after each of ids (batch, length)."""
-        return F.linear(self.decode_states(ids, memory), self.output_embedding.weight)
+        return F.linear(self.decode_states(ids, memory), self.output_embedding.weight, self.output_bias)
 
     def decode_states(
         self,

@@ -74,6 +74,8 @@ class Model(Settings):
     """Width of a head's values; default: d_model / heads."""
     attention_bias: bool = False
     """Add biases to the queries, keys, values and outputs of attention."""
+    output_bias: bool = False
+    """Add a bias to every symbol's logit."""
     attention_window: int | None = Field(None, ge=1, le=MOST_SUBWORDS)
     """r of section 4: self-attention sees only the r positions around each one, in the decoder the last r. Default:
     all."""

@@ -76,6 +76,8 @@ def specification(bundle: Bundle, positions: int) -> Any:
     target = source if tied == "all" else read("target_embedding.weight", target_size, width)
     encoder.embeddings[0].weight, decoder.embeddings.weight = source, target
     decoder.projection.weight = read("output_embedding.weight", target_size, width) if tied == "none" else target
+    if config.output_bias:
+        decoder.projection.bias = read("output_bias", target_size)
     for side, stack in (("source", encoder), ("target", decoder)):
         stack.position_encodings.encodings = _position_table(read, side, config, positions)
     spec.register_source_vocabulary(tokenizer.source.listing())

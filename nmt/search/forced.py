@@ -144,6 +144,6 @@ def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tens
     answers = batch.target_out.flatten().index_select(0, batch.real)
     found = []
     for model in models:
-        states = model.states(batch.source, batch.target_in).flatten(0, 1)
-        found.append(log_probabilities(states.index_select(0, batch.real), model.output_embedding.weight, answers))
+        states = model.states(batch.source, batch.target_in).flatten(0, 1).index_select(0, batch.real)
+        found.append(log_probabilities(states, model.output_embedding.weight, answers, model.output_bias))
     return torch.stack(found).logsumexp(0) - math.log(len(models))

@@ -20,6 +20,8 @@ from nmt.model.likelihood import chunk_logits
 from nmt.model.transformer import Transformer
 from nmt.training.flops import training_flops
 
+ALIGNED = 8  # GPUs multiply in bf16 on tensor cores only if rows are multiples of 16 bytes
+
 Softmax = Callable[[Tensor, Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
@@ -134,10 +136,10 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed smoothed loss and negative log-likelihood of the batch's target tokens, padding left out."""
         states = self.model.states(batch.source, batch.target_in, batch.packing)
-        return smoothed_cross_entropy(
-            states.flatten(0, 1).index_select(0, batch.real),
-            self.model.output_embedding.weight,
-            batch.target_out.flatten().index_select(0, batch.real),
-            self.smoothing,
-            self.softmax,
-        )
+        states = states.flatten(0, 1).index_select(0, batch.real)
+        targets = batch.target_out.flatten().index_select(0, batch.real)
+        weight, bias = self.model.output_embedding.weight, self.model.output_bias
+        if bias is not None:  # a bias is the weight of a state that is always 1; its column is followed by zeros
+            states = F.pad(states, (0, ALIGNED), value=1.0)
+            weight = torch.cat((weight, F.pad(bias[:, None], (0, ALIGNED - 1))), dim=1)
+        return smoothed_cross_entropy(states, weight, targets, self.smoothing, self.softmax)

@@ -24,6 +24,9 @@ def test_chunks_give_what_the_whole_softmax_gives(monkeypatch, rows, scale):
     states, weight, targets = example(scale=scale)
     expected = (states @ weight.T).log_softmax(-1)[range(TOKENS), targets]
     torch.testing.assert_close(log_probabilities(states, weight, targets), expected, rtol=1e-12, atol=1e-12)
+    bias = torch.randn(VOCABULARY, dtype=torch.float64)
+    expected = (states @ weight.T + bias).log_softmax(-1)[range(TOKENS), targets]
+    torch.testing.assert_close(log_probabilities(states, weight, targets, bias), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -12,6 +12,7 @@ from nmt.model.transformer import Transformer, parameter_groups
 from nmt.recipe import Model
 
 TINY = {"layers": 2, "d_model": 8, "d_ff": 12, "heads": 2, "dropout": 0.0}
+LIKE_MARIAN = {"activation": "silu", "norm_epsilon": 0.1, "attention_bias": True, "output_bias": True}
 VOCABULARY = 11
 
 
@@ -99,6 +100,7 @@ def test_parameter_groups_add_up_and_count_a_shared_matrix_once():
     assert groups["embeddings"] == VOCABULARY * 8
     assert parameter_groups(tiny(tie_embeddings="target"))["embeddings"] == 2 * VOCABULARY * 8
     assert parameter_groups(tiny(tie_embeddings="none"))["embeddings"] == 3 * VOCABULARY * 8
+    assert parameter_groups(tiny(output_bias=True))["embeddings"] == VOCABULARY * (8 + 1)
 
 
 def test_learned_positions_count_as_embeddings():
@@ -173,7 +175,8 @@ class Plain:
         x = self.final_norm(x, "decoder_norm")
         tie = self.config.tie_embeddings
         matrix = "source" if self.shared else "output" if tie == "none" else "target"
-        return np.array([[row @ column for column in self.w[f"{matrix}_embedding.weight"]] for row in x])
+        logits = np.array([[row @ column for column in self.w[f"{matrix}_embedding.weight"]] for row in x])
+        return logits + self.w["output_bias"] if self.config.output_bias else logits
 
     def embed(self, ids, side):
         d = self.config.d_model
@@ -292,13 +295,11 @@ class Plain:
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("tie", ["all", "target", "none"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "words"])
-@pytest.mark.parametrize(
-    "widths", [{}, {"d_k": 3, "d_v": 5, "activation": "silu", "norm_epsilon": 0.1, "attention_bias": True}]
-)
+@pytest.mark.parametrize("others", [{}, {"d_k": 3, "d_v": 5, **LIKE_MARIAN}])
 @pytest.mark.parametrize("decoder_layers", [None, 1, 3])
-def test_logits_equal_a_plain_recomputation(norm, tie, positions, widths, decoder_layers):
+def test_logits_equal_a_plain_recomputation(norm, tie, positions, others, decoder_layers):
     depth = {"decoder_layers": decoder_layers}
-    model = tiny(norm=norm, tie_embeddings=tie, positions=positions, max_positions=8, **depth, **widths)
+    model = tiny(norm=norm, tie_embeddings=tie, positions=positions, max_positions=8, **depth, **others)
     with torch.no_grad():
         logits = model(padded(SOURCES), padded(TARGETS)).numpy()
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
@@ -339,7 +340,7 @@ def test_restricted_attention_equals_a_plain_recomputation(monkeypatch, r, least
         {},
         {"positions": "learned", "max_positions": 8, "d_k": 3, "d_v": 5, "decoder_layers": 3},
         {"attention_window": 2, "positions": "words"},
-        {"attention_window": 4},
+        {"attention_window": 4, **LIKE_MARIAN},
     ],
 )
 def test_a_language_model_equals_a_plain_recomputation(monkeypatch, norm, tie, changes):

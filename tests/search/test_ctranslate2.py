@@ -44,6 +44,7 @@ VARIANTS = [
         "norm_epsilon": 0.3,
         "activation": "silu",
         "attention_bias": True,
+        "output_bias": True,
         "positions": "learned",
         "max_positions": 90,
         "tie_embeddings": "target",

@@ -28,9 +28,10 @@ def random_model(**changes):
     return reference_search.random_model(VOCABULARY, VOCABULARY, **changes)
 
 
+LIKE_MARIAN = {"activation": "silu", "attention_bias": True, "output_bias": True, "norm_epsilon": 1e-5}
 MODELS = [
     {"liking": 1.0},
-    {"liking": 2.0, "norm": "pre", "positions": "learned", "max_positions": 120, "d_k": 3, "d_v": 5},
+    {"liking": 2.0, "norm": "pre", "positions": "learned", "max_positions": 120, "d_k": 3, "d_v": 5, **LIKE_MARIAN},
     {"liking": 1.0, "attention_window": 3, "positions": "words"},
 ]
 
@@ -96,7 +97,7 @@ def test_the_fast_search_finds_what_the_plain_one_finds(beam, changes):
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("changes", [*MODELS, {"liking": 1.0, "d_model": 64, "heads": 4}])
+@pytest.mark.parametrize("changes", [*MODELS, {"liking": 1.0, "d_model": 64, "heads": 4, **LIKE_MARIAN}])
 def test_a_search_in_fp32_finds_the_same_but_for_ties(beam, changes):
     """This is the search that uses the C kernels for its steps, where there are any."""
     model, sources = random_model(**changes), random_sources(60)
@@ -255,9 +256,14 @@ NEEDS_BF16 = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("precision", "error"), [("fp32", 1e-5), pytest.param("bf16", 0.02, marks=NEEDS_BF16), ("int8", 0.05)]
 )
-def test_a_twin_computes_the_same_but_for_its_precision(precision, error):
+@pytest.mark.parametrize("changes", [{}, LIKE_MARIAN])
+def test_a_twin_computes_the_same_but_for_its_precision(precision, error, changes):
     torch.manual_seed(1)
-    model = Transformer(Model(layers=2, d_model=64, d_ff=128, heads=2), 300, 300).eval()
+    model = Transformer(Model(layers=2, d_model=64, d_ff=128, heads=2, **changes), 300, 300).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:  # norms and biases that are not the neutral ones they begin as
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
     source, target = torch.randint(4, 300, (6, 9)), torch.randint(4, 300, (6, 11))
     with torch.inference_mode():
         expected = model(source, target)

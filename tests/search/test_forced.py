@@ -50,12 +50,14 @@ def random_model(tokenizer, seed=3, ending=0.0, **changes):
         rows.sub_(torch.outer(rows @ always, always))
         rows[[PAD, UNK, BOS]] = -20.0 * always
         rows[EOS] += 0.1 * ending * always
+        if model.output_bias is not None:
+            model.output_bias.normal_()
     return model
 
 
 MODELS = [
     {},
-    {"norm": "pre", "positions": "learned", "max_positions": 60, "d_k": 3, "d_v": 5},
+    {"norm": "pre", "positions": "learned", "max_positions": 60, "d_k": 3, "d_v": 5, "output_bias": True},
     {"attention_window": 3},
 ]
 

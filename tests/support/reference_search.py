@@ -34,6 +34,8 @@ def random_model(
         for name, weight in model.named_parameters():
             if weight.dim() == 2 and "embedding" not in name:
                 weight.mul_(3.0)
+            if name.endswith(("qkv.bias", "query.bias", "key_value.bias", "out.bias", "output_bias")):
+                weight.normal_(std=0.3)  # they begin as zero
         model.output_embedding.weight.mul_(2.0)
         direction = torch.nn.functional.normalize(torch.randn(model.config.d_model).double(), dim=0)
         model.output_embedding.weight.sub_(torch.outer(model.output_embedding.weight @ direction, direction))

@@ -170,11 +170,13 @@ def gradients_of(objective, batches):
     return [parameter.grad.clone() for parameter in objective.parameters()]
 
 
-@pytest.mark.parametrize("tie", ["all", "none"])
+@pytest.mark.parametrize("changes", [{}, {"tie_embeddings": "none"}, {"output_bias": True}])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_objective_is_cross_entropy_over_real_target_tokens(monkeypatch, tie, smoothing):
+def test_the_objective_is_cross_entropy_over_real_target_tokens(monkeypatch, changes, smoothing):
     chunks_of(monkeypatch, 4)
-    model, batch = tiny(tie_embeddings=tie), batch_of(PAIRS)
+    model, batch = tiny(**changes), batch_of(PAIRS)
+    if model.output_bias is not None:
+        torch.nn.init.normal_(model.output_bias)
     logits = model(batch.source, batch.target_in).flatten(0, 1)
     options = {"ignore_index": 0, "reduction": "sum"}
     expected = F.cross_entropy(logits, batch.target_out.flatten(), label_smoothing=smoothing, **options)
@@ -188,9 +190,9 @@ def test_the_objective_is_cross_entropy_over_real_target_tokens(monkeypatch, tie
         torch.testing.assert_close(found, right, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_the_objective_under_autocast_is_that_of_fp32_but_for_rounding(norm):
-    objective, batch = Objective(tiny(norm=norm).float(), 0.1), batch_of(PAIRS)
+@pytest.mark.parametrize("changes", [{"norm": "post"}, {"norm": "pre"}, {"output_bias": True}])
+def test_the_objective_under_autocast_is_that_of_fp32_but_for_rounding(changes):
+    objective, batch = Objective(tiny(**changes).float(), 0.1), batch_of(PAIRS)
     expected = objective(batch)[0]
     gradients = gradients_of(objective, [batch])
     objective.zero_grad()
