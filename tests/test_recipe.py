@@ -79,6 +79,8 @@ def refusal(path: Path, overrides: Sequence[str] = ()) -> UserError:
         ("model.key_width", 64),
         ("model.value_width", 64),
         ("model.activation", "relu"),
+        ("model.attention_bias", False),
+        ("model.output_bias", False),
         ("model.dropout", 0.1),
         ("model.attention_dropout", 0.0),
         ("model.feed_forward_dropout", 0.0),
