@@ -27,7 +27,7 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what flock fails wi
 
 
 @contextmanager
-def whole_directory(path: Path, replaceable: str) -> Iterator[Path]:
+def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
     """Gives an empty directory to fill; at the end it is synced to disk and takes the place of `path`, or of what a
     link called `path` points to.
 
@@ -95,13 +95,15 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             part.unlink(missing_ok=True)
 
 
-def is_replaceable(path: Path, replaceable: str) -> bool:
+def is_replaceable(path: Path, replaceable: str | None) -> bool:
     """Whether `whole_directory` may write `path`: where there is nothing yet, an empty directory, or a directory that
     holds a file `replaceable`."""
-    return not path.exists() or (path.is_dir() and ((path / replaceable).is_file() or not any(path.iterdir())))
+    if path.is_dir():
+        return not any(path.iterdir()) or (replaceable is not None and (path / replaceable).is_file())
+    return not path.exists()
 
 
-def check_replaceable(path: Path, replaceable: str) -> None:
+def check_replaceable(path: Path, replaceable: str | None) -> None:
     """Raises UserError unless `path` is replaceable."""
     if not is_replaceable(path, replaceable):
         problem = "holds other files, which would be lost" if path.is_dir() else "exists and is not a directory"

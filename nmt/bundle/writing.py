@@ -26,28 +26,31 @@ def save_bundle(
     training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
 ) -> None:
     """Write a bundle; with `training`, tensors and plain values, a checkpoint. Raises UserError if it cannot be."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    def save(tensors: Mapping[str, Tensor], name: str) -> None:
-        try:
-            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, part / name)
-        except SafetensorError as error:  # raised for a full disk, among others
-            raise UserError(
-                f"{path / name}: cannot be written: {error}",
-                f"free some space on the disk of {path.parent}, and see that you may write there",
-            ) from None
-
     with whole_directory(path, MANIFEST) as part:
-        save(weights, WEIGHTS)
+        save_tensors(part / WEIGHTS, weights, path)
         (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
         if training is not None:
             tensors, values = training
-            save(tensors, MOMENTS)
+            save_tensors(part / MOMENTS, tensors, path)
             write_json(part / POSITION, values)
         write_manifest(part / MANIFEST, {"format": FORMAT, "task": recipe.task, **info})
+
+
+def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> None:
+    """Write a .safetensors file of what will be a directory; raises UserError if it cannot be."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(on_cpu, file, {"format": "pt"})  # transformers 4 wants to be told that these are PyTorch's
+    except SafetensorError as error:  # raised for a full disk, among others
+        raise UserError(
+            f"{directory / file.name}: cannot be written: {error}",
+            f"free some space on the disk of {directory.parent}, and see that you may write there",
+        ) from None
 
 
 def add_info(path: Path, info: Mapping[str, Any]) -> None:
