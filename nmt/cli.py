@@ -100,6 +100,14 @@ def train(
 )
 @click.option("--best", type=click.IntRange(min=1), metavar="N", help="Average the N with the best dev scores instead.")
 @click.option("--out", type=FILE, help="Bundle to write; default: CKPTS/averaged.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["nmt", "huggingface"]),
+    default="nmt",
+    show_default=True,
+    help="huggingface: also write the average to --out, as a folder that transformers loads.",
+)
 @device_option
 @common_options
 def average(
@@ -107,6 +115,7 @@ def average(
     last: int | Literal["auto"] | None,
     best: int | None,
     out: Path | None,
+    form: Literal["nmt", "huggingface"],
     device: str,
     threads: int | None,
     console: Console,
@@ -115,10 +124,15 @@ def average(
 
     With --last auto the newest 1, 2, 3, 5, 8, … and all are averaged and scored as checkpoints are in training, which
     needs the prepared data and computes on --device; stderr shows the scores, and the best average is written.
+
+    With --format huggingface CKPTS may also be a bundle, which is written to --out as it is.
     """
     from nmt.terminal import training
 
-    training.average(ckpts, last, best, out, device, threads, console)
+    if form == "huggingface":
+        training.export(ckpts, last, best, out, device, threads, console)
+    else:
+        training.average(ckpts, last, best, out, device, threads, console)
 
 
 @cli.command(short_help="Translate lines: one out for each in, in order.")

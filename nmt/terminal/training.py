@@ -9,8 +9,10 @@ from typing import Literal
 
 import click
 
+from nmt.bundle import Bundle, resolve
 from nmt.console import Console
 from nmt.device import choose_device, cores, find_device
+from nmt.files import check_replaceable
 from nmt.place import Place, device_of, find_place
 from nmt.recipe import Recipe
 
@@ -56,7 +58,7 @@ def average(
     device: str,
     threads: int | None,
     console: Console,
-) -> None:
+) -> Bundle:
     """Averages checkpoints of a run into a bundle and says which they were."""
     if last and best:
         raise click.UsageError("--last does not go with --best")
@@ -76,3 +78,32 @@ def average(
     scored = "" if result.dev_score is None else f", dev {result.kind.label} {result.dev_score:.2f}"
     plural = "s" if len(steps) > 1 else ""
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
+    return result
+
+
+def export(
+    ckpts: Path,
+    last: int | Literal["auto"] | None,
+    best: int | None,
+    out: Path | None,
+    device: str,
+    threads: int | None,
+    console: Console,
+) -> None:
+    """Writes a bundle, or the average of a run's checkpoints, as a folder for `transformers`, and says what differs."""
+    from nmt.bundle.huggingface import check_expressible, export
+
+    if out is None:
+        raise click.UsageError("--format huggingface needs --out, the folder to write")
+    bundle, _ = resolve(ckpts)
+    check_expressible(bundle)  # before averages are computed
+    check_replaceable(out, None)
+    if bundle.path != ckpts:
+        bundle = average(ckpts, last, best, None, device, threads, console)
+    elif last or best:
+        raise click.UsageError(f"--last and --best are for a run's directory, and {ckpts} is a bundle")
+    export(bundle, out)
+    console.say(
+        f"written for transformers: {out}; its search differs, since its length penalty is a power of the length and "
+        f"its cap does not depend on the input ({out / 'README.md'} lists all differences)"
+    )

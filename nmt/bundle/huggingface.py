@@ -1,0 +1,224 @@
+"""A translator as a folder that Hugging Face's `transformers` loads, laid out as those of OPUS-MT.
+
+A post-norm model becomes a `MarianMTModel`, a pre-norm one a `PegasusForConditionalGeneration`. Both get a
+`MarianTokenizer`. They compute what ours does, except that LayerNorm's ε is always 1e-5 there. They put the sines of a
+position before its cosines, and ours alternate, so the d_model numbers of a state are in another order: every weight
+that reads or writes them is permuted. Biases that our model lacks are zero there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nmt.bundle.card import model_card
+from nmt.bundle.reading import WEIGHTS, Bundle
+from nmt.bundle.writing import save_tensors
+from nmt.errors import UserError
+from nmt.files import whole_directory, write_json
+from nmt.recipe import Decoding, Recipe
+from nmt.text.symbols import BOS, EOS, PAD, UNK
+from nmt.text.tokenizer import Tokenizer, Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LAYER = {  # a module of one of our layers: the modules of theirs that its rows are shared out to
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.out": ("self_attn.out_proj",),
+    "attention_residual.norm": ("self_attn_layer_norm",),
+    "cross.query": ("encoder_attn.q_proj",),
+    "cross.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross.out": ("encoder_attn.out_proj",),
+    "cross_residual.norm": ("encoder_attn_layer_norm",),
+    "feed_forward.inner": ("fc1",),
+    "feed_forward.outer": ("fc2",),
+    "feed_forward_residual.norm": ("final_layer_norm",),
+}
+READING = ("attention.qkv", "cross.query", "cross.key_value", "feed_forward.inner")
+"""Modules whose columns belong to the numbers of a state; of the others these are the rows."""
+MARIAN, PEGASUS = "MarianMTModel", "PegasusForConditionalGeneration"
+IDS = {
+    "pad_token_id": PAD,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+    "decoder_start_token_id": BOS,
+    "forced_eos_token_id": None,
+}
+LARGEST_EPSILON = 1e-5
+"""ε of LayerNorm in transformers; a smaller one makes almost no difference."""
+USUAL_LENGTH = 25
+"""Subwords of a sentence at which their length penalty should prefer longer outputs as much as ours."""
+
+
+def export(bundle: Bundle, path: Path) -> None:
+    """Write a translator's bundle as a folder for `transformers`.
+
+    Raises UserError if `check_expressible` does, if the bundle is damaged, or if the folder cannot be written or is not
+    empty.
+    """
+    import torch
+
+    check_expressible(bundle)
+    tokenizer, recipe = bundle.tokenizer(), bundle.recipe
+    weights = dict(bundle.model(torch.device("cpu")).named_parameters())
+    card = model_card(bundle, path.resolve().name, sum(weight.numel() for weight in weights.values()))
+    with torch.no_grad(), whole_directory(path, None) as part:
+        save_tensors(part / WEIGHTS, dict(_tensors(weights, recipe, len(tokenizer.target))), path)
+        write_json(part / "config.json", _model_config(recipe, tokenizer))
+        write_json(part / "generation_config.json", generation_config(recipe.decoding))
+        for name, content in _tokenizer_files(recipe, tokenizer).items():
+            (part / name).write_bytes(content)
+        (part / "README.md").write_text(card, encoding="utf-8")
+
+
+def check_expressible(bundle: Bundle) -> None:
+    """Raise UserError, naming the key, if `transformers` has no such model."""
+    bundle.check_task("translate")
+    model = bundle.recipe.model
+    width = model.d_model / model.heads
+    lacking = {
+        "positions": model.positions != "sinusoidal",
+        "attention_window": model.attention_window is not None,
+        "d_k": model.key_width != width,
+        "d_v": model.value_width != width,
+        "norm_epsilon": model.norm_epsilon > LARGEST_EPSILON,
+        "tie_embeddings": model.norm == "pre" and model.tie_embeddings != "all",
+    }
+    for key, lacks in lacking.items():
+        if lacks:
+            where = " with model.norm pre" if key == "tie_embeddings" else ""
+            raise UserError(
+                f"{bundle.path}: transformers has nothing like model.{key} {getattr(model, key)}{where}",
+                "nmt translate --engine ctranslate2 converts most models, or use nmt itself",
+            )
+
+
+# --- weights ---------------------------------------------------------------------------------------------------
+
+
+def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, vocabulary: int) -> Iterator[tuple[str, Tensor]]:
+    """Give every weight of theirs and its name, tied ones once; the target has a `vocabulary` of so many symbols."""
+    import torch
+
+    from nmt.model.layers import sinusoids
+
+    config = recipe.model
+    order = torch.arange(config.d_model).view(-1, 2).T.flatten()  # 0 2 4 … 1 3 5 …
+    for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
+        for index in range(depth):
+            for ours, theirs in LAYER.items():
+                if side == "decoder" or not ours.startswith("cross"):
+                    module = _module(weights, f"{side}.{index}.{ours}", order, ours in READING)
+                    for kind, tensor in module.items():
+                        for name, part in zip(theirs, tensor.chunk(len(theirs)), strict=True):
+                            yield f"model.{side}.layers.{index}.{name}.{kind}", part
+        if config.norm == "pre":
+            for kind, tensor in _module(weights, f"{side}_norm", order, reads=False).items():
+                yield f"model.{side}.layer_norm.{kind}", tensor
+            table = sinusoids(_longest(recipe.decoding), config.d_model)[:, order]  # Marian's is computed when it loads
+            yield f"model.{side}.embed_positions.weight", table
+    names = {"source": "model.encoder.embed_tokens", "target": "model.decoder.embed_tokens", "output": "lm_head"}
+    if config.tie_embeddings == "all":
+        names["source"] = "model.shared"
+    for ours, name in names.items():
+        if f"{ours}_embedding.weight" in weights:
+            yield f"{name}.weight", weights[f"{ours}_embedding.weight"][:, order]
+    yield "final_logits_bias", weights.get("output_bias", torch.zeros(vocabulary))[None]
+
+
+def _module(weights: Mapping[str, Tensor], name: str, order: Tensor, reads: bool) -> dict[str, Tensor]:
+    """The weight and the bias of a module that reads or writes states, for states in another order."""
+    weight = weights[f"{name}.weight"]
+    bias = weights.get(f"{name}.bias", weight.new_zeros(len(weight)))
+    if reads:
+        return {"weight": weight[:, order], "bias": bias}
+    return {"weight": weight[order], "bias": bias[order]}
+
+
+# --- settings --------------------------------------------------------------------------------------------------
+
+
+def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The content of config.json; their defaults are those of other models, so nothing is left to them."""
+    model, post = recipe.model, recipe.model.norm == "post"
+    kind = {"architectures": [MARIAN if post else PEGASUS], "model_type": "marian" if post else "pegasus"}
+    separate = {
+        "decoder_vocab_size": len(tokenizer.target),
+        "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
+    }
+    return {
+        **kind,
+        "vocab_size": len(tokenizer.source),
+        **(separate if post else {}),
+        "tie_word_embeddings": model.tie_embeddings != "none",
+        "d_model": model.d_model,
+        "encoder_layers": model.layers,
+        "decoder_layers": model.decoder_depth,
+        "encoder_attention_heads": model.heads,
+        "decoder_attention_heads": model.heads,
+        "encoder_ffn_dim": model.d_ff,
+        "decoder_ffn_dim": model.d_ff,
+        "activation_function": model.activation,
+        "layer_norm_eps": model.norm_epsilon,  # for readers of the file: transformers uses 1e-5 in these models
+        "scale_embedding": True,
+        "max_position_embeddings": _longest(recipe.decoding),
+        "dropout": model.dropout,
+        "attention_dropout": model.attention_dropout,
+        "activation_dropout": model.feed_forward_dropout,
+        "is_encoder_decoder": True,
+        **IDS,
+    }
+
+
+def generation_config(decoding: Decoding) -> dict[str, Any]:
+    """The content of generation_config.json: the nearest to our search."""
+    config: dict[str, Any] = {
+        "num_beams": decoding.beam,
+        "max_length": _longest(decoding),
+        "suppress_tokens": [PAD, UNK, BOS],
+        **IDS,
+    }
+    if decoding.beam > 1:  # else transformers warns of them
+        config["length_penalty"] = round(decoding.alpha * USUAL_LENGTH / (USUAL_LENGTH + 5), 3)
+        config["early_stopping"] = False  # "never" finds the same in four times the time: see benchmarks/RESULTS.md
+    if decoding.min_length:
+        config["min_length"] = decoding.min_length + 1  # they count the symbol that an output begins with
+    if decoding.no_repeat:
+        config["no_repeat_ngram_size"] = decoding.no_repeat
+    return config
+
+
+def _longest(decoding: Decoding) -> int:
+    """Positions of the longest output, with `<s>`; the longest input has fewer."""
+    return decoding.max_source + decoding.max_extra + 1
+
+
+def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
+    """What `MarianTokenizer` reads, by file name."""
+    config = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": recipe.data.source,
+        "target_lang": recipe.data.target,
+        "separate_vocabs": not tokenizer.shared,
+        "model_max_length": recipe.decoding.max_source + 1,
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "split_special_tokens": True,
+        "clean_up_tokenization_spaces": False,
+    }
+    assert isinstance(tokenizer.target, Vocabulary)
+    vocabularies = {"vocab.json": tokenizer.source}
+    if not tokenizer.shared:
+        vocabularies["target_vocab.json"] = tokenizer.target
+    ids = {name: {piece: i for i, piece in enumerate(side.listing())} for name, side in vocabularies.items()}
+    files = {"tokenizer_config.json": config, **ids}
+    return {
+        "source.spm": tokenizer.source.serialized,
+        "target.spm": tokenizer.target.serialized,
+        **{name: json.dumps(values, ensure_ascii=False, indent=1).encode() for name, values in files.items()},
+    }
