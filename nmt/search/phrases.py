@@ -30,7 +30,7 @@ from nmt.search.choosing import best_extensions
 from nmt.search.constraints import Constraint, Found
 from nmt.search.feed import Source
 from nmt.text.symbols import EOS
-from nmt.text.tokenizer import Vocabulary
+from nmt.text.vocabulary import Vocabulary
 
 FORCED = 4  # symbols that lead on towards a phrase, of each hypothesis, that are candidates
 

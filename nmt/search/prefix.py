@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt.model.rows import Removal
 from nmt.search.constraints import Constraint
 from nmt.search.feed import Source
-from nmt.text.tokenizer import Vocabulary
+from nmt.text.vocabulary import Vocabulary
 
 LAST = "\U0010ffff"  # sorts behind every text
 

@@ -10,7 +10,7 @@ from nmt.recipe import Decoding
 from nmt.tasks.lines import Part
 from nmt.text.lengths import TrainedLengths
 from nmt.text.sentences import SentenceSplitter
-from nmt.text.tokenizer import Vocabulary
+from nmt.text.vocabulary import Vocabulary
 
 ENDS = (tuple(".!?…。！？।"), tuple(",;:–—،؛、，；："))  # of sentences, and of clauses: subwords to cut behind
 

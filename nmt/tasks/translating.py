@@ -17,7 +17,8 @@ from nmt.tasks.splitting import LineSplitter, joined
 from nmt.text.lengths import TrainedLengths
 from nmt.text.lines import one_line
 from nmt.text.terms import Phrase, Terms
-from nmt.text.tokenizer import Tokenizer, Vocabulary
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from nmt.search.constraints import MakeConstraint

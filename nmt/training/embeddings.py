@@ -12,7 +12,8 @@ from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Training
 from nmt.text.lines import read_lines
-from nmt.text.tokenizer import Tokenizer, Vocabulary
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import Vocabulary
 
 
 def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training, console: Console, fresh: bool) -> None:

@@ -26,7 +26,8 @@ from nmt.errors import UserError
 from nmt.files import sha256
 from nmt.recipe import Recipe
 from nmt.text.linear import TreeVocabulary
-from nmt.text.tokenizer import Tokenizer, Vocabulary
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import Vocabulary
 
 TEXT = "the a dog cat sees likes tree big small red green house man woman walks runs under over"
 WORDS = TEXT.split()

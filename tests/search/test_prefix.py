@@ -19,7 +19,8 @@ from nmt.search.feed import Prefix, Source
 from nmt.search.prefix import PrefixConstraint, Spelling
 from nmt.tasks.lines import Request
 from nmt.text.symbols import EOS
-from nmt.text.tokenizer import Tokenizer, Vocabulary
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import Vocabulary
 
 TEXTS = ["the dog sees the house", "a cat likes the tree", "the tree sees a dog", "cats like houses and dogs"]
 

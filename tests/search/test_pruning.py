@@ -25,7 +25,7 @@ from nmt.search.prefix import PrefixConstraint
 from nmt.search.repetition import NoRepeat
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import EOS
-from nmt.text.tokenizer import Vocabulary
+from nmt.text.vocabulary import Vocabulary
 
 VOCABULARY = 24
 SENTENCES = 10  # of each search

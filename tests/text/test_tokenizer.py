@@ -19,7 +19,8 @@ from nmt.integrity import write_manifest
 from nmt.recipe import TokenizerSettings
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK
-from nmt.text.tokenizer import Tokenizer, Vocabulary, draw
+from nmt.text.tokenizer import Tokenizer, draw
+from nmt.text.vocabulary import Vocabulary
 
 ENGLISH = "the quick dog cat sees likes tree big small red green house man woman walks jumps under over vexed"
 GERMAN = "der die Hund Katze sieht mag Baum groß klein rot grün Haus Mann Frau geht läuft unter über"

@@ -1,0 +1,202 @@
+"""The tokenizers of OPUS-MT's models: text to the ids that `MarianTokenizer` of transformers gives it, and back.
+
+A folder has a SentencePiece model for each side, `source.spm` and `target.spm`, whose pieces have other ids in
+`vocab.json`; with `separate_vocabs` in `tokenizer_config.json`, those of the target are in `target_vocab.json`. Pieces
+without an id become `<unk>`, so text can be lost. Here the control symbols have our ids, and the other pieces follow in
+their order. `MarianTokenizer` has a normaliser of punctuation that it does not call, and so has nothing of it here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import sentencepiece
+
+from nmt.errors import UserError
+from nmt.text.linear import DAMAGED
+from nmt.text.symbols import BOS, EOS, PAD, UNK
+from nmt.text.vocabulary import SPACE_MARK, Vocabulary
+
+SPM, VOCAB = ("source.spm", "target.spm"), ("vocab.json", "target_vocab.json")
+"""Names of the files of source and target; with one vocabulary for both sides it is in the first of `VOCAB`."""
+CONFIG, ADDED = "tokenizer_config.json", "added_tokens.json"
+
+_CONTROL = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
+_LITERAL = re.compile("(" + "|".join(_CONTROL) + ")")
+ABSENT = -1
+"""The origin of a symbol that vocab.json lacks."""
+
+
+class MarianVocabulary(Vocabulary):
+    """The pieces of one side, or of both if they share the ids."""
+
+    UNSEEN = "targets that the tokenizer cannot spell"
+    LOSSY = True
+
+    def __init__(self, ids: Mapping[str, int], encoder: Any, decoder: Any) -> None:
+        """`ids` are those of vocab.json. SentencePiece processors: `encoder` splits text, `decoder` joins pieces."""
+        controls = [ids.get(symbol, ABSENT) for symbol in ("<pad>", "<unk>", "", "</s>")]
+        pieces = sorted((index, piece) for piece, index in ids.items() if piece not in _CONTROL)
+        self.origins = [*controls, *(index for index, _ in pieces)]
+        """For each of our ids that of vocab.json; `ABSENT` for `<s>`, which Marian's models have no use for."""
+        self._pieces = ["<pad>", "<unk>", "<s>", "</s>", *(piece for _, piece in pieces)]
+        self._ids = {piece: index for index, piece in enumerate(self._pieces) if index != BOS}
+        self._encoder, self._decoder = encoder, decoder
+        self._from_encoder = [self._index(str(encoder.id_to_piece(i))) for i in range(encoder.get_piece_size())]
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def encode(self, text: str) -> list[int]:
+        """Encode one line, without `</s>`; a literal `</s>`, `<pad>` or `<unk>` is that symbol."""
+        ids: list[int] = []
+        for part in filter(None, _LITERAL.split(text)):
+            if part in _CONTROL:
+                ids.append(_CONTROL[part])
+                continue
+            if part.startswith(">>") and (end := part.find("<<")) != -1:  # the language to translate into
+                ids.append(self._index(part[: end + 2]))
+                part = part[end + 2 :]
+            ids += self._encode_plain(part, self._encoder.encode(part))
+        return ids
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode many lines on one thread; other threads may call this at the same time."""
+        rows = self._encoder.encode(list(texts), num_threads=1) if texts else []
+        return [
+            self.encode(text) if text.startswith(">>") or _LITERAL.search(text) else self._encode_plain(text, row)
+            for text, row in zip(texts, rows, strict=True)
+        ]
+
+    def _encode_plain(self, text: str, row: list[int]) -> list[int]:
+        """Return the ids of a text without control symbols, of whose pieces `row` has SentencePiece's own ids."""
+        if self._encoder.unk_id() in row:  # vocab.json may have what this side's SentencePiece does not know
+            return [self._index(piece) for piece in self._encoder.encode(text, out_type=str)]
+        return [self._from_encoder[index] for index in row]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids, without control symbols and unknown pieces."""
+        pieces = [self._pieces[index] for index in ids if index > EOS]
+        return str(self._decoder.decode_pieces(pieces)).replace(SPACE_MARK, " ").strip()
+
+    def spellings(self) -> list[str]:
+        """Return what each piece spells, by id, a space as U+2581; nothing for control symbols."""
+        return ["" if index <= EOS else piece for index, piece in enumerate(self._pieces)]
+
+    def count_unknown(self, ids: Iterable[int]) -> int:
+        """Count the pieces that have no id: characters, or several in a row, that are lost."""
+        return sum(index == UNK for index in ids)
+
+    def _piece(self, index: int) -> str:
+        return self._pieces[index]
+
+    def _index(self, piece: str) -> int:
+        return self._ids.get(piece, UNK)
+
+
+def read_vocabularies(
+    known: Collection[str], read: Callable[[str], tuple[bytes, str]]
+) -> tuple[Vocabulary, Vocabulary, dict[str, bytes]]:
+    """Read the vocabularies of source and target, and the contents of their files by name, from a Marian folder.
+
+    `known` are the names of the folder's files, and `read` gives the content of one and what errors call it. A folder
+    whose SentencePiece models are our own, as `nmt average --format huggingface` writes it, has our own vocabularies
+    and no other files. Raises UserError if a file is missing or damaged, or asks for what is not supported.
+    """
+    config = _read_json(*read(CONFIG)) if CONFIG in known else {}
+    separate = bool(config.get("separate_vocabs", False))
+    names = [*SPM, *VOCAB[: 1 + separate]]
+    files = {name: read(name) for name in names}
+    tables = [_read_ids(*files[name]) for name in VOCAB[: 1 + separate]]
+    if own := _own(files, tables):
+        return *own, {}
+    if config:
+        _check_supported(config, read(CONFIG)[1])
+    if ADDED in known:
+        _check_added(_read_json(*read(ADDED)), read(ADDED)[1])
+    source, target = (_processor(*files[name]) for name in SPM)
+    joined = target if separate else source  # with one vocabulary, MarianTokenizer decodes by that of the source
+    contents = {name: content for name, (content, _) in files.items()}
+    if config:
+        contents[CONFIG] = read(CONFIG)[0]
+    return MarianVocabulary(tables[0], source, source), MarianVocabulary(tables[-1], target, joined), contents
+
+
+def _own(
+    files: Mapping[str, tuple[bytes, str]], tables: Sequence[Mapping[str, int]]
+) -> tuple[Vocabulary, Vocabulary] | None:
+    """Return the vocabularies of SentencePiece models that are our own, with the same ids in vocab.json, else None."""
+    sides = []
+    for name, table in zip(SPM, (tables[0], tables[-1]), strict=True):
+        try:
+            side = Vocabulary(*files[name])
+        except UserError:
+            return None
+        listing = side.listing()
+        if "<0x00>" not in table or {piece: index for index, piece in enumerate(listing)} != table:
+            return None
+        sides.append(side)
+    source, target = sides
+    return (source, source) if len(tables) == 1 else (source, target)
+
+
+def _read_ids(content: bytes, name: str) -> dict[str, int]:
+    """Read a vocab.json: pieces and their ids."""
+    table = _read_json(content, name)
+    ids = list(table.values())
+    if not all(type(index) is int and index >= 0 for index in ids) or len(set(ids)) < len(ids):
+        raise UserError(f"{name}: damaged: must give each piece an id of its own", DAMAGED)
+    for symbol in ("<unk>", "</s>"):
+        if symbol not in table:
+            raise UserError(f"{name}: lacks {symbol}, which every Marian vocabulary has", DAMAGED)
+    return table
+
+
+def _read_json(content: bytes, name: str) -> dict[str, Any]:
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise UserError(f"{name}: damaged: is not a JSON object", DAMAGED)
+    return values
+
+
+def _processor(content: bytes, name: str) -> Any:
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.load_from_serialized_proto(content)
+    except (RuntimeError, TypeError, ValueError):
+        raise UserError(f"{name}: is not a SentencePiece model", DAMAGED) from None
+    return processor
+
+
+def _check_supported(config: Mapping[str, Any], name: str) -> None:
+    """Raise UserError naming a key of tokenizer_config.json that asks for what `MarianVocabulary` does not do."""
+    for key, plain in (("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token", "<pad>")):
+        given = config.get(key, plain)
+        content = given.get("content") if isinstance(given, dict) else given
+        if content != plain:
+            raise _unsupported(name, f"{key} {content!r}, where Marian's models have {plain!r}")
+    for key in ("sp_model_kwargs", "split_special_tokens"):
+        if config.get(key):
+            raise _unsupported(name, f"{key} {json.dumps(config[key])}")
+    added = config.get("added_tokens_decoder", {})
+    for token in added.values() if isinstance(added, dict) else ():
+        _check_added({token["content"] if isinstance(token, dict) and "content" in token else token: 0}, name)
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        for token in config.get(key) or ():
+            _check_added({str(token): 0}, name)
+
+
+def _check_added(tokens: Mapping[str, Any], name: str) -> None:
+    """Raise UserError naming a token that is none of Marian's control symbols."""
+    if others := sorted(tokens.keys() - _CONTROL.keys()):
+        raise _unsupported(name, f"the added token {others[0]!r}")
+
+
+def _unsupported(name: str, what: str) -> UserError:
+    return UserError(f"{name}: has {what}", "nmt reads the tokenizers of OPUS-MT as they are published; remove it")
