@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import replace
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
@@ -30,6 +31,12 @@ class LineSplitter:
     def split(self, text: str) -> list[Part]:
         """The parts of a line; none of a blank one. Raises UserError for a line that is too long to be left whole."""
         text = _clean(text)
+        if language := self._source.language(text):
+            first = self._source.encode(language)
+            return [replace(part, ids=first + part.ids) for part in self._split(text.removeprefix(language))]
+        return self._split(text)
+
+    def _split(self, text: str) -> list[Part]:
         if self._how == "none":
             return self.whole(text)
         if self._how != "sentences":

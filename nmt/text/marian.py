@@ -57,11 +57,16 @@ class MarianVocabulary(Vocabulary):
             if part in _CONTROL:
                 ids.append(_CONTROL[part])
                 continue
-            if part.startswith(">>") and (end := part.find("<<")) != -1:  # the language to translate into
-                ids.append(self._index(part[: end + 2]))
-                part = part[end + 2 :]
+            if language := self.language(part):
+                ids.append(self._index(language))
+                part = part.removeprefix(language)
             ids += self._encode_plain(part, self._encoder.encode(part))
         return ids
+
+    def language(self, text: str) -> str:
+        """Return a beginning such as >>fra<<, by which a text asks a model for a language; it is empty without one."""
+        end = text.find("<<") if text.startswith(">>") else -1
+        return text[: end + 2] if end != -1 else ""
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode many lines on one thread; other threads may call this at the same time."""

@@ -111,6 +111,10 @@ class Vocabulary:
         end[EOS] = True
         return begin, end
 
+    def language(self, text: str) -> str:
+        """Return the beginning of a text that names the language to translate into; it is empty if nothing does."""
+        return ""
+
     def encode_within(self, text: str) -> list[int] | None:
         """Encode a text before which there is no space; None if the vocabulary has no subwords for that."""
         first, *rest = self.encode(text)

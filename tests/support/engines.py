@@ -30,6 +30,9 @@ class Characters:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         return [chr(index) for index in ids]
 
+    def language(self, text: str) -> str:
+        return ""
+
     def starts_word(self, index: int) -> bool:
         return chr(index) == " "
 

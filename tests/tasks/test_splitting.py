@@ -33,6 +33,9 @@ class Words:
     def pieces(self, ids: list[int]) -> list[str]:
         return [self._words[index] for index in ids]
 
+    def language(self, text: str) -> str:
+        return text[:7] if text.startswith(">>") else ""
+
     def starts_word(self, index: int) -> bool:
         return True
 
@@ -61,6 +64,11 @@ TWO = "The dog sleeps. The cat is awake."
 
 def test_more_sentences_than_training_had_are_translated_one_by_one() -> None:
     assert parts(TWO, ONE_SENTENCE) == ["The dog sleeps.", "The cat is awake."]
+
+
+def test_every_part_asks_for_the_language_that_its_line_asks_for() -> None:
+    assert parts(f">>fra<< {TWO}", ONE_SENTENCE) == [">>fra<< The dog sleeps.", ">>fra<< The cat is awake."]
+    assert parts(f">>fra<< {TWO}", PARAGRAPHS) == [f">>fra<< {TWO}"]
 
 
 def test_lines_like_those_of_training_are_left_alone() -> None:
