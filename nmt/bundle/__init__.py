@@ -27,6 +27,7 @@ from nmt.bundle.runs import (
     ranked,
     resolve,
     survey,
+    with_model_of,
 )
 from nmt.bundle.writing import add_info, save_bundle
 
@@ -57,4 +58,5 @@ __all__ = [
     "resolve",
     "save_bundle",
     "survey",
+    "with_model_of",
 ]

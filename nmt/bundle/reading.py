@@ -37,6 +37,7 @@ CHECKPOINT = re.compile(r"step-[0-9]{8,}")
 MANIFEST = "bundle.json"
 WEIGHTS = "model.safetensors"
 MOMENTS, POSITION = "training.safetensors", "training.json"  # of a checkpoint
+NUMBERS = ("float32", "float16", "bfloat16", "float64")  # types of weights
 MOST = 3.4028234663852886e38  # the largest number of fp32
 LARGEST_FIGURE = 1e30  # no run takes more FLOPs, seconds or tokens
 
@@ -80,6 +81,11 @@ class Bundle:
         return dict(self.info.get("cost", {}))
 
     @property
+    def lossy(self) -> bool:
+        """Whether there are texts that the tokenizer cannot spell, as of models that Marian trained."""
+        return bool(self.info.get("lossy", False))
+
+    @property
     def lengths(self) -> TrainedLengths | None:
         """The lengths of the pairs that a translator was trained on; None for what earlier versions wrote."""
         return TrainedLengths.read(self.info["lengths"]) if "lengths" in self.info else None
@@ -116,6 +122,7 @@ class Bundle:
             "signature": isinstance(info.get("signature", ""), str),
             "steps": isinstance(steps, list) and all(map(_is_count, steps)),
             "cost": _is_cost(info.get("cost", {})),
+            "lossy": isinstance(info.get("lossy", False), bool),
             "unscored": isinstance(info.get("unscored", False), bool),
             "lengths": "lengths" not in info or _are_lengths(info["lengths"]),
             "without_improvement": _is_count(info.get("without_improvement", 0)),
@@ -160,12 +167,12 @@ class Bundle:
 
         Raises UserError if the file is missing or damaged, or if a number in it cannot be a weight.
         """
-        return _read_numbers(self.path / WEIGHTS, ("float32", "float16", "bfloat16", "float64"))
+        return read_numbers(self.path / WEIGHTS, NUMBERS)
 
     def moments(self) -> dict[str, Tensor]:
         """Read Adam's moments of a checkpoint, by name; raises UserError as `weights` does."""
         double = self.recipe.training.precision == "fp64"
-        return _read_numbers(self.path / MOMENTS, ("float64" if double else "float32",))
+        return read_numbers(self.path / MOMENTS, ("float64" if double else "float32",))
 
     def position(self) -> Any:
         """Read the training.json of a checkpoint."""
@@ -173,7 +180,7 @@ class Bundle:
 
     def content(self) -> dict[str, Any]:
         """Tell what outputs depend on: hashes of the files, by name, and the lengths by which lines are split."""
-        kinds, others = (".safetensors", ".yaml", ".model", ".json"), (MANIFEST, MOMENTS, POSITION)
+        kinds, others = (".safetensors", ".yaml", ".model", ".spm", ".json"), (MANIFEST, MOMENTS, POSITION)
         files = [file for file in sorted(self.path.iterdir()) if file.suffix in kinds and file.name not in others]
         return {"lengths": self.info.get("lengths"), **{file.name: hash_file(file) for file in files}}
 
@@ -266,7 +273,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
 
 
-def _read_numbers(path: Path, kinds: Sequence[str]) -> dict[str, Tensor]:
+def read_numbers(path: Path, kinds: Sequence[str]) -> dict[str, Tensor]:
     """Read a .safetensors file; raises UserError if the numbers of a tensor are of another type, or not finite."""
     tensors = read_tensors(path)
     for name, tensor in tensors.items():

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nmt.bundle import hub
+from nmt.bundle.marian import MarianBundle, is_marian
 from nmt.bundle.reading import CHECKPOINT, MANIFEST, POSITION, Bundle
 from nmt.bundle.writing import save_bundle
 from nmt.errors import UserError
 from nmt.files import check_replaceable, remove_directory
-from nmt.recipe import Recipe
+from nmt.recipe import Recipe, validated
 from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 AVERAGED = "averaged"
+MAY_CHANGE = {"dropout", "attention_dropout", "feed_forward_dropout", "attention_window", "max_positions"}
+"""Keys of `model` that need not be those of the bundle that training starts from."""
 
 
 def checkpoint_path(directory: Path, step: int) -> Path:
@@ -75,10 +80,20 @@ def resolve(path: Path) -> tuple[Bundle, str]:
 
     A bundle stands for itself. A run's directory stands for its average if no checkpoint is newer, else for the best
     checkpoint by dev score, else for the newest. Checkpoints that cannot be read are skipped, and the sentence says so.
-    Raises UserError if there is no bundle.
+    The path may also be a folder with a Marian model of transformers, or a name of the hub, hf:ORG/NAME. Raises
+    UserError if there is no bundle.
     """
+    found, note = _resolve(path)
+    return found, note + ("; its tokenizer cannot spell every character" if found.lossy else "")
+
+
+def _resolve(path: Path) -> tuple[Bundle, str]:
     if os.path.lexists(path / MANIFEST):
         return Bundle.read(path), f"model: {path}"
+    folder = hub.fetch(path) if hub.is_name(path) else path
+    if is_marian(folder):
+        commit = f", commit {folder.name[:12]}" if folder != path else ""
+        return MarianBundle.read(folder), f"model: {path}{commit} (of transformers)"
     if not path.is_dir():
         raise UserError(
             f"{path}: no such model",
@@ -200,17 +215,35 @@ class Mean:
 
 
 def initial_bundle(recipe: Recipe) -> Bundle | None:
-    """The bundle that training.init_from names, if it names one; raises UserError where that is for another task, or
-    learned from other encodings of positions."""
+    """Return the bundle that training.init_from names, if it names one.
+
+    Raises UserError if it is for another task, or if the recipe gives a key of `model` another value than it has.
+    """
     if recipe.training.init_from is None:
         return None
     found, _ = resolve(Path(recipe.training.init_from))
     found.check_task(recipe.task)
-    positions = found.recipe.model.positions
-    if positions != recipe.model.positions:  # of sinusoids no weight tells
-        raise UserError(
-            f"training.init_from: {found.path} has model.positions {positions}, but the recipe has "
-            f"{recipe.model.positions}",
-            f"--set model.positions={positions}",
-        )
+    before, given = found.recipe.model, recipe.model
+    for key in sorted(given.model_fields_set - MAY_CHANGE):
+        if (value := getattr(given, key)) != getattr(before, key):
+            raise UserError(
+                f"training.init_from: {found.path} has model.{key} {getattr(before, key)}, but the recipe has {value}",
+                f"remove model.{key} from the recipe, whose model is then that of training.init_from, or "
+                f"--set model.{key}={_plain(getattr(before, key))}",
+            )
     return found
+
+
+def _plain(value: object) -> str:
+    """Show a value as `--set` takes it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:
+    """Return a recipe with the tokenizer of `origin`, and with its model except for the keys that the recipe gives."""
+    if origin is None or recipe.training.init_from is None:
+        return recipe
+    values, before = recipe.model_dump(), origin.recipe
+    given = {key: getattr(recipe.model, key) for key in recipe.model.model_fields_set}
+    values |= {"model": {**before.model.model_dump(), **given}, "tokenizer": before.tokenizer.model_dump()}
+    return validated(values, recipe.name)

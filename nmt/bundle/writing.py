@@ -35,7 +35,8 @@ def save_bundle(
             tensors, values = training
             save_tensors(part / MOMENTS, tensors, path)
             write_json(part / POSITION, values)
-        write_manifest(part / MANIFEST, {"format": FORMAT, "task": recipe.task, **info})
+        lossy = {"lossy": True} if tokenizer.lossy else {}
+        write_manifest(part / MANIFEST, {"format": FORMAT, "task": recipe.task, **lossy, **info})
 
 
 def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> None:

@@ -270,7 +270,7 @@ def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer,
         notes = [f"{target} subwords each" if not kind.has_source else f"{source} subwords in, {target} {symbols} out"]
         if len(figures["kept by set"]) > 1:
             notes.append(f"by set {' + '.join(f'{kept:,}' for kept in figures['kept by set'])}")
-        told = ("dropped", unit, "source", "trees")
+        told = ("dropped", unit, "source", "trees", "targets")
         notes += [f"{value:,} {name}" for name, value in figures.items() if name.startswith(told)]
         read = f"{figures['read']:,} {'trees' if kind.has_trees else unit}"
         yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"

@@ -1,7 +1,7 @@
 """Recipes: everything that a run is made from. What other packages use is imported from here."""
 
 from nmt.recipe.data import Data, Dataset
-from nmt.recipe.loading import Recipe, json_schema, load, override_decoding
+from nmt.recipe.loading import Recipe, json_schema, load, override_decoding, validated
 from nmt.recipe.settings import (
     CPU_BATCH_TOKENS,
     CPU_BEAM,
@@ -32,4 +32,5 @@ __all__ = [
     "json_schema",
     "load",
     "override_decoding",
+    "validated",
 ]

@@ -119,6 +119,11 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
     return _validate(Recipe, tree, origins, str(path))
 
 
+def validated(values: object, where: str) -> Recipe:
+    """Make a recipe of plain values; raises UserError as `load` does, naming `where` they are from."""
+    return _validate(Recipe, values, {}, where)
+
+
 def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
     """Apply `--set decoding.key=value` (or `key=value`) to the decoding settings of a recipe; returns them.
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nmt.bundle import Bundle
+from nmt.bundle import MANIFEST, Bundle
 from nmt.device import find_device
 from nmt.errors import UserError
 from nmt.files import exclusive, sha256, whole_directory
@@ -208,6 +208,11 @@ def convert(
 
 def _check_supported(bundle: Bundle) -> None:
     """Raises UserError if the model uses what CTranslate2 does not support."""
+    if not (bundle.path / MANIFEST).is_file():
+        raise UserError(
+            f"{bundle.path}: is a model of transformers, and only bundles are converted for CTranslate2",
+            f"nmt average {bundle.path} --weights 1 --out NAME makes a bundle of it",
+        )
     model = bundle.recipe.model
     for key, lacking in (("attention_window", model.attention_window), ("positions", model.positions == "words")):
         if lacking:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
+import torch
+from safetensors.torch import save_file
 
 Ids = dict[str, int]
 
@@ -55,3 +57,59 @@ def write_tokenizer(
     config = {"source_lang": "en", "target_lang": "de", **({"separate_vocabs": True} if separate else {}), **config}
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     return len(tables[0]), len(tables[-1])
+
+
+def write_model(folder: Path, sizes: tuple[int, int], separate: bool = False, seed: int = 0, **changes: Any) -> None:
+    """Writes the config.json and the random weights of a small model; `sizes` are those of the vocabularies."""
+    config = {
+        "model_type": "marian",
+        "vocab_size": sizes[0],
+        "decoder_vocab_size": sizes[1],
+        "share_encoder_decoder_embeddings": not separate,
+        "d_model": 16,
+        "activation_function": "swish",
+        "scale_embedding": True,
+        "max_position_embeddings": 512,
+        "static_position_embeddings": True,
+        "normalize_before": False,
+        "pad_token_id": min(sizes) - 1,
+        "eos_token_id": 0,
+        "decoder_start_token_id": sizes[1] - 1,
+        "num_beams": 2,
+        "dropout": 0.1,
+    }
+    for side, layers in (("encoder", 2), ("decoder", 1)):
+        config |= {f"{side}_layers": layers, f"{side}_attention_heads": 2, f"{side}_ffn_dim": 24}
+    config |= changes
+    torch.manual_seed(seed)
+    tensors = {name: torch.randn(shape) * shape[-1] ** -0.5 for name, shape in _shapes(config)}
+    for name in tensors:
+        if "norm.weight" in name:
+            tensors[name] += 1.0
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def _shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The names and shapes of all weights, tied ones once."""
+    width, rows = config["d_model"], (config["vocab_size"], config["decoder_vocab_size"])
+    linear = {f"{part}_proj": (width, width) for part in ("q", "k", "v", "out")}
+    for side in ("encoder", "decoder"):
+        attentions = ("self_attn", "encoder_attn")[: 1 + (side == "decoder")]
+        for at in (f"model.{side}.layers.{index}" for index in range(config[f"{side}_layers"])):
+            inner = config[f"{side}_ffn_dim"]
+            matrices = {f"{name}.{part}": shape for name in attentions for part, shape in linear.items()}
+            for name, shape in {**matrices, "fc1": (inner, width), "fc2": (width, inner)}.items():
+                yield from ((f"{at}.{name}.weight", shape), (f"{at}.{name}.bias", shape[:1]))
+            for norm in (*(f"{name}_layer_norm" for name in attentions), "final_layer_norm"):
+                yield from ((f"{at}.{norm}.{kind}", (width,)) for kind in ("weight", "bias"))
+        if config["model_type"] == "pegasus":
+            yield from ((f"model.{side}.layer_norm.{kind}", (width,)) for kind in ("weight", "bias"))
+    if config["share_encoder_decoder_embeddings"]:
+        yield "model.shared.weight", (rows[0], width)
+    else:
+        yield "model.encoder.embed_tokens.weight", (rows[0], width)
+        yield "model.decoder.embed_tokens.weight", (rows[1], width)
+    if not config.get("tie_word_embeddings", True):
+        yield "lm_head.weight", (rows[1], width)
+    yield "final_logits_bias", (1, rows[1])
