@@ -549,7 +549,7 @@ def test_a_shape_that_does_not_fit_the_bundle_is_named(nmt, reverse_run: Path, t
     monkeypatch.chdir(tmp_path)
     done = nmt("train", "recipe.yaml", "--set", f"training.init_from={reverse_run / 'ckpts'}", "--set", "model.d_ff=64")
     assert done.code == 1
-    assert "has shape [128, 64], but [64, 64] by the recipe" in done.err
+    assert "has model.d_ff 128, but the recipe has 64" in done.err
 
 
 def test_positions_that_are_not_those_of_the_bundle_are_named(nmt, reverse_run: Path, tmp_path, monkeypatch) -> None:

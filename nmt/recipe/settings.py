@@ -196,7 +196,8 @@ class Training(Settings):
     patience: int | None = Field(None, ge=1, le=MOST_UPDATES)
     """Stop after this many checkpoints in a row without a better dev score."""
     init_from: str | None = None
-    """Bundle whose weights and tokenizer training starts from (fine-tuning)."""
+    """What training starts from (fine-tuning): a bundle, a run's directory, a folder with a Marian model, or a name of
+    the hub, hf:ORG/NAME. Its tokenizer is used, and its keys of `model` where the recipe does not give them."""
     source_embeddings: str | None = None
     """Text file in word2vec format with initial vectors of source subwords or words."""
     target_embeddings: str | None = None

@@ -89,6 +89,7 @@ def open_directory(recipe: Recipe, out: Path, console: Console, threads: int, he
     # A resumed run needs its own checkpoint, and no longer the bundle that it started from.
     origin = (resumed or bundles.initial_bundle(recipe)) if recipe.training.init_from else None
     tokenizer_from = origin.path if origin else None
+    recipe = bundles.with_model_of(recipe, origin)
     if resumed is not None:
         _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
         for line in _changes(resumed, recipe):

@@ -57,6 +57,7 @@ def train(recipe: Recipe, out: Path, console: Console, device: torch.device, thr
         if start.checkpoint is not None:
             wait_for(start.checkpoint.path / bundles.MANIFEST, 60 * patience, group.check)
         group.connect(device)
+        recipe = bundles.with_model_of(recipe, start.checkpoint or bundles.initial_bundle(recipe))
         set_up(recipe, out, console, device, group, start).go_on()
 
 
