@@ -19,6 +19,7 @@ from nmt.terminal.options import (
     NumberOrAuto,
     ScoreOptions,
     SearchOptions,
+    Shares,
     TranslateOptions,
     common_options,
     device_option,
@@ -90,8 +91,8 @@ def train(
         training.train(loaded, out, devices, device, threads, console)
 
 
-@cli.command(short_help="Average the newest or the best checkpoints into one bundle.")
-@click.argument("ckpts", type=FILE)
+@cli.command(short_help="Average the newest or the best checkpoints, or several models, into one bundle.")
+@click.argument("ckpts", type=FILE, nargs=-1, required=True)
 @click.option(
     "--last",
     type=NumberOrAuto(min=1),
@@ -99,7 +100,13 @@ def train(
     help="Average the newest N; auto: as many as score best on the dev set. Default: decoding.average_last.",
 )
 @click.option("--best", type=click.IntRange(min=1), metavar="N", help="Average the N with the best dev scores instead.")
-@click.option("--out", type=FILE, help="Bundle to write; default: CKPTS/averaged.")
+@click.option(
+    "--weights",
+    type=Shares(),
+    metavar="W,W,…",
+    help="Average models of one shape, such as those before and after fine-tuning, CKPTS being several.",
+)
+@click.option("--out", type=FILE, help="Bundle to write; default: CKPTS/averaged, with --weights averaged.")
 @click.option(
     "--format",
     "form",
@@ -111,9 +118,10 @@ def train(
 @device_option
 @common_options
 def average(
-    ckpts: Path,
+    ckpts: tuple[Path, ...],
     last: int | Literal["auto"] | None,
     best: int | None,
+    weights: tuple[float, ...] | None,
     out: Path | None,
     form: Literal["nmt", "huggingface"],
     device: str,
@@ -125,14 +133,23 @@ def average(
     With --last auto the newest 1, 2, 3, 5, 8, … and all are averaged and scored as checkpoints are in training, which
     needs the prepared data and computes on --device; stderr shows the scores, and the best average is written.
 
+    With --weights 0.3,0.7 the models in two CKPTS, each a bundle, a run's directory or a name of the hub, are averaged
+    with these shares of their sum. A model between those before and after fine-tuning forgets less of what it knew.
+
     With --format huggingface CKPTS may also be a bundle, which is written to --out as it is.
     """
     from nmt.terminal import training
 
-    if form == "huggingface":
-        training.export(ckpts, last, best, out, device, threads, console)
+    if weights is not None:
+        if last or best or form != "nmt":
+            raise click.UsageError("--weights does not go with --last, --best or --format")
+        training.mix(ckpts, weights, out, console)
+    elif len(ckpts) > 1:
+        raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
+    elif form == "huggingface":
+        training.export(ckpts[0], last, best, out, device, threads, console)
     else:
-        training.average(ckpts, last, best, out, device, threads, console)
+        training.average(ckpts[0], last, best, out, device, threads, console)
 
 
 @cli.command(short_help="Translate lines: one out for each in, in order.")

@@ -1,5 +1,6 @@
 """Bundles and checkpoints: saved models. What other packages use is imported from here."""
 
+from nmt.bundle.mixing import mix
 from nmt.bundle.reading import (
     CHECKPOINT,
     LARGEST_FIGURE,
@@ -51,6 +52,7 @@ __all__ = [
     "common_tokenizer",
     "initial_bundle",
     "load_weights",
+    "mix",
     "new_model",
     "prune",
     "ranked",

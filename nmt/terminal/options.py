@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -30,6 +31,22 @@ class NumberOrAuto(click.IntRange):
             return super().convert(value, param, ctx)
         except click.BadParameter:
             self.fail(f"{value!r} is neither auto nor a whole number from {self.min} on", param, ctx)
+
+
+class Shares(click.ParamType[Any]):
+    """Numbers from 0 on with commas between them, at least one of them above 0."""
+
+    name = "shares"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The numbers; fails with a usage error on anything else."""
+        try:
+            shares = tuple(map(float, value.split(",")))
+        except ValueError:
+            shares = ()
+        if not shares or not all(0 <= share < math.inf for share in shares) or not 0 < sum(shares) < math.inf:
+            self.fail(f"{value!r} are not numbers from 0 on, such as 0.3,0.7", param, ctx)
+        return shares
 
 
 class Text(click.ParamType[Any]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -41,11 +42,13 @@ def train(recipe: Recipe, out: Path, devices: int | None, device: str, threads: 
 
 def show_plan(recipe: Recipe, devices: int | None, device: str, threads: int | None) -> None:
     """Prints what training would take; of a launcher's processes the first does."""
+    from nmt.bundle import initial_bundle, with_model_of
     from nmt.training.launcher import count_workers
     from nmt.training.plan import plan_run
 
     place = find_place(os.environ)
     if place is None or place.rank == 0:
+        recipe = with_model_of(recipe, initial_bundle(recipe))
         workers = place.size if place else count_workers(device, devices)
         click.echo(plan_run(recipe, choose_device(device, threads), workers))
 
@@ -107,3 +110,16 @@ def export(
         f"written for transformers: {out}; its search differs, since its length penalty is a power of the length and "
         f"its cap does not depend on the input ({out / 'README.md'} lists all differences)"
     )
+
+
+def mix(models: Sequence[Path], shares: Sequence[float], out: Path | None, console: Console) -> None:
+    """Averages models with shares into a bundle and says which they were."""
+    from nmt.bundle import mix as mix_bundles
+
+    if len(shares) != len(models):
+        raise click.UsageError(f"--weights has {len(shares)} numbers for {len(models)} models")
+    found = [resolve(path) for path in models]
+    for (_, note), share in zip(found, shares, strict=True):
+        console.say(f"{share / sum(shares):.1%} of {note}")
+    result = mix_bundles([bundle for bundle, _ in found], shares, out or Path("averaged"))
+    console.say(f"averaged {len(found)} model{'s' if len(found) > 1 else ''}: {result.path}")
