@@ -1,0 +1,252 @@
+"""Models of transformers: the logits of theirs, what is refused, and every line of docs/pretrained.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from marian import logits
+from marian_folders import write_model, write_tokenizer
+from safetensors.torch import load_file, save_file
+
+from nmt import bundle as bundles
+from nmt.batch import pad_ids
+from nmt.errors import UserError
+from nmt.text.symbols import BOS, EOS, PAD
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ["a dog sees the small house", "the man and a woman walk to the red house", "two dogs run over green trees"]
+TARGET = ["ein Hund sieht das kleine Haus", "der Mann und eine Frau gehen zum Haus", "zwei Hunde laufen über Bäume"]
+SHAPES: dict[str, dict[str, Any]] = {
+    "as OPUS-MT": {},
+    "two vocabularies": {"separate": True, "activation_function": "gelu"},
+    "embeddings are not scaled": {"scale_embedding": False, "activation_function": "relu"},
+    "no matrix is shared": {"separate": True, "tie_word_embeddings": False, "scale_embedding": False},
+    "pre-norm": {"model_type": "pegasus", "scale_embedding": False},
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    """Folders with the tokenizers of one vocabulary, and of two."""
+    folders = {separate: tmp_path_factory.mktemp("tokenizer") for separate in (False, True)}
+    for separate, folder in folders.items():
+        write_tokenizer(folder, SOURCE * 20, TARGET * 20, 60, separate)
+    return folders
+
+
+@pytest.fixture
+def make_folder(tokenizers: dict[bool, Path], tmp_path: Path) -> Callable[..., Path]:
+    """Writes the folder of a small random model; keywords change its config.json."""
+
+    def make(name: str = "opus-mt-en-de", separate: bool = False, **changes: Any) -> Path:
+        folder = tmp_path / name
+        shutil.copytree(tokenizers[separate], folder)
+        tables = [json.loads(path.read_text()) for path in sorted(folder.glob("*vocab.json"), reverse=True)]
+        write_model(folder, (len(tables[0]), len(tables[-1])), separate, **changes)
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@torch.inference_mode()
+def test_logits_are_theirs(make_folder: Callable[..., Path], shape: dict[str, Any]) -> None:
+    folder = make_folder(**shape)
+    bundle, _ = bundles.resolve(folder)
+    tokenizer, model = bundle.tokenizer(), bundle.model(torch.device("cpu"))
+    sources = [*tokenizer.source.encode_all(SOURCE), tokenizer.source.encode("dog 😀")]
+    targets = [*tokenizer.target.encode_all(TARGET), tokenizer.target.encode("Hund 😀")]
+    source, target_in = pad_ids(sources, after=EOS), pad_ids(targets, before=BOS)
+    config = json.loads((folder / "config.json").read_text())
+    origins = [torch.tensor(side.origins) for side in (tokenizer.source, tokenizer.target)]
+    theirs_in = origins[1].clone()
+    theirs_in[BOS] = config["decoder_start_token_id"]
+    config["pad_token_id"] = int(origins[0][PAD])
+    (folder / "config.json").write_text(json.dumps(config))
+
+    ours, theirs = model(source, target_in), logits(folder, origins[0][source], theirs_in[target_in])
+    words = target_in != PAD
+    known = origins[1] >= 0
+    assert [index for index in range(len(known)) if not known[index]] == [BOS]
+    torch.testing.assert_close(ours[words][:, known], theirs[words][:, origins[1][known]], rtol=1e-5, atol=1e-5)
+    # <s> takes nothing of the softmax
+    probabilities = theirs[words].softmax(-1)[:, origins[1][known]]
+    torch.testing.assert_close(ours[words].softmax(-1)[:, known], probabilities, rtol=1e-5, atol=1e-7)
+
+
+def test_the_recipe_says_what_the_model_is(make_folder: Callable[..., Path]) -> None:
+    folder = make_folder(activation_function="gelu", length_penalty=0.8)
+    bundle, note = bundles.resolve(folder)
+    model, recipe = bundle.recipe.model, bundle.recipe
+    assert (model.layers, model.decoder_depth, model.d_ff, model.heads, model.norm_epsilon) == (2, 1, 24, 2, 1e-5)
+    assert (model.activation, model.tie_embeddings) == ("gelu", "all")
+    assert (model.attention_bias, model.output_bias) == (True, True)
+    assert (recipe.data.source, recipe.data.target, recipe.tokenizer.shared) == ("en", "de", True)
+    assert (recipe.decoding.beam, recipe.decoding.alpha, recipe.decoding.max_source) == (2, 0.8, 512)
+    assert note == f"model: {folder} (of transformers); its tokenizer cannot spell every character"
+
+
+def test_weights_in_half_precision_and_under_other_names_are_read(make_folder: Callable[..., Path]) -> None:
+    expected = bundles.resolve(folder := make_folder())[0].weights()
+    tensors = {name: tensor.half() for name, tensor in load_file(folder / "model.safetensors").items()}
+    shared = tensors.pop("model.shared.weight")
+    names = ("lm_head.weight", "model.encoder.embed_tokens.weight")
+    save_file({**tensors, **{name: shared.clone() for name in names}}, folder / "model.safetensors")
+    found = bundles.resolve(folder)[0].weights()
+    assert {weight.dtype for weight in found.values()} == {torch.float32}
+    assert found.keys() == expected.keys()
+    for name, weight in found.items():
+        torch.testing.assert_close(weight, expected[name], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "t5"}, "is a model of transformers of the type t5"),
+        ({"normalize_before": True}, "no model with normalize_before True"),
+        ({"static_position_embeddings": False}, "static_position_embeddings False"),
+        ({"activation_function": "gelu_new"}, "activation_function gelu_new"),
+        ({"decoder_attention_heads": 4}, "decoder_attention_heads 4"),
+        ({"vocab_size": 7}, "symbols, but the model 7 by config.json"),
+        ({"eos_token_id": 5}, "eos_token_id is 5, but </s> has the id 0"),
+        ({"decoder_start_token_id": 10**6}, "decoder_start_token_id 1000000 is no symbol"),
+        ({"d_model": 32}, r"shape \[\d+, 16\], but \[\d+, 32\]"),
+        ({"d_model": 15}, "model.d_model"),
+        ({"decoder_layers": 2}, "lacks the weight model.decoder.layers.1"),
+        ({"encoder_layers": 1}, "holds model.encoder.layers.1"),
+    ],
+)
+def test_what_cannot_be_expressed_is_refused_by_name(
+    make_folder: Callable[..., Path], changes: dict[str, Any], message: str
+) -> None:
+    folder = make_folder()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(UserError, match=message) as error:
+        bundles.resolve(folder)[0].model(torch.device("cpu"))
+    assert error.value.hint
+
+
+def test_matrices_that_differ_though_they_are_one_are_refused(make_folder: Callable[..., Path]) -> None:
+    folder = make_folder()
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, "lm_head.weight": tensors["model.shared.weight"] + 1}, folder / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.shared.weight and lm_head\.weight differ"):
+        bundles.resolve(folder)[0].weights()
+
+
+def test_nothing_is_unpickled(make_folder: Callable[..., Path]) -> None:
+    folder = make_folder()
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"lacks model\.safetensors, and nmt unpickles no pytorch_model\.bin") as error:
+        bundles.resolve(folder)
+    assert f"from_pretrained('{folder}').save_pretrained('opus-mt-en-de-safetensors')" in error.value.hint
+
+
+# --- training from it, and the documentation --------------------------------------------------------------------
+
+LINE = re.compile(r"^ {4,10}(nmt .+)$", re.MULTILINE)
+
+
+def commands() -> list[str]:
+    """The lines of the page that users type, in order, and one that makes a bundle from the text."""
+    text = (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8")
+    return [*LINE.findall(text), *re.findall(r"`(nmt average [^`]+ --weights 1 [^`]+)`", text)]
+
+
+def test_every_line_of_the_page_works(
+    nmt: Callable[..., Any], make_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = make_folder()
+    (tmp_path / "texts").mkdir()
+    for name in ("domain", "general", "valid"):
+        (tmp_path / f"texts/{name}.en").write_text("".join(f"{line}\n" for line in SOURCE))
+        (tmp_path / f"texts/{name}.de").write_text("".join(f"{line} 😀\n" for line in TARGET))
+    (tmp_path / "test.en").write_text("\n".join(SOURCE) + "\n")
+    (tmp_path / "test.de").write_text("\n".join(TARGET) + "\n")
+    said = [run(nmt, line.replace("hf:Helsinki-NLP/opus-mt-en-de", folder.name)) for line in commands()]
+    assert len(said) == 8
+
+    assert "3 targets that the tokenizer cannot spell" in said[1]
+    assert f"weights: from {folder.name}" in said[1]
+    trained = bundles.checkpoints(tmp_path / "ckpts")[-1]
+    assert trained.lossy
+    before, _ = bundles.resolve(folder)
+    assert trained.recipe.model == before.recipe.model
+    assert trained.tokenizer().files() == before.tokenizer().files()
+    assert "[95% CI" in said[4] or "p = " in said[4]
+    averaged, between = (bundles.Bundle.read(tmp_path / name) for name in ("ckpts/averaged", "between"))
+    start, end, mixed = before.weights(), averaged.weights(), between.weights()
+    for name, weight in mixed.items():
+        torch.testing.assert_close(weight, 0.3 * start[name] + 0.7 * end[name])
+    unchanged = bundles.Bundle.read(tmp_path / "bundle")
+    assert all(torch.equal(weight, start[name]) for name, weight in unchanged.weights().items())
+
+
+def run(nmt: Callable[..., Any], line: str) -> str:
+    """Runs a line that users type, short of what takes long, and returns what it says."""
+    words = shlex.split(line, comments=True)
+    options = []
+    while words[-2] in "<>":
+        *words, sign, name = words
+        options.append((sign, Path(name)))
+    files = dict(options)
+    if words[1] == "train":
+        words[2] = str(ROOT / words[2])
+        words += ["--set", "training.updates=2", "--set", "training.checkpoint_updates=1"]
+    done = nmt(*words[1:], stdin=files["<"].read_bytes() if "<" in files else b"")
+    assert done.code == 0, done.err
+    if ">" in files:
+        files[">"].write_bytes(done.out)
+    return str(done.out.decode() + done.err)
+
+
+def test_a_recipe_that_does_not_fit_is_refused_by_name(
+    nmt: Callable[..., Any], make_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    start = f"training.init_from={make_folder().name}"
+    for key, said in (
+        ("model.layers=6", "layers 2, but the recipe has 6"),
+        ("model.activation=relu", "activation silu"),
+    ):
+        done = nmt("train", ROOT / "recipes/finetune.yaml", "--plan", "--set", start, "--set", key)
+        assert done.code == 1
+        assert said in done.err
+    plan = nmt("train", ROOT / "recipes/finetune.yaml", "--plan", "--device", "cpu", "--set", start)
+    assert plan.code == 0, plan.err
+
+
+def test_models_that_differ_are_not_averaged(
+    nmt: Callable[..., Any], make_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = make_folder("a"), make_folder("b", activation_function="gelu")
+    third = make_folder("c", separate=True)
+    for weights, other, code, said in (
+        ("1,1", second, 1, "differ in model.activation: silu and gelu"),
+        ("1,1", third, 1, "differ in model.tie_embeddings"),
+        ("1", second, 2, "--weights has 1 numbers for 2 models"),
+        ("0,0", second, 2, "'0,0' are not numbers from 0 on"),
+        ("1,x", second, 2, "'1,x' are not numbers from 0 on"),
+    ):
+        done = nmt("average", first, other, "--weights", weights)
+        assert (done.code, said in done.err) == (code, True), done.err
+    assert "need --weights" in nmt("average", first, second).err
+
+
+def test_ctranslate2_needs_a_bundle(nmt: Callable[..., Any], make_folder: Callable[..., Path]) -> None:
+    pytest.importorskip("ctranslate2")
+    folder = make_folder()
+    done = nmt("translate", "--model", folder, "--engine", "ctranslate2", stdin=b"a dog\n")
+    assert done.code == 1
+    assert f"nmt average {folder} --weights 1 --out NAME makes a bundle of it" in done.err

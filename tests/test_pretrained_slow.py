@@ -1,0 +1,97 @@
+"""Models that transformers writes, beside transformers: logits, greedy outputs, and the round trip of a bundle."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from marian_folders import write_tokenizer
+
+import nmt
+from nmt import bundle as bundles
+from nmt.batch import pad_ids
+from nmt.text.marian import ABSENT
+from nmt.text.symbols import BOS, EOS, PAD
+
+pytestmark = pytest.mark.slow
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: nothing to compare with")
+MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
+SHAPES: dict[str, dict[str, Any]] = {
+    "as OPUS-MT": {},
+    "two vocabularies": {"share_encoder_decoder_embeddings": False, "activation_function": "gelu"},
+    "embeddings are not scaled": {"scale_embedding": False, "activation_function": "relu"},
+    "no matrix is shared": {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
+}
+
+
+def sentences(language: str, count: int) -> list[str]:
+    """The first captions of Multi30k, or as many sentences of our own."""
+    if (path := MULTI30K / f"train.{language}.gz").exists():
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+            return [line.strip() for line, _ in zip(file, range(count), strict=False)]
+    draw = random.Random(language)
+    words = ["".join(draw.choices("aeiou" + language * 2 + "nrstlkmb", k=draw.randint(2, 7))) for _ in range(400)]
+    return [" ".join(draw.choices(words, k=draw.randint(3, 12))) for _ in range(count)]
+
+
+@pytest.fixture(params=SHAPES.values(), ids=SHAPES)
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Any]:
+    """A folder that `save_pretrained` has written, ids laid out as OPUS-MT's, and the model; no weight is 0 or 1."""
+    separate = request.param.get("share_encoder_decoder_embeddings") is False
+    sizes = write_tokenizer(tmp_path, sentences("en", 3000), sentences("de", 3000), 800, separate)
+    config = transformers.MarianConfig(
+        **{"vocab_size": sizes[0], "decoder_vocab_size": sizes[1], "d_model": 64, "encoder_layers": 2},
+        **{"decoder_layers": 2, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "encoder_attention_heads": 4},
+        **{"decoder_attention_heads": 4, "max_position_embeddings": 512, "max_length": 512, "num_beams": 1},
+        **{"pad_token_id": min(sizes) - 1, "decoder_start_token_id": sizes[1] - 1, "eos_token_id": 0},
+        **{"activation_function": "swish", "scale_embedding": True, **request.param},
+    )
+    torch.manual_seed(1)
+    model = transformers.MarianMTModel(config).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 1:
+                weight.add_(0.1 * torch.randn_like(weight))
+            elif "embed_positions" not in name:
+                weight.mul_(15.0 if "proj" in name or "fc" in name else 10.0 if config.scale_embedding else 50.0)
+        model.final_logits_bias.normal_(std=0.3)
+        model.final_logits_bias[0, 0] += 2.0  # so that outputs end
+    model.save_pretrained(tmp_path)
+    return tmp_path, model
+
+
+@torch.inference_mode()
+def test_logits_are_those_of_transformers(written: tuple[Path, Any]) -> None:
+    folder, theirs = written
+    bundle, _ = bundles.resolve(folder)
+    tokenizer, model = bundle.tokenizer(), bundle.model(torch.device("cpu"))
+    source = pad_ids(tokenizer.source.encode_all(sentences("en", 40)), after=EOS)
+    target_in = pad_ids(tokenizer.target.encode_all(sentences("de", 40)), before=BOS)
+    inputs, outputs = (torch.tensor(side.origins) for side in (tokenizer.source, tokenizer.target))
+    known = outputs != ABSENT
+    begin = torch.where(known, outputs, theirs.config.decoder_start_token_id)
+    found = theirs(input_ids=inputs[source], attention_mask=source != PAD, decoder_input_ids=begin[target_in]).logits
+    words = target_in != PAD
+    difference = model(source, target_in)[words][:, known] - found[words][:, outputs[known]]
+    assert float(difference.abs().max()) < 1e-4
+
+
+@torch.inference_mode()
+def test_greedy_outputs_are_those_of_transformers(written: tuple[Path, Any]) -> None:
+    folder, theirs = written
+    tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+    ours, lines = nmt.load(folder, device="cpu", beam=1, precision="fp32"), sentences("en", 200)
+    inputs = tokenizer(lines, return_tensors="pt", padding=True)
+    never = [theirs.config.decoder_start_token_id, 1]  # <pad>, <unk>
+    found = theirs.generate(**inputs, max_new_tokens=100, suppress_tokens=never, forced_eos_token_id=None)
+    lengths = ours.tokenizer.source.encode_all(lines)
+    expected = []
+    for ids, length in zip(found[:, 1:].tolist(), map(len, lengths), strict=True):
+        ended = ids.index(0) if 0 in ids else len(ids)
+        expected.append(tokenizer.decode(ids[: min(ended, length + ours.decoding.max_extra)]))
+    assert ours.translate(lines) == expected
+    assert len(set(expected)) > 20
