@@ -14,10 +14,13 @@ import pytest
 import torch
 from marian import logits
 from marian_folders import write_model, write_tokenizer
+from random_bundle import random_bundle
 from safetensors.torch import load_file, save_file
 
 from nmt import bundle as bundles
 from nmt.batch import pad_ids
+from nmt.bundle import mix
+from nmt.bundle.huggingface import export
 from nmt.errors import UserError
 from nmt.text.symbols import BOS, EOS, PAD
 
@@ -149,6 +152,37 @@ def test_nothing_is_unpickled(make_folder: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match=r"lacks model\.safetensors, and nmt unpickles no pytorch_model\.bin") as error:
         bundles.resolve(folder)
     assert f"from_pretrained('{folder}').save_pretrained('opus-mt-en-de-safetensors')" in error.value.hint
+
+
+# --- round trips ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_marian_model_is_exported_as_it_was(make_folder: Callable[..., Path], tmp_path: Path, separate: bool) -> None:
+    folder, out = make_folder(separate=separate), tmp_path / "out"
+    bundle, _ = bundles.resolve(folder)
+    export(mix([bundle], [1.0], tmp_path / "bundle"), out)
+    for name, content in bundle.tokenizer().files().items():
+        assert (out / name).read_bytes() == (folder / name).read_bytes() == content
+    before, after = (load_file(path / "model.safetensors") for path in (folder, out))
+    assert before.keys() == after.keys()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == []
+    configs = [json.loads((path / "config.json").read_text()) for path in (folder, out)]
+    for key in ("vocab_size", "decoder_vocab_size", "pad_token_id", "eos_token_id", "decoder_start_token_id"):
+        assert configs[0][key] == configs[1][key]
+
+
+@pytest.mark.parametrize("shape", [{}, {"shared": False, "tie_embeddings": "none"}, {"norm": "pre"}])
+def test_our_own_model_comes_back_to_the_bit(tmp_path: Path, shape: dict[str, Any]) -> None:
+    bundle = random_bundle(tmp_path / "bundle", **shape)
+    export(bundle, tmp_path / "out")
+    again, _ = bundles.resolve(tmp_path / "out")
+    assert not again.lossy
+    assert again.tokenizer().files() == bundle.tokenizer().files()
+    before, after = bundle.weights(), again.weights()
+    assert before.keys() == after.keys()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == []
+    assert again.recipe.model == bundle.recipe.model.model_copy(update={"decoder_layers": bundle.recipe.model.layers})
 
 
 # --- training from it, and the documentation --------------------------------------------------------------------

@@ -4,6 +4,9 @@ A post-norm model becomes a `MarianMTModel`, a pre-norm one a `PegasusForConditi
 `MarianTokenizer`. They compute what ours does, except that LayerNorm's ε is always 1e-5 there. They put the sines of a
 position before its cosines, and ours alternate, so the d_model numbers of a state are in another order: every weight
 that reads or writes them is permuted. Biases that our model lacks are zero there.
+
+A model that was trained from one of OPUS-MT keeps the files of its tokenizer, and their ids. Its outputs begin with
+`<pad>` again, whose row becomes that of our `<s>`.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ from nmt.bundle.writing import save_tensors
 from nmt.errors import UserError
 from nmt.files import whole_directory, write_json
 from nmt.recipe import Decoding, Recipe
-from nmt.text.symbols import BOS, EOS, PAD, UNK
-from nmt.text.tokenizer import Tokenizer, Vocabulary
+from nmt.text.marian import ABSENT, origins_of
+from nmt.text.symbols import BOS, EOS, PAD
+from nmt.text.tokenizer import AnyVocabulary, Tokenizer
+from nmt.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,13 +45,6 @@ LAYER = {  # a module of one of our layers: the modules of theirs that its rows 
 READING = ("attention.qkv", "cross.query", "cross.key_value", "feed_forward.inner")
 """Modules whose columns belong to the numbers of a state; of the others these are the rows."""
 MARIAN, PEGASUS = "MarianMTModel", "PegasusForConditionalGeneration"
-IDS = {
-    "pad_token_id": PAD,
-    "bos_token_id": BOS,
-    "eos_token_id": EOS,
-    "decoder_start_token_id": BOS,
-    "forced_eos_token_id": None,
-}
 LARGEST_EPSILON = 1e-5
 """ε of LayerNorm in transformers; a smaller one makes almost no difference."""
 USUAL_LENGTH = 25
@@ -66,9 +64,9 @@ def export(bundle: Bundle, path: Path) -> None:
     weights = dict(bundle.model(torch.device("cpu")).named_parameters())
     card = model_card(bundle, path.resolve().name, sum(weight.numel() for weight in weights.values()))
     with torch.no_grad(), whole_directory(path, None) as part:
-        save_tensors(part / WEIGHTS, dict(_tensors(weights, recipe, len(tokenizer.target))), path)
+        save_tensors(part / WEIGHTS, dict(_tensors(weights, recipe, tokenizer)), path)
         write_json(part / "config.json", _model_config(recipe, tokenizer))
-        write_json(part / "generation_config.json", generation_config(recipe.decoding))
+        write_json(part / "generation_config.json", generation_config(recipe.decoding, tokenizer))
         for name, content in _tokenizer_files(recipe, tokenizer).items():
             (part / name).write_bytes(content)
         (part / "README.md").write_text(card, encoding="utf-8")
@@ -99,8 +97,8 @@ def check_expressible(bundle: Bundle) -> None:
 # --- weights ---------------------------------------------------------------------------------------------------
 
 
-def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, vocabulary: int) -> Iterator[tuple[str, Tensor]]:
-    """Give every weight of theirs and its name, tied ones once; the target has a `vocabulary` of so many symbols."""
+def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer) -> Iterator[tuple[str, Tensor]]:
+    """Give every weight of theirs and its name, tied ones once."""
     import torch
 
     from nmt.model.layers import sinusoids
@@ -125,8 +123,30 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, vocabulary: int) -> 
         names["source"] = "model.shared"
     for ours, name in names.items():
         if f"{ours}_embedding.weight" in weights:
-            yield f"{name}.weight", weights[f"{ours}_embedding.weight"][:, order]
-    yield "final_logits_bias", weights.get("output_bias", torch.zeros(vocabulary))[None]
+            rows = _rows(tokenizer.source if ours == "source" else tokenizer.target, start=True)
+            yield f"{name}.weight", weights[f"{ours}_embedding.weight"][rows][:, order]
+    bias = weights.get("output_bias", torch.zeros(len(tokenizer.target)))
+    yield "final_logits_bias", bias[_rows(tokenizer.target, start=False)][None]
+
+
+def _rows(side: AnyVocabulary, start: bool) -> list[int]:
+    """Our id of each of their ids; with `start`, that of `<s>` for `<pad>` where Marian's outputs begin with it."""
+    origins = origins_of(side)
+    rows = sorted((origin, index) for index, origin in enumerate(origins) if origin != ABSENT)
+    replaced = {PAD: BOS} if start and origins[BOS] == ABSENT else {}
+    return [replaced.get(index, index) for _, index in rows]
+
+
+def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
+    """The ids of control symbols, as both configurations have them."""
+    pad, _, begin, end = origins_of(tokenizer.target)[: EOS + 1]
+    return {
+        "pad_token_id": min(pad, origins_of(tokenizer.source)[PAD]),  # transformers has one for both sides
+        "bos_token_id": None if begin == ABSENT else begin,
+        "eos_token_id": end,
+        "decoder_start_token_id": pad if begin == ABSENT else begin,
+        "forced_eos_token_id": None,
+    }
 
 
 def _module(weights: Mapping[str, Tensor], name: str, order: Tensor, reads: bool) -> dict[str, Tensor]:
@@ -146,12 +166,12 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
     model, post = recipe.model, recipe.model.norm == "post"
     kind = {"architectures": [MARIAN if post else PEGASUS], "model_type": "marian" if post else "pegasus"}
     separate = {
-        "decoder_vocab_size": len(tokenizer.target),
+        "decoder_vocab_size": len(_rows(tokenizer.target, start=False)),
         "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
     }
     return {
         **kind,
-        "vocab_size": len(tokenizer.source),
+        "vocab_size": len(_rows(tokenizer.source, start=False)),
         **(separate if post else {}),
         "tie_word_embeddings": model.tie_embeddings != "none",
         "d_model": model.d_model,
@@ -169,17 +189,17 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
         "attention_dropout": model.attention_dropout,
         "activation_dropout": model.feed_forward_dropout,
         "is_encoder_decoder": True,
-        **IDS,
+        **_ids(tokenizer),
     }
 
 
-def generation_config(decoding: Decoding) -> dict[str, Any]:
+def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any]:
     """The content of generation_config.json: the nearest to our search."""
     config: dict[str, Any] = {
         "num_beams": decoding.beam,
         "max_length": _longest(decoding),
-        "suppress_tokens": [PAD, UNK, BOS],
-        **IDS,
+        "suppress_tokens": [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != ABSENT],
+        **_ids(tokenizer),
     }
     if decoding.beam > 1:  # else transformers warns of them
         config["length_penalty"] = round(decoding.alpha * USUAL_LENGTH / (USUAL_LENGTH + 5), 3)
@@ -198,6 +218,8 @@ def _longest(decoding: Decoding) -> int:
 
 def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
     """What `MarianTokenizer` reads, by file name."""
+    if tokenizer.lossy:
+        return tokenizer.files()  # of the Marian model from which this one was trained
     config = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": recipe.data.source,

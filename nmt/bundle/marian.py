@@ -7,7 +7,7 @@ written here: recipe and weights are made when they are read. Nothing is unpickl
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +18,10 @@ from nmt.errors import UserError
 from nmt.files import read_json, remedy
 from nmt.integrity import intact
 from nmt.recipe import Recipe, validated
-from nmt.text.marian import ABSENT, SPM, MarianVocabulary
+from nmt.text.marian import ABSENT, SPM, origins_of
 from nmt.text.marian import CONFIG as TOKENIZER
 from nmt.text.symbols import EOS
-from nmt.text.tokenizer import AnyVocabulary, Tokenizer
+from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +39,8 @@ REFUSED = {
 """Values in the config.json of a post-norm model that it cannot have here."""
 OUTPUT_BIAS = "final_logits_bias"
 BIAS = re.compile(r"_attn\.[qvo]\w*_proj\.bias$|^" + OUTPUT_BIAS)
+MARIANS_EPSILON = 1e-5
+"""ε of LayerNorm, which Marian's models have whatever their config.json says; a model of ours says what it had."""
 LONGEST = 512
 """Subwords of an input; the models are trained on single sentences."""
 LEAST_VOCABULARY = 261
@@ -128,7 +130,7 @@ class MarianBundle(Bundle):
         """Read the weights and return ours, by name; raises UserError as `convert` does."""
         from nmt.bundle.marian_weights import convert
 
-        origins = _origins(self._tokenizer.source), _origins(self._tokenizer.target)
+        origins = origins_of(self._tokenizer.source), origins_of(self._tokenizer.target)
         scaled = bool(_json(self.path / CONFIG).get("scale_embedding", False))
         return convert(self.path / WEIGHTS, self.recipe.model, origins, self._start, scaled)
 
@@ -138,12 +140,12 @@ class MarianBundle(Bundle):
         source = config.get("vocab_size")
         sizes = source, source if tokenizer.shared else config.get("decoder_vocab_size")
         for side, size in zip((tokenizer.source, tokenizer.target), sizes, strict=True):
-            if (found := sorted(set(_origins(side)) - {ABSENT})) != list(range(size or 0)):
+            if (found := sorted(set(origins_of(side)) - {ABSENT})) != list(range(size or 0)):
                 raise UserError(
                     f"{self.path}: its vocabulary has {len(found):,} symbols, but the model {size or 0:,} by {CONFIG}",
                     "in transformers: model.resize_token_embeddings(len(tokenizer)), and save both again",
                 )
-        end = _origins(tokenizer.target)[EOS]
+        end = origins_of(tokenizer.target)[EOS]
         if config.get("eos_token_id", end) != end:
             raise UserError(
                 f"{self.path / CONFIG}: eos_token_id is {config['eos_token_id']}, but </s> has the id {end}",
@@ -155,7 +157,7 @@ class MarianBundle(Bundle):
     def _start(self) -> int:
         """The row of the target's embedding with which outputs begin."""
         start = _first("decoder_start_token_id", self._generation, _json(self.path / CONFIG), default=None)
-        if type(start) is not int or not 0 <= start < len(_origins(self._tokenizer.target)):
+        if type(start) is not int or not 0 <= start < len(origins_of(self._tokenizer.target)):
             raise UserError(
                 f"{self.path / CONFIG}: decoder_start_token_id {start} is no symbol of the target",
                 remedy(self.path / CONFIG),
@@ -187,7 +189,7 @@ class MarianBundle(Bundle):
             "feed_forward_dropout": config.get("activation_dropout", 0.0),
             "activation": ACTIVATIONS[config["activation_function"]],
             "norm": NORMS[config["model_type"]],
-            "norm_epsilon": 1e-5,
+            "norm_epsilon": MARIANS_EPSILON if self._tokenizer.lossy else config.get("layer_norm_eps", MARIANS_EPSILON),
             "tie_embeddings": "none" if not tied else "all" if shared else "target",
             "attention_bias": bool(biased - {OUTPUT_BIAS}),
             "output_bias": self._tokenizer.lossy or OUTPUT_BIAS in biased,
@@ -204,11 +206,6 @@ class MarianBundle(Bundle):
                 return {name for name in names if bool(file.get_tensor(name).any())}
         except (SafetensorError, OSError, ValueError) as error:
             raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
-
-
-def _origins(side: AnyVocabulary) -> Sequence[int]:
-    """The ids that a folder's files give to the symbols of a vocabulary, `ABSENT` to those that they lack."""
-    return side.origins if isinstance(side, MarianVocabulary) else range(len(side))
 
 
 def _first(key: str, *files: Mapping[str, Any], default: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 import sentencepiece
@@ -100,6 +100,11 @@ class MarianVocabulary(Vocabulary):
 
     def _index(self, piece: str) -> int:
         return self._ids.get(piece, UNK)
+
+
+def origins_of(side: Sized) -> Sequence[int]:
+    """Return the ids that a Marian folder gives the symbols of a vocabulary, by ours; our own have the same there."""
+    return side.origins if isinstance(side, MarianVocabulary) else range(len(side))
 
 
 def read_vocabularies(
