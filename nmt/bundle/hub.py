@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -50,7 +51,10 @@ def fetch(path: Path) -> Path:
 
 def _download(model: str, revision: str | None, name: str) -> Path:
     from huggingface_hub import constants, errors, snapshot_download
+    from huggingface_hub.utils import disable_progress_bars
 
+    if not sys.stderr.isatty():
+        disable_progress_bars()
     try:
         return Path(snapshot_download(model, revision=revision, allow_patterns=FILES))
     except errors.RevisionNotFoundError:

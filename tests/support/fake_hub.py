@@ -66,14 +66,14 @@ def serve(models: Models) -> Iterator[tuple[str, list[str]]]:
         server.server_close()
 
 
-def _split(models: Models, path: str) -> tuple[str, list[str]]:
+def _split(path: str) -> tuple[str, list[str]]:
     """The model that a request is for, and what it asks of it."""
     parts = path.removeprefix("api/models/").split("/")
     return "/".join(parts[:2]), parts[2:]
 
 
 def _reason(models: Models, path: str) -> str:
-    model, rest = _split(models, path)
+    model, rest = _split(path)
     if model not in models:
         return "RepoNotFound"
     return "EntryNotFound" if "resolve" in rest else "RevisionNotFound"
@@ -81,7 +81,10 @@ def _reason(models: Models, path: str) -> str:
 
 def _answer(models: Models, path: str) -> Any:
     """What the hub knows: JSON, or the revision and the content of a file; None if it is not there."""
-    model, (what, *rest) = _split(models, path)
+    model, asked = _split(path)
+    if not asked:  # no question about a model
+        return None
+    what, *rest = asked
     revisions = models.get(model, {})
     if what == "discussions":
         proposed = [name for name in revisions if name.startswith("refs/pr/")]
