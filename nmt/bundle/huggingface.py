@@ -203,7 +203,7 @@ def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
     }
     if decoding.beam > 1:  # else transformers warns of them
         config["length_penalty"] = round(decoding.alpha * USUAL_LENGTH / (USUAL_LENGTH + 5), 3)
-        config["early_stopping"] = False  # "never" finds the same in four times the time: see benchmarks/RESULTS.md
+        config["early_stopping"] = False  # "never" takes several times as long and finds the same
     if decoding.min_length:
         config["min_length"] = decoding.min_length + 1  # they count the symbol that an output begins with
     if decoding.no_repeat:
