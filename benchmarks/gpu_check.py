@@ -52,7 +52,7 @@ from nmt.search.phrases import PhraseConstraint
 from nmt.search.prefix import PrefixConstraint
 from nmt.search.repetition import NoRepeat
 from nmt.text.symbols import EOS
-from nmt.text.tokenizer import Vocabulary
+from nmt.text.vocabulary import Vocabulary
 from nmt.training.distributed import Group
 from nmt.training.flops import device_name
 from nmt.training.gradients import Gradients, Requests, Update

@@ -62,7 +62,7 @@ class Judge:
     def __init__(self, bundle: Bundle) -> None:
         self.tokenizer, self.model = bundle.tokenizer(), bundle.model(torch.device("cpu"))
         self.alpha = bundle.recipe.decoding.alpha
-        self.power = generation_config(bundle.recipe.decoding).get("length_penalty", 0.0)
+        self.power = generation_config(bundle.recipe.decoding, self.tokenizer).get("length_penalty", 0.0)
 
     def reason(self, source: str, ours: str, theirs: str, greedy: bool) -> str:
         """Names the reason; with `search`, one side missed an output that its own length penalty prefers."""
