@@ -5,7 +5,7 @@ it on the others (recipes/finetune.yaml), alone and mixed with the general pairs
 compares all of them with the start on test sentences of both kinds. All of it goes through the command line, as a user
 would do it.
 
-    python benchmarks/adaptation.py --data FOLDER --out OUT [--updates 1600] [--scales 0.02 0.1] [--threads 2]
+    python benchmarks/adaptation.py --data FOLDER --out OUT [--updates 1600] [--scales 0.1 0.02] [--threads 2]
 
 FOLDER holds Multi30k; OUT is made, and a run that was stopped goes on: what is there is not made again.
 """
@@ -114,17 +114,17 @@ def train_start(out: Path, updates: int, threads: int) -> Path:
     )
 
 
-def fine_tune(out: Path, start: Path, scale: float, threads: int) -> dict[str, Path]:
+def fine_tune(out: Path, start: Path, scale: float, updates: int, threads: int) -> dict[str, Path]:
     """Fine-tunes the start on sport alone, and on as many general pairs as pairs of sport in each epoch."""
     text = out / "text"
     domain, general = ((text / name).read_text(encoding="utf-8").count("\n") for name in ("domain.en", "general.en"))
     alone = "{source: domain.en, target: domain.de}"
     mixed = f"{alone}, {{source: general.en, target: general.de, weight: {domain / general:.4f}}}"
-    keys = dict(training__init_from=start, training__learning_rate_scale=scale, data__root=text)
-    return {
-        f"{name}-{scale:g}": train(out / f"{name}-{scale:g}", "finetune.yaml", threads, data__train=f"[{sets}]", **keys)
-        for name, sets in (("sport", alone), ("mixed", mixed))
-    }
+    keys = dict(training__init_from=start, training__learning_rate_scale=scale, training__updates=updates)
+    bundles = {}
+    for name, sets in ((f"sport-{scale:g}", alone), (f"mixed-{scale:g}", mixed)):
+        bundles[name] = train(out / name, "finetune.yaml", threads, data__root=text, data__train=f"[{sets}]", **keys)
+    return bundles
 
 
 def average(out: Path, start: Path, end: Path, name: str, share: float) -> Path:
@@ -160,7 +160,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="Multi30k, compressed")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--updates", type=int, default=1600, help="of the start")
-    parser.add_argument("--scales", type=float, nargs="+", default=[0.02], help="learning-rate scales of fine-tuning")
+    parser.add_argument("--tuning-updates", type=int, default=600, help="of fine-tuning")
+    parser.add_argument("--scales", type=float, nargs="+", default=[0.1], help="learning-rate scales of fine-tuning")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.3, 0.5, 0.7], help="of the end, in averages")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
@@ -169,7 +170,7 @@ def main() -> None:
     start = train_start(out, given.updates, given.threads)
     ends: dict[str, Path] = {}
     for scale in given.scales:
-        ends |= fine_tune(out, start, scale, given.threads)
+        ends |= fine_tune(out, start, scale, given.tuning_updates, given.threads)
     models = {"start": start}
     for name, end in ends.items():
         models[name] = end
