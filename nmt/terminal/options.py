@@ -33,22 +33,6 @@ class NumberOrAuto(click.IntRange):
             self.fail(f"{value!r} is neither auto nor a whole number from {self.min} on", param, ctx)
 
 
-class Shares(click.ParamType[Any]):
-    """Numbers from 0 on with commas between them, at least one of them above 0."""
-
-    name = "shares"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The numbers; fails with a usage error on anything else."""
-        try:
-            shares = tuple(map(float, value.split(",")))
-        except ValueError:
-            shares = ()
-        if not shares or not all(0 <= share < math.inf for share in shares) or not 0 < sum(shares) < math.inf:
-            self.fail(f"{value!r} are not numbers from 0 on, such as 0.3,0.7", param, ctx)
-        return shares
-
-
 class Text(click.ParamType[Any]):
     """A string that is not empty: an empty one is a shell variable that was never set."""
 
@@ -69,6 +53,22 @@ class FilePath(Text):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path; fails with a usage error if it is empty."""
         return Path(super().convert(value, param, ctx))
+
+
+class Shares(Text):
+    """Numbers from 0 on with commas between them, at least one of them above 0."""
+
+    name = "shares"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The numbers; fails with a usage error on anything else."""
+        try:
+            shares = tuple(map(float, super().convert(value, param, ctx).split(",")))
+        except ValueError:
+            shares = ()
+        if not shares or not all(0 <= share < math.inf for share in shares) or not 0 < sum(shares) < math.inf:
+            self.fail(f"{value!r} are not numbers from 0 on, such as 0.3,0.7", param, ctx)
+        return shares
 
 
 TEXT, FILE = Text(), FilePath()
