@@ -71,15 +71,16 @@ $(RUN)/test.score: $(RUN)/ckpts/averaged/bundle.json
 PYTEST := $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal  # two tests at a time, each on a core
 
 # Processors differ: what computes is tested a second time as a processor with AVX2 alone would compute it. Rules for
-# what an output holds are not tested again: they compare symbols. The tests of C kernels try every library at once.
+# what an output holds are not: they compare symbols. The tests of C kernels try every library at once.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
-NUMERICS := tests/model tests/search tests/test_api.py tests/test_api_parser.py \
+NUMERICS := $(addprefix tests/model/test_,cache.py functional.py kernels.py layers.py likelihood.py transformer.py window.py) \
+  $(addprefix tests/search/test_,engine.py forced.py plain_search.py sampling.py) tests/test_api.py tests/test_api_parser.py \
   $(addprefix tests/training/test_,averaging.py gradients.py loop.py loss.py optimizer.py precision.py)
 
 test: export OMP_NUM_THREADS := 1
 test: $(INSTALLED)
 	$(PYTEST) -m 'not slow'
-	$(AVX2) $(PYTEST) -m 'not slow' -k 'not graphs and not test_phrases and not test_repetition and not test_pruning and not test_fused' $(NUMERICS)
+	$(AVX2) $(PYTEST) -m 'not slow' $(NUMERICS)
 
 test-slow: $(INSTALLED)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt transformers \

@@ -33,7 +33,7 @@ ONE_ERROR = re.compile(rb"error: [^\n]+\nhint: [^\n]+\n")
 # --- closed streams -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", ["--threads 1", "--threads 2", "--threads 1 --json"])
+@pytest.mark.parametrize("options", ["--threads 1 --json", pytest.param("--threads 2", marks=pytest.mark.slow)])
 def test_a_closed_stderr_costs_no_result(reverse_run: Path, options: str) -> None:
     expected = shell(f"echo a b c | nmt translate {options}", reverse_run)
     done = shell(f"echo a b c | nmt translate {options} 2>&-", reverse_run)
@@ -42,7 +42,13 @@ def test_a_closed_stderr_costs_no_result(reverse_run: Path, options: str) -> Non
 
 @pytest.mark.parametrize(
     "stderr",
-    ["2>&-", pytest.param("2>/dev/full", marks=pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full"))],
+    [
+        "2>&-",
+        pytest.param(
+            "2>/dev/full",
+            marks=[pytest.mark.slow, pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")],
+        ),
+    ],
 )
 def test_a_stderr_that_takes_nothing_costs_no_run_and_gets_into_no_file(tmp_path: Path, stderr: str) -> None:
     write_reverse_task(tmp_path)

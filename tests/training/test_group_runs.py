@@ -192,7 +192,8 @@ def test_stopped_and_resumed_ranks_repeat_to_the_bit(start, task: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "told"), [(signal.SIGTERM, 143, "the launcher"), (signal.SIGINT, 130, "all")]
+    ("number", "code", "told"),
+    [(signal.SIGTERM, 143, "the launcher"), pytest.param(signal.SIGINT, 130, "all", marks=pytest.mark.slow)],
 )
 def test_a_signal_saves_and_says_how_to_go_on(start, task: Path, number: int, code: int, told: str) -> None:
     training = start("--devices", "2", settings=(LONG,))
