@@ -113,7 +113,6 @@ def _attention_by_kernel(
     return mixed.transpose(0, 1).unsqueeze(0)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _attention_by_sequence(
     query: Tensor, key: Tensor, value: Tensor, packed: Packed, causal: bool, reach: window.Reach | None, dropout: float
 ) -> Tensor:
