@@ -271,3 +271,11 @@ def test_the_walk_sees_what_executes_or_unpickles(source: str) -> None:
 
 def test_the_walk_lets_ordinary_code_pass() -> None:
     assert dangers("model.eval(); re.compile(x); load(p); yaml.safe_load(x)") == []
+
+
+def test_a_search_starts_without_the_compiler_of_pytorch() -> None:
+    """Whose import takes a second, which every command would pay."""
+    program = "import sys, nmt.api, nmt.assembly, nmt.search.engine\n"
+    program += "print('torch' in sys.modules, 'torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
