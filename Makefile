@@ -14,11 +14,13 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml setup.py constraints.txt $(wildcard nmt/native/*.c)
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,report]'
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt ctranslate2 \
 	  || echo "nmt translate --engine ctranslate2 will not work: the package could not be installed"
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt sacremoses \
 	  || echo "nmt score --metric tokenised and --paper will not work: the package could not be installed"
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright axe-playwright-python \
+	  || echo "the tests of pages will be skipped: playwright could not be installed"
 	touch $@
 
 # --- the main job, on embedded corpora: generate, preprocess, train, average, translate or parse, score ---------
