@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.bundle.card import model_card
+from nmt.bundle.marian_weights import LAYER, READING
 from nmt.bundle.reading import WEIGHTS, Bundle
 from nmt.bundle.writing import save_tensors
 from nmt.errors import UserError
@@ -30,20 +31,6 @@ from nmt.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from torch import Tensor
 
-LAYER = {  # a module of one of our layers: the modules of theirs that its rows are shared out to
-    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "attention.out": ("self_attn.out_proj",),
-    "attention_residual.norm": ("self_attn_layer_norm",),
-    "cross.query": ("encoder_attn.q_proj",),
-    "cross.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-    "cross.out": ("encoder_attn.out_proj",),
-    "cross_residual.norm": ("encoder_attn_layer_norm",),
-    "feed_forward.inner": ("fc1",),
-    "feed_forward.outer": ("fc2",),
-    "feed_forward_residual.norm": ("final_layer_norm",),
-}
-READING = ("attention.qkv", "cross.query", "cross.key_value", "feed_forward.inner")
-"""Modules whose columns belong to the numbers of a state; of the others these are the rows."""
 MARIAN, PEGASUS = "MarianMTModel", "PegasusForConditionalGeneration"
 LARGEST_EPSILON = 1e-5
 """ε of LayerNorm in transformers; a smaller one makes almost no difference."""

@@ -82,9 +82,10 @@ class MarianBundle(Bundle):
             if not (path / name).is_file():
                 raise UserError(f"{path}: lacks {name}, one of its tokenizer's files", remedy(path / name))
         wrong = [key for key, value in REFUSED.items() if NORMS[kind] == "post" and config.get(key) is value]
-        wrong += [key for key in ("activation_function",) if config.get(key) not in ACTIVATIONS]
-        for key in ("attention_heads", "ffn_dim"):
-            wrong += [f"decoder_{key}"] if config.get(f"decoder_{key}") != config.get(f"encoder_{key}") else []
+        if config.get("activation_function") not in ACTIVATIONS:
+            wrong.append("activation_function")
+        sides = ("attention_heads", "ffn_dim")
+        wrong += [f"decoder_{key}" for key in sides if config.get(f"decoder_{key}") != config.get(f"encoder_{key}")]
         if wrong:
             raise UserError(
                 f"{path / CONFIG}: nmt has no model with {wrong[0]} {config.get(wrong[0])}",

@@ -24,11 +24,20 @@ from nmt.text.marian import ABSENT
 if TYPE_CHECKING:
     from torch import Tensor
 
-NORMS = {
-    "attention_residual": "self_attn_layer_norm",
-    "cross_residual": "encoder_attn_layer_norm",
-    "feed_forward_residual": "final_layer_norm",
+LAYER = {  # a module of one of our layers: the modules of theirs that its rows are shared out to
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.out": ("self_attn.out_proj",),
+    "attention_residual.norm": ("self_attn_layer_norm",),
+    "cross.query": ("encoder_attn.q_proj",),
+    "cross.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross.out": ("encoder_attn.out_proj",),
+    "cross_residual.norm": ("encoder_attn_layer_norm",),
+    "feed_forward.inner": ("fc1",),
+    "feed_forward.outer": ("fc2",),
+    "feed_forward_residual.norm": ("final_layer_norm",),
 }
+READING = ("attention.qkv", "cross.query", "cross.key_value", "feed_forward.inner")
+"""Modules whose columns belong to the numbers of a state; of the others these are the rows."""
 NEVER = -100.0
 """What is added to the logit of a symbol that cannot come: e^-100 of a probability is nothing in fp32."""
 
@@ -153,36 +162,26 @@ def _select(matrix: Tensor, origins: Sequence[int], start: int) -> Tensor:
 
 
 def _layer(theirs: _Tensors, ours: str, name: str, config: Model, has_cross: bool) -> dict[str, Tensor]:
-    width, inner, order = config.d_model, config.d_ff, _order(config.d_model)
-    found = _attention(theirs, f"{ours}.attention", f"{name}.self_attn", config)
-    if has_cross:
-        found |= _attention(theirs, f"{ours}.cross", f"{name}.encoder_attn", config)
-    inner_bias = theirs.take(f"{name}.fc1.bias", inner).clone()  # a part of their file would keep it all mapped
-    found |= {
-        f"{ours}.feed_forward.inner.weight": theirs.take(f"{name}.fc1.weight", inner, width)[:, order],
-        f"{ours}.feed_forward.inner.bias": inner_bias,
-        f"{ours}.feed_forward.outer.weight": theirs.take(f"{name}.fc2.weight", width, inner)[order],
-        f"{ours}.feed_forward.outer.bias": theirs.take(f"{name}.fc2.bias", width)[order],
-    }
-    for residual, norm in NORMS.items():
-        if has_cross or residual != "cross_residual":
-            found |= _norm(theirs, f"{ours}.{residual}.norm", f"{name}.{norm}", width)
-    return found
-
-
-def _attention(theirs: _Tensors, ours: str, name: str, config: Model) -> dict[str, Tensor]:
+    """Return the weights of a layer whose names begin with `ours` from those whose names begin with `name`."""
     import torch
 
     width, order = config.d_model, _order(config.d_model)
-    parts = [f"{name}.{part}_proj" for part in ("q", "k", "v", "out")]
-    *inputs, output = (theirs.take(f"{part}.weight", width, width) for part in parts)
-    *biases, output_bias = (theirs.take(f"{part}.bias", width) for part in parts)
-    found = {f"{ours}.out.weight": output[order], f"{ours}.out.bias": output_bias[order]}
-    sides = {"query": slice(0, 1), "key_value": slice(1, 3)} if ours.endswith("cross") else {"qkv": slice(0, 3)}
-    for module, side in sides.items():
-        found[f"{ours}.{module}.weight"] = torch.cat(inputs[side])[:, order]
-        found[f"{ours}.{module}.bias"] = torch.cat(biases[side])
-    return found if config.attention_bias else {key: weight for key, weight in found.items() if "bias" not in key}
+    found: dict[str, Tensor] = {}
+    for module, parts in LAYER.items():
+        if module.startswith("cross") and not has_cross:
+            continue
+        part, is_inner = f"{ours}.{module}", module.startswith("feed_forward.")
+        if module.endswith("norm"):
+            found |= _norm(theirs, part, f"{name}.{parts[0]}", width)
+            continue
+        shape = (config.d_ff if is_inner else width, width)
+        shape = shape if module in READING else shape[::-1]
+        weight = torch.cat([theirs.take(f"{name}.{each}.weight", *shape) for each in parts])
+        bias = torch.cat([theirs.take(f"{name}.{each}.bias", shape[0]) for each in parts])
+        found[f"{part}.weight"] = weight[:, order] if module in READING else weight[order]
+        if is_inner or config.attention_bias:
+            found[f"{part}.bias"] = bias if module in READING else bias[order]
+    return found
 
 
 def _norm(theirs: _Tensors, ours: str, name: str, width: int) -> dict[str, Tensor]:
