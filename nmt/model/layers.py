@@ -231,10 +231,10 @@ class Positions(nn.Module):
         self._reach(length + (words is not None), ids.device)
         return self._with_words(self.table[:length] if packed is None else self.table[packed.positions], words)
 
-    def at(self, positions: Tensor, end: int, x: Tensor, words: Tensor | None = None) -> Tensor:
-        """x (b, k, d_model), all k of a row at the row's position, `positions` (b, 1), below `end`; `words` (b, k)."""
-        self._reach(end + (words is not None), x.device)
-        return x + self._with_words(self.table[positions], words)
+    def at(self, positions: Tensor, end: int, words: Tensor | None = None) -> Tensor:
+        """Encodings (b, k, d_model), or (b, 1, d_model) without `words` (b, k), of `positions` (b, 1) below `end`."""
+        self._reach(end + (words is not None), positions.device)
+        return self._with_words(self.table[positions], words)
 
     def _with_words(self, places: Tensor, words: Tensor | None) -> Tensor:
         if words is None:

@@ -167,7 +167,7 @@ class Transformer(nn.Module):
         cache.advance()
         words = None if self._starts is None else cache.count_words(self._begins(1, ids))
         end = int(cache.ancestry.lengths.max(initial=0))
-        x = self.target_positions.at(cache.ancestry.positions, end, self._scaled(ids, self.target_embedding), words)
+        x = self._scaled(ids, self.target_embedding) + self.target_positions.at(cache.ancestry.positions, end, words)
         if self.fused is not None:
             return self.fused.step(x, cache, alive)
         memory_bias = cache.memory_bias

@@ -43,9 +43,7 @@ def test_sinusoids_have_the_values_of_section_3_5(d_model, position, dimension, 
 def test_sinusoids_have_the_precision_of_the_model():
     positions = Positions(Model(d_model=8, heads=1)).double()
     assert float(positions.table[1000, 0]) == math.sin(1000)
-    assert float(positions.at(torch.tensor([[2000]]), 2001, torch.zeros(1, 1, 8).double())[0, 0, 1]) == math.cos(
-        2000
-    )  # beyond
+    assert float(positions.at(torch.tensor([[2000]]), 2001)[0, 0, 1]) == math.cos(2000)  # beyond
     assert torch.equal(positions.float().table, sinusoids(len(positions.table), 8))
 
 
@@ -63,10 +61,8 @@ def test_the_encoding_of_pos_plus_k_is_one_linear_function_of_that_of_pos(offset
 
 def test_sinusoids_serve_any_length_and_any_position():
     positions = Positions(Model(d_model=8, heads=1))
-    at = positions.at(
-        torch.tensor([[5000], [3]]), 5001, torch.zeros(2, 4, 8)
-    )  # the four of a row all stand at one position
-    assert torch.equal(at, sinusoids(5001, 8)[[5000, 3]][:, None].expand(-1, 4, -1))
+    at = positions.at(torch.tensor([[5000], [3]]), 5001)
+    assert torch.equal(at, sinusoids(5001, 8)[[5000, 3]][:, None])
     assert torch.equal(positions(torch.zeros(2, 3)), sinusoids(3, 8))
 
 
@@ -77,7 +73,7 @@ def test_learned_positions_end_at_max_positions():
     assert float(positions.table.detach().std()) == pytest.approx(64**-0.5, rel=0.05)
     assert torch.equal(positions(torch.zeros(1, 500)), positions.table)
     with pytest.raises(ValueError, match=r"501.*max_positions 500"):
-        positions.at(torch.tensor([[500]]), 501, torch.zeros(1, 1, 64))
+        positions.at(torch.tensor([[500]]), 501)
 
 
 def test_positions_made_without_memory_are_computed_where_they_are_needed():
