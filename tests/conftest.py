@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
 import os
 import shutil
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import fork_server
 import pytest
 import torch
 from reverse_task import BARE, sets, shell, write_reverse_task
@@ -27,25 +27,24 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if sys.platform == "linux":
-    SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2): processes whose parent has died become children of this one
-    ctypes.CDLL(None).prctl(SUBREAPER, 1)
+    fork_server.become_subreaper()
+fork_server.serve_subprocess(fork_server.server)
 
 
 def children() -> dict[int, str]:
     """The running children of this process: process id to command line; none where there is no Linux /proc."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # this process has no children at all
-        return {}
+    processes = {int(name) for task in Path("/proc/self/task").glob("*/children") for name in task.read_text().split()}
+    if fork_server.server.cache_info().currsize:
+        processes.discard(fork_server.server().process)
     found = {}
-    for process in Path("/proc").glob("[0-9]*"):
+    for process in processes:
         try:
-            state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
-            command = (process / "cmdline").read_text().replace("\0", " ")
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+            command = Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
         except OSError:  # the process has ended
             continue
-        if int(parent) == os.getpid() and state != "Z" and "resource_tracker" not in command:  # multiprocessing's own
-            found[int(process.name)] = command
+        if state != "Z" and "resource_tracker" not in command:  # multiprocessing's own
+            found[process] = command
     return found
 
 
@@ -61,6 +60,12 @@ def _processes_end_with_their_test() -> Iterator[None]:
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     assert not left, f"left running: {left}"
+
+
+@pytest.fixture
+def new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that the test starts are new processes, which the server of forks would else be asked for."""
+    monkeypatch.setenv("PYTHONHASHSEED", "1")  # counts as soon as Python starts
 
 
 @dataclass(frozen=True)

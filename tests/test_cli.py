@@ -60,6 +60,7 @@ def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
     assert seen == [2, 1, 3]
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_the_users_lines_work_verbatim_in_an_empty_directory(tmp_path: Path) -> None:
     write_reverse_task(tmp_path)
     shutil.copytree(RECIPES, tmp_path / "recipes")
@@ -463,7 +464,7 @@ def test_a_resumed_run_is_bit_equal_to_one_that_was_not_stopped(task: Path) -> N
     assert whole.returncode == 0, whole.stderr.decode()
     stopped = shell(f"nmt train recipe.yaml {SHORT} --set training.updates=23 --out parts", task)
     assert stopped.returncode == 0
-    resumed = shell(f"nmt train recipe.yaml {SHORT} --out parts", task)
+    resumed = shell(f"PYTHONHASHSEED=1 nmt train recipe.yaml {SHORT} --out parts", task)  # in a process of its own
     assert "changed: training.updates from 23 to 40" in resumed.stderr.decode()
     assert "resuming at update 23" in resumed.stderr.decode()
     assert json.loads((task / "parts/step-00000023/training.json").read_text())["epoch"] >= 1

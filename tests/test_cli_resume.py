@@ -23,8 +23,8 @@ from nmt import cli
 from nmt.errors import Interrupted
 from nmt.terminal.ledger import Ledger
 
-SMALL = "import nmt.terminal.making as making; making.BLOCK_LINES = 10; from nmt.cli import main; main()"
-"""A program that is the command `nmt` with small blocks."""
+SMALL = "import nmt.terminal.making as making; making.BLOCK_LINES = 10"
+"""Gives the command `nmt` small blocks."""
 WORDS = ["the", "dog", "sees", "a", "house"]
 INPUT = ["--input", "test.a", "--output"]
 
@@ -138,8 +138,12 @@ def test_trees_are_drawn_block_by_block(nmt, tmp_path: Path, monkeypatch: pytest
 
 
 def started(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", SMALL, "translate", "--threads", "1", *INPUT, "out", "--resume"]
-    return subprocess.Popen(command, cwd=folder, env={**os.environ, **environment}, stderr=subprocess.PIPE)
+    (folder / "path").mkdir(exist_ok=True)
+    (folder / "path/sitecustomize.py").write_text(SMALL)
+    path = f"{folder / 'path'}{os.pathsep}{os.environ['PYTHONPATH']}"
+    command = [sys.executable, "-m", "nmt", "translate", "--threads", "1", *INPUT, "out", "--resume"]
+    variables = {**os.environ, "PYTHONPATH": path, **environment}
+    return subprocess.Popen(command, cwd=folder, env=variables, stderr=subprocess.PIPE)
 
 
 def test_a_killed_command_goes_on(nmt, here: Path) -> None:

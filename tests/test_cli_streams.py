@@ -61,6 +61,7 @@ def test_a_stderr_that_takes_nothing_costs_no_run_and_gets_into_no_file(tmp_path
     assert (tmp_path / "out").read_bytes().count(b"\n") == 1
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_an_error_keeps_its_exit_code_where_nobody_can_read_it(tmp_path: Path) -> None:
     closed = shell("nmt score missing 2>&-; echo $?; nmt score --no-such-option 2>&-; echo $?", tmp_path)
     assert (closed.stdout, closed.stderr) == (b"1\n2\n", b"")
@@ -88,12 +89,14 @@ def test_a_closed_stdout_is_one_error(reverse_run: Path, command: str) -> None:
     assert b"stdout is closed" in done.stderr
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_a_closed_stdout_does_not_matter_where_results_go_elsewhere(reverse_run: Path, tmp_path: Path) -> None:
     done = shell(f"echo a b c | nmt translate --quiet --output {tmp_path / 'out'} >&-", reverse_run)
     assert (done.returncode, done.stderr) == (0, b"")
     assert (tmp_path / "out").read_bytes() == b"c b a\n"
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_a_closed_stdin_is_one_error(reverse_run: Path) -> None:
     for command in ("nmt translate --quiet <&-", "nmt score test.b <&-"):
         done = shell(command, reverse_run)
@@ -169,6 +172,7 @@ def test_a_reader_that_has_enough_ends_all_quietly(reverse_run: Path, threads: i
     assert (done.stdout, done.stderr) == (b"c b a\n0\n", b"")
 
 
+@pytest.mark.usefixtures("new_processes")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("seconds", [0.3, 0.9])
 def test_a_signal_while_the_command_starts_ends_it_without_a_traceback(

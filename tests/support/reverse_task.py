@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import torch
 from torch import Tensor
 
@@ -19,10 +20,11 @@ from nmt.integrity import MANIFESTS, write_manifest
 def shell(command: str, cwd: Path, seconds: float = 300) -> subprocess.CompletedProcess[bytes]:
     """Runs a command line as a user would, with `nmt` on the path and pipefail on."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    function, variables = fork_server.for_shells()
     return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
+        ["bash", "-o", "pipefail", "-c", function + command],
         cwd=cwd,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, **variables, "PATH": path},
         capture_output=True,
         timeout=seconds,
         check=False,

@@ -219,12 +219,12 @@ def test_a_group_under_nohup_outlives_its_terminal(start, task: Path) -> None:
     assert "finished: 20 of 20 updates" in training.end()
 
 
-@pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_a_rank_that_dies_is_named_and_the_group_resumes(start, task: Path, rank: int) -> None:
+def test_a_rank_that_dies_is_named_and_the_group_resumes(start, inject, task: Path, rank: int) -> None:
+    inject(rank, "open('process', 'w').write(str(os.getpid()))")
     training = start("--devices", "2", settings=(LONG, "training.checkpoint_updates=5"))
     training.until("saved ckpts/step-00000005")
-    os.kill(training.ranks()[rank], signal.SIGKILL)
+    os.kill(int((task / "process").read_text()), signal.SIGKILL)
     line = training.until("restart ")
     assert line == f"rank {rank} was killed by SIGKILL: restart 1 of 3, from the last checkpoint\n"
     resumed = int(re.search(r"resuming at update ([\d,]+)", training.until("resuming at"))[1].replace(",", ""))
@@ -236,6 +236,7 @@ def test_a_rank_that_dies_is_named_and_the_group_resumes(start, task: Path, rank
 
 
 @pytest.mark.slow  # PyTorch's launcher gives a stopped process 30 seconds
+@pytest.mark.usefixtures("new_processes")
 @pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
 def test_a_rank_that_hangs_is_named_and_the_group_resumes(start, task: Path) -> None:
     training = start("--devices", "2", settings=(LONG, "training.checkpoint_updates=5", "training.timeout_minutes=0.1"))
@@ -251,6 +252,7 @@ def test_a_rank_that_hangs_is_named_and_the_group_resumes(start, task: Path) -> 
     training.end(143)
 
 
+@pytest.mark.usefixtures("new_processes")
 @pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
 def test_ranks_whose_launcher_was_killed_save_and_end(start, task: Path) -> None:
     training = start("--devices", "2", settings=(LONG,))

@@ -1,0 +1,362 @@
+"""Starts `nmt` by forking a process that has loaded its modules: a tenth of the time of a new process.
+
+What a test starts by `subprocess`, and what a shell of a test calls `nmt`, is a process of its own all the same: with
+the arguments, environment, directory, standard streams and ignored signals that it was given. One that is started by
+`subprocess` is also a child of its caller, who waits for it and sends signals to it. Only its modules are loaded before
+it begins, and all have the same seed of Python's hashes. The server refuses to start what is given other variables than
+it was itself that count while modules are loaded. Such a command is a new process, as is any where there is no server.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import io
+import json
+import os
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any, NamedTuple, NoReturn
+
+TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ENVIRONMENT = {**os.environ, "PYTHONPATH": TREE}
+"""What a server is started with: not what a test has changed."""
+ADDRESS = "NMT_FORK_SERVER"
+"""The variable that tells a shell of the server's socket."""
+LOADING = (
+    "ATEN_ CUDA_ DNNL_ HF_ HOME KMP_ LANG LC_ LD_ MALLOC_ MKL_ OMP_ ONEDNN_ OPENBLAS_ PYTHON PYTORCH_ "
+    "TORCHINDUCTOR_ TORCH_COMPILE TORCHDYNAMO_ XDG_"
+)
+"""How the names of variables begin that are read while modules are loaded."""
+AVAILABLE = sys.platform == "linux" and hasattr(subprocess, "_fork_exec")
+COSTLY = (  # to import; torch._dynamo is imported by optimizers
+    *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),
+    *("nmt.cli", "nmt.data.prepare", "nmt.training.run", "nmt.training.launcher"),
+    *(f"nmt.terminal.{name}" for name in ("making", "scoring", "searching", "training")),
+)
+SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
+
+class Server(NamedTuple):
+    """A server that runs."""
+
+    process: int
+    address: str
+
+
+class Request(NamedTuple):
+    """A command to be started."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    open_streams: list[int]
+    """Which of the standard streams are open."""
+    ignored: list[int]
+    """Signals that are ignored."""
+    new_session: bool
+    from_shell: bool
+    """Whether the caller waits at the socket for the exit code, and is not the parent."""
+
+
+def ignored_signals() -> list[int]:
+    """The signals that this process ignores, and so do those that it starts."""
+    return [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
+
+
+def ask(address: str, request: Request, directory: str, streams: Sequence[int]) -> socket.socket:
+    """Has the server start a command. The socket tells its process id, or 0 if the server refused."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(f"\0{address}")
+    folder = os.open(directory, os.O_RDONLY)
+    socket.send_fds(connection, [b"\n"], [folder, *streams])
+    os.close(folder)
+    connection.sendall(json.dumps(request).encode() + b"\n")
+    return connection
+
+
+# --- callers: subprocess, and a shell -----------------------------------------------------------------------
+
+
+def serve_subprocess(find: Callable[[], Server]) -> None:
+    """Has the subprocesses of this process that are `python -m nmt` be started by a server."""
+    if not AVAILABLE:
+        return
+    original = subprocess._fork_exec  # type: ignore[attr-defined]
+
+    def fork_exec(*given: Any) -> int:
+        program, *arguments = map(os.fsdecode, given[0])
+        directory, environment, stdin, stdout, stderr = (given[index] for index in (4, 5, 6, 9, 11))
+        new_session, *others = given[15:22]
+        if [program, *arguments[:2]] != [sys.executable, "-m", "nmt"] or others != [-1, None, None, None, -1, None]:
+            return int(original(*given))
+        pairs = os.environb.items() if environment is None else (pair.split(b"=", 1) for pair in environment)
+        variables = {os.fsdecode(name): os.fsdecode(value) for name, value in pairs}
+        streams = [own if stream == -1 else stream for own, stream in enumerate((stdin, stdout, stderr))]
+        request = Request(arguments[2:], variables, [0, 1, 2], ignored_signals(), bool(new_session), from_shell=False)
+        with ask(find().address, request, os.fsdecode(directory or "."), streams) as connection:
+            return int(connection.makefile().readline()) or int(original(*given))
+
+    subprocess._fork_exec = fork_exec  # type: ignore[attr-defined]
+
+
+def for_shells() -> tuple[str, dict[str, str]]:
+    """A shell's function `nmt` that has the server of this process start the command, and the variable it needs."""
+    if not AVAILABLE:
+        return "", {}
+    return f'nmt() (exec {shlex.join([sys.executable, "-IS", __file__, "call"])} "$@")\n', {ADDRESS: server().address}
+
+
+def call_from_shell(arguments: list[str]) -> NoReturn:
+    """Is `nmt ARGUMENTS` for the shell that started this process."""
+    streams = [number for number in range(3) if is_open(number)]
+    request = Request(arguments, dict(os.environ), streams, ignored_signals(), new_session=False, from_shell=True)
+    answer = ask(os.environ[ADDRESS], request, ".", streams).makefile()
+    if answer.readline() == "0\n":
+        os.execl(sys.executable, sys.executable, "-m", "nmt", *arguments)
+    code = int(answer.readline())
+    if code < 0:
+        with suppress(OSError):  # there are signals that none may handle
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def is_open(descriptor: int) -> bool:
+    """Whether a descriptor is that of an open file."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+# --- the server ---------------------------------------------------------------------------------------------
+
+
+@cache
+def server() -> Server:
+    """The server of this process, with which it ends."""
+    theirs, _ours = os.pipe()  # our end stays open as long as this process lives
+    command = [sys.executable, __file__, "serve"]
+    started = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    os.close(theirs)
+    address = started.stdout.readline().strip() if started.stdout else ""
+    assert address, "the server of forks has not begun"
+    return Server(started.pid, address)
+
+
+def main() -> None:
+    """Is the server, and every command that it starts: each returns from here."""
+    from nmt.device import let_waiting_threads_sleep
+
+    environment = dict(os.environ)
+    let_waiting_threads_sleep()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the Ctrl-C of those who run the tests
+    load_what_commands_load()
+    listener = listen()
+    print(address_of(listener), flush=True)
+    if (begun := serve(listener, os.dup(0), environment)) and launches(begun.request):
+        begun = serve_workers(begun, environment)
+    if begun is None:
+        os._exit(0)
+    run(begun)
+
+
+def load_what_commands_load() -> None:
+    """Imports what takes time; nothing may compute or start a thread here, since forks have none of its threads."""
+    for name in COSTLY:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # else the first collection in each fork would copy the pages of all these objects
+
+
+class Begun(NamedTuple):
+    """A forked process that is to become a command."""
+
+    request: Request
+    descriptors: list[int]
+    """Its directory and its open standard streams."""
+
+
+def listen() -> socket.socket:
+    """A socket at an address that the system chooses."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("")
+    listener.listen()
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """Where callers find a server."""
+    return str(listener.getsockname()[1:].decode())
+
+
+def serve(listener: socket.socket, until: int, environment: Mapping[str, str]) -> Begun | None:
+    """Starts commands until the other end of the pipe `until` is closed.
+
+    Returns in each that is started, and None in the server at its end.
+    """
+    while listener.fileno() in select.select([listener.fileno(), until], [], [])[0]:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            os.close(until)
+            return begin(connection, environment)
+        connection.close()
+        reap(os.WNOHANG)
+    reap()
+    return None
+
+
+def reap(options: int = 0) -> None:
+    """Waits for children, so that their time counts as the server's."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, options)[0]:
+            pass
+
+
+def begin(connection: socket.socket, environment: Mapping[str, str]) -> Begun:
+    """Forks what is to become a command. This process, in between, ends, so that the caller becomes its parent."""
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, 4)
+    begun = Begun(Request(*json.loads(connection.makefile().readline())), descriptors)
+    if of_loading(begun.request.environment) != of_loading(environment):
+        connection.sendall(b"0\n")
+        os._exit(0)
+    between = os.getpid()
+    if (child := os.fork()) == 0:
+        while not begun.request.from_shell and os.getppid() == between:
+            time.sleep(0.0005)
+        connection.sendall(b"%d\n" % os.getpid())
+        connection.close()
+        if begun.request.new_session:
+            os.setsid()
+        return begun
+    if begun.request.from_shell:
+        wait_for(child, connection)
+    os._exit(0)
+
+
+def of_loading(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that count while modules are loaded."""
+    beginnings = tuple(LOADING.split())
+    return {name: value for name, value in environment.items() if name.startswith(beginnings) and name != "PYTHONPATH"}
+
+
+def wait_for(child: int, connection: socket.socket) -> None:
+    """Tells a shell the exit code of a command, which is killed when the shell's process is."""
+    ended = os.pidfd_open(child)
+    if ended not in select.select([ended, connection.fileno()], [], [])[0]:
+        os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with suppress(OSError):
+        connection.sendall(b"%d\n" % code)
+
+
+def launches(request: Request) -> bool:
+    """Whether a command starts workers by `python -m nmt`."""
+    return request.arguments[:1] == ["train"] and "--devices" in request.arguments
+
+
+def serve_workers(begun: Begun, environment: Mapping[str, str]) -> Begun | None:
+    """Gives a command that launches workers a server of its own, so that they are children of the command.
+
+    Returns in the command, in each worker, and None in that server at its end.
+    """
+    listener, (theirs, ours) = listen(), os.pipe()
+    if (process := os.fork()) == 0:
+        for descriptor in (ours, *begun.descriptors):
+            os.close(descriptor)
+        return serve(listener, theirs, environment)
+    os.close(theirs)
+    become_subreaper()
+    workers = Server(process, address_of(listener))
+    serve_subprocess(lambda: workers)
+    listener.close()
+    return begun
+
+
+def become_subreaper() -> None:
+    """Has processes whose parent has died become children of this process, if they descend from it."""
+    import ctypes
+
+    subreaper = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
+    ctypes.CDLL(None).prctl(subreaper, 1)
+
+
+# --- a command ----------------------------------------------------------------------------------------------
+
+
+def run(begun: Begun) -> None:
+    """Is the command in this process, as `python -m nmt` is it in a new one."""
+    import runpy
+
+    request, (folder, *streams) = begun
+    os.fchdir(folder)
+    for number in range(3):
+        os.close(number)
+    for number, stream in zip(request.open_streams, streams, strict=True):
+        os.dup2(stream, number)
+    for descriptor in begun.descriptors:
+        os.close(descriptor)
+    sys.argv = ["nmt", *request.arguments]
+    open_streams(request.open_streams)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN if number in request.ignored else signal.SIG_DFL)
+    if signal.SIGINT not in request.ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    set_paths(request)
+    read_log_level()
+    runpy.run_module("nmt", run_name="__main__", alter_sys=True)
+
+
+def open_streams(open_ones: Sequence[int]) -> None:
+    """Makes sys.stdin, sys.stdout and sys.stderr as Python does when it starts: None where one is closed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        before, stream = getattr(sys, name), None
+        if number in open_ones:
+            unbuffered = number > 0 and before.write_through  # by PYTHONUNBUFFERED
+            binary = open(number, "wb" if number else "rb", buffering=0 if unbuffered else -1, closefd=False)  # noqa: SIM115
+            how = {"line_buffering": before.line_buffering, "write_through": before.write_through}
+            newline = "\n" if number else None
+            stream = io.TextIOWrapper(binary, before.encoding, before.errors, newline, **how)
+            stream.mode = "w" if number else "r"  # type: ignore[misc]
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def set_paths(request: Request) -> None:
+    """Sets where modules are looked for; and does what a folder of PYTHONPATH has Python do when it starts."""
+    import site
+
+    known = set(sys.path)
+    sys.path[0] = os.path.dirname(sys.executable) if request.from_shell else os.getcwd()
+    added = [path for path in request.environment.get("PYTHONPATH", "").split(os.pathsep) if path not in known]
+    if added:
+        sys.path[1:1] = added
+        site.execsitecustomize()
+
+
+def read_log_level() -> None:
+    """Has PyTorch read TORCH_CPP_LOG_LEVEL, as it does when it is loaded."""
+    import ctypes
+
+    import torch
+
+    ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))._ZN3c1011initLoggingEv()
+
+
+if __name__ == "__main__":
+    mode, *arguments = sys.argv[1:]
+    if mode == "call":
+        call_from_shell(arguments)
+    main()
