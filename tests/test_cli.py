@@ -62,6 +62,7 @@ def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
 
 @pytest.mark.usefixtures("new_processes")
 def test_the_users_lines_work_verbatim_in_an_empty_directory(tmp_path: Path) -> None:
+    """In new processes: a forked one would not miss a module that nobody imported."""
     write_reverse_task(tmp_path)
     shutil.copytree(RECIPES, tmp_path / "recipes")
     for side, name in (("a", "en"), ("b", "de")):
