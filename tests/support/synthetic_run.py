@@ -1,0 +1,82 @@
+"""Records of runs that never took place, to make reports of: as long and as large as a test wants them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmt.recipe import validated
+from nmt.report.record import DevOutputs, RunRecord
+
+DATA: dict[str, dict[str, Any]] = {
+    "translate": {"source": "en", "target": "de", "train": [{"source": "a", "target": "b"}]},
+    "parse": {"source": "en", "target": "tree", "train": [{"trees": "wsj"}]},
+    "language_model": {"target": "de", "train": [{"target": "b"}]},
+}
+
+
+def synthetic_run(
+    name: str = "demo", task: str = "translate", logged: int = 200, validations: int = 10, sentences: int = 30
+) -> RunRecord:
+    """A run that logged this often, and then was validated this often on this many sentences."""
+    noise = np.random.default_rng(len(name))
+    values = {
+        "name": name,
+        "data": {"name": name, **DATA[task]},
+        "training": {"updates": 20 * max(logged, 1), "batch_tokens": 2048},
+        "model": {"layers": 2, "d_model": 128, "d_ff": 512, "heads": 4},
+        "tokenizer": {"vocab_size": 4000, **({"shared": False} if task == "parse" else {})},
+    }
+    if task == "parse":
+        values["model"]["tie_embeddings"] = "target"
+    steps = np.arange(1, logged + 1, dtype=np.float64) * 16
+    loss = 2 + 6 * np.exp(-steps / (4 * logged)) + noise.normal(0, 0.05, logged)
+    figures = {
+        "step": steps,
+        "epoch": steps // 500,
+        "seconds": steps * 0.31,
+        "tokens": steps * 1900,
+        "loss": loss,
+        "perplexity": np.exp(loss - 1),
+        "learning_rate": 128**-0.5 * np.minimum(steps**-0.5, steps * 400**-1.5),
+        "gradient_norm": 0.6 + noise.gamma(2, 0.1, logged),
+        "tokens_per_second": 6000 + noise.normal(0, 150, logged),
+        "padding": 0.02 + noise.random(logged) * 0.01,
+    }
+    at = np.linspace(0, logged, validations + 1).astype(int)[1:] - 1 if logged else np.zeros(0, int)
+    score = 38 * (1 - np.exp(-np.arange(1, len(at) + 1) / 3))
+    validated_at = {key: figures[key][at] for key in ("step", "seconds", "tokens")}
+    perplexities = np.exp(loss[at] - 0.8)
+    language_model = task == "language_model"
+    sources = [f"sentence {n} of the development set" for n in range(sentences)]
+    references = [f"Satz {n} der Entwicklungsdaten" for n in range(sentences)]
+    outputs = [
+        DevOutputs(int(step), [f"{line} {index}" for line in references], list(noise.uniform(20, 90, sentences)))
+        for index, step in enumerate(validated_at["step"])
+    ]
+    return RunRecord(
+        path=Path("runs") / name,
+        recipe=validated(values, name),
+        base={"training.updates": 100_000},
+        base_name="base.yaml",
+        parameters=1_318_400,
+        logged=figures,
+        validated={**validated_at, "score": perplexities if language_model else score, "perplexity": perplexities},
+        signature=None if language_model else "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1",
+        sources=[] if language_model else sources,
+        references=references,
+        dev_outputs=[] if language_model else outputs,
+        data={"train": {"read": 29_000, "kept": 28_950}, "valid": {"read": 1_014, "kept": 1_014}},
+        cost={"seconds": 992.0, "device_seconds": 992.0, "tokens": 6_080_000, "flops": 2.4e13, "devices": ["1 × CPU"]},
+        averages=[(1, 36.5), (2, 37.1), (5, 37.6)],
+    )
+
+
+def just_begun(record: RunRecord) -> RunRecord:
+    """The same run before its first update."""
+    nothing = {key: np.zeros(0) for key in record.logged}
+    none_valid = {key: np.zeros(0) for key in record.validated}
+    return replace(record, logged=nothing, validated=none_valid, dev_outputs=[], cost={}, averages=[], parameters=None)
