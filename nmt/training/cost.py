@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from nmt.bundle import Bundle, resolve, survey
-from nmt.console import Console
+from nmt.console import Console, clock
 from nmt.errors import UserError, printable
-from nmt.training.progress import clock
 from nmt.training.state import RunState
 from nmt.training.validation import Validation
 

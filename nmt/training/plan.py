@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from nmt.console import clock
 from nmt.data.corpus import ABSENT
 from nmt.data.prepare import directory, mean_lengths
 from nmt.model.likelihood import chunk_logits
@@ -21,7 +22,6 @@ from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.flops import measured_flops, training_flops
 from nmt.training.precision import product_dtype
-from nmt.training.progress import clock
 
 # Subwords of a source and symbols of a target where no prepared data tells: about the means of WMT14 English-German,
 # and of the Treebank's section 23, which has 23.5 words and 18.3 constituents a sentence.

@@ -9,22 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from nmt.console import Advance, Console
+from nmt.console import Advance, Console, clock
 from nmt.errors import UserError
 
 METRICS = "metrics.jsonl"
-
-
-def clock(seconds: float) -> str:
-    """A duration as people write it: 45s, 12m, 3h05m, 2d04h."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f}s"
-    if minutes < 60:
-        return f"{minutes}m"
-    if minutes < 48 * 60:
-        return f"{minutes // 60}h{minutes % 60:02}m"
-    return f"{minutes // 1440}d{minutes % 1440 // 60:02}h"
 
 
 def forget_after(path: Path, step: int) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from nmt import bundle as bundles
 from nmt.bundle import Bundle
-from nmt.console import Console
+from nmt.console import Console, clock
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
 from nmt.data.lengths import measure_lengths
@@ -39,7 +39,7 @@ from nmt.training.loss import Objective
 from nmt.training.memory import check_memory
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import set_precision
-from nmt.training.progress import METRICS, Progress, clock, forget_after, show_progress
+from nmt.training.progress import METRICS, Progress, forget_after, show_progress
 from nmt.training.resume import BestScore, Start, open_directory, restore
 from nmt.training.state import RunState
 from nmt.training.validation import Validation
