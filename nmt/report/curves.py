@@ -1,0 +1,232 @@
+"""The figures behind a report's charts: which there are, thinned for drawing, and told in words and numbers.
+
+This knows nothing of how charts are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.report.record import RunRecord
+
+Array = NDArray[np.float64]
+
+POINTS = 2000
+"""Most points of a drawn curve; a screen has no more columns."""
+ROWS = 30
+"""Most rows of a chart's table."""
+SMOOTHED_FROM = 100
+"""Fewer points than this are not smoothed: one sees through their noise."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What a chart shows of every run."""
+
+    name: str
+    title: str
+    about: str
+    digits: str
+    """How its values are written, as `format` takes it"""
+    logged: str | None = None
+    """Figure of `RunRecord.logged`"""
+    validated: str | None = None
+    """Figure of `RunRecord.validated`"""
+    best: str = "lowest"
+    """What is worth telling of its values: the lowest or the highest"""
+    noisy: bool = False
+    """Whether a smoothed curve helps"""
+    logarithmic: bool = True
+    """Whether the switch to a logarithmic axis applies"""
+    percent: bool = False
+
+
+CHARTS = (
+    Chart(
+        name="score",
+        title="Dev score",
+        about="On the development set, at each checkpoint",
+        digits=".2f",
+        validated="score",
+        best="highest",
+        logarithmic=False,
+    ),
+    Chart(
+        name="loss",
+        title="Loss",
+        about="Label-smoothed cross-entropy of the training data, in nats per target token",
+        digits=".3f",
+        logged="loss",
+        noisy=True,
+    ),
+    Chart(
+        name="perplexity",
+        title="Perplexity",
+        about="Per target token; the dots are of the development set",
+        digits=",.2f",
+        logged="perplexity",
+        validated="perplexity",
+        noisy=True,
+    ),
+    Chart(
+        name="learning_rate",
+        title="Learning rate",
+        about="At the end of each log interval",
+        digits=".3g",
+        logged="learning_rate",
+        best="highest",
+    ),
+    Chart(
+        name="speed",
+        title="Tokens per second",
+        about="Target tokens, on all devices",
+        digits=",.0f",
+        logged="tokens_per_second",
+        best="highest",
+        noisy=True,
+    ),
+    Chart(
+        name="padding",
+        title="Padding",
+        about="Share of the cells of batches that hold no token",
+        digits=".1f",
+        logged="padding",
+        best="highest",
+        noisy=True,
+        logarithmic=False,
+        percent=True,
+    ),
+    Chart(
+        name="gradient_norm",
+        title="Gradient norm",
+        about="Before clipping, mean over each log interval",
+        digits=".3f",
+        logged="gradient_norm",
+        best="highest",
+        noisy=True,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points of one run in one chart, each array of shape (points,)."""
+
+    run: int
+    """Position of the run on the page"""
+    part: str
+    """`training`, `smoothed` or `dev`"""
+    steps: Array
+    tokens: Array
+    """Target tokens, in millions"""
+    hours: Array
+    values: Array
+    """NaN leaves a gap"""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def at(self, chosen: NDArray[np.intp]) -> Curve:
+        """The same curve at these points only."""
+        return Curve(
+            self.run, self.part, self.steps[chosen], self.tokens[chosen], self.hours[chosen], self.values[chosen]
+        )
+
+
+def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
+    """All points of a run's figure; None if the run has none that is finite."""
+    figures, key = (record.validated, chart.validated) if part == "dev" else (record.logged, chart.logged)
+    if key is None or key not in figures or not np.isfinite(figures[key]).any():
+        return None
+    values = figures[key] * (100 if chart.percent else 1)
+    return Curve(run, part, figures["step"], figures["tokens"] / 1e6, figures["seconds"] / 3600, values)
+
+
+def drawn(whole: Curve, chart: Chart) -> list[Curve]:
+    """What is drawn of a curve: its thinned points and, where that helps, a smoothed curve in front of them."""
+    curves = [whole.at(thinned(whole.values))]
+    if chart.noisy and whole.part == "training" and len(whole) >= SMOOTHED_FROM:
+        smooth = Curve(whole.run, "smoothed", whole.steps, whole.tokens, whole.hours, smoothed(whole.values))
+        curves.append(smooth.at(np.unique(np.linspace(0, len(whole) - 1, POINTS // 4).astype(np.intp))))
+    return curves
+
+
+def thinned(values: Array, most: int = POINTS) -> NDArray[np.intp]:
+    """Positions of at most `most` of the values: the lowest and the highest of each bucket, so that no spike is lost.
+
+    The first and the last value stay, and so does a gap as wide as a bucket.
+    """
+    if len(values) <= most:
+        return np.arange(len(values))
+    edges = np.linspace(0, len(values), most // 2).astype(np.intp)
+    chosen = [0, len(values) - 1]
+    for start, end in pairwise(edges):
+        bucket = values[start:end]
+        finite = np.isfinite(bucket)
+        if finite.any():
+            chosen += [
+                start + np.argmin(np.where(finite, bucket, np.inf)),
+                start + np.argmax(np.where(finite, bucket, -np.inf)),
+            ]
+        else:
+            chosen.append(start)
+    return np.unique(chosen).astype(np.intp)
+
+
+def window(points: int) -> int:
+    """How many points a smoothed curve is the mean of: an odd number, a fiftieth of all of them."""
+    return points // 50 // 2 * 2 + 3
+
+
+def smoothed(values: Array) -> Array:
+    """Means of the finite values in a window around each point, which is cut at the ends; NaN where there are none."""
+    half = window(len(values)) // 2
+    finite = np.isfinite(values)
+    sums = np.cumsum(np.concatenate([[0.0], np.where(finite, values, 0.0)]))
+    counts = np.cumsum(np.concatenate([[0], finite]))
+    position = np.arange(len(values))
+    first, end = np.maximum(position - half, 0), np.minimum(position + half + 1, len(values))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((sums[end] - sums[first]) / (counts[end] - counts[first]))
+
+
+def summary(whole: Curve, chart: Chart) -> str:
+    """The first, the best and the last value in words."""
+    finite = np.flatnonzero(np.isfinite(whole.values))
+    values, steps = whole.values[finite], whole.steps[finite]
+    found = int(values.argmin() if chart.best == "lowest" else values.argmax())
+    written = [written_value(value, chart) for value in (values[0], values[found], values[-1])]
+    if len(values) == 1:
+        return f"{written[0]} at update {steps[0]:,.0f}"
+    return (
+        f"{written[0]} at update {steps[0]:,.0f}, {chart.best} {written[1]} at {steps[found]:,.0f}, "
+        f"{written[2]} at {steps[-1]:,.0f}"
+    )
+
+
+def written_value(value: float, chart: Chart) -> str:
+    """A value as the page writes it."""
+    return "–" if not np.isfinite(value) else f"{value:{chart.digits}}" + (" %" if chart.percent else "")
+
+
+def table(curves: Sequence[Curve], chart: Chart) -> list[list[str]]:
+    """Rows of the update and each curve's value there, at the steps of checkpoints or, without any, of log lines.
+
+    A figure of training is the last one that was logged up to that step; a run that did not get there has a dash.
+    """
+    dev = [curve.steps for curve in curves if curve.part == "dev"]
+    steps = np.unique(np.concatenate(dev or [curve.steps for curve in curves]))
+    if len(steps) > ROWS:
+        steps = steps[np.unique(np.linspace(0, len(steps) - 1, ROWS).astype(np.intp))]
+    return [[f"{step:,.0f}", *(written_value(_value_at(curve, step), chart) for curve in curves)] for step in steps]
+
+
+def _value_at(curve: Curve, step: float) -> float:
+    found = int(np.searchsorted(curve.steps, step, side="right")) - 1
+    beyond = step > curve.steps[-1] or (curve.part == "dev" and found >= 0 and curve.steps[found] != step)
+    return float("nan") if found < 0 or beyond else float(curve.values[found])

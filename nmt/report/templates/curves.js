@@ -1,0 +1,142 @@
+// Embeds the charts, and makes them follow the switches above them and the colour scheme of the system.
+(async () => {
+  "use strict";
+  const embedded = document.getElementById("curves-document");
+  const switches = document.querySelector("#curves .switches");
+  const content = JSON.parse(embedded.textContent);
+  const places = Object.fromEntries(content.roots.map(root => [root.id, `plot-${root.attributes.name}`]));
+  for (const place of Object.values(places)) document.getElementById(place).hidden = false;
+  document.documentElement.classList.add("drawn"); // the still pictures are for paper from now on
+
+  Bokeh.set_log_level("warn");
+  await Bokeh.embed.embed_items({curves: content}, [{docid: "curves", roots: places, root_ids: Object.keys(places)}]);
+  const plots = Bokeh.documents.at(-1).roots();
+  const across = plots[0].x_range;
+  const titles = {updates: "updates", tokens: "target tokens, millions", hours: "hours of training"};
+  const chosen = name => switches.elements[name].value;
+  const lines = plot => plot.renderers.filter(line => !line.muted);
+
+  // Lowest and highest of a column at the rows that `keep` admits, for as many lines as there are.
+  function extent(lines, column, keep) {
+    let low = Infinity, high = -Infinity;
+    for (const line of lines) {
+      const data = line.data_source.data, values = data[column];
+      for (let row = 0; row < values.length; row++) {
+        if (Number.isFinite(values[row]) && keep(data, row)) {
+          low = Math.min(low, values[row]);
+          high = Math.max(high, values[row]);
+        }
+      }
+    }
+    return low <= high ? [low, high] : null;
+  }
+
+  function whole() {
+    const [low, high] = extent(plots.flatMap(plot => plot.renderers), chosen("across"), () => true) ?? [0, 1];
+    const margin = (high - low || 1) * 0.015;
+    return [low - margin, high + margin];
+  }
+
+  // The range of y holds what is seen of the curves, however far x is zoomed.
+  function fit() {
+    const column = chosen("across");
+    for (const plot of plots) {
+      const logarithmic = plot.tags[0] && chosen("up") === "log";
+      const seen = (data, row) =>
+        data[column][row] >= across.start && data[column][row] <= across.end && (!logarithmic || data.y[row] > 0);
+      const found = extent(lines(plot), "y", seen);
+      if (found === null) continue;
+      const [low, high] = logarithmic ? found.map(Math.log10) : found;
+      const margin = (high - low) * 0.06 || Math.abs(high) * 0.05 || 1;
+      const range = [low - margin, high + margin].map(value => (logarithmic ? 10 ** value : value));
+      plot.y_range.setv({start: range[0], end: range[1]});
+    }
+  }
+
+  function show([start, end]) {
+    across.setv({start, end});
+  }
+
+  function choose() {
+    const column = chosen("across");
+    for (const plot of plots) {
+      const kind = plot.tags[0] && chosen("up") === "log" ? "LogScale" : "LinearScale";
+      if (plot.y_scale.type !== kind) plot.y_scale = new (Bokeh.Models.get(kind))();
+      for (const line of plot.renderers) {
+        for (const glyph of [line.glyph, line.muted_glyph]) glyph.x = {field: column};
+      }
+      plot.below[0].axis_label = titles[column];
+    }
+  }
+
+  function paint() {
+    const style = getComputedStyle(document.documentElement);
+    const colour = name => style.getPropertyValue(name).trim();
+    for (const plot of plots) {
+      for (const axis of [...plot.below, ...plot.left]) {
+        axis.setv({
+          axis_line_color: null, major_tick_line_color: null, minor_tick_line_color: null,
+          major_label_text_color: colour("--quiet"), axis_label_text_color: colour("--quiet"),
+          major_label_text_font: colour("--sans"), axis_label_text_font: colour("--sans"),
+          major_label_text_font_size: "12px", axis_label_text_font_size: "12px", axis_label_text_font_style: "normal",
+        });
+      }
+      for (const grid of plot.center) grid.grid_line_color = grid.dimension === 1 ? colour("--rule") : null;
+      for (const line of plot.renderers) {
+        const ink = colour(`--run-${(line.tags[0] % 8) + 1}`);
+        for (const glyph of [line.glyph, line.muted_glyph]) {
+          glyph.line_color = ink;
+          if ("fill_color" in glyph) glyph.fill_color = ink;
+        }
+      }
+    }
+  }
+
+  function zoom(how) {
+    const {start, end} = across, width = end - start, [first, last] = whole();
+    const steps = {in: [0.25, -0.25], out: [-0.5, 0.5], earlier: [-0.25, -0.25], later: [0.25, 0.25]};
+    if (how === "whole") return show([first, last]);
+    const [before, after] = steps[how];
+    const wanted = [start + before * width, end + after * width];
+    if (how === "earlier" || how === "later") {
+      const beyond = Math.max(first - wanted[0], 0) - Math.max(wanted[1] - last, 0);
+      return show(wanted.map(x => x + beyond));
+    }
+    return show([Math.max(wanted[0], first), Math.min(wanted[1], last)]);
+  }
+
+  let waiting = 0;
+  const refit = () => {
+    cancelAnimationFrame(waiting);
+    waiting = requestAnimationFrame(fit);
+  };
+  across.properties.start.change.connect(refit);
+  across.properties.end.change.connect(refit);
+  switches.addEventListener("change", event => {
+    if (event.target.name === "run") {
+      const run = Number(event.target.value);
+      for (const line of plots.flatMap(plot => plot.renderers)) {
+        if (line.tags[0] === run) line.muted = !event.target.checked;
+      }
+    } else {
+      choose();
+      if (event.target.name === "across") show(whole());
+    }
+    refit();
+  });
+  switches.addEventListener("click", event => {
+    const how = event.target.closest("[data-zoom]")?.dataset.zoom;
+    if (how) zoom(how);
+  });
+  switches.addEventListener("submit", event => event.preventDefault());
+  for (const place of Object.values(places)) {
+    document.getElementById(place).addEventListener("dblclick", () => show(whole()));
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
+
+  choose();
+  paint();
+  show(whole());
+  fit();
+  document.documentElement.dataset.charts = "ready";
+})();
