@@ -21,7 +21,7 @@ MUTED = 0.1
 """Opacity of the curves of a run that is muted"""
 TOUCH = ".bk-events { touch-action: pan-y pinch-zoom !important; }"
 """Lets a finger scroll the page over a chart, which Bokeh would catch"""
-PARTS = {"training": "training", "dev": "development set"}
+PARTS = {"training": "training", "dev": "dev"}
 TOOLTIP = """<div class="reading"><b>$name</b> @y{{{digits}}}<br>
 <span>update @updates{{0,0}} · @tokens{{0,0.[00]}} M tokens · @hours{{0.00}} h</span></div>"""
 
@@ -103,7 +103,7 @@ def _figure(chart: Chart, curves: Sequence[Curve], names: list[str], shared: Any
 
     plot = figure(
         name=chart.name,
-        tags=[chart.logarithmic],
+        tags=[chart.logarithmic, chart.steep],
         height=HEIGHT,
         sizing_mode="stretch_width",
         x_range=shared,
@@ -123,8 +123,7 @@ def _figure(chart: Chart, curves: Sequence[Curve], names: list[str], shared: Any
     plot.add_tools(hover, box, WheelZoomTool(dimensions="width", modifiers="ctrl"))
     plot.toolbar.active_drag = box
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[0000]")
-    if chart.digits == ",.0f":
-        plot.yaxis.formatter = NumeralTickFormatter(format="0,0")
+    plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[0000000]")
     return plot
 
 

@@ -43,6 +43,8 @@ class Chart:
     """Whether a smoothed curve helps"""
     logarithmic: bool = True
     """Whether the switch to a logarithmic axis applies"""
+    steep: bool = False
+    """Whether a linear axis fits the values from the second tenth of the run on, since those before are far above"""
     percent: bool = False
 
 
@@ -67,11 +69,12 @@ CHARTS = (
     Chart(
         name="perplexity",
         title="Perplexity",
-        about="Per target token; the dots are of the development set",
+        about="Per target token; the linear axis fits all but the first tenth of the run",
         digits=",.2f",
         logged="perplexity",
         validated="perplexity",
         noisy=True,
+        steep=True,
     ),
     Chart(
         name="learning_rate",
@@ -203,10 +206,10 @@ def summary(whole: Curve, chart: Chart) -> str:
     written = [written_value(value, chart) for value in (values[0], values[found], values[-1])]
     if len(values) == 1:
         return f"{written[0]} at update {steps[0]:,.0f}"
-    return (
-        f"{written[0]} at update {steps[0]:,.0f}, {chart.best} {written[1]} at {steps[found]:,.0f}, "
-        f"{written[2]} at {steps[-1]:,.0f}"
-    )
+    first, last = f"{written[0]} at update {steps[0]:,.0f}", f"{written[2]} at {steps[-1]:,.0f}"
+    if found == len(values) - 1:
+        return f"{first}, {chart.best} and last {last}"
+    return f"{first}, {chart.best} {written[1]} at {steps[found]:,.0f}, last {last}"
 
 
 def written_value(value: float, chart: Chart) -> str:

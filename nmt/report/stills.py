@@ -52,9 +52,16 @@ def still(curves: Sequence[Curve], chart: Chart) -> Mapping[str, Any]:
     values = np.concatenate([curve.values[np.isfinite(curve.values)] for curve in curves])
     last = max(float(curve.steps[-1]) for curve in curves)
     across = Scale(0, last, LEFT, WIDTH - 12)
+    if chart.steep:
+        settled = np.concatenate([curve.values[curve.steps >= last / 10] for curve in curves])
+        values = settled[np.isfinite(settled)] if np.isfinite(settled).any() else values
     up = Scale(float(values.min()), float(values.max()), HEIGHT - BOTTOM, 10)
     lines = [
-        {"run": curve.run, "part": curve.part, "points": points(curve.steps, curve.values, across, up)}
+        {
+            "run": curve.run,
+            "part": curve.part,
+            "points": points(curve.steps, np.where(curve.values <= up.high, curve.values, np.nan), across, up),
+        }
         for curve in curves
     ]
     return {

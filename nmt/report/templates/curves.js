@@ -39,13 +39,17 @@
 
   // The range of y holds what is seen of the curves, however far x is zoomed.
   function fit() {
-    const column = chosen("across");
+    const column = chosen("across"), [first, last] = whole();
     for (const plot of plots) {
       const logarithmic = plot.tags[0] && chosen("up") === "log";
       const seen = (data, row) =>
         data[column][row] >= across.start && data[column][row] <= across.end && (!logarithmic || data.y[row] > 0);
       const found = extent(lines(plot), "y", seen);
       if (found === null) continue;
+      if (plot.tags[1] && !logarithmic && across.start <= first && across.end >= last) {
+        const settled = (data, row) => data[column][row] >= first + (last - first) / 10;
+        found[1] = extent(lines(plot), "y", settled)?.[1] ?? found[1];
+      }
       const [low, high] = logarithmic ? found.map(Math.log10) : found;
       const margin = (high - low) * 0.06 || Math.abs(high) * 0.05 || 1;
       const range = [low - margin, high + margin].map(value => (logarithmic ? 10 ** value : value));
@@ -85,8 +89,8 @@
       for (const line of plot.renderers) {
         const ink = colour(`--run-${(line.tags[0] % 8) + 1}`);
         for (const glyph of [line.glyph, line.muted_glyph]) {
-          glyph.line_color = ink;
-          if ("fill_color" in glyph) glyph.fill_color = ink;
+          glyph.line_color = {value: ink};
+          if ("fill_color" in glyph.properties) glyph.fill_color = {value: ink};
         }
       }
     }
