@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.report.curves import CHARTS, Chart, Curve, curve, drawn, summary, table, window
+from nmt.report.curves import CHARTS, Chart, Curve, Points, curve, summary, table, window
 from nmt.report.record import RunRecord
 from nmt.report.stills import still
 
@@ -22,8 +22,6 @@ MUTED = 0.1
 TOUCH = ".bk-events { touch-action: pan-y pinch-zoom !important; }"
 """Lets a finger scroll the page over a chart, which Bokeh would catch"""
 PARTS = {"training": "training", "dev": "dev"}
-TOOLTIP = """<div class="reading"><b>$name</b> @y{{{digits}}}<br>
-<span>update @updates{{0,0}} · @tokens{{0,0.[00]}} M tokens · @hours{{0.00}} h</span></div>"""
 
 
 def labels(records: Sequence[RunRecord]) -> list[str]:
@@ -45,18 +43,17 @@ def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
     shown = [(chart, curves) for chart in CHARTS if (curves := _curves(records, chart))]
     if not shown:
         return None
-    smoothed = [len(c) for chart, curves in shown if chart.noisy for c in curves if len(drawn(c, chart)) > 1]
     return {
         "charts": [_described(chart, curves, records, names) for chart, curves in shown],
         "runs": names,
-        "without": [name for run, name in enumerate(names) if all(run not in {c.run for c in cs} for _, cs in shown)],
-        "windows": sorted({window(points) for points in smoothed}),
+        "without": [name for record, name in zip(records, names, strict=True) if not record.step],
+        "windows": sorted({window(found.points) for _, curves in shown for found in curves if found.smoothed}),
         "document": _document(shown, names),
     }
 
 
 def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
-    """The whole curves of a chart. A language model has no dev score but its perplexity, which has its own chart."""
+    """The curves of a chart. A language model has no dev score but its perplexity, which has its own chart."""
     return [
         found
         for run, record in enumerate(records)
@@ -68,19 +65,19 @@ def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
 
 def _described(chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecord], names: list[str]) -> dict[str, Any]:
     """A chart for those who read it, and its still picture."""
-    headings = [names[curve.run] if len(records) > 1 else "" for curve in curves]
-    if len({curve.part for curve in curves}) > 1 or len(records) == 1:
-        parts = [PARTS[curve.part] for curve in curves]
+    headings = [names[found.run] if len(records) > 1 else "" for found in curves]
+    if len(records) == 1 or len({found.part for found in curves}) > 1:
+        parts = [PARTS[found.part] for found in curves]
         headings = [f"{name}, {part}" if name else part for name, part in zip(headings, parts, strict=True)]
-    measures = dict.fromkeys(records[curve.run].recipe.kind.label for curve in curves)
+    measures = dict.fromkeys(records[found.run].recipe.kind.label for found in curves)
     return {
         "name": chart.name,
         "title": f"Dev {' and '.join(measures)}" if chart.name == "score" else chart.title,
         "about": chart.about,
-        "summaries": [(heading, summary(c, chart)) for heading, c in zip(headings, curves, strict=True)],
+        "summaries": [(heading, summary(found, chart)) for heading, found in zip(headings, curves, strict=True)],
         "headings": headings,
         "rows": table(curves, chart),
-        "still": still([part for whole in curves for part in drawn(whole, chart)], chart),
+        "still": still(curves, chart),
     }
 
 
@@ -89,25 +86,26 @@ def _document(shown: Sequence[tuple[Chart, list[Curve]]], names: list[str]) -> s
     from bokeh.core.json_encoder import serialize_json
     from bokeh.document import Document
     from bokeh.models import Range1d
+    from bokeh.models.annotations import Span
 
-    document, shared = Document(), Range1d(0, 1)
+    document, shared, cursor = Document(), Range1d(start=0, end=1), Span(dimension="height", line_dash=[3, 3])
     for chart, curves in shown:
-        document.add_root(_figure(chart, curves, names, shared))
+        document.add_root(_figure(chart, curves, names, shared, cursor))
     return serialize_json(document.to_json(deferred=False)).replace("<", "\\u003c")
 
 
-def _figure(chart: Chart, curves: Sequence[Curve], names: list[str], shared: Any) -> Any:
+def _figure(chart: Chart, curves: Sequence[Curve], names: list[str], shared: Any, cursor: Any) -> Any:
     """One chart. Its colours, ranges and the kind of its axes are set by curves.js, which knows scheme and switches."""
-    from bokeh.models import BoxZoomTool, HoverTool, NumeralTickFormatter, Range1d, WheelZoomTool
+    from bokeh.models import BoxZoomTool, CrosshairTool, NumeralTickFormatter, Range1d, WheelZoomTool
     from bokeh.plotting import figure
 
     plot = figure(
         name=chart.name,
-        tags=[chart.logarithmic, chart.steep],
+        tags=[{"logarithmic": chart.logarithmic, "steep": chart.steep, "digits": chart.digits}],
         height=HEIGHT,
         sizing_mode="stretch_width",
         x_range=shared,
-        y_range=Range1d(0, 1),
+        y_range=Range1d(start=0, end=1),
         toolbar_location=None,
         tools=[],
         background_fill_color=None,
@@ -116,35 +114,33 @@ def _figure(chart: Chart, curves: Sequence[Curve], names: list[str], shared: Any
         min_border_left=56,
         stylesheets=[TOUCH],
     )
-    hovered = [line for curve in curves for line in _draw(plot, curve, chart, names)]
-    digits = {".3g": "0.00e+0", ",.0f": "0,0"}.get(chart.digits, "0,0." + "0" * int(chart.digits[-2]))
-    hover = HoverTool(mode="vline", renderers=hovered, tooltips=TOOLTIP.format(digits=digits), attachment="horizontal")
+    for found in curves:
+        name = names[found.run] + (f", {PARTS[found.part]}" if chart.logged and chart.validated else "")
+        _draw(plot, found, name)
     box = BoxZoomTool(dimensions="width")
-    plot.add_tools(hover, box, WheelZoomTool(dimensions="width", modifiers="ctrl"))
+    plot.add_tools(CrosshairTool(overlay=cursor), box, WheelZoomTool(dimensions="width", modifiers="ctrl"))
     plot.toolbar.active_drag = box
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[0000]")
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[0000000]")
     return plot
 
 
-def _draw(plot: Any, curve: Curve, chart: Chart, names: list[str]) -> list[Any]:
-    """Draws a curve; gives what shows its values under the pointer: the dots of checkpoints, else the line."""
-    name = f"{names[curve.run]}, {PARTS[curve.part]}"
-    first, *smoothed = drawn(curve, chart)
-    strength = {"line_width": 1, "line_alpha": 0.35} if smoothed else {"line_width": 2}
-    line = plot.line("updates", "y", source=_source(first), name=name, tags=[curve.run], muted_alpha=MUTED, **strength)
-    for part in smoothed:
-        plot.line("updates", "y", source=_source(part), tags=[curve.run], line_width=2, muted_alpha=MUTED)
-    if curve.part == "training":
-        return [line]
-    return [
-        plot.scatter("updates", "y", source=line.data_source, name=name, tags=[curve.run], size=7, muted_alpha=MUTED)
-    ]
+def _draw(plot: Any, found: Curve, name: str) -> None:
+    """Draw a curve. The line with a name is the one whose values are read under the pointer."""
+    source = _source(found.thin)
+    strength = {"line_width": 1, "line_alpha": 0.4} if found.smoothed else {"line_width": 2}
+    lines = [plot.line("updates", "y", source=source, name=name, muted_alpha=MUTED, **strength)]
+    if found.smoothed:
+        lines.append(plot.line("updates", "y", source=_source(found.smoothed), line_width=2, muted_alpha=MUTED))
+    if found.part == "dev":
+        lines.append(plot.scatter("updates", "y", source=source, size=7, muted_alpha=MUTED))
+    for line in lines:
+        line.tags = [found.run]
 
 
-def _source(part: Curve) -> Any:
+def _source(points: Points) -> Any:
     """Columns of single precision: half the page, and finer than any screen."""
     from bokeh.models import ColumnDataSource
 
-    columns = {"updates": part.steps, "tokens": part.tokens, "hours": part.hours, "y": part.values}
+    columns = {"updates": points.steps, "tokens": points.tokens, "hours": points.hours, "y": points.values}
     return ColumnDataSource({name: column.astype(np.float32) for name, column in columns.items()})

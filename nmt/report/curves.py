@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +60,7 @@ CHARTS = (
     Chart(
         name="loss",
         title="Loss",
-        about="Label-smoothed cross-entropy of the training data, in nats per target token",
+        about="Label-smoothed cross-entropy, in nats per target token",
         digits=".3f",
         logged="loss",
         noisy=True,
@@ -117,13 +116,9 @@ CHARTS = (
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Points of one run in one chart, each array of shape (points,)."""
+class Points:
+    """Points of a curve, each array of shape (points,)."""
 
-    run: int
-    """Position of the run on the page"""
-    part: str
-    """`training`, `smoothed` or `dev`"""
     steps: Array
     tokens: Array
     """Target tokens, in millions"""
@@ -131,32 +126,43 @@ class Curve:
     values: Array
     """NaN leaves a gap"""
 
-    def __len__(self) -> int:
-        return len(self.values)
+    def at(self, rows: NDArray[np.intp]) -> Points:
+        """These points only."""
+        return Points(self.steps[rows], self.tokens[rows], self.hours[rows], self.values[rows])
 
-    def at(self, chosen: NDArray[np.intp]) -> Curve:
-        """The same curve at these points only."""
-        return Curve(
-            self.run, self.part, self.steps[chosen], self.tokens[chosen], self.hours[chosen], self.values[chosen]
-        )
+
+@dataclass(frozen=True)
+class Curve:
+    """A figure of a run in a chart."""
+
+    run: int
+    """Position of the run on the page"""
+    part: str
+    """`training` or `dev`"""
+    whole: Points
+    thin: Points
+    """What is drawn of them"""
+    smoothed: Points | None
+    """Drawn in front of them, where that helps"""
+
+    @property
+    def points(self) -> int:
+        """Number of points before they are thinned."""
+        return len(self.whole.values)
 
 
 def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
-    """All points of a run's figure; None if the run has none that is finite."""
+    """A run's figure in a chart; None if the run has no finite value of it."""
     figures, key = (record.validated, chart.validated) if part == "dev" else (record.logged, chart.logged)
     if key is None or key not in figures or not np.isfinite(figures[key]).any():
         return None
     values = figures[key] * (100 if chart.percent else 1)
-    return Curve(run, part, figures["step"], figures["tokens"] / 1e6, figures["seconds"] / 3600, values)
-
-
-def drawn(whole: Curve, chart: Chart) -> list[Curve]:
-    """What is drawn of a curve: its thinned points and, where that helps, a smoothed curve in front of them."""
-    curves = [whole.at(thinned(whole.values))]
-    if chart.noisy and whole.part == "training" and len(whole) >= SMOOTHED_FROM:
-        smooth = Curve(whole.run, "smoothed", whole.steps, whole.tokens, whole.hours, smoothed(whole.values))
-        curves.append(smooth.at(np.unique(np.linspace(0, len(whole) - 1, POINTS // 4).astype(np.intp))))
-    return curves
+    whole = Points(figures["step"], figures["tokens"] / 1e6, figures["seconds"] / 3600, values)
+    smooth = None
+    if chart.noisy and part == "training" and len(values) >= SMOOTHED_FROM:
+        rows = np.unique(np.linspace(0, len(values) - 1, POINTS // 4).astype(np.intp))
+        smooth = Points(whole.steps, whole.tokens, whole.hours, smoothed(values)).at(rows)
+    return Curve(run, part, whole, whole.at(thinned(values)), smooth)
 
 
 def thinned(values: Array, most: int = POINTS) -> NDArray[np.intp]:
@@ -166,19 +172,14 @@ def thinned(values: Array, most: int = POINTS) -> NDArray[np.intp]:
     """
     if len(values) <= most:
         return np.arange(len(values))
-    edges = np.linspace(0, len(values), most // 2).astype(np.intp)
-    chosen = [0, len(values) - 1]
-    for start, end in pairwise(edges):
-        bucket = values[start:end]
-        finite = np.isfinite(bucket)
-        if finite.any():
-            chosen += [
-                start + np.argmin(np.where(finite, bucket, np.inf)),
-                start + np.argmax(np.where(finite, bucket, -np.inf)),
-            ]
-        else:
-            chosen.append(start)
-    return np.unique(chosen).astype(np.intp)
+    edges = np.linspace(0, len(values), most // 2).astype(np.intp)[:-1]
+    bucket = np.searchsorted(edges, np.arange(len(values)), side="right")
+    ascending = np.lexsort((values, bucket))  # by bucket, then by value; NaN comes last
+    counts = np.bincount(bucket, minlength=len(edges) + 1)[1:]
+    finite = np.bincount(bucket[np.isfinite(values)], minlength=len(edges) + 1)[1:]
+    starts = np.cumsum(counts) - counts
+    lowest, highest = ascending[starts], ascending[starts + np.maximum(finite - 1, 0)]
+    return np.unique([0, len(values) - 1, *lowest, *highest]).astype(np.intp)
 
 
 def window(points: int) -> int:
@@ -198,18 +199,18 @@ def smoothed(values: Array) -> Array:
         return np.asarray((sums[end] - sums[first]) / (counts[end] - counts[first]))
 
 
-def summary(whole: Curve, chart: Chart) -> str:
+def summary(found: Curve, chart: Chart) -> str:
     """The first, the best and the last value in words."""
-    finite = np.flatnonzero(np.isfinite(whole.values))
-    values, steps = whole.values[finite], whole.steps[finite]
-    found = int(values.argmin() if chart.best == "lowest" else values.argmax())
-    written = [written_value(value, chart) for value in (values[0], values[found], values[-1])]
+    finite = np.isfinite(found.whole.values)
+    values, steps = found.whole.values[finite], found.whole.steps[finite]
+    best = int(values.argmin() if chart.best == "lowest" else values.argmax())
+    written = [written_value(value, chart) for value in (values[0], values[best], values[-1])]
     if len(values) == 1:
         return f"{written[0]} at update {steps[0]:,.0f}"
     first, last = f"{written[0]} at update {steps[0]:,.0f}", f"{written[2]} at {steps[-1]:,.0f}"
-    if found == len(values) - 1:
+    if best == len(values) - 1:
         return f"{first}, {chart.best} and last {last}"
-    return f"{first}, {chart.best} {written[1]} at {steps[found]:,.0f}, last {last}"
+    return f"{first}, {chart.best} {written[1]} at {steps[best]:,.0f}, last {last}"
 
 
 def written_value(value: float, chart: Chart) -> str:
@@ -222,14 +223,15 @@ def table(curves: Sequence[Curve], chart: Chart) -> list[list[str]]:
 
     A figure of training is the last one that was logged up to that step; a run that did not get there has a dash.
     """
-    dev = [curve.steps for curve in curves if curve.part == "dev"]
-    steps = np.unique(np.concatenate(dev or [curve.steps for curve in curves]))
+    dev = [found.whole.steps for found in curves if found.part == "dev"]
+    steps = np.unique(np.concatenate(dev or [found.whole.steps for found in curves]))
     if len(steps) > ROWS:
         steps = steps[np.unique(np.linspace(0, len(steps) - 1, ROWS).astype(np.intp))]
-    return [[f"{step:,.0f}", *(written_value(_value_at(curve, step), chart) for curve in curves)] for step in steps]
+    return [[f"{step:,.0f}", *(written_value(_value_at(found, step), chart) for found in curves)] for step in steps]
 
 
-def _value_at(curve: Curve, step: float) -> float:
-    found = int(np.searchsorted(curve.steps, step, side="right")) - 1
-    beyond = step > curve.steps[-1] or (curve.part == "dev" and found >= 0 and curve.steps[found] != step)
-    return float("nan") if found < 0 or beyond else float(curve.values[found])
+def _value_at(found: Curve, step: float) -> float:
+    steps = found.whole.steps
+    row = int(np.searchsorted(steps, step, side="right")) - 1
+    missing = row < 0 or step > steps[-1] or (found.part == "dev" and steps[row] != step)
+    return float("nan") if missing else float(found.whole.values[row])

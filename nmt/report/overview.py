@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,37 +67,34 @@ def _spark(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, An
 
 
 COLUMNS = (
-    "Model",
-    "Parameters",
     "Best dev score",
     "Updates",
-    "Target tokens",
-    "FLOPs by the paper",
-    "FLOPs counted",
     "Time",
+    "FLOPs counted",
+    "FLOPs by the paper",
+    "Target tokens",
+    "Parameters",
+    "Model",
     "Devices",
 )
 """Of the table of several runs, after their names."""
 
 
 def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | None) -> list[tuple[str, float | str]]:
-    cost = record.cost
-    numbers = [
-        (record.parameters, short),
-        (None if best is None else record.recipe.kind.sign * best["score"], None),
-        (record.step, lambda step: f"{step:,}"),
-        (cost.get("tokens"), short),
-        (cost.get("estimated_flops"), lambda flops: f"{flops:.1e}"),
-        (cost.get("flops"), lambda flops: f"{flops:.1e}"),
+    """The text of each of `COLUMNS`, and what it is sorted by."""
+    cost, kind = record.cost, record.recipe.kind
+    numbers: list[tuple[float | None, Callable[[float], str]]] = [
+        (None if best is None else kind.sign * best["score"], lambda rank: f"{kind.label} {abs(rank):.2f}"),
+        (_updates(record), lambda step: f"{step:,}"),
         (taken, clock),
+        (cost.get("flops"), lambda flops: f"{flops:.1e}"),
+        (cost.get("estimated_flops"), lambda flops: f"{flops:.1e}"),
+        (cost.get("tokens"), short),
+        (record.parameters, short),
     ]
-    score = "" if best is None else f"{record.recipe.kind.label} {best['score']:.2f}"
-    texts = [
-        (UNKNOWN if number is None else score if write is None else write(number), -1.0 if number is None else number)
-        for number, write in numbers
-    ]
-    devices = ", ".join(cost.get("devices", ())) or UNKNOWN
-    return [(_model(record), _model(record)), *texts, (devices, devices)]
+    texts = [_model(record), ", ".join(cost.get("devices", ())) or UNKNOWN]
+    known = [(UNKNOWN, -1.0) if number is None else (write(number), number) for number, write in numbers]
+    return [*known, *((text, text) for text in texts)]
 
 
 def _what(record: RunRecord) -> str:
@@ -131,6 +128,11 @@ def _best(record: RunRecord) -> Mapping[str, Any] | None:
     position = max(range(len(ranks)), key=lambda index: (ranks[index], index))
     step = int(record.validated["step"][position])
     return {"score": float(record.validated["score"][position]), "step": step, "position": position}
+
+
+def _updates(record: RunRecord) -> int:
+    """The newest update that is known of: of a bundle that of its dev score."""
+    return record.step or int(record.validated["step"].max(initial=0))
 
 
 def _seconds(record: RunRecord) -> float | None:

@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,34 +44,47 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
 
     Raises UserError if a package of the extra `report` is missing, or if `path` cannot be written.
     """
-    try:
-        import bokeh  # noqa: F401
-        import jinja2
-    except ImportError as error:
-        raise UserError(
-            f"a report needs the package {error.name}, which is not installed",
-            "pip install 'nmt-paper-toolkit[report]'",
-        ) from None
-    environment = jinja2.Environment(
+    check_packages()
+    shown = [(section, content) for section in SECTIONS if (content := section.content(records)) is not None]
+    names = ["page", *(section.name for section, _ in shown)]
+    scripts = [charts.bokeh_script(), *_sources(names, ".js")]
+    html = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            overview=overview.content(records),
+            sections=[{"name": section.name, "title": section.title, "content": content} for section, content in shown],
+            styles="\n".join(_sources(names, ".css")),
+            scripts=scripts,
+            policy=_policy(scripts),
+            written=datetime.now(UTC),
+        )
+    )
+    with whole_file(path) as stream:
+        stream.write(html.encode())
+
+
+def check_packages() -> None:
+    """Raises UserError if a package that makes pages is missing."""
+    for name in ("bokeh", "jinja2"):
+        if find_spec(name) is None:
+            raise UserError(
+                f"a report needs the package {name}, which is not installed", "pip install 'nmt-paper-toolkit[report]'"
+            )
+
+
+@cache
+def _environment() -> Any:
+    """Jinja with our templates, which are compiled once for all pages of a process."""
+    import jinja2
+
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shown = [(section, content) for section in SECTIONS if (content := section.content(records)) is not None]
-    names = ["page", *(section.name for section, _ in shown)]
-    scripts = [charts.bokeh_script(), *_sources(names, ".js")]
-    html = environment.get_template("page.html").render(
-        overview=overview.content(records),
-        sections=[{"name": section.name, "title": section.title, "content": content} for section, content in shown],
-        styles="\n".join(_sources(names, ".css")),
-        scripts=scripts,
-        policy=_policy(scripts),
-        written=datetime.now(UTC),
-    )
-    with whole_file(path) as stream:
-        stream.write(html.encode())
 
 
 def _sources(names: Sequence[str], suffix: str) -> list[str]:

@@ -39,7 +39,7 @@ class Scale:
         return [n * step for n in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)]
 
 
-def points(x: Array, y: Array, across: Scale, up: Scale) -> str:
+def polyline(x: Array, y: Array, across: Scale, up: Scale) -> str:
     """The finite points of a curve, thinned, as SVG writes them."""
     finite = np.flatnonzero(np.isfinite(y))
     chosen = finite[np.unique(np.linspace(0, len(finite) - 1, min(POINTS, len(finite))).astype(np.intp))]
@@ -49,20 +49,22 @@ def points(x: Array, y: Array, across: Scale, up: Scale) -> str:
 
 def still(curves: Sequence[Curve], chart: Chart) -> Mapping[str, Any]:
     """A picture of a chart over updates: its lines and the ticks of its axes, in pixels."""
-    values = np.concatenate([curve.values[np.isfinite(curve.values)] for curve in curves])
-    last = max(float(curve.steps[-1]) for curve in curves)
+    drawn = [(found, points) for found in curves for points in (found.thin, found.smoothed) if points is not None]
+    last = max(float(points.steps[-1]) for _, points in drawn)
+    start = last / 10 if chart.steep else 0.0
+    settled = np.concatenate([points.values[points.steps >= start] for _, points in drawn])
+    if not np.isfinite(settled).any():  # the run diverged early
+        settled = np.concatenate([points.values for _, points in drawn])
+    settled = settled[np.isfinite(settled)]
     across = Scale(0, last, LEFT, WIDTH - 12)
-    if chart.steep:
-        settled = np.concatenate([curve.values[curve.steps >= last / 10] for curve in curves])
-        values = settled[np.isfinite(settled)] if np.isfinite(settled).any() else values
-    up = Scale(float(values.min()), float(values.max()), HEIGHT - BOTTOM, 10)
+    up = Scale(float(settled.min()), float(settled.max()), HEIGHT - BOTTOM, 10)
     lines = [
         {
-            "run": curve.run,
-            "part": curve.part,
-            "points": points(curve.steps, np.where(curve.values <= up.high, curve.values, np.nan), across, up),
+            "run": found.run,
+            "style": "smooth" if points is found.smoothed else "faint" if found.smoothed else "",
+            "points": polyline(points.steps, np.where(points.values <= up.high, points.values, np.nan), across, up),
         }
-        for curve in curves
+        for found, points in drawn
     ]
     return {
         "width": WIDTH,
@@ -85,7 +87,7 @@ def sparkline(x: Array, y: Array, best: int, width: int = 320, height: int = 64)
     return {
         "width": width,
         "height": height,
-        "points": points(x, y, across, up),
+        "points": polyline(x, y, across, up),
         "x": round(float(across(x[best])), 1),
         "y": round(float(up(y[best])), 1),
     }

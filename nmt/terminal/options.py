@@ -243,6 +243,7 @@ class ScoreOptions:
 
     files: tuple[Path, ...]
     runs: bool
+    html: Path | None
     more_references: tuple[Path, ...]
     metric: str | None
     paper: bool
@@ -273,6 +274,7 @@ score_options = gathered(
     [
         click.argument("files", type=FILE, nargs=-1, metavar="REF [HYP]"),
         click.option("--runs", is_flag=True, help="The files are runs: print the dev score and the cost of each."),
+        click.option("--html", type=FILE, help="With --runs: also write a page with their curves beside each other."),
         click.option(
             "--reference", "more_references", type=FILE, multiple=True, help="A further reference; repeatable."
         ),

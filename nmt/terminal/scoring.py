@@ -30,6 +30,7 @@ def score(options: ScoreOptions) -> None:
     if options.runs:
         _score_runs(options)
         return
+    _refuse({"--html": options.html}, "goes with --runs")
     if not 1 <= len(options.files) <= 2:
         raise click.UsageError(f"score takes REF and at most one HYP, but {len(options.files)} files are given")
     metrics = _metrics(options)
@@ -49,7 +50,7 @@ def score(options: ScoreOptions) -> None:
 
 
 def _score_runs(options: ScoreOptions) -> None:
-    """Dev score and cost of each run: columns of the paper's Table 2."""
+    """Dev score and cost of each run: columns of the paper's Table 2; with --html also a page."""
     if not options.files:
         raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
     others: dict[str, object] = {"--reference": options.more_references, "--metric": options.metric}
@@ -57,11 +58,18 @@ def _score_runs(options: ScoreOptions) -> None:
     others |= {"--paper": options.paper, "--lowercase": options.lowercase, "--language": options.language}
     _refuse(others | {"--baseline": options.baseline}, "does not go with --runs")
     from nmt.device import choose_device
+    from nmt.report.comparison import record_of
+    from nmt.report.page import check_packages, write_page
     from nmt.training.cost import read_run, table
 
+    if options.html:
+        check_packages()  # a run without a dev score is scored below, which may take minutes
     device = choose_device(options.device, options.threads)
     found = [read_run(path, device, options.console) for path in options.files]
     click.echo(json.dumps({"runs": [run.as_dict() for run in found]}) if options.as_json else table(found))
+    if options.html:
+        write_page([record_of(run, options.console) for run in found], options.html)
+        options.console.say(f"page: {options.html}")
 
 
 def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ def synthetic_run(
 ) -> RunRecord:
     """A run that logged this often, and then was validated this often on this many sentences."""
     noise = np.random.default_rng(len(name))
-    values = {
+    values: dict[str, Any] = {
         "name": name,
         "data": {"name": name, **DATA[task]},
         "training": {"updates": 20 * max(logged, 1), "batch_tokens": 2048},
@@ -70,7 +70,7 @@ def synthetic_run(
         references=references,
         dev_outputs=[] if language_model else outputs,
         data={"train": {"read": 29_000, "kept": 28_950}, "valid": {"read": 1_014, "kept": 1_014}},
-        cost={"seconds": 992.0, "device_seconds": 992.0, "tokens": 6_080_000, "flops": 2.4e13, "devices": ["1 × CPU"]},
+        cost={"seconds": 992.0, "tokens": 6_080_000, "flops": 2.4e13, "devices": {"1 × CPU": 992.0}},
         averages=[(1, 36.5), (2, 37.1), (5, 37.6)],
     )
 

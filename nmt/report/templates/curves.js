@@ -11,7 +11,7 @@
   Bokeh.set_log_level("warn");
   await Bokeh.embed.embed_items({curves: content}, [{docid: "curves", roots: places, root_ids: Object.keys(places)}]);
   const plots = Bokeh.documents.at(-1).roots();
-  const across = plots[0].x_range;
+  const across = plots[0].x_range, cursor = plots[0].toolbar.tools.find(tool => tool.type === "CrosshairTool").overlay;
   const titles = {updates: "updates", tokens: "target tokens, millions", hours: "hours of training"};
   const chosen = name => switches.elements[name].value;
   const lines = plot => plot.renderers.filter(line => !line.muted);
@@ -41,12 +41,12 @@
   function fit() {
     const column = chosen("across"), [first, last] = whole();
     for (const plot of plots) {
-      const logarithmic = plot.tags[0] && chosen("up") === "log";
+      const logarithmic = plot.tags[0].logarithmic && chosen("up") === "log";
       const seen = (data, row) =>
         data[column][row] >= across.start && data[column][row] <= across.end && (!logarithmic || data.y[row] > 0);
       const found = extent(lines(plot), "y", seen);
       if (found === null) continue;
-      if (plot.tags[1] && !logarithmic && across.start <= first && across.end >= last) {
+      if (plot.tags[0].steep && !logarithmic && across.start <= first && across.end >= last) {
         const settled = (data, row) => data[column][row] >= first + (last - first) / 10;
         found[1] = extent(lines(plot), "y", settled)?.[1] ?? found[1];
       }
@@ -64,7 +64,7 @@
   function choose() {
     const column = chosen("across");
     for (const plot of plots) {
-      const kind = plot.tags[0] && chosen("up") === "log" ? "LogScale" : "LinearScale";
+      const kind = plot.tags[0].logarithmic && chosen("up") === "log" ? "LogScale" : "LinearScale";
       if (plot.y_scale.type !== kind) plot.y_scale = new (Bokeh.Models.get(kind))();
       for (const line of plot.renderers) {
         for (const glyph of [line.glyph, line.muted_glyph]) glyph.x = {field: column};
@@ -85,7 +85,8 @@
           major_label_text_font_size: "12px", axis_label_text_font_size: "12px", axis_label_text_font_style: "normal",
         });
       }
-      for (const grid of plot.center) grid.grid_line_color = grid.dimension === 1 ? colour("--rule") : null;
+      cursor.line_color = colour("--quiet");
+      for (const grid of plot.center) if ("grid_line_color" in grid.properties) grid.grid_line_color = grid.dimension === 1 ? colour("--rule") : null;
       for (const line of plot.renderers) {
         const ink = colour(`--run-${(line.tags[0] % 8) + 1}`);
         for (const glyph of [line.glyph, line.muted_glyph]) {
@@ -94,6 +95,62 @@
         }
       }
     }
+  }
+
+  // The values of all runs next to the pointer, in a box of our own: Bokeh's would cover each other.
+  function read(plot, box, event) {
+    const column = chosen("across"), {digits} = plot.tags[0];
+    const named = lines(plot).filter(line => line.name !== null);
+    box.replaceChildren();
+    if (event.x < across.start || event.x > across.end || named.length === 0) return leave(box);
+    const found = named.map(line => [line, nearest(line.data_source.data[column], event.x)]);
+    const at = (line, row, column) => Number(line.data_source.data[column][row]);
+    const [first, row] = found[0];
+    box.append(element("p", `update ${number(at(first, row, "updates"), 0)}`),
+      element("p", `${number(at(first, row, "tokens"), 2)} M tokens, ${number(at(first, row, "hours"), 2)} h`));
+    for (const [line, row] of found) {
+      const item = element("p", ""), swatch = element("i", ""), step = at(line, row, "updates");
+      swatch.className = "swatch";
+      swatch.style.setProperty("--run", `var(--run-${(line.tags[0] % 8) + 1})`);
+      const aside = step === at(first, row, "updates") ? "" : ` at ${number(step, 0)}`;
+      item.append(swatch, element("span", line.name + aside), element("b", written(at(line, row, "y"), digits)));
+      box.append(item);
+    }
+    box.hidden = false;
+    const right = event.sx > plot.outer_width / 2;
+    box.style.left = right ? "auto" : `${event.sx + 14}px`;
+    box.style.right = right ? `${plot.outer_width - event.sx + 14}px` : "auto";
+  }
+
+  function leave(box) {
+    box.hidden = true;
+  }
+
+  function element(name, text) {
+    const made = document.createElement(name);
+    made.textContent = text;
+    return made;
+  }
+
+  const number = (value, digits) =>
+    value.toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits});
+
+  // As Python's format: `.3g` or `,.2f`
+  function written(value, digits) {
+    if (!Number.isFinite(value)) return "–";
+    const [, places, kind] = digits.match(/(\d)([fg])/);
+    return kind === "g" ? String(Number(value.toPrecision(places))) : number(value, Number(places));
+  }
+
+  // Row of the value nearest to x in an ascending column.
+  function nearest(column, x) {
+    let low = 0, high = column.length - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (column[middle] < x) low = middle + 1;
+      else high = middle;
+    }
+    return low > 0 && x - column[low - 1] < column[low] - x ? low - 1 : low;
   }
 
   function zoom(how) {
@@ -133,8 +190,11 @@
     if (how) zoom(how);
   });
   switches.addEventListener("submit", event => event.preventDefault());
-  for (const place of Object.values(places)) {
-    document.getElementById(place).addEventListener("dblclick", () => show(whole()));
+  for (const plot of plots) {
+    const place = document.getElementById(places[plot.id]), box = place.parentElement.querySelector(".reading");
+    place.addEventListener("dblclick", () => show(whole()));
+    for (const name of ["mousemove", "tap"]) plot.on_event(name, event => read(plot, box, event));
+    plot.on_event("mouseleave", () => leave(box));
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
 
