@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,14 +48,20 @@ def children() -> dict[int, str]:
     return found
 
 
+def started(before: Set[int]) -> dict[int, str]:
+    """The running children that were not there before."""
+    return {process: command for process, command in children().items() if process not in before}
+
+
 @pytest.fixture(autouse=True)
 def _processes_end_with_their_test() -> Iterator[None]:
-    """Kills what a test leaves running, and fails the test."""
+    """Kills what a test leaves running, and fails the test; the browser of a module's tests was there before."""
+    before = children().keys()
     yield
     deadline = time.monotonic() + 3.0
-    while (left := children()) and time.monotonic() < deadline:
+    while (left := started(before)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    while still := children():  # children of the killed processes come next
+    while still := started(before):  # children of the killed processes come next
         for pid in still:
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)

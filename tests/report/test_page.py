@@ -1,0 +1,129 @@
+"""Pages about runs, as text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic_run import just_begun, synthetic_run
+
+from nmt.errors import UserError
+from nmt.report import overview, page
+from nmt.report.page import write_page
+from nmt.report.record import RunRecord
+
+
+def html(tmp_path: Path, *records: RunRecord) -> str:
+    write_page(records, tmp_path / "report.html")
+    return (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def text(page: str) -> str:
+    """What is read on the page, in one line."""
+    page = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.S)
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of one translator."""
+    return html(tmp_path_factory.mktemp("page"), synthetic_run("demo"))
+
+
+def test_the_first_screen_tells_what_is_trained_and_how_far(demo: str) -> None:
+    shown = text(demo)
+    assert "A translator from en to de: a Transformer of 2 + 2 layers, d_model 128, d_ff 512, 4 heads" in shown
+    assert "1.32 million parameters" in shown
+    assert "update 3,200 of 4,000" in shown
+    assert "36.64 best dev BLEU, at update 3,200" in shown
+    assert "Time taken 17m Time left about 4m Trained on 28,950 pairs" in shown
+    assert "Dev BLEU: nrefs:1|case:mixed" in shown
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [("parse", "A parser of en"), ("language_model", "A language model of de: a Transformer of 2 layers")],
+)
+def test_every_task_has_a_page(tmp_path: Path, task: str, told: str) -> None:
+    shown = text(html(tmp_path, synthetic_run("demo", task)))
+    assert told in shown
+    assert ("Dev F1" in shown) == (task == "parse")
+    assert "Dev ppl as a table" not in shown  # its perplexity has a chart
+
+
+def test_a_run_that_has_just_begun_has_a_page_without_curves(tmp_path: Path) -> None:
+    record = just_begun(synthetic_run("demo"))
+    shown = text(html(tmp_path, record))
+    assert "Not yet begun update 0 of 4,000" in shown
+    assert "Curves" not in shown
+
+
+def test_a_run_without_dev_scores_says_so(tmp_path: Path) -> None:
+    page = html(tmp_path, synthetic_run("demo", validations=0))
+    assert "The recipe has no development set" in text(page)
+    assert "chart-loss" in page
+    assert "chart-score" not in page
+
+
+def test_several_runs_are_tabulated_and_told_apart(tmp_path: Path) -> None:
+    one, other = synthetic_run("demo"), replace(synthetic_run("demo", logged=100), path=Path("elsewhere"))
+    shown = text(html(tmp_path, one, other))
+    assert "2 runs compared" in shown
+    assert "elsewhere BLEU 36.64" in shown  # by their paths, as the names are the same
+    assert "runs/demo BLEU 36.64" in shown
+
+
+def test_a_run_without_figures_among_others_is_named(tmp_path: Path) -> None:
+    shown = text(html(tmp_path, synthetic_run("demo"), just_begun(synthetic_run("bare"))))
+    assert "Of bare there are no figures of training here" in shown
+
+
+def test_text_is_escaped_wherever_it_stands(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    runs = [replace(synthetic_run("demo"), path=Path(evil), signature=evil) for _ in range(2)]
+    page = html(tmp_path, *runs)
+    assert "alert(1)" in page
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    assert page.count("</script>") == page.count("<script")
+
+
+def test_only_the_scripts_of_the_page_may_run(demo: str) -> None:
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', demo)
+    assert "default-src &#39;none&#39;" in policy
+    assert "unsafe-eval" not in policy
+    assert policy.count("sha256-") == len(re.findall(r"<script>", demo))
+    assert not re.search(r'(src|href)="(?!#)', re.sub(r"<script>.*?</script>", "", demo, flags=re.S))
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "find_spec", lambda name: None if name == "bokeh" else name)
+    with pytest.raises(UserError, match="a report needs the package bokeh") as raised:
+        write_page([synthetic_run()], tmp_path / "report.html")
+    assert raised.value.hint == "pip install 'nmt-paper-toolkit[report]'"
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_long_run_makes_a_small_page(tmp_path: Path) -> None:
+    size = len(html(tmp_path, synthetic_run("long", logged=100_000, validations=20)).encode())
+    assert size < 2_000_000  # 1.3 MB of them are Bokeh; without thinning there were 20 MB
+
+
+def test_time_left_follows_the_newest_speed() -> None:
+    record = synthetic_run("demo", logged=200)  # 800 updates of 0.31 s are to come
+    assert overview.seconds_left(record) == pytest.approx(800 * 0.31)
+    slower = record.logged["seconds"].copy()
+    slower[-overview.RECENT :] += np.arange(overview.RECENT) * 16  # a second more per update
+    record = replace(record, logged={**record.logged, "seconds": slower})
+    assert overview.seconds_left(record) == pytest.approx(800 * 1.31)
+    assert overview.seconds_left(just_begun(record)) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(980, "980"), (37_000, "37,000"), (7_550_000, "7.55 million"), (1.2e9, "1.2 billion")]
+)
+def test_large_numbers_are_short(number: float, told: str) -> None:
+    assert overview.short(number) == told
