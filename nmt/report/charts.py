@@ -74,7 +74,7 @@ def _described(chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecor
         "name": chart.name,
         "title": f"Dev {' and '.join(measures)}" if chart.name == "score" else chart.title,
         "about": chart.about,
-        "summaries": [(heading, summary(found, chart)) for heading, found in zip(headings, curves, strict=True)],
+        "summaries": [(f.run, heading, summary(f, chart)) for heading, f in zip(headings, curves, strict=True)],
         "headings": headings,
         "rows": table(curves, chart),
         "still": still(curves, chart),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.report.curves import Array, Chart, Curve, written_value
+from nmt.report.curves import Array, Chart, Curve
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 560, 220, 56, 24
 POINTS = 300
@@ -30,13 +30,16 @@ class Scale:
         return self.start + (value - self.low) / ((self.high - self.low) or 1.0) * (self.end - self.start)
 
     def ticks(self, wanted: int) -> list[float]:
-        """About `wanted` round values within the range."""
-        rough = (self.high - self.low) / wanted
-        if rough <= 0:
+        """Round values within the range, at least `wanted` and as few of them as there can be."""
+        width = self.high - self.low
+        if width <= 0:
             return [self.low]
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-        return [n * step for n in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)]
+        power = 10.0 ** math.floor(math.log10(width))
+        for step in (power * factor for factor in (1, 0.5, 0.2, 0.1, 0.05)):
+            first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+            if last - first + 1 >= wanted:
+                break
+        return [number * step for number in range(first, last + 1)]
 
 
 def polyline(x: Array, y: Array, across: Scale, up: Scale) -> str:
@@ -72,8 +75,8 @@ def still(curves: Sequence[Curve], chart: Chart) -> Mapping[str, Any]:
         "left": LEFT,
         "bottom": HEIGHT - BOTTOM,
         "lines": lines,
-        "across": [(round(across(tick), 1), f"{tick:,.0f}") for tick in across.ticks(5)],
-        "up": [(round(up(tick), 1), written_value(tick, chart)) for tick in up.ticks(4)],
+        "across": [(round(across(tick), 1), f"{tick:,.0f}") for tick in across.ticks(4)],
+        "up": [(round(up(tick), 1), f"{tick:,.6g}") for tick in up.ticks(3)],
     }
 
 

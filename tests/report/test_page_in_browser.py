@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +44,11 @@ def plot(window: Opened, name: str, what: str) -> Any:
     return window.page.evaluate(f"Bokeh.documents[0].get_model_by_name({name!r}).{what}")
 
 
+def until(window: Opened, holds: Callable[[], bool]) -> bool:
+    """Whether something holds within three seconds."""
+    return any(holds() or window.page.wait_for_timeout(30) for _ in range(100))
+
+
 def over(window: Opened, name: str) -> tuple[float, float]:
     """Puts the pointer on the middle of a chart."""
     place = window.page.locator(f"#plot-{name}")
@@ -68,11 +73,14 @@ def test_the_page_is_in_order(browser: Any, page: Path, width: int, scheme: Lite
 
 
 def test_curves_have_the_colours_of_the_scheme_and_follow_it(window: Opened) -> None:
-    light = plot(window, "loss", "renderers[0].glyph.line_color.value")
+    def colour() -> Any:
+        return plot(window, "loss", "renderers[0].glyph.line_color.value")
+
+    light = colour()
     window.page.emulate_media(color_scheme="dark")
-    assert plot(window, "loss", "renderers[0].glyph.line_color.value") != light
+    assert until(window, lambda: colour() != light)
     window.page.emulate_media(color_scheme="light")
-    assert plot(window, "loss", "renderers[0].glyph.line_color.value") == light
+    assert until(window, lambda: colour() == light)
 
 
 def test_the_pointer_shows_the_values_of_all_runs(window: Opened) -> None:
@@ -94,11 +102,10 @@ def test_dragging_zooms_all_charts_and_a_double_click_goes_back(window: Opened) 
     window.page.mouse.down()
     window.page.mouse.move(x + 60, y, steps=4)
     window.page.mouse.up()
-    assert plot(window, "score", "x_range.end") < whole
-    window.page.wait_for_timeout(100)
-    assert plot(window, "loss", "y_range.end") < low  # what is seen fills the chart
+    assert until(window, lambda: plot(window, "score", "x_range.end") < whole)
+    assert until(window, lambda: plot(window, "loss", "y_range.end") < low)  # what is seen fills the chart
     window.page.mouse.dblclick(x, y)
-    assert plot(window, "score", "x_range.end") == whole
+    assert until(window, lambda: plot(window, "score", "x_range.end") == whole)
 
 
 def test_the_wheel_zooms_with_ctrl_and_scrolls_without(window: Opened) -> None:
@@ -113,9 +120,8 @@ def test_the_wheel_zooms_with_ctrl_and_scrolls_without(window: Opened) -> None:
     over(window, "loss")
     window.page.keyboard.down("Control")
     window.page.mouse.wheel(0, -200)
-    window.page.wait_for_timeout(100)
+    assert until(window, lambda: width() < before)
     window.page.keyboard.up("Control")
-    assert width() < before
     window.page.get_by_role("button", name="whole run").click()
     assert width() == before
 
@@ -161,5 +167,5 @@ def test_the_page_on_paper_has_still_pictures_in_light_colours(window: Opened) -
     window.page.emulate_media(media="print", color_scheme="dark")
     assert window.page.locator("#chart-loss .still").is_visible()
     assert not window.page.locator("#plot-loss").is_visible()
-    assert window.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(253, 252, 250)"
+    assert window.page.evaluate("getComputedStyle(document.body).color") == "rgb(28, 30, 34)"
     window.page.emulate_media(media="screen", color_scheme="light")
