@@ -11,7 +11,7 @@ import numpy as np
 
 from nmt.report.curves import Array, Chart, Curve
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 560, 220, 56, 24
+WIDTH, HEIGHT, LEFT, BOTTOM = 420, 190, 48, 24
 POINTS = 300
 """Most points of a line: paper shows no more at this size."""
 
@@ -35,7 +35,7 @@ class Scale:
         if width <= 0:
             return [self.low]
         power = 10.0 ** math.floor(math.log10(width))
-        for step in (power * factor for factor in (1, 0.5, 0.2, 0.1, 0.05)):
+        for step in (power * factor for factor in (5, 2, 1, 0.5, 0.2, 0.1)):
             first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
             if last - first + 1 >= wanted:
                 break
