@@ -84,11 +84,11 @@ def train(
     from nmt import recipe as recipes
     from nmt.terminal import training
 
-    loaded = recipes.load(recipe, overrides)
+    loaded, base = recipes.load_with_base(recipe, overrides)
     if plan:
         training.show_plan(loaded, devices, device, threads)
     else:
-        training.train(loaded, out, devices, device, threads, console)
+        training.train(loaded, base, out, devices, device, threads, console)
 
 
 @cli.command(short_help="Average the newest or the best checkpoints, or several models, into one bundle.")

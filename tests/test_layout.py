@@ -21,7 +21,8 @@ SEARCH = {"bundle", "batch", "model", "text"} | BASE | {"files", "integrity", "d
 TASKS = {"search", "text"} | BASE
 API = {"assembly", "search", "tasks", "bundle", "model", "text", "device"} | BASE
 TRAINING = {"metrics", "data", "api", "place"} | SEARCH | TASKS | API | SERVICES
-EVERYTHING = {"training"} | TRAINING
+REPORT = {"training", "metrics", "bundle", "text"} | BASE | {"files"}
+EVERYTHING = {"training", "report"} | TRAINING
 
 MAY_IMPORT = {
     "errors": set(),
@@ -44,6 +45,7 @@ MAY_IMPORT = {
     "assembly": API - {"assembly"},
     "api": API,
     "training": TRAINING,
+    "report": REPORT,
     "terminal": {"native"} | EVERYTHING,
     "cli": {"terminal"} | EVERYTHING,
     "__init__": EVERYTHING,  # lazily, see below
@@ -173,7 +175,7 @@ def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
         "nmt.search.ctranslate2",
         "nmt.search.conversion",
     ]
-    modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.bleu", "nmt.metrics.brackets"]
+    modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.bleu", "nmt.metrics.brackets", "nmt.report.record"]
     program = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'datasets'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr

@@ -15,6 +15,7 @@ from nmt.bundle.reading import (
     read_tensors,
 )
 from nmt.bundle.runs import (
+    AVERAGED,
     Mean,
     average,
     averageable,
@@ -33,6 +34,7 @@ from nmt.bundle.runs import (
 from nmt.bundle.writing import add_info, save_bundle
 
 __all__ = [
+    "AVERAGED",
     "CHECKPOINT",
     "LARGEST_FIGURE",
     "MANIFEST",

@@ -106,10 +106,15 @@ def set_sizes(prepared: Path) -> list[int]:
     return sizes
 
 
+def read_report(prepared: Path) -> dict[str, Any]:
+    """What was read, kept and dropped of each split. Raises UserError where report.json is missing or damaged."""
+    report = read_json(intact(prepared / REPORT))
+    return report if isinstance(report, dict) else {}
+
+
 def _training_report(prepared: Path) -> dict[str, Any]:
     """The part of the report about the training split; empty where there is none."""
-    report = read_json(intact(prepared / REPORT))
-    train = report.get("train") if isinstance(report, dict) else None
+    train = read_report(prepared).get("train")
     return train if isinstance(train, dict) else {}
 
 

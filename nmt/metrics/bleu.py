@@ -95,6 +95,15 @@ def score(
     return {name: _score(name, systems, references, moses, lowercase) for name in metrics}
 
 
+def sentence_chrf(references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
+    """Score each of as many hypotheses by itself with chrF2, 0 to 100."""
+    from sacrebleu.metrics import CHRF
+
+    metric = CHRF()
+    pairs = zip(references, hypotheses, strict=True)
+    return [float(metric.sentence_score(hypothesis, [reference]).score) for reference, hypothesis in pairs]
+
+
 def as_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
     """Collect all figures by metric, for JSON."""
 

@@ -1,7 +1,16 @@
 """Recipes: everything that a run is made from. What other packages use is imported from here."""
 
 from nmt.recipe.data import Data, Dataset
-from nmt.recipe.loading import Recipe, json_schema, load, override_decoding, validated
+from nmt.recipe.loading import (
+    Recipe,
+    differences,
+    json_schema,
+    load,
+    load_with_base,
+    override_decoding,
+    validated,
+    without_settings,
+)
 from nmt.recipe.settings import (
     CPU_BATCH_TOKENS,
     CPU_BEAM,
@@ -29,8 +38,11 @@ __all__ = [
     "TaskName",
     "TokenizerSettings",
     "Training",
+    "differences",
     "json_schema",
     "load",
+    "load_with_base",
     "override_decoding",
     "validated",
+    "without_settings",
 ]

@@ -10,9 +10,10 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -67,7 +68,17 @@ def dump(values: Mapping[str, Any]) -> str:
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
-def read(path: Path, extended_by: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Origins]:
+class Values(NamedTuple):
+    """What stands in a recipe and in those that it extends."""
+
+    tree: dict[str, Any]
+    """All values, merged"""
+    origins: Origins
+    base: dict[str, Any] | None
+    """Those of the recipe that it extends, merged with what that extends; None if it extends none"""
+
+
+def read(path: Path, extended_by: tuple[Path, ...] = ()) -> Values:
     """Read the values of a recipe, merged with those that it extends, and where each of them stands.
 
     Raises UserError if a file is missing or no recipe, or if recipes extend each other.
@@ -79,16 +90,17 @@ def read(path: Path, extended_by: tuple[Path, ...] = ()) -> tuple[dict[str, Any]
     tree, origins = _read_file(path, may_be_pipe=not extended_by)
     base_name = tree.pop("extends", None)
     if base_name is None:
-        return tree, origins
+        return Values(tree, origins, None)
     if not isinstance(base_name, str):
         raise UserError(
             f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})",
             "name one recipe, relative to this file, as in extends: base.yaml",
         )
-    base, base_origins = read(path.parent / base_name, (*extended_by, real))
+    base, base_origins, _ = read(path.parent / base_name, (*extended_by, real))
     _name_data(base, tree)
-    _merge(base, tree)
-    return base, base_origins | origins
+    merged = deepcopy(base)
+    _merge(merged, tree)
+    return Values(merged, base_origins | origins, base)
 
 
 def _read_file(path: Path, may_be_pipe: bool) -> tuple[dict[str, Any], Origins]:

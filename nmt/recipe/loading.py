@@ -10,7 +10,8 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -111,12 +112,37 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
 
     `overrides` are strings `section.key=value` whose values are YAML. Raises UserError if anything is wrong.
     """
-    tree, origins = read(Path(path))
+    return load_with_base(path, overrides)[0]
+
+
+def load_with_base(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> tuple[Recipe, Recipe | None]:
+    """Load a recipe and the one that it extends; None if it extends none, or one that is not valid by itself."""
+    tree, origins, base = read(Path(path))
     for setting in overrides:
         override(tree, origins, setting)
     if isinstance(tree.get("data"), dict):
         tree["data"].setdefault("name", tree.get("name"))
-    return _validate(Recipe, tree, origins, str(path))
+    recipe = _validate(Recipe, tree, origins, str(path))
+    if base is None:
+        return recipe, None
+    with suppress(UserError):  # it may leave name and data to those that extend it
+        data = recipe.data.model_dump() | base.get("data", {})
+        return recipe, validated({"name": recipe.name, **base, "data": data}, str(path))
+    return recipe, None
+
+
+def without_settings(recipe: Recipe) -> Recipe:
+    """Return the recipe of the same task and training data in which everything else has its default."""
+    data = recipe.data.model_dump(include={"name", "source", "target", "train"})
+    return validated({"name": recipe.name, "data": data}, recipe.name)
+
+
+def differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the keys of a section in which two recipes differ, such as training.updates, and their values."""
+    old, new = getattr(before, section), getattr(now, section)
+    for key in type(new).model_fields:
+        if getattr(old, key) != getattr(new, key):
+            yield f"{section}.{key}", getattr(old, key), getattr(new, key)
 
 
 def validated(values: object, where: str) -> Recipe:

@@ -5,7 +5,9 @@ A report is made from this alone, so it can be made of a run that goes on, has e
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import recipe as recipes
+from nmt.bundle import AVERAGED, MANIFEST, Bundle, survey
+from nmt.errors import UserError
+from nmt.files import read_json
 from nmt.recipe import Recipe
+from nmt.report.figures import read_figures
+from nmt.training.progress import ABOUT, METRICS
+from nmt.training.samples import SAMPLES, DevOutputs, read_samples, spread
 
+__all__ = ["DevOutputs", "RunRecord", "read_run"]
 
-@dataclass(frozen=True)
-class DevOutputs:
-    """What a checkpoint made of the development set."""
-
-    step: int
-    outputs: Sequence[str]
-    """A translation or a tree for each shown sentence; blank where a parser found none."""
-    scores: Sequence[float]
-    """Of each: chrF or F1, 0 to 100."""
+MOST_SHOWN, MOST_BYTES = 20, 3_000_000  # checkpoints whose outputs are read, and the size of these outputs
+SECTIONS = ("data", "tokenizer", "model", "training", "decoding")
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,10 @@ class RunRecord:
     path: Path
     recipe: Recipe
     base: Mapping[str, Any]
-    """Differences of the recipe from the one that it extends, or from the defaults: value by `section.key`"""
+    """Of the keys in which the recipe differs from the one that it extends, or from the defaults: the value there, by
+    `section.key`"""
     base_name: str | None
-    """The recipe that it extends"""
+    """The name of the recipe that it extends"""
     parameters: int | None
     logged: Mapping[str, NDArray[np.float64]]
     """Figures of the training log, each (logged steps,): step, epoch, seconds, tokens, loss, perplexity, learning_rate,
@@ -64,5 +68,94 @@ class RunRecord:
 
 
 def read_run(path: Path) -> RunRecord:
-    """Read the run in a directory; raises UserError where there is none."""
-    raise NotImplementedError(path)
+    """Read the run in a directory, perhaps one that is going on; raises UserError where there is none.
+
+    Checkpoints and lines that are damaged are left out.
+    """
+    found, _ = survey(path)
+    recipe = _recipe(path, found)
+    kind, about = recipe.kind, _about(path)
+    before = _base(about)
+    logged, validated = read_figures(path / METRICS, kind.metric)
+    signatures = [str(bundle.info["signature"]) for bundle in found if "signature" in bundle.info]
+    scored = zip(map(kind.rank, validated["score"]), validated["step"], strict=True)
+    finest = int(max(scored, default=(0, 0))[1])
+    sources, references, outputs = read_samples(path / SAMPLES, lambda sizes: choose(sizes, finest))
+    parameters, data = about.get("parameters"), about.get("data")
+    return RunRecord(
+        path=path,
+        recipe=recipe,
+        base=_changed(before or recipes.without_settings(recipe), recipe),
+        base_name=before.name if before is not None else None,
+        parameters=parameters if isinstance(parameters, int) else None,
+        logged=logged,
+        validated=validated,
+        signature=signatures[-1] if signatures else None,
+        sources=sources,
+        references=references,
+        dev_outputs=outputs,
+        data=data if isinstance(data, dict) else {},
+        cost=found[-1].cost if found else {},
+        averages=_averages(path, found),
+    )
+
+
+def choose(sizes: Mapping[int, int], finest: int) -> list[int]:
+    """Choose the steps whose outputs are read, from the sizes in bytes of what each checkpoint wrote.
+
+    Without a limit they are all; of too many the first, the best, `finest`, the last, and others at even distances.
+    """
+    steps = sorted(sizes)
+    room = max(3, min(MOST_SHOWN, MOST_BYTES * len(sizes) // max(1, sum(sizes.values()))))
+    if len(steps) <= room:
+        return steps
+    always = {steps[0], finest, steps[-1]} & sizes.keys()
+    others = [step for step in steps if step not in always]
+    return sorted({*always, *spread(others, room - len(always))})
+
+
+def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
+    """Read the resolved recipe of a run with these checkpoints; raises UserError where there is none."""
+    kept = path / "recipe.yaml"
+    if found or (path / METRICS).exists() or (path / ABOUT).exists():
+        return recipes.load(kept) if kept.exists() or not found else found[-1].recipe
+    what = "is a bundle and no run" if os.path.lexists(path / MANIFEST) else "holds no run"
+    raise UserError(
+        f"{path}: {what if path.is_dir() else 'no such directory'}",
+        "name the directory of a run; nmt train RECIPE writes one to ckpts/",
+    )
+
+
+def _about(path: Path) -> Mapping[str, Any]:
+    """Read a run's run.json; empty for a run of an earlier version."""
+    try:
+        about = read_json(path / ABOUT)
+    except UserError:
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+def _base(about: Mapping[str, Any]) -> Recipe | None:
+    """The recipe that the run's recipe extends, if it extends one."""
+    with suppress(UserError):
+        return recipes.validated(about["base"], ABOUT) if about.get("base") is not None else None
+    return None
+
+
+def _changed(before: Recipe, recipe: Recipe) -> dict[str, Any]:
+    """The values that a recipe changes, by key."""
+    changed = (recipes.differences(section, before, recipe) for section in SECTIONS)
+    return {key: value for section in changed for key, value, _ in section}
+
+
+def _averages(path: Path, found: Sequence[Bundle]) -> list[tuple[int, float]]:
+    """The dev score of every number of checkpoints that `nmt average --last auto` tried, if it was run on this run."""
+    try:
+        average = Bundle.read(path / AVERAGED)
+    except UserError:
+        return []
+    curve = average.info.get("curve")
+    if not isinstance(curve, list) or (found and average.info["run"] != found[-1].info["run"]):
+        return []
+    points = [(point.get("last"), point.get(average.kind.metric)) for point in curve if isinstance(point, dict)]
+    return [(last, score) for last, score in points if isinstance(last, int) and isinstance(score, float)]

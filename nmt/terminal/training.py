@@ -18,8 +18,19 @@ from nmt.place import Place, device_of, find_place
 from nmt.recipe import Recipe
 
 
-def train(recipe: Recipe, out: Path, devices: int | None, device: str, threads: int | None, console: Console) -> None:
-    """Trains in this process, in the place that a launcher gave it, or else starts a process for each device."""
+def train(
+    recipe: Recipe,
+    base: Recipe | None,
+    out: Path,
+    devices: int | None,
+    device: str,
+    threads: int | None,
+    console: Console,
+) -> None:
+    """Trains in this process, in the place that a launcher gave it, or else starts a process for each device.
+
+    `base` is the recipe that `recipe` extends, if it extends one.
+    """
     import torch
 
     from nmt.training.launcher import count_workers, launch
@@ -37,7 +48,7 @@ def train(recipe: Recipe, out: Path, devices: int | None, device: str, threads: 
     # As many as there are cores and no more: threads that wait for one another take the time of those that work.
     threads_each = max(1, (threads or cores()) // place.local_size) if place.size > 1 else threads
     chosen = choose_device(device_of(device, place), threads_each)
-    run(recipe, out, Console(console.quiet or place.rank > 0), chosen, threads or cores(), place)
+    run(recipe, out, Console(console.quiet or place.rank > 0), chosen, threads or cores(), place, base)
 
 
 def show_plan(recipe: Recipe, devices: int | None, device: str, threads: int | None) -> None:

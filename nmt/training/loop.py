@@ -151,9 +151,9 @@ class Loop:
         self._divergence.check(state)
         figures = meter.figures()
         rate = self.optimizer.rate(state.step)
-        at = {"step": state.step, "epoch": state.epoch, "seconds": state.seconds, "learning_rate": rate}
+        at = {"step": state.step, "epoch": state.epoch, "seconds": state.seconds, "tokens": state.tokens}
         left = (self.settings.updates - state.step) * figures["seconds_per_update"]
-        progress.log(at | figures | {"skipped": state.skipped}, left)
+        progress.log(at | {"learning_rate": rate} | figures | {"skipped": state.skipped}, left)
 
 
 class _Outcome(NamedTuple):

@@ -13,6 +13,8 @@ from nmt.console import Advance, Console, clock
 from nmt.errors import UserError
 
 METRICS = "metrics.jsonl"
+ABOUT = "run.json"
+"""Number of parameters, the recipe that the run's recipe extends, and report.json of its prepared data."""
 
 
 def forget_after(path: Path, step: int) -> None:

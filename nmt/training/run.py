@@ -21,9 +21,9 @@ from nmt.console import Console, clock
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
 from nmt.data.lengths import measure_lengths
-from nmt.data.prepare import directory, fingerprint_of, set_sizes
+from nmt.data.prepare import directory, fingerprint_of, read_report, set_sizes
 from nmt.errors import Interrupted
-from nmt.files import wait_for
+from nmt.files import replace_json, wait_for
 from nmt.model.transformer import Transformer
 from nmt.place import Place
 from nmt.recipe import Recipe
@@ -39,16 +39,26 @@ from nmt.training.loss import Objective
 from nmt.training.memory import check_memory
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import set_precision
-from nmt.training.progress import METRICS, Progress, forget_after, show_progress
+from nmt.training.progress import ABOUT, METRICS, Progress, forget_after, show_progress
 from nmt.training.resume import BestScore, Start, open_directory, restore
+from nmt.training.samples import SAMPLES, Samples
 from nmt.training.state import RunState
 from nmt.training.validation import Validation
 
 
-def train(recipe: Recipe, out: Path, console: Console, device: torch.device, threads: int, place: Place) -> None:
+def train(
+    recipe: Recipe,
+    out: Path,
+    console: Console,
+    device: torch.device,
+    threads: int,
+    place: Place,
+    base: Recipe | None = None,
+) -> None:
     """Trains into `out`, or resumes the run that `out` holds, as one process of a group.
 
-    Raises UserError, Interrupted once everything is saved, or GroupError where the other processes are gone.
+    `base` is the recipe that `recipe` extends, if it extends one. Raises UserError, Interrupted once everything is
+    saved, or GroupError where the other processes are gone.
     """
     patience = recipe.training.timeout_minutes
     with ExitStack() as held, Group(place, patience) as group:
@@ -58,10 +68,12 @@ def train(recipe: Recipe, out: Path, console: Console, device: torch.device, thr
             wait_for(start.checkpoint.path / bundles.MANIFEST, 60 * patience, group.check)
         group.connect(device)
         recipe = bundles.with_model_of(recipe, start.checkpoint or bundles.initial_bundle(recipe))
-        set_up(recipe, out, console, device, group, start).go_on()
+        set_up(recipe, out, console, device, group, start, base).go_on()
 
 
-def set_up(recipe: Recipe, out: Path, console: Console, device: torch.device, group: Group, start: Start) -> Run:
+def set_up(
+    recipe: Recipe, out: Path, console: Console, device: torch.device, group: Group, start: Start, base: Recipe | None
+) -> Run:
     """Builds a run on prepared data: with the weights of its checkpoint, of training.init_from, or random ones.
 
     Raises UserError where the model does not fit the memory, the checkpoint or the bundle, and where the ranks differ.
@@ -79,11 +91,13 @@ def set_up(recipe: Recipe, out: Path, console: Console, device: torch.device, gr
     if group.size > 1:
         group.check_same(_identity(state, data, model))  # before DistributedDataParallel copies the weights of rank 0
     corpus, dev = Corpus(prepared / "train.arrow"), Corpus(prepared / "valid.arrow")
+    validation = Validation(dev, tokenizer, recipe, group) if len(dev) else None
     objective = Objective(model, settings.label_smoothing)
     if settings.compile or (settings.compile is None and device.type == "cuda"):
         compile_parts(objective, console)
     return Run(
         recipe=recipe,
+        base=base,
         out=out,
         console=console,
         group=group,
@@ -95,7 +109,8 @@ def set_up(recipe: Recipe, out: Path, console: Console, device: torch.device, gr
         unscored=checkpoint.path if checkpoint and checkpoint.info.get("unscored") and recipe.data.valid else None,
         model=model,
         mixture=Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train]),
-        validation=Validation(dev, tokenizer, recipe, group) if len(dev) else None,
+        validation=validation,
+        samples=_samples(out, validation, console) if validation is not None and group.leads else None,
         checkpoints=Checkpoints(out, recipe, tokenizer, console),
         loop=Loop(objective, optimizer, corpus, settings, group, device, console),
     )
@@ -111,6 +126,11 @@ def _untrained(recipe: Recipe, tokenizer: Tokenizer, device: torch.device, group
     model = bundles.new_model(recipe, tokenizer).to(device)
     set_precision(model, settings.precision, device)
     return model
+
+
+def _samples(out: Path, validation: Validation, console: Console) -> Samples:
+    """What keeps outputs for the development set in a run's directory."""
+    return Samples(out / SAMPLES, validation.sources, validation.references, validation.each, console)
 
 
 def _lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer, checkpoint: Bundle | None) -> TrainedLengths | None:
@@ -143,6 +163,8 @@ class Run:
     """One run in its directory: a model, how far it has come, and how it is saved."""
 
     recipe: Recipe
+    base: Recipe | None
+    """The one that it extends"""
     out: Path
     console: Console
     group: Group
@@ -159,6 +181,8 @@ class Run:
     mixture: Mixture
     validation: Validation | None
     """None without a development set"""
+    samples: Samples | None
+    """The same; and None on ranks other than the first"""
     checkpoints: Checkpoints
     loop: Loop
 
@@ -167,8 +191,7 @@ class Run:
         state, before = self.state, self.state.step
         if self.unscored is not None or not self.is_done(state):
             if self.group.leads:
-                forget_after(self.out / METRICS, before)
-                (self.out / "recipe.yaml").write_text(self.recipe.to_yaml(), encoding="utf-8")
+                self._begin()
             self.console.say(self._opening())
             try:
                 self._train()
@@ -182,6 +205,16 @@ class Run:
                 bundles.add_info(bundles.checkpoint_path(self.out, state.step), {"cost": cost_of(state)})
         self.console.say(f"training cost: {describe_cost(state)}")
         self.console.say(f"finished: {self._ending(trained=state.step > before)}")
+
+    def _begin(self) -> None:
+        """Makes the files of a run those of its beginning, or of the checkpoint that it resumes from."""
+        forget_after(self.out / METRICS, self.state.step)
+        if self.samples is not None:  # the line of a checkpoint is written before it has its scores
+            self.samples.begin(self.state.step - (self.unscored is not None))
+        (self.out / "recipe.yaml").write_text(self.recipe.to_yaml(), encoding="utf-8")
+        base = None if self.base is None else self.base.model_dump(mode="json")
+        about = {"parameters": _size(self.model), "base": base, "data": read_report(directory(self.recipe))}
+        replace_json(self.out / ABOUT, about)
 
     def _opening(self) -> str:
         begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
@@ -273,11 +306,14 @@ class Run:
         assert self.validation is not None
         kind, dev = self.recipe.kind, self.validation(self.model)
         is_best = self.best.add(dev.score, kind)
+        if self.samples is not None and dev.hypotheses:
+            self.samples.add(self.state.step, dev.hypotheses)
         if self.group.leads:
             scores = dev.by_name(kind.metric)
             info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
             info |= {"without_improvement": self.best.without_improvement, "unscored": False}
-            figures = {"step": self.state.step, **{f"valid_{name}": score for name, score in scores.items()}}
+            figures = {"step": self.state.step, "seconds": self.state.seconds, "tokens": self.state.tokens}
+            figures |= {f"valid_{name}": score for name, score in scores.items()}
             said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(kind.label).items())
             said += "  best so far" if is_best else ""
             self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, said))

@@ -15,7 +15,7 @@ from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, fingerprint_of
 from nmt.errors import UserError
 from nmt.integrity import intact
-from nmt.metrics.bleu import score
+from nmt.metrics.bleu import score, sentence_chrf
 from nmt.metrics.brackets import score_brackets
 from nmt.model import likelihood
 from nmt.model.transformer import Transformer
@@ -41,6 +41,8 @@ class DevScores:
     those of failures count as missed. Of a language model its perplexity."""
     signature: str
     """How it was computed."""
+    hypotheses: Sequence[str] = ()
+    """A translation or a tree for each sentence; blank where a parser found none. A language model has none."""
 
     def by_name(self, metric: str) -> dict[str, float]:
         """As bundle.json has them: the score, whose name is given, and the perplexity."""
@@ -67,8 +69,8 @@ class Validation:
         beam = recipe.training.valid_beam or recipe.decoding.beam
         self._decoding = recipe.decoding.model_copy(update={"beam": beam})
         self._task, self._kind = recipe.task, recipe.kind
-        self._sources, self._references = corpus.texts() if self._kind.has_source else ([], [])
-        if self._kind.has_trees and not any(self._references):
+        self.sources, self.references = corpus.texts() if self._kind.has_source else ([], [])
+        if self._kind.has_trees and not any(self.references):
             raise UserError(
                 "data.valid: none of its trees has words", "name trees that have words, or leave data.valid out"
             )
@@ -104,16 +106,22 @@ class Validation:
                 surprise = perplexity(model, self._corpus, self._group)
                 if not self._kind.has_source:
                     return DevScores(surprise, surprise, "per subword, </s> counted")
-                compare = f1 if self._kind.has_trees else bleu
-                return DevScores(surprise, *compare(self._references, self._search(model)))
+                compare, hypotheses = f1 if self._kind.has_trees else bleu, self._search(model)
+                return DevScores(surprise, *compare(self.references, hypotheses), hypotheses)
         finally:
             model.train(was_training)
+
+    def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
+        """The score of each of some hypotheses by itself, 0 to 100: chrF of translations, F1 of trees."""
+        if not self._kind.has_trees:
+            return sentence_chrf(references, hypotheses)
+        return [f1([reference], [tree])[0] for reference, tree in zip(references, hypotheses, strict=True)]
 
     def _search(self, model: Transformer) -> list[str]:
         """A hypothesis for each source, as a line; blank where a parser found no tree."""
         rank, size = self._group.rank, self._group.size
-        hypotheses = [""] * len(self._sources)
-        for other, texts in enumerate(self._group.gather(self._search_lines(model, self._sources[rank::size]))):
+        hypotheses = [""] * len(self.sources)
+        for other, texts in enumerate(self._group.gather(self._search_lines(model, self.sources[rank::size]))):
             hypotheses[other::size] = texts
         return hypotheses
 

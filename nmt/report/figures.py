@@ -1,0 +1,76 @@
+"""The figures of a run's metrics.jsonl as arrays, read fast since long runs have many lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+from numpy.typing import NDArray
+
+Column = NDArray[np.float64]
+LOGGED = ("step", "epoch", "seconds", "tokens", "loss", "perplexity", "learning_rate", "gradient_norm",
+          "tokens_per_second", "padding")  # fmt: skip
+"""Figures that `logged` always has."""
+OF_UPDATES, OF_DEV = "learning_rate", "valid_perplexity"
+"""Keys by which a line of the log and one of a checkpoint with dev scores are known."""
+WANTED = pa.schema(
+    [(name, pa.float64()) for name in (*LOGGED, OF_DEV)]
+)  # whole numbers become floats, null becomes NaN
+
+
+def read_figures(path: Path, metric: str) -> tuple[dict[str, Column], dict[str, Column]]:
+    """Reads the figures of logged updates, each (logged steps,), and of dev scores, each (checkpoints,), by name.
+
+    A figure that is missing, or was not finite, is NaN. Damaged lines are left out, as the last one of a killed process
+    may be, and of several lines for one step the last one counts.
+    """
+    columns = _read(path)
+    logged, dev = (np.flatnonzero(~np.isnan(columns[key])) for key in (OF_UPDATES, OF_DEV))
+    names = {"step": "step", "seconds": "seconds", "tokens": "tokens", "score": f"valid_{metric}", "perplexity": OF_DEV}
+    unknown = np.full(len(columns["step"]), np.nan)
+    validated = {name: columns.get(key, unknown) for name, key in names.items()}
+    others = {name: column for name, column in columns.items() if not name.startswith("valid_")}
+    return _rows(others, logged), _rows(validated, dev)
+
+
+def _rows(columns: Mapping[str, Column], rows: NDArray[np.intp]) -> dict[str, Column]:
+    """Some rows of columns, by step, and of those of the same step the last one."""
+    newest_first = rows[::-1]
+    _, first = np.unique(columns["step"][newest_first], return_index=True)
+    return {name: column[newest_first[first]] for name, column in columns.items()}
+
+
+def _read(path: Path) -> dict[str, Column]:
+    """All lines as columns by name, NaN where a line lacks the figure."""
+    content = b""
+    with suppress(OSError):
+        content = path.read_bytes()
+    content = content[: content.rfind(b"\n") + 1]
+    try:
+        table = _parse(content)
+    except pa.ArrowInvalid:
+        table = _parse(b"".join(_whole(content.split(b"\n"))))
+    numbers = (pa.types.is_floating, pa.types.is_integer)
+    found = [name for name in table.column_names if any(are(table[name].type) for are in numbers)]
+    return {name: table[name].cast(pa.float64()).to_numpy() for name in found}
+
+
+def _parse(content: bytes) -> pa.Table:
+    if not content:
+        return WANTED.empty_table()
+    options = pa.json.ParseOptions(explicit_schema=WANTED)
+    return pa.json.read_json(pa.BufferReader(content), pa.json.ReadOptions(use_threads=False), options)
+
+
+def _whole(lines: Iterable[bytes]) -> Iterable[bytes]:
+    """The lines that hold an object whose values are numbers or null."""
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            values = json.loads(line)
+            if isinstance(values, dict) and {type(value) for value in values.values()} <= {int, float, type(None)}:
+                yield line + b"\n"
