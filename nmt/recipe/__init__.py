@@ -3,7 +3,6 @@
 from nmt.recipe.data import Data, Dataset
 from nmt.recipe.loading import (
     Recipe,
-    differences,
     json_schema,
     load,
     load_with_base,
@@ -38,7 +37,6 @@ __all__ = [
     "TaskName",
     "TokenizerSettings",
     "Training",
-    "differences",
     "json_schema",
     "load",
     "load_with_base",

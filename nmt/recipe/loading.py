@@ -10,7 +10,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -135,14 +135,6 @@ def without_settings(recipe: Recipe) -> Recipe:
     """Return the recipe of the same task and training data in which everything else has its default."""
     data = recipe.data.model_dump(include={"name", "source", "target", "train"})
     return validated({"name": recipe.name, "data": data}, recipe.name)
-
-
-def differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the keys of a section in which two recipes differ, such as training.updates, and their values."""
-    old, new = getattr(before, section), getattr(now, section)
-    for key in type(new).model_fields:
-        if getattr(old, key) != getattr(new, key):
-            yield f"{section}.{key}", getattr(old, key), getattr(new, key)
 
 
 def validated(values: object, where: str) -> Recipe:

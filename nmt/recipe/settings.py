@@ -179,8 +179,10 @@ class Training(Settings):
     whose keys and values are equally wide, in a multiple of 8 up to 256. On a CPU it is slower."""
     timeout_minutes: float = Field(10, gt=0, le=100_000)
     """Minutes that devices wait for one of them before they give it up."""
+    report: bool = True
+    """Write report.html, a page about the run, into its directory, and refresh it while training goes on."""
     tensorboard: bool = False
-    """Also write all figures for TensorBoard, into the run's directory."""
+    """Also write all figures, and some outputs for data.valid, for TensorBoard, into the run's directory."""
     seed: int = Field(1, ge=0, lt=2**63)
     """Seed of the initial weights, the order of batches and dropout."""
     checkpoint_minutes: float | None = Field(10, gt=0)

@@ -15,12 +15,8 @@ from numpy.typing import NDArray
 Column = NDArray[np.float64]
 LOGGED = ("step", "epoch", "seconds", "tokens", "loss", "perplexity", "learning_rate", "gradient_norm",
           "tokens_per_second", "padding")  # fmt: skip
-"""Figures that `logged` always has."""
-OF_UPDATES, OF_DEV = "learning_rate", "valid_perplexity"
-"""Keys by which a line of the log and one of a checkpoint with dev scores are known."""
-WANTED = pa.schema(
-    [(name, pa.float64()) for name in (*LOGGED, OF_DEV)]
-)  # whole numbers become floats, null becomes NaN
+"""Figures that every run has, were it but as NaN."""
+WANTED = pa.schema([(name, pa.float64()) for name in (*LOGGED, "valid_perplexity")])  # floats, even if all are whole
 
 
 def read_figures(path: Path, metric: str) -> tuple[dict[str, Column], dict[str, Column]]:
@@ -30,17 +26,20 @@ def read_figures(path: Path, metric: str) -> tuple[dict[str, Column], dict[str, 
     may be, and of several lines for one step the last one counts.
     """
     columns = _read(path)
-    logged, dev = (np.flatnonzero(~np.isnan(columns[key])) for key in (OF_UPDATES, OF_DEV))
-    names = {"step": "step", "seconds": "seconds", "tokens": "tokens", "score": f"valid_{metric}", "perplexity": OF_DEV}
     unknown = np.full(len(columns["step"]), np.nan)
-    validated = {name: columns.get(key, unknown) for name, key in names.items()}
-    others = {name: column for name, column in columns.items() if not name.startswith("valid_")}
-    return _rows(others, logged), _rows(validated, dev)
+    dev = {
+        "score": columns.get(f"valid_{metric}", unknown),
+        "perplexity": columns["valid_perplexity"],
+        **{name: columns[name] for name in ("step", "seconds", "tokens")},
+    }
+    logged = _rows(columns, ~np.isnan(columns["learning_rate"]))
+    validated = _rows(dev, ~(np.isnan(dev["score"]) & np.isnan(dev["perplexity"])))
+    return {name: column for name, column in logged.items() if name in LOGGED or not np.isnan(column).all()}, validated
 
 
-def _rows(columns: Mapping[str, Column], rows: NDArray[np.intp]) -> dict[str, Column]:
-    """Some rows of columns, by step, and of those of the same step the last one."""
-    newest_first = rows[::-1]
+def _rows(columns: Mapping[str, Column], chosen: NDArray[np.bool_]) -> dict[str, Column]:
+    """The chosen rows of columns, by step, and of those of the same step the last one."""
+    newest_first = np.flatnonzero(chosen & ~np.isnan(columns["step"]))[::-1]
     _, first = np.unique(columns["step"][newest_first], return_index=True)
     return {name: column[newest_first[first]] for name, column in columns.items()}
 

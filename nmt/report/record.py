@@ -27,7 +27,6 @@ from nmt.training.samples import SAMPLES, DevOutputs, read_samples, spread
 __all__ = ["DevOutputs", "RunRecord", "read_run"]
 
 MOST_SHOWN, MOST_BYTES = 20, 3_000_000  # checkpoints whose outputs are read, and the size of these outputs
-SECTIONS = ("data", "tokenizer", "model", "training", "decoding")
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,8 @@ class RunRecord:
     path: Path
     recipe: Recipe
     base: Mapping[str, Any]
-    """Of the keys in which the recipe differs from the one that it extends, or from the defaults: the value there, by
-    `section.key`"""
+    """Of the keys in which the recipe differs from the one that it extends, or from the defaults: the value there, as a
+    plain one, by `section.key`"""
     base_name: str | None
     """The name of the recipe that it extends"""
     parameters: int | None
@@ -143,9 +142,10 @@ def _base(about: Mapping[str, Any]) -> Recipe | None:
 
 
 def _changed(before: Recipe, recipe: Recipe) -> dict[str, Any]:
-    """The values that a recipe changes, by key."""
-    changed = (recipes.differences(section, before, recipe) for section in SECTIONS)
-    return {key: value for section in changed for key, value, _ in section}
+    """The values before, as plain ones, of the keys that a recipe changes."""
+    old, new = before.model_dump(mode="json"), recipe.model_dump(mode="json")
+    keys = [(section, key) for section, values in old.items() if isinstance(values, dict) for key in values]
+    return {f"{section}.{key}": old[section][key] for section, key in keys if old[section][key] != new[section][key]}
 
 
 def _averages(path: Path, found: Sequence[Bundle]) -> list[tuple[int, float]]:

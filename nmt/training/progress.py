@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +34,21 @@ def forget_after(path: Path, step: int) -> None:
     part.replace(path)
 
 
+@dataclass(frozen=True)
+class DevExample:
+    """What a checkpoint made of one sentence of the development set."""
+
+    source: str
+    reference: str
+    output: str
+    score: float
+
+    def markdown(self) -> str:
+        """As TensorBoard shows it, a line each; what looks like markup is shown as it is."""
+        lines = {"source": self.source, "reference": self.reference, "output": self.output, "score": f"{self.score:g}"}
+        return "\n".join(f"    {name:10}{line}" for name, line in lines.items())
+
+
 class Progress:
     """Reports figures; each of them also becomes a line of metrics.jsonl."""
 
@@ -56,9 +72,13 @@ class Progress:
         else:
             self._console.say(f"update {figures['step']}/{self._updates}  {text}")
 
-    def checkpoint(self, figures: dict[str, Any], path: Path, scores: str = "") -> None:
-        """Reports a checkpoint, with a text about its dev scores if it has any."""
+    def checkpoint(
+        self, figures: dict[str, Any], path: Path, scores: str = "", examples: Sequence[DevExample] = ()
+    ) -> None:
+        """Reports a checkpoint, with a text about its dev scores, and examples of its outputs, if it has any."""
         self._record(figures)
+        for number, example in enumerate(examples if self._board is not None else (), 1):
+            self._board.add_text(f"dev/{number}", example.markdown(), figures["step"])
         self._console.say(f"update {figures['step']}/{self._updates}  saved {path}" + (f"  {scores}" if scores else ""))
 
     def _record(self, figures: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from nmt.data.prepare import directory, fingerprint, prepare
 from nmt.errors import UserError
 from nmt.files import clear_parts, exclusive, remedy, set_aside
 from nmt.model.transformer import Transformer
-from nmt.recipe import Kind, Recipe, differences
+from nmt.recipe import Kind, Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.optimizer import Optimizer
 from nmt.training.progress import METRICS
@@ -161,7 +162,7 @@ def _find_start(out: Path) -> tuple[Start, dict[Path, str]]:
 def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
     """Raises UserError where the run began with another model or tokenizer, or with other data than `data`."""
     for section in ("model", "tokenizer"):
-        for key, before, now in differences(section, checkpoint.recipe, recipe):
+        for key, before, now in _differences(section, checkpoint.recipe, recipe):
             raise UserError(
                 f"{key}: is {now!r}, but the run in {checkpoint.path.parent} was started with {before!r}", ELSEWHERE
             )
@@ -176,9 +177,17 @@ def _changes(checkpoint: Bundle, recipe: Recipe) -> list[str]:
     return [
         f"changed: {key} from {before} to {now}"
         for section in ("training", "decoding")
-        for key, before, now in differences(section, checkpoint.recipe, recipe)
+        for key, before, now in _differences(section, checkpoint.recipe, recipe)
         if key not in ONLY_AT_START
     ]
+
+
+def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, Any, Any]]:
+    """Keys of a section that differ between two recipes, and their values."""
+    old, new = getattr(before, section), getattr(now, section)
+    for key in type(new).model_fields:
+        if getattr(old, key) != getattr(new, key):
+            yield f"{section}.{key}", getattr(old, key), getattr(new, key)
 
 
 def restore(

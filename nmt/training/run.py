@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from nmt.console import Console, clock
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
 from nmt.data.lengths import measure_lengths
-from nmt.data.prepare import directory, fingerprint_of, read_report, set_sizes
+from nmt.data.prepare import directory, fingerprint_of, set_sizes
 from nmt.errors import Interrupted
-from nmt.files import replace_json, wait_for
+from nmt.files import wait_for
 from nmt.model.transformer import Transformer
 from nmt.place import Place
 from nmt.recipe import Recipe
@@ -39,9 +39,9 @@ from nmt.training.loss import Objective
 from nmt.training.memory import check_memory
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import set_precision
-from nmt.training.progress import ABOUT, METRICS, Progress, forget_after, show_progress
+from nmt.training.progress import METRICS, Progress, show_progress
+from nmt.training.reporting import Reporting
 from nmt.training.resume import BestScore, Start, open_directory, restore
-from nmt.training.samples import SAMPLES, Samples
 from nmt.training.state import RunState
 from nmt.training.validation import Validation
 
@@ -97,7 +97,6 @@ def set_up(
         compile_parts(objective, console)
     return Run(
         recipe=recipe,
-        base=base,
         out=out,
         console=console,
         group=group,
@@ -110,7 +109,7 @@ def set_up(
         model=model,
         mixture=Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train]),
         validation=validation,
-        samples=_samples(out, validation, console) if validation is not None and group.leads else None,
+        reporting=Reporting(out, recipe, base, validation, console) if group.leads else None,
         checkpoints=Checkpoints(out, recipe, tokenizer, console),
         loop=Loop(objective, optimizer, corpus, settings, group, device, console),
     )
@@ -126,11 +125,6 @@ def _untrained(recipe: Recipe, tokenizer: Tokenizer, device: torch.device, group
     model = bundles.new_model(recipe, tokenizer).to(device)
     set_precision(model, settings.precision, device)
     return model
-
-
-def _samples(out: Path, validation: Validation, console: Console) -> Samples:
-    """What keeps outputs for the development set in a run's directory."""
-    return Samples(out / SAMPLES, validation.sources, validation.references, validation.each, console)
 
 
 def _lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer, checkpoint: Bundle | None) -> TrainedLengths | None:
@@ -163,8 +157,6 @@ class Run:
     """One run in its directory: a model, how far it has come, and how it is saved."""
 
     recipe: Recipe
-    base: Recipe | None
-    """The one that it extends"""
     out: Path
     console: Console
     group: Group
@@ -181,8 +173,8 @@ class Run:
     mixture: Mixture
     validation: Validation | None
     """None without a development set"""
-    samples: Samples | None
-    """The same; and None on ranks other than the first"""
+    reporting: Reporting | None
+    """None on ranks other than the first"""
     checkpoints: Checkpoints
     loop: Loop
 
@@ -190,31 +182,27 @@ class Run:
         """Trains from where the run stands to its end, and reports how it ended and what it cost."""
         state, before = self.state, self.state.step
         if self.unscored is not None or not self.is_done(state):
-            if self.group.leads:
-                self._begin()
+            if self.reporting is not None:
+                self.reporting.begin(state, _size(self.model), scored=self.unscored is None)
             self.console.say(self._opening())
-            try:
-                self._train()
-            except Interrupted as stop:
-                raise Interrupted(
-                    f"{stop.message} in {self.out}; to resume, run the same command again", stop.signal_number
-                ) from None
+            with self.reporting or nullcontext():
+                self._go_on(before)
         if self.group.leads:
             self._forget_plans()
-            if state.step > before:  # the time of the last validation is not in the checkpoint yet
-                bundles.add_info(bundles.checkpoint_path(self.out, state.step), {"cost": cost_of(state)})
         self.console.say(f"training cost: {describe_cost(state)}")
         self.console.say(f"finished: {self._ending(trained=state.step > before)}")
 
-    def _begin(self) -> None:
-        """Makes the files of a run those of its beginning, or of the checkpoint that it resumes from."""
-        forget_after(self.out / METRICS, self.state.step)
-        if self.samples is not None:  # the line of a checkpoint is written before it has its scores
-            self.samples.begin(self.state.step - (self.unscored is not None))
-        (self.out / "recipe.yaml").write_text(self.recipe.to_yaml(), encoding="utf-8")
-        base = None if self.base is None else self.base.model_dump(mode="json")
-        about = {"parameters": _size(self.model), "base": base, "data": read_report(directory(self.recipe))}
-        replace_json(self.out / ABOUT, about)
+    def _go_on(self, before: int) -> None:
+        """Trains; the checkpoint at the end of what is after update `before` gets the cost of the whole."""
+        try:
+            self._train()
+        except Interrupted as stop:
+            raise Interrupted(
+                f"{stop.message} in {self.out}; to resume, run the same command again", stop.signal_number
+            ) from None
+        if self.group.leads and self.state.step > before:  # the time of the last validation is not in it yet
+            path = bundles.checkpoint_path(self.out, self.state.step)
+            bundles.add_info(path, {"cost": cost_of(self.state)})
 
     def _opening(self) -> str:
         begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
@@ -259,8 +247,10 @@ class Run:
         return state.step >= settings.updates or out_of_patience
 
     def check(self) -> None:
-        """Raises the error of a checkpoint that could not be written."""
+        """Raises the error of a checkpoint that could not be written, and sees to the report."""
         self.checkpoints.check()
+        if self.reporting is not None:
+            self.reporting.check()
 
     def plan(self, epoch: int) -> EpochPlan:
         """The plan of an epoch, which rank 0 makes and all ranks map from the run's directory."""
@@ -286,16 +276,17 @@ class Run:
         """Writes the checkpoint of a state in the background, then scores it if told to."""
         validate = validate and self.validation is not None
         path, step = bundles.checkpoint_path(self.out, state.step), state.step
-        if self.group.leads:
+        if self.reporting is not None:
             info: dict[str, Any] = {"run": self.id, "step": step, "data": self.data}
             info |= {"cost": cost_of(state), "unscored": validate}
             if self.lengths is not None:
                 info["lengths"] = self.lengths.as_dict()
             training = self.loop.optimizer.state(), asdict(state)
+            figures = {} if validate else {"step": step, **self.reporting.figures()}
 
             def written() -> None:
                 if not validate:  # otherwise it is reported with its scores
-                    progress.checkpoint({"step": step}, path)
+                    progress.checkpoint(figures, path)
 
             self.checkpoints.write(path, dict(self.model.named_parameters()), training, info, written)
         if validate:
@@ -305,15 +296,19 @@ class Run:
         """Scores the model, whose checkpoint is `path`, on the development set."""
         assert self.validation is not None
         kind, dev = self.recipe.kind, self.validation(self.model)
-        is_best = self.best.add(dev.score, kind)
-        if self.samples is not None and dev.hypotheses:
-            self.samples.add(self.state.step, dev.hypotheses)
-        if self.group.leads:
+        is_best, reporting = self.best.add(dev.score, kind), self.reporting
+        if reporting is not None:
+            examples = reporting.keep(dev.hypotheses)
             scores = dev.by_name(kind.metric)
             info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
             info |= {"without_improvement": self.best.without_improvement, "unscored": False}
-            figures = {"step": self.state.step, "seconds": self.state.seconds, "tokens": self.state.tokens}
+            figures = {"step": self.state.step, **reporting.figures()}
             figures |= {f"valid_{name}": score for name, score in scores.items()}
             said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(kind.label).items())
             said += "  best so far" if is_best else ""
-            self.checkpoints.add(path, info, lambda: progress.checkpoint(figures, path, said))
+
+            def added() -> None:
+                progress.checkpoint(figures, path, said, examples)
+                reporting.refresh()
+
+            self.checkpoints.add(path, info, added)

@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nmt.console import Console
-from nmt.training.progress import forget_after
+from nmt.training.progress import DevExample, forget_after
 
 SAMPLES = "dev.jsonl"
-MOST = 1000  # sentences
+MOST, FEW = 1000, 5  # sentences that are kept, and that are shown while training goes on
 OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')
 
+T = TypeVar("T")
 Score = Callable[[Sequence[str], Sequence[str]], Sequence[float]]
 """From references and as many outputs to the score of each output, 0 to 100."""
 
@@ -64,16 +65,19 @@ class Samples:
         except OSError as error:
             self._fail(error)
 
-    def add(self, step: int, hypotheses: Sequence[str]) -> DevOutputs:
-        """Writes what a checkpoint made of the whole development set; returns what it made of the kept sentences."""
+    def add(self, step: int, hypotheses: Sequence[str]) -> list[DevExample]:
+        """Writes what a checkpoint made of the sentences, given that for the whole development set.
+
+        Returns `FEW` of them, at even distances.
+        """
         outputs = [hypotheses[row] for row in self._rows]
         scores = [round(score, 2) for score in self._score(self.references, outputs)]
-        kept = DevOutputs(step, outputs, scores)
         try:
-            self._append(_line(asdict(kept)))
+            self._append(_line(asdict(DevOutputs(step, outputs, scores))))
         except OSError as error:
             self._fail(error)
-        return kept
+        examples = map(DevExample, self.sources, self.references, outputs, scores)
+        return spread(list(examples), FEW)
 
     def _append(self, line: bytes) -> None:
         """Appends a line whole or not at all, after the first line if that is not there yet."""
@@ -93,9 +97,9 @@ class Samples:
         self._failed = True
 
 
-def spread(rows: Sequence[int], most: int) -> list[int]:
-    """All rows or, of more than `most`, that many at even distances."""
-    return list(rows) if len(rows) <= most else [rows[number * len(rows) // most] for number in range(most)]
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """All items or, of more than `most`, that many at even distances."""
+    return list(items) if len(items) <= most else [items[number * len(items) // most] for number in range(most)]
 
 
 def read_samples(
