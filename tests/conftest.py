@@ -74,6 +74,12 @@ def new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "1")  # counts as soon as Python starts
 
 
+@pytest.fixture(autouse=True)
+def _no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training in this process starts no other one for its report; tests/training/test_page.py has one all the same."""
+    monkeypatch.setattr("nmt.training.page.Page.open", lambda self: None)
+
+
 @dataclass(frozen=True)
 class Result:
     """The exit code and the output of a command."""

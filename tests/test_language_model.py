@@ -46,6 +46,7 @@ training:
   learning_rate_scale: 0.5
   label_smoothing: 0.0
   checkpoint_updates: 20
+  report: false
 decoding: {average_last: 2}
 """
 

@@ -20,6 +20,7 @@ from typing import Any
 from nmt.console import Console
 
 PAGE = "report.html"
+COMMAND = (sys.executable, "-m", "nmt.report.writing")
 SHARE = 0.01  # of the time of training, which refreshing does not exceed until the run ends
 PATIENCE = 60.0  # seconds that the end of a run waits for the last page
 
@@ -38,7 +39,7 @@ class Page:
 
     def open(self) -> None:
         """Starts the process, and asks for the first page."""
-        command = [sys.executable, "-m", "nmt.report.writing", str(self._out)]
+        command = [*COMMAND, str(self._out)]
         pipe, environment = subprocess.PIPE, os.environ | {"OMP_NUM_THREADS": "1"}
         try:
             # In a process group of its own it does not get the Ctrl-C that a terminal sends to the run.

@@ -32,9 +32,16 @@ class Reporting:
     """
 
     def __init__(
-        self, out: Path, recipe: Recipe, base: Recipe | None, validation: Validation | None, console: Console
+        self,
+        out: Path,
+        recipe: Recipe,
+        base: Recipe | None,
+        state: RunState,
+        validation: Validation | None,
+        console: Console,
     ) -> None:
-        self._out, self._recipe, self._base = out, recipe, base
+        """For a run that trains a recipe, which extends `base` if that is given, and keeps `state` up to date."""
+        self._out, self._recipe, self._base, self._state = out, recipe, base, state
         self._samples: Samples | None = None
         if validation is not None and validation.sources:
             sources, references = validation.sources, validation.references
@@ -42,12 +49,12 @@ class Reporting:
         self._page = Page(out, console)
         self._told = 0.0  # seconds of the report that are in metrics.jsonl
 
-    def begin(self, state: RunState, parameters: int, scored: bool) -> None:
-        """Brings the files to the state that a run begins or resumes from, whose checkpoint may not be scored yet."""
-        self._state = state
-        forget_after(self._out / METRICS, state.step)
+    def begin(self, parameters: int, scored: bool) -> None:
+        """Writes the files for the state that the run begins or resumes from, whose checkpoint may not be scored."""
+        step = self._state.step
+        forget_after(self._out / METRICS, step)
         if self._samples is not None:  # its line of a checkpoint is written before the checkpoint has its scores
-            self._samples.begin(state.step if scored else state.step - 1)
+            self._samples.begin(step if scored else step - 1)
         (self._out / "recipe.yaml").write_text(self._recipe.to_yaml(), encoding="utf-8")
         base = None if self._base is None else self._base.model_dump(mode="json")
         data = read_report(directory(self._recipe))

@@ -109,7 +109,7 @@ def set_up(
         model=model,
         mixture=Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train]),
         validation=validation,
-        reporting=Reporting(out, recipe, base, validation, console) if group.leads else None,
+        reporting=Reporting(out, recipe, base, state, validation, console) if group.leads else None,
         checkpoints=Checkpoints(out, recipe, tokenizer, console),
         loop=Loop(objective, optimizer, corpus, settings, group, device, console),
     )
@@ -183,7 +183,7 @@ class Run:
         state, before = self.state, self.state.step
         if self.unscored is not None or not self.is_done(state):
             if self.reporting is not None:
-                self.reporting.begin(state, _size(self.model), scored=self.unscored is None)
+                self.reporting.begin(_size(self.model), scored=self.unscored is None)
             self.console.say(self._opening())
             with self.reporting or nullcontext():
                 self._go_on(before)

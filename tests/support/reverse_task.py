@@ -86,6 +86,7 @@ training:
   label_smoothing: 0.0
   checkpoint_updates: 200
   valid_beam: 1
+  report: false
 decoding: {average_last: 2}
 """
 

@@ -23,7 +23,7 @@ from nmt.training.validation import Validation
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.0}",
-    "training={batch_tokens: 500, warmup: 20, updates: 20, log_updates: 1, device_tokens: 130}",
+    "training={batch_tokens: 500, warmup: 20, updates: 20, log_updates: 1, device_tokens: 130, report: false}",
     *BARE,
 )
 NMT = [sys.executable, "-m", "nmt", "train", "recipe.yaml", *SMALL, "--threads", "1", "--device", "cpu"]

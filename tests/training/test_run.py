@@ -81,6 +81,7 @@ def test_a_checkpoint_that_lost_its_scores_is_scored_and_counted(
     assert bundles.checkpoints(task / "ckpts")[-1].scores == {}
     said = train("training.updates=60", *SCORED)
     assert scores(task / "ckpts") == scores(task / "whole")
+    assert (task / "ckpts/dev.jsonl").read_bytes() == (task / "whole/dev.jsonl").read_bytes()
     found = [[(bundle.step, bundle.scores) for bundle in bundles.checkpoints(task / of)] for of in ("whole", "ckpts")]
     assert found[0] == found[1]
     assert "finished: no better dev BLEU for 2 checkpoints" in said
@@ -210,6 +211,7 @@ class Board:
     def __init__(self, folder: str, purge_step: int) -> None:
         self.folder, self.purge_step = folder, purge_step
         self.scalars: list[tuple[str, float, int]] = []
+        self.texts: list[tuple[str, str, int]] = []
         self.closed = False
         self.made.append(self)
 
@@ -218,6 +220,9 @@ class Board:
 
     def __exit__(self, *error: object) -> None:
         self.closed = True
+
+    def add_text(self, name: str, text: str, step: int) -> None:
+        self.texts.append((name, text, step))
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
         self.scalars.append((name, value, step))
@@ -235,9 +240,14 @@ def test_figures_are_written_for_tensorboard(train, task: Path, monkeypatch: pyt
     assert (first.purge_step, second.purge_step) == (1, 5)
     assert first.closed
     assert second.closed
-    rows = [(k, v, row["step"]) for row in metrics(task / "ckpts") for k, v in row.items() if k != "step"]
+    lines = [row for row in metrics(task / "ckpts") if "loss" in row or "valid_bleu" in row]
+    rows = [(k, v, row["step"]) for row in lines for k, v in row.items() if k != "step"]
     assert first.scalars + second.scalars == rows
-    assert {"loss", "gradient_norm", "valid_bleu"} <= {name for name, _, _ in rows}
+    assert {"loss", "gradient_norm", "valid_bleu", "tokens"} <= {name for name, _, _ in rows}
+    texts = first.texts + second.texts
+    assert [(name, step) for name, _, step in texts] == [(f"dev/{n}", step) for step in (4, 8) for n in range(1, 6)]
+    source, reference = ((task / f"valid.{side}").read_text().splitlines()[0] for side in "ab")
+    assert texts[0][1].startswith(f"    source    {source}\n    reference {reference}\n    output    ")
 
 
 def test_tensorboard_that_is_not_installed_is_told_in_one_line(train, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,189 @@
+"""dev.jsonl: which sentences are kept, what stands in it after kills, resumptions and on a full disk."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reverse_task import BARE, sets
+from sacrebleu.metrics import CHRF
+
+from nmt.console import Console
+from nmt.recipe import KINDS
+from nmt.training import samples as module
+from nmt.training.samples import DevOutputs, Samples, read_samples, spread
+from nmt.training.validation import Validation, f1
+
+SMALL = sets(
+    "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
+    "training={batch_tokens: 500, warmup: 20, updates: 12, log_updates: 4, valid_beam: 1}",
+)
+SOURCES, REFERENCES = ["a b", "c", "d e f"], ["b a", "", "<script>ü\u2028"]
+
+
+class Lines(Console):
+    """What was said."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def lengths(references: Any, outputs: Any) -> list[float]:
+    return [len(output) + 0.123 for output in outputs]
+
+
+def begun(path: Path, step: int = 0, console: Console | None = None, sources: list[str] = SOURCES) -> Samples:
+    samples = Samples(path, sources, REFERENCES, lengths, console or Lines())
+    samples.begin(step)
+    return samples
+
+
+def every(sizes: Any) -> list[int]:
+    return list(sizes)
+
+
+def test_sentences_and_outputs_come_back_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "dev.jsonl"
+    samples = begun(path)
+    examples = samples.add(3, ["x", "left out: its reference is blank", "<i>\u2028ß"])
+    samples.add(6, ["", "", "y"])
+    assert path.read_bytes().count(b"\n") == 3
+    found = read_samples(path, every)
+    outputs = [DevOutputs(3, ["x", "<i>\u2028ß"], [1.12, 5.12]), DevOutputs(6, ["", "y"], [0.12, 1.12])]
+    assert found == (["a b", "d e f"], ["b a", REFERENCES[2]], outputs)
+    assert [(each.source, each.output, each.score) for each in examples] == [
+        ("a b", "x", 1.12),
+        ("d e f", "<i>\u2028ß", 5.12),
+    ]
+
+
+def test_only_the_chosen_steps_are_read(tmp_path: Path) -> None:
+    samples = begun(tmp_path / "dev.jsonl")
+    for step in (3, 6, 9):
+        samples.add(step, ["x" * step] * 3)
+    sizes: dict[int, int] = {}
+
+    def choose(found: Any) -> list[int]:
+        sizes.update(found)
+        return [6]
+
+    assert [each.step for each in read_samples(tmp_path / "dev.jsonl", choose)[2]] == [6]
+    assert sorted(sizes) == [3, 6, 9]
+    assert sizes[3] < sizes[6] < sizes[9]
+
+
+def test_of_many_sentences_some_at_even_distances_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 4)
+    texts = [str(number) for number in range(10)]
+    assert Samples(tmp_path / "x", texts, texts, lengths, Lines()).sources == ["0", "2", "5", "7"]
+    assert spread([1, 2, 3], 3) == [1, 2, 3]
+
+
+def test_a_resumed_run_writes_lines_again(tmp_path: Path) -> None:
+    path = tmp_path / "dev.jsonl"
+    samples = begun(path)
+    for step in (3, 6, 9):
+        samples.add(step, ["x", "y", "z"])
+    whole = path.read_bytes()
+    for cut in (0, 1, 10, 100):  # a killed process may have cut the last line
+        path.write_bytes(whole[: len(whole) - cut])
+        again = begun(path, 3)
+        for step in (6, 9):
+            again.add(step, ["x", "y", "z"])
+        assert path.read_bytes() == whole
+    path.write_bytes(whole[:20])  # or even the first
+    assert read_samples(path, every) == ([], [], [])
+    begun(path, 9).add(12, ["x", "y", "z"])
+    assert [each.step for each in read_samples(path, every)[2]] == [12]
+
+
+def test_other_sentences_begin_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "dev.jsonl"
+    begun(path).add(3, ["x", "y", "z"])
+    begun(path, 3, sources=["A", "B", "C"]).add(6, ["x", "y", "z"])
+    sources, _, outputs = read_samples(path, every)
+    assert (sources, [each.step for each in outputs]) == (["A", "C"], [6])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"[]", b'{"step": 4, cut}', b"\xff\xfe", b'{"step": 4, "outputs": {}}',
+     b'{"step": 4, "outputs": ["x", "y"], "scores": [1, "2"]}', b'{"step": 4, "outputs": ["x"], "scores": [1]}',
+     b'{"step": 4, "outputs": null, "scores": null}'],
+)  # fmt: skip
+def test_damaged_lines_are_left_out(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "dev.jsonl"
+    samples = begun(path)
+    samples.add(3, ["x", "y", "z"])
+    with path.open("ab") as file:
+        file.write(line + b"\n")
+    samples.add(6, ["x", "y", "z"])
+    assert [each.step for each in read_samples(path, every)[2]] == [3, 6]
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Lets no file grow beyond a size: as on a full disk, a write takes what fits, and the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("room", [0, 10, 300])
+def test_a_full_disk_is_told_once_and_spoils_no_line(tmp_path: Path, room: int) -> None:
+    path, console = tmp_path / "dev.jsonl", Lines()
+    samples = begun(path, console=console)
+    if room == 300:
+        samples.add(3, ["x", "y", "z"])
+    before = path.read_bytes() if path.exists() else b""
+    with largest_file(room):
+        for step in (6, 9):
+            samples.add(step, ["x" * 300] * 3)
+    assert path.read_bytes() == before
+    assert [line.partition(": ")[0] for line in console.said] == [str(path)]
+    assert "cannot be written" in console.said[0]
+    samples.add(12, ["x", "y", "z"])
+    assert [each.step for each in read_samples(path, every)[2]] == ([3, 12] if before else [12])
+
+
+def test_each_translation_has_its_chrf_and_each_tree_its_f1(train: Any, task: Path) -> None:
+    train("training.checkpoint_updates=6", "training.updates=6")
+    sources, references, [outputs] = read_samples(task / "ckpts/dev.jsonl", every)
+    assert (task / "valid.a").read_text().splitlines() == sources
+    assert (task / "valid.b").read_text().splitlines() == references
+    pairs = zip(outputs.outputs, references, strict=True)
+    assert outputs.scores == [round(CHRF().sentence_score(output, [reference]).score, 2) for output, reference in pairs]
+    trees = ["(TOP (S (NP (XX a) (XX b)) (XX c)))", "", "(TOP (S (XX a) (XX b) (XX c)))"]
+    gold = ["(TOP (S (NP (DT a) (NN b)) (VB c)))"] * 3
+    parser = Validation.__new__(Validation)
+    parser._kind = KINDS["parse"]
+    assert parser.each(gold, trees) == [100.0, 0.0, pytest.approx(200 / 3)]
+    assert f1(gold[:1], trees[2:])[0] == parser.each(gold, trees)[2]
+
+
+def test_a_resumed_run_keeps_the_same_outputs_as_an_unbroken_one(train: Any, task: Path) -> None:
+    every_three = "training.checkpoint_updates=3"
+    train(every_three, out="whole")
+    train(every_three, "training.updates=6", out="parts")
+    with (task / "parts/dev.jsonl").open("a") as file:
+        file.write('{"step": 9, "outputs": ["of a proc')
+    train(every_three, out="parts")
+    assert (task / "parts/dev.jsonl").read_bytes() == (task / "whole/dev.jsonl").read_bytes()
+    assert [json.loads(line)["step"] for line in (task / "whole/dev.jsonl").open()] == [0, 3, 6, 9, 12]
+
+
+def test_a_run_without_a_development_set_keeps_none(train: Any, task: Path) -> None:
+    train(*BARE)
+    assert not (task / "ckpts/dev.jsonl").exists()
