@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from nmt.console import Console
 from nmt.errors import UserError
 from nmt.report.record import RunRecord, read_run
-from nmt.training.cost import RunSummary
+
+if TYPE_CHECKING:
+    from nmt.training.cost import RunSummary
 
 
 def record_of(run: RunSummary, console: Console) -> RunRecord:

@@ -1,0 +1,55 @@
+"""`nmt score --runs A B --html FILE`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def runs(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a copy of a run, beside its data; the working directory."""
+    (tmp_path / "data").symlink_to(reverse_run / "data")
+    shutil.copytree(reverse_run / "ckpts", tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_page_shows_a_run_beside_a_bundle_without_its_run(nmt: Callable[..., Any], runs: Path) -> None:
+    (runs / "a" / "averaged").rename("alone")
+    done = nmt("score", "--runs", "a", "alone", "--html", "page.html")
+    assert done.code == 0, done.err
+    assert done.out.decode().startswith("model")
+    assert "alone: is a bundle and no run: the page has its dev score and cost, but no curves" in done.err
+    assert "page: page.html" in done.err
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "2 runs compared" in page
+    assert "Of alone there are no figures of training here" in page
+    assert "Loss as a table" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("a.de", "b.de"), "--html goes with --runs"),
+        (("--model", "a", "a.de"), "--html goes with --runs"),
+    ],
+)
+def test_only_runs_have_a_page(nmt: Callable[..., Any], arguments: tuple[str, ...], said: str) -> None:
+    done = nmt("score", *arguments, "--html", "page.html")
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_a_missing_package_is_named_before_anything_is_scored(
+    nmt: Callable[..., Any], runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt.report.page.find_spec", lambda name: None)
+    done = nmt("score", "--runs", "a", "--html", "page.html")
+    assert done.code == 1
+    assert done.out == b""
+    assert "pip install 'nmt-paper-toolkit[report]'" in done.err
