@@ -5,7 +5,7 @@ This knows nothing of how charts are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,12 +157,22 @@ def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
     if key is None or key not in figures or not np.isfinite(figures[key]).any():
         return None
     values = figures[key] * (100 if chart.percent else 1)
-    whole = Points(figures["step"], figures["tokens"] / 1e6, figures["seconds"] / 3600, values)
+    tokens, seconds = (_at_steps(record, figures, name) for name in ("tokens", "seconds"))
+    whole = Points(figures["step"], tokens / 1e6, seconds / 3600, values)
     smooth = None
     if chart.noisy and part == "training" and len(values) >= SMOOTHED_FROM:
         rows = np.unique(np.linspace(0, len(values) - 1, POINTS // 4).astype(np.intp))
         smooth = Points(whole.steps, whole.tokens, whole.hours, smoothed(values)).at(rows)
     return Curve(run, part, whole, whole.at(thinned(values)), smooth)
+
+
+def _at_steps(record: RunRecord, figures: Mapping[str, Array], name: str) -> Array:
+    """A figure at each step; where it is missing, as earlier versions left it out, by the log lines around it."""
+    known = np.isfinite(record.logged[name])
+    if not known.any():
+        return figures[name]
+    between = np.interp(figures["step"], record.logged["step"][known], record.logged[name][known])
+    return np.where(np.isfinite(figures[name]), figures[name], between)
 
 
 def thinned(values: Array, most: int = POINTS) -> NDArray[np.intp]:

@@ -30,7 +30,9 @@ def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
     """Everything that is told of one run; `cells` are a text and a number to sort by for each of `COLUMNS`."""
     recipe, cost = record.recipe, record.cost
     best, left, taken = _best(record), seconds_left(record), _seconds(record)
-    tokens = cost.get("tokens") or (record.logged["tokens"][-1] if record.step else None)
+    tokens = cost.get("tokens")
+    if tokens is None and record.step and np.isfinite(record.logged["tokens"][-1]):
+        tokens = record.logged["tokens"][-1]
     facts = {
         "Time taken": None if taken is None else clock(taken),
         "Time left": None if not left else f"about {clock(left)}",

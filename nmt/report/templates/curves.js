@@ -64,8 +64,13 @@
   function choose() {
     const column = chosen("across");
     for (const plot of plots) {
-      const kind = plot.tags[0].logarithmic && chosen("up") === "log" ? "LogScale" : "LinearScale";
-      if (plot.y_scale.type !== kind) plot.y_scale = new (Bokeh.Models.get(kind))();
+      const [scale, ticker] =
+        plot.tags[0].logarithmic && chosen("up") === "log" ? ["LogScale", "LogTicker"] : ["LinearScale", "BasicTicker"];
+      if (plot.y_scale.type !== scale) {
+        plot.y_scale = new (Bokeh.Models.get(scale))();
+        plot.left[0].ticker = new (Bokeh.Models.get(ticker))();
+        for (const grid of plot.center) if (grid.dimension === 1) grid.ticker = plot.left[0].ticker;
+      }
       for (const line of plot.renderers) {
         for (const glyph of [line.glyph, line.muted_glyph]) glyph.x = {field: column};
       }
@@ -105,9 +110,9 @@
     if (event.x < across.start || event.x > across.end || named.length === 0) return leave(box);
     const found = named.map(line => [line, nearest(line.data_source.data[column], event.x)]);
     const at = (line, row, column) => Number(line.data_source.data[column][row]);
-    const [first, row] = found[0];
-    box.append(element("p", `update ${number(at(first, row, "updates"), 0)}`),
-      element("p", `${number(at(first, row, "tokens"), 2)} M tokens, ${number(at(first, row, "hours"), 2)} h`));
+    const [first, row] = found[0], tokens = at(first, row, "tokens"), hours = at(first, row, "hours");
+    const place = [Number.isFinite(tokens) && `${number(tokens, 2)} M tokens`, Number.isFinite(hours) && `${number(hours, 2)} h`];
+    box.append(element("p", `update ${number(at(first, row, "updates"), 0)}`), element("p", place.filter(Boolean).join(", ")));
     for (const [line, row] of found) {
       const item = element("p", ""), swatch = element("i", ""), step = at(line, row, "updates");
       swatch.className = "swatch";
@@ -198,6 +203,9 @@
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
 
+  for (const choice of switches.elements.across) {
+    choice.disabled = extent(plots.flatMap(plot => plot.renderers), choice.value, () => true) === null;
+  }
   choose();
   paint();
   show(whole());
