@@ -95,7 +95,7 @@ CHARTS = (
     Chart(
         name="padding",
         title="Padding",
-        about="Share of the cells of batches that hold no token",
+        about="Share of the cells of batches that hold no token, in %",
         digits=".1f",
         logged="padding",
         best="highest",

@@ -44,6 +44,12 @@ def plot(window: Opened, name: str, what: str) -> Any:
     return window.page.evaluate(f"Bokeh.documents[0].get_model_by_name({name!r}).{what}")
 
 
+def test_a_finger_scrolls_the_page_over_a_chart(window: Opened) -> None:
+    events = "document.querySelector('#plot-loss > *').shadowRoot.querySelector('.bk-Canvas').shadowRoot"
+    style = window.page.evaluate(f"getComputedStyle({events}.querySelector('.bk-events')).touchAction")
+    assert style == "pan-y pinch-zoom"
+
+
 def until(window: Opened, holds: Callable[[], bool]) -> bool:
     """Whether something holds within three seconds."""
     return any(holds() or window.page.wait_for_timeout(30) for _ in range(100))

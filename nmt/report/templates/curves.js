@@ -10,7 +10,7 @@
 
   Bokeh.set_log_level("warn");
   await Bokeh.embed.embed_items({curves: content}, [{docid: "curves", roots: places, root_ids: Object.keys(places)}]);
-  const plots = Bokeh.documents.at(-1).roots();
+  const plots = Bokeh.documents.find(document => document.roots().some(root => root.id in places)).roots();
   const across = plots[0].x_range, cursor = plots[0].toolbar.tools.find(tool => tool.type === "CrosshairTool").overlay;
   const titles = {updates: "updates", tokens: "target tokens, millions", hours: "hours of training"};
   const chosen = name => switches.elements[name].value;
