@@ -19,8 +19,6 @@ HEIGHT = 260
 """Of a chart, in pixels"""
 MUTED = 0.1
 """Opacity of the curves of a run that is muted"""
-TOUCH = ".bk-events { touch-action: pan-y pinch-zoom !important; }"
-"""Lets a finger scroll the page over a chart, which Bokeh would catch"""
 PARTS = {"training": "training", "dev": "dev"}
 
 
@@ -112,7 +110,6 @@ def _figure(chart: Chart, curves: Sequence[Curve], names: list[str], shared: Any
         border_fill_color=None,
         outline_line_color=None,
         min_border_left=56,
-        stylesheets=[TOUCH],
     )
     for found in curves:
         name = names[found.run] + (f", {PARTS[found.part]}" if chart.logged and chart.validated else "")

@@ -110,14 +110,14 @@
     if (event.x < across.start || event.x > across.end || named.length === 0) return leave(box);
     const found = named.map(line => [line, nearest(line.data_source.data[column], event.x)]);
     const at = (line, row, column) => Number(line.data_source.data[column][row]);
-    const [first, row] = found[0], tokens = at(first, row, "tokens"), hours = at(first, row, "hours");
+    const [update, tokens, hours] = ["updates", "tokens", "hours"].map(name => at(...found[0], name));
     const place = [Number.isFinite(tokens) && `${number(tokens, 2)} M tokens`, Number.isFinite(hours) && `${number(hours, 2)} h`];
-    box.append(element("p", `update ${number(at(first, row, "updates"), 0)}`), element("p", place.filter(Boolean).join(", ")));
+    box.append(element("p", `update ${number(update, 0)}`), element("p", place.filter(Boolean).join(", ")));
     for (const [line, row] of found) {
       const item = element("p", ""), swatch = element("i", ""), step = at(line, row, "updates");
       swatch.className = "swatch";
       swatch.style.setProperty("--run", `var(--run-${(line.tags[0] % 8) + 1})`);
-      const aside = step === at(first, row, "updates") ? "" : ` at ${number(step, 0)}`;
+      const aside = step === update ? "" : ` at ${number(step, 0)}`;
       item.append(swatch, element("span", line.name + aside), element("b", written(at(line, row, "y"), digits)));
       box.append(item);
     }
@@ -195,11 +195,32 @@
     if (how) zoom(how);
   });
   switches.addEventListener("submit", event => event.preventDefault());
+  // Bokeh would catch every touch, but a finger that moves up or down over a chart is to scroll the page; and it would
+  // stop the keyboard at every chart, where no key does anything.
+  function letPass(root) {
+    for (const part of root.querySelectorAll("*")) {
+      if (part.classList.contains("bk-events")) {
+        part.style.setProperty("touch-action", "pan-y pinch-zoom", "important");
+        part.style.setProperty("outline", "none", "important");
+        part.tabIndex = -1;
+      }
+      if (part.shadowRoot !== null) letPass(part.shadowRoot);
+    }
+  }
+
+  const coarse = matchMedia("(pointer: coarse)").matches; // fingers, which scroll, read by a tap and zoom by buttons
   for (const plot of plots) {
+    if (coarse) plot.toolbar.active_drag = null;
     const place = document.getElementById(places[plot.id]), box = place.parentElement.querySelector(".reading");
+    letPass(place);
     place.addEventListener("dblclick", () => show(whole()));
     for (const name of ["mousemove", "tap"]) plot.on_event(name, event => read(plot, box, event));
-    plot.on_event("mouseleave", () => leave(box));
+    let touched = false; // a finger leaves at once; what it asked for stays until the next touch elsewhere
+    document.addEventListener("pointerdown", event => {
+      touched = event.pointerType !== "mouse";
+      if (touched && !place.contains(event.target)) leave(box);
+    }, true);
+    plot.on_event("mouseleave", () => touched || leave(box));
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
 
