@@ -18,7 +18,7 @@ from typing import Any
 
 from nmt.errors import UserError
 from nmt.files import whole_file
-from nmt.report import charts, overview
+from nmt.report import charts, overview, sentences
 from nmt.report.record import RunRecord
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -35,7 +35,10 @@ class Section:
     """Gives what the template finds as `content`; None leaves out the section"""
 
 
-SECTIONS = (Section("curves", "Curves", charts.content),)
+SECTIONS = (
+    Section("curves", "Curves", charts.content),
+    Section("sentences", "Dev sentences", sentences.content),
+)
 """In the order of the page."""
 
 
@@ -46,7 +49,7 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
     """
     check_packages()
     shown = [(section, content) for section in SECTIONS if (content := section.content(records)) is not None]
-    names = ["page", *(section.name for section, _ in shown)]
+    names = ["page", "brackets", *(section.name for section, _ in shown)]
     scripts = [charts.bokeh_script(), *_sources(names, ".js")]
     html = (
         _environment()

@@ -1,0 +1,285 @@
+// Dev sentences and what checkpoints made of them, from the JSON that nmt/report/sentences.py packs. Only the sentences
+// on the page are compared and drawn. Texts of corpora enter the page as text nodes, never as HTML.
+(async () => {
+  "use strict";
+  const PAGE = 20;
+  const at = (name) => document.getElementById(`sentences-${name}`);
+
+  async function unpack(base64) {
+    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Response(plain).json();
+  }
+
+  function make(name, attributes, ...children) {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    element.append(...children);
+    return element;
+  }
+
+  const count = (number) => number.toLocaleString("en");
+  const figure = (number, digits) => (number === null ? "–" : number.toFixed(digits));
+  const signed = (number) => (Math.abs(number) < 0.05 ? "±" : number < 0 ? "−" : "+") + Math.abs(number).toFixed(1);
+
+  // --- what is in the data ---
+
+  const { sets, runs, unscored } = await unpack(at("packed").textContent);
+  // What a checkpoint made of a sentence: each has its distinct outputs, their scores, and for each checkpoint which.
+  const given = ({ run, checkpoint }, number) => {
+    const [texts, scores, places] = runs[run].sentences[number];
+    return { text: texts[places[checkpoint]], score: scores[places[checkpoint]] };
+  };
+  const textOf = (where, number) => given(where, number).text;
+  const scoreOf = (where, number) => given(where, number).score;
+  const update = ({ run, checkpoint }) => `update ${count(runs[run].steps[checkpoint])}`;
+  const name = (where) => (where.run === state.shown.run ? update(where) : `${runs[where.run].name}, ${update(where)}`);
+
+  const state = { shown: { run: 0, checkpoint: runs[0].steps.length - 1 }, other: null, numbers: [], drawn: 0 };
+  const first = () => ({ run: state.shown.run, checkpoint: 0 });
+  const gain = (number) => (scoreOf(state.shown, number) ?? 0) - (scoreOf(state.other ?? first(), number) ?? 0);
+
+  // --- words compared ---
+
+  // Parts of a longest common subsequence and of what is beside it: [kind, words], kind 0 for both, 1 for those that
+  // are in `words` alone, -1 for those that are in `reference` alone.
+  function compare(reference, words) {
+    const [rows, columns] = [reference.length, words.length];
+    const longest = Array.from({ length: rows + 1 }, () => new Uint16Array(columns + 1));
+    for (let row = rows - 1; row >= 0; row--)
+      for (let column = columns - 1; column >= 0; column--)
+        longest[row][column] = reference[row] === words[column] ? longest[row + 1][column + 1] + 1
+          : Math.max(longest[row + 1][column], longest[row][column + 1]);
+    const parts = [];
+    const add = (kind, word) => {
+      if (parts.at(-1)?.[0] === kind) parts.at(-1)[1].push(word);
+      else parts.push([kind, [word]]);
+    };
+    let [row, column] = [0, 0];
+    while (row < rows || column < columns) {
+      if (row < rows && column < columns && reference[row] === words[column]) {
+        add(0, words[column++]);
+        row++;
+      } else if (column === columns || (row < rows && longest[row + 1][column] >= longest[row][column + 1])) {
+        add(-1, reference[row++]);
+      } else {
+        add(1, words[column++]);
+      }
+    }
+    return parts;
+  }
+
+  // The hidden words are for screen readers. With a direction of their own they do not count for dir="auto".
+  const mark = (kind, text) => make(kind > 0 ? "ins" : "del", {},
+    make("span", { class: "hidden", dir: "ltr" }, kind > 0 ? "not in the reference: " : "missing: "), text);
+
+  const wordsOf = (text) => text.split(/\s+/).filter(Boolean);
+
+  function markedWords(reference, output) {
+    const parts = compare(wordsOf(reference), wordsOf(output)).flatMap(([kind, words]) => [
+      kind ? mark(kind, words.join(" ")) : words.join(" "), " "]);
+    return output.trim() ? parts : [make("em", { dir: "ltr" }, "empty")];
+  }
+
+  // --- trees compared ---
+
+  function markedTree(reference, output) {
+    const [gold, tree] = [Brackets.read(reference, unscored), Brackets.read(output, unscored)];
+    if (!tree) return [make("em", { dir: "ltr" }, "no tree")];
+    Brackets.compare(tree, gold);
+    Brackets.compare(gold, tree);
+    const parts = [];
+    const write = (node) => {
+      parts.push("(", node.differs ? mark(1, node.label) : node.label);
+      if (node.word !== null) parts.push(` ${node.word}`);
+      for (const child of node.children) {
+        parts.push(" ");
+        write(child);
+      }
+      parts.push(")");
+    };
+    write(tree.root);
+    for (const node of gold?.nodes.filter((node) => node.differs) ?? []) {
+      const words = gold.words.slice(node.start, node.end);
+      const shown = words.length > 3 ? [words[0], "…", words.at(-1)] : words;
+      parts.push(" ", mark(-1, `(${node.label} ${shown.join(" ")})`));
+    }
+    return parts;
+  }
+
+  function drawnTree(line, other, caption) {
+    const [tree, compared] = [Brackets.read(line, unscored), Brackets.read(other, unscored)];
+    if (!tree) return make("p", {}, `${caption}: no tree`);
+    Brackets.compare(tree, compared);
+    return make("figure", { class: "sentences-tree" }, make("figcaption", {}, caption),
+      make("div", { tabindex: "0", role: "region", "aria-label": caption }, Brackets.draw(tree, line)));
+  }
+
+  // --- a sentence ---
+
+  const referenceOf = (number) => sets[runs[state.shown.run].set].references[number];
+
+  function marked(number, text) {
+    return (runs[state.shown.run].trees ? markedTree : markedWords)(referenceOf(number), text);
+  }
+
+  function row(list, label, language, ...text) {
+    const attributes = { dir: "auto", ...(language ? { lang: language } : {}) };
+    list.append(make("dt", {}, label), make("dd", attributes, ...text));
+  }
+
+  // Every output of a run for a sentence, with the updates that gave it.
+  function history(number) {
+    const run = runs[state.shown.run];
+    const [texts, scores, places] = run.sentences[number];
+    const list = make("dl", {});
+    for (let start = 0, end; start < places.length; start = end) {
+      for (end = start + 1; end < places.length && places[end] === places[start];) end++;
+      const steps = [...new Set([start, end - 1])].map((place) => count(run.steps[place]));
+      const label = `${steps.length > 1 ? "updates" : "update"} ${steps.join(" – ")}`;
+      const score = `${run.measure} ${figure(scores[places[start]], 1)}`;
+      row(list, `${label}, ${score}`, run.languages[1], ...marked(number, texts[places[start]]));
+    }
+    return list;
+  }
+
+  function drawings(number) {
+    const reference = referenceOf(number);
+    const shown = [state.shown, ...(state.other ? [state.other] : [])];
+    return make("div", { class: "sentences-trees" }, drawnTree(reference, textOf(state.shown, number), "Reference"),
+      ...shown.map((where) => drawnTree(textOf(where, number), reference, name(where))));
+  }
+
+  function opening(summary, content) {
+    const details = make("details", {}, make("summary", {}, summary));
+    details.addEventListener("toggle", () => details.append(content()), { once: true });
+    return details;
+  }
+
+  function sentence(number) {
+    const run = runs[state.shown.run];
+    const { sources, references } = sets[run.set];
+    const score = `${run.measure} ${figure(scoreOf(state.shown, number), 1)}`;
+    const since = state.other || run.steps.length > 1
+      ? `, ${signed(gain(number))} ${state.other ? "against" : "since"} ${name(state.other ?? first())}` : "";
+    const list = make("dl", {});
+    row(list, "Source", run.languages[0], sources[number]);
+    row(list, "Reference", run.languages[1], references[number]);
+    row(list, name(state.shown), run.languages[1], ...marked(number, textOf(state.shown, number)));
+    if (state.other) row(list, name(state.other), run.languages[1], ...marked(number, textOf(state.other, number)));
+    const spoken = make("span", { class: "hidden" }, "Sentence ");
+    const heading = make("h3", {}, spoken, count(number + 1), make("span", {}, ` ${score}${since}`));
+    const item = make("li", { value: number + 1, tabindex: "-1" }, heading, list);
+    if (run.trees) item.append(opening("Drawn", () => drawings(number)));
+    if (run.steps.length > 1) item.append(opening(`All ${run.steps.length} checkpoints`, () => history(number)));
+    return item;
+  }
+
+  // --- the list ---
+
+  const ORDERS = {
+    file: null,
+    best: (one, other) => scoreOf(state.shown, other) - scoreOf(state.shown, one),
+    worst: (one, other) => scoreOf(state.shown, one) - scoreOf(state.shown, other),
+    improved: (one, other) => gain(other) - gain(one),
+    worsened: (one, other) => gain(one) - gain(other),
+  };
+
+  function found(number, query) {
+    const { sources, references } = sets[runs[state.shown.run].set];
+    const texts = [sources[number], references[number], textOf(state.shown, number)];
+    if (state.other) texts.push(textOf(state.other, number));
+    return texts.some((text) => text.toLowerCase().includes(query));
+  }
+
+  // Marks what was searched for, where the browser can do so without a change to the page.
+  function highlight(query) {
+    if (!CSS.highlights) return;
+    const ranges = [];
+    const walk = document.createTreeWalker(at("list"), NodeFilter.SHOW_TEXT);
+    for (let node = walk.nextNode(); query && node; node = walk.nextNode()) {
+      const text = node.parentElement.closest("dd") ? node.data.toLowerCase() : "";
+      if (text.length !== node.length) continue; // a few letters have another length in lower case
+      for (let place = text.indexOf(query); place >= 0; place = text.indexOf(query, place + query.length)) {
+        const range = new Range();
+        range.setStart(node, place);
+        range.setEnd(node, place + query.length);
+        ranges.push(range);
+      }
+    }
+    CSS.highlights.set("sentences-found", new Highlight(...ranges));
+  }
+
+  function drawMore() {
+    const more = state.numbers.slice(state.drawn, state.drawn + PAGE).map(sentence);
+    at("list").append(...more);
+    state.drawn += more.length;
+    const left = state.numbers.length - state.drawn;
+    at("more").hidden = left <= 0;
+    at("more").textContent = `Show ${count(Math.min(PAGE, left))} more of ${count(left)}`;
+    highlight(query());
+    return more[0];
+  }
+
+  const query = () => at("search").value.trim().toLowerCase();
+
+  function refresh() {
+    const run = runs[state.shown.run];
+    const label = update(state.shown);
+    const dev = run.devScores[state.shown.checkpoint];
+    at("update").textContent = dev === null ? label : `${label}, ${run.metric} ${figure(dev, 2)}`;
+    at("checkpoint").setAttribute("aria-valuetext", at("update").textContent);
+    const all = run.sentences.map((_, number) => number);
+    state.numbers = query() ? all.filter((number) => found(number, query())) : all;
+    const order = ORDERS[at("order").value];
+    if (order) state.numbers.sort(order);
+    at("count").textContent = query() ? `${count(state.numbers.length)} of ${count(all.length)} sentences match`
+      : `${count(all.length)} sentences`;
+    state.drawn = 0;
+    at("list").replaceChildren();
+    drawMore();
+  }
+
+  // --- the controls ---
+
+  // Checkpoints to compare with: those of the run, and of the others that have the same development set.
+  function offerOthers() {
+    at("other").replaceChildren(make("option", { value: "" }, "nothing"));
+    const same = runs.map((_, run) => run).filter((run) => runs[run].set === runs[state.shown.run].set);
+    for (const run of same) {
+      const options = runs[run].steps.map((_, checkpoint) =>
+        make("option", { value: `${run} ${checkpoint}` }, update({ run, checkpoint })));
+      at("other").append(...(same.length > 1 ? [make("optgroup", { label: runs[run].name }, ...options)] : options));
+    }
+    state.other = null;
+  }
+
+  function chooseRun(run) {
+    const last = runs[run].steps.length - 1;
+    state.shown = { run, checkpoint: last };
+    at("checkpoint").max = last;
+    at("checkpoint").value = last;
+    at("checkpoint").disabled = last === 0;
+    offerOthers();
+    refresh();
+  }
+
+  at("run").append(...runs.map((run, place) => make("option", { value: place }, run.name)));
+  at("run").parentElement.hidden = runs.length === 1;
+  at("run").addEventListener("change", () => chooseRun(Number(at("run").value)));
+  at("checkpoint").addEventListener("input", () => {
+    state.shown = { ...state.shown, checkpoint: Number(at("checkpoint").value) };
+    refresh();
+  });
+  at("other").addEventListener("change", () => {
+    const [run, checkpoint] = at("other").value.split(" ").map(Number);
+    state.other = at("other").value ? { run, checkpoint } : null;
+    refresh();
+  });
+  for (const control of ["order", "search"]) at(control).addEventListener("input", refresh);
+  at("missing").addEventListener("change", () => {
+    at("list").classList.toggle("without-missing", !at("missing").checked);
+  });
+  at("more").addEventListener("click", () => drawMore()?.focus());
+  chooseRun(0);
+})();
