@@ -1,0 +1,78 @@
+"""What became of the data, as the page tells it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from synthetic_run import synthetic_run
+
+from nmt.report.hygiene import LENGTHS, LengthClass, content, length_classes, table_rows
+
+TRAIN = {
+    "read": 1000,
+    "kept": 950,
+    "kept by set": [900, 50],
+    "dropped as empty": 10,
+    "dropped as too long": 40,
+    "pairs also in valid or test": 3,
+    "source sentences also in valid or test": 7,
+    "mean length of sources": 15.5,
+    "mean length of targets": 16.74,
+    LENGTHS: {"5": 40, "20": 80},
+}
+VALID = {"read": 20, "kept": 20, "kept by set": [20], "mean length of sources": 8.0, "mean length of targets": 9.0}
+
+
+def test_the_table_tells_what_was_read_kept_and_dropped_and_why() -> None:
+    assert dict(table_rows({"train": TRAIN, "valid": VALID})) == {
+        "Read": ["1,000", "20"],
+        "Kept": ["950", "20"],
+        "Kept of each set": ["900 + 50", "20"],
+        "Dropped": ["50 (5.00%)", "0"],
+        "Dropped as empty": ["10 (1.00%)", "0"],
+        "Dropped as too long": ["40 (4.00%)", "0"],
+        "Pairs also in valid or test": ["3 (0.30%)", "0"],
+        "Source sentences also in valid or test": ["7 (0.70%)", "0"],
+        "Mean length of sources": ["15.50", "8.00"],
+        "Mean length of targets": ["16.74", "9.00"],
+    }
+
+
+def test_a_small_share_is_not_shown_as_nothing() -> None:
+    rows = dict(table_rows({"train": {"read": 100_000, "kept": 99_999}}))
+    assert rows["Dropped"] == ["1 (< 0.01%)"]
+
+
+def test_whole_pairs_in_valid_or_test_are_warned_of() -> None:
+    record = replace(synthetic_run(), data={"train": TRAIN})
+    found = content([record])
+    assert found is not None
+    assert found["sets"][0]["leaked"] == 3
+
+
+def test_runs_on_the_same_data_share_its_tables() -> None:
+    one, other = synthetic_run("one"), synthetic_run("other")
+    found = content([one, other, replace(one, data={"train": TRAIN}), replace(one, data={})])
+    assert found is not None
+    assert [data["name"] for data in found["sets"]] == ["one and other", "one"]
+    assert content([replace(one, data={})]) is None
+
+
+def test_a_split_that_nothing_was_read_of_is_left_out() -> None:
+    found = content([replace(synthetic_run(), data={"train": TRAIN, "test": {"read": 0, "kept": 0}})])
+    assert found is not None
+    assert list(found["sets"][0]["splits"]) == ["train"]
+
+
+def test_a_histogram_has_the_empty_classes_between_others() -> None:
+    assert length_classes({"5": 40, "20": 80}) == [
+        LengthClass("1–5", 40, 0.5),
+        LengthClass("6–10", 0, 0.0),
+        LengthClass("11–20", 80, 1.0),
+    ]
+
+
+def test_lengths_beyond_the_last_step_are_one_class() -> None:
+    classes = length_classes({"1024": 2, "1500": 3, "4000": 1})
+    assert [(one.name, one.sentences) for one in classes[-2:]] == [("513–1,024", 2), ("over 1,024", 4)]
+    assert length_classes({}) == []
