@@ -18,7 +18,7 @@ from typing import Any
 
 from nmt.errors import UserError
 from nmt.files import whole_file
-from nmt.report import charts, hygiene, overview, recipe, sentences
+from nmt.report import charts, hygiene, overview, recipe, sentences, trees
 from nmt.report.record import RunRecord
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -38,6 +38,7 @@ class Section:
 SECTIONS = (
     Section("curves", "Curves", charts.content),
     Section("sentences", "Dev sentences", sentences.content),
+    Section("trees", "Trees by label and length", trees.content),
     Section("recipe", "Recipe and cost", recipe.content),
     Section("hygiene", "Data", hygiene.content),
 )
