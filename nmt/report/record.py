@@ -26,7 +26,7 @@ from nmt.training.samples import SAMPLES, DevOutputs, read_samples, spread
 
 __all__ = ["DevOutputs", "RunRecord", "read_run"]
 
-MOST_SHOWN, MOST_BYTES = 20, 3_000_000  # checkpoints whose outputs are read, and the size of these outputs
+MOST_SHOWN, MOST_BYTES = 20, 3_500_000  # checkpoints whose outputs are read, and the size of these outputs
 
 
 @dataclass(frozen=True)
