@@ -22,6 +22,7 @@ import numpy as np
 from nmt.console import Console
 from nmt.files import write_json
 from nmt.recipe import load
+from nmt.training.page import PAGE
 from nmt.training.progress import ABOUT, METRICS
 from nmt.training.samples import SAMPLES, Samples
 
@@ -97,22 +98,22 @@ def logged(step: int, loss: float, random: np.random.Generator) -> dict[str, flo
 
 def measure(out: Path) -> None:
     """Writes the page of a run and prints what that takes."""
-    began = time.perf_counter()
+    times = [(time.perf_counter(), time.process_time())]
     from nmt.report.page import write_page
     from nmt.report.record import read_run
 
-    times = {"importing": time.perf_counter() - began}
-    began = time.perf_counter()
+    times.append((time.perf_counter(), time.process_time()))
     record = read_run(out)
-    times["reading"] = time.perf_counter() - began
-    began = time.perf_counter()
-    write_page([record], out / "report.html")
-    times["writing"] = time.perf_counter() - began
-    size = (out / "report.html").stat().st_size
+    times.append((time.perf_counter(), time.process_time()))
+    write_page([record], out / PAGE)
+    times.append((time.perf_counter(), time.process_time()))
+    size = (out / PAGE).stat().st_size
     print(f"page: {size:,} bytes, {size / 1e6:.2f} MB (bar: under 5)")
-    shown = ", ".join(f"{name} {seconds:.2f}" for name, seconds in times.items())
-    print(f"seconds: {sum(times.values()):.2f} (bar: under 5): {shown}")
-    print(f"outputs of {len(record.dev_outputs)} checkpoints shown, {len(record.logged['step']):,} logged steps read")
+    for kind, seconds in zip(("seconds", "of the processor"), np.diff(times, axis=0).T, strict=True):
+        importing, reading, writing = seconds
+        parts = f"importing {importing:.2f}, reading {reading:.2f}, writing {writing:.2f}"
+        print(f"{kind}: {sum(seconds):.2f} (bar: under 5): {parts}")
+    print(f"shown: outputs of {len(record.dev_outputs)} checkpoints, {len(record.logged['step']):,} logged steps")
 
 
 def share(run: Path) -> None:

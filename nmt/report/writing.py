@@ -10,7 +10,6 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
 
 from nmt.errors import UserError
 from nmt.report.page import write_page
@@ -25,29 +24,8 @@ def write_report(out: Path) -> None:
     write_page([read_run(out)], out / PAGE)
 
 
-def serve(out: Path) -> None:
-    """Writes the page for every line of stdin, at a low priority, and ends with the process that asks.
-
-    Answers on stdout once it is ready, and after every page, with a line of JSON: `seconds` of processor time since the
-    last answer, whether the page was `written`, and the `problem` if it was not.
-    """
-    os.nice(NICENESS)
-    requests: SimpleQueue[bytes] = SimpleQueue()
-    Thread(target=_listen, args=(requests,), daemon=True).start()
-    before, answers = 0.0, sys.stdout
-    answer: dict[str, Any] = {"written": False, "problem": None}
-    with redirect_stdout(sys.stderr):  # nothing but answers goes to the pipe
-        while True:
-            now = time.process_time()
-            print(json.dumps({"seconds": now - before, **answer}), file=answers, flush=True)
-            before = now
-            requests.get()
-            problem = _attempt(out)
-            answer = {"written": problem is None, "problem": problem}
-
-
-def _attempt(out: Path) -> str | None:
-    """Writes the page; returns what went wrong."""
+def attempt(out: Path) -> str | None:
+    """Writes the report of a run; returns what went wrong, if something did."""
     try:
         write_report(out)
     except UserError as error:
@@ -55,6 +33,23 @@ def _attempt(out: Path) -> str | None:
     except Exception as error:  # a fault of ours, which is no reason to end a run
         return f"{type(error).__name__}: {error}"[:200]
     return None
+
+
+def serve(out: Path) -> None:
+    """Writes the page for every line of stdin, at a low priority, and ends with the process that asks.
+
+    Answers each with a line of JSON on stdout: `seconds` of processor time since the last answer, and the `problem` if
+    the page could not be written.
+    """
+    os.nice(NICENESS)
+    requests: SimpleQueue[bytes] = SimpleQueue()
+    Thread(target=_listen, args=(requests,), daemon=True).start()
+    before, answers = 0.0, sys.stdout
+    with redirect_stdout(sys.stderr):  # nothing but answers goes to the pipe
+        while requests.get():
+            problem, now = attempt(out), time.process_time()
+            print(json.dumps({"seconds": now - before, "problem": problem}), file=answers, flush=True)
+            before = now
 
 
 def _listen(requests: SimpleQueue[bytes]) -> None:

@@ -80,6 +80,7 @@ def average(
         from nmt.training.averaging import average_by_score
 
         result = average_by_score(ckpts, out, choose_device(device, threads), console)
+        _refresh_report(ckpts, console)
     else:
         from nmt.bundle import average as average_checkpoints
 
@@ -93,6 +94,15 @@ def average(
     plural = "s" if len(steps) > 1 else ""
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
     return result
+
+
+def _refresh_report(ckpts: Path, console: Console) -> None:
+    """Shows the dev scores of averages in the report of a run, if it has one."""
+    from nmt.report.writing import attempt
+    from nmt.training.page import PAGE
+
+    if (ckpts / PAGE).exists() and (problem := attempt(ckpts)) is not None:
+        console.say(f"{ckpts / PAGE} is not refreshed: {problem}")
 
 
 def export(

@@ -33,9 +33,9 @@ class Page:
         self._process: subprocess.Popen[bytes] | None = None
         self._answers = 0  # that the process still owes
         self._stale = self._announced = self._failed = False
-        self._latest = 0.0  # seconds of the latest refresh
+        self._expected = 0.0  # seconds of the next refresh
         self.seconds = 0.0
-        """Processor time of the process so far, and what the run's process spends on the report itself."""
+        """Processor time of the process so far."""
 
     def open(self) -> None:
         """Starts the process, and asks for the first page."""
@@ -49,17 +49,19 @@ class Page:
         except OSError as error:
             self._fail(f"the process that writes it cannot be started: {error.strerror}")
             return
-        self._answers = 1  # once it is ready
         self._ask()
 
     def refresh(self) -> None:
         """Notes that there is something new to show."""
         self._stale = True
 
-    def check(self, trained: float) -> None:
-        """Asks for the page if it is out of date and `trained`, the seconds of training so far, are worth it."""
+    def check(self, trained: float, elsewhere: float = 0.0) -> None:
+        """Asks for the page if it is out of date and worth it, after `trained` seconds of training.
+
+        `elsewhere` are the seconds that the run's own process has spent for the report.
+        """
         self._listen(0.0)
-        if self._stale and not self._answers and self.seconds + self._latest <= SHARE * trained:
+        if self._stale and not self._answers and elsewhere + self.seconds + self._expected <= SHARE * trained:
             self._ask()
 
     def finish(self) -> None:
@@ -106,11 +108,12 @@ class Page:
 
     def _take(self, answer: Mapping[str, Any]) -> None:
         self._answers -= 1
-        self._latest = float(answer["seconds"])
-        self.seconds += self._latest
+        seconds = float(answer["seconds"])
+        self._expected = seconds if self.seconds else 0.0  # the first page takes longer, for all that is imported
+        self.seconds += seconds
         if answer["problem"] is not None:
             self._fail(answer["problem"])
-        elif answer["written"] and not self._announced:
+        elif not self._announced:
             self._console.say(f"report: {self._out / PAGE}")
             self._announced = True
 

@@ -47,7 +47,7 @@ class Reporting:
             sources, references = validation.sources, validation.references
             self._samples = Samples(out / SAMPLES, sources, references, validation.each, console)
         self._page = Page(out, console)
-        self._told = 0.0  # seconds of the report that are in metrics.jsonl
+        self._keeping = self._told = 0.0  # seconds spent on samples, and all seconds that are in metrics.jsonl
 
     def begin(self, parameters: int, scored: bool) -> None:
         """Writes the files for the state that the run begins or resumes from, whose checkpoint may not be scored."""
@@ -82,7 +82,7 @@ class Reporting:
             return []
         began = time.perf_counter()
         examples = self._samples.add(self._state.step, hypotheses)
-        self._page.seconds += time.perf_counter() - began
+        self._keeping += time.perf_counter() - began
         return examples
 
     def figures(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Reporting:
 
         `report_seconds` is the processor time that the report has taken since the line before.
         """
-        told, self._told = self._told, self._page.seconds
+        told, self._told = self._told, self._page.seconds + self._keeping
         return {"seconds": self._state.seconds, "tokens": self._state.tokens, "report_seconds": self._told - told}
 
     def refresh(self) -> None:
@@ -99,4 +99,4 @@ class Reporting:
 
     def check(self) -> None:
         """Has the page refreshed if that is due; takes no time."""
-        self._page.check(self._state.seconds)
+        self._page.check(self._state.seconds, self._keeping)
