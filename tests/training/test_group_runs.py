@@ -181,6 +181,9 @@ def test_stopped_and_resumed_ranks_repeat_to_the_bit(start, task: Path) -> None:
     rows = [metrics(task / of) for of in ("whole", "parts")]
     scores = [{row["step"]: row["valid_bleu"] for row in of if "valid_bleu" in row} for of in rows]
     assert scores[0].items() <= scores[1].items()
+    kept = [(task / of / "dev.jsonl").read_text().splitlines() for of in ("whole", "parts")]
+    assert kept[0] == [line for line in kept[1] if not line.startswith('{"step": 8,')]
+    assert len(kept[0]) == 1 + len(scores[0])
     # each rank scored its share; the whole is what one process says of the same weights
     newest = bundles.checkpoints(task / "whole")[-1]
     again = Validation.of(newest)(newest.model(torch.device("cpu")))
