@@ -21,7 +21,7 @@ from nmt.console import Console
 
 PAGE = "report.html"
 COMMAND = (sys.executable, "-m", "nmt.report.writing")
-SHARE = 0.01  # of the time of training, which refreshing does not exceed until the run ends
+SHARE = 0.01  # of the time of training, which the report does not exceed
 PATIENCE = 60.0  # seconds that the end of a run waits for the last page
 
 
@@ -61,7 +61,8 @@ class Page:
         `elsewhere` are the seconds that the run's own process has spent for the report.
         """
         self._listen(0.0)
-        if self._stale and not self._answers and elsewhere + self.seconds + self._expected <= SHARE * trained:
+        then = elsewhere + self.seconds + 2 * self._expected  # after this page and the one at the end
+        if self._stale and not self._answers and then <= SHARE * trained:
             self._ask()
 
     def finish(self) -> None:
