@@ -26,6 +26,7 @@ from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training import validation
 from nmt.training.distributed import Group
+from nmt.training.samples import read_samples
 from nmt.training.validation import DevScores, Validation
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -136,6 +137,10 @@ def test_the_papers_recipe_runs_on_any_folder_of_a_treebank(
     assert "dev F1 " in done.err
     rows = {row["step"]: row for row in metrics(tmp_path / "ckpts") if "valid_f1" in row}
     assert sorted(rows) == [3, 6]
+    _, references, kept = read_samples(tmp_path / "ckpts/dev.jsonl", sorted)
+    assert [outputs.step for outputs in kept] == [3, 6]
+    assert all(reference.startswith("(TOP ") for reference in references)
+    assert all(0 <= score <= 100 for outputs in kept for score in outputs.scores)
     for bundle in bundles.checkpoints(tmp_path / "ckpts"):
         assert bundle.info["task"] == "parse"
         assert bundle.scores == {name: rows[bundle.step][f"valid_{name}"] for name in ("f1", "perplexity")}
