@@ -9,16 +9,17 @@ import json
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import cache, partial
 from itertools import repeat
 from pathlib import Path
 from typing import Generic, Literal, NoReturn, Self, overload
 
-from nmt.assembly import Assembly, pipeline_of
+from nmt.assembly import Assembly, only, pipeline_of
 from nmt.bundle import common_tokenizer, resolve
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, TaskName, override_decoding
+from nmt.search.attention import Attention, attend
 from nmt.tasks.lines import Request
 from nmt.tasks.parsing import Parse, Parsing
 from nmt.tasks.pipeline import Pipeline, Result, Task
@@ -43,7 +44,8 @@ class _Model(Generic[Result]):
     def __init__(self, model: Transformer | Sequence[Transformer], tokenizer: Tokenizer, decoding: Decoding) -> None:
         """Raises UserError if decoding.max_source is longer than what a model serves."""
         models = [model] if isinstance(model, Transformer) else list(model)
-        self._serve(tokenizer, decoding, pipeline_of(models, decoding, self._task(tokenizer, decoding)), ExitStack())
+        pipeline = pipeline_of(models, decoding, self._task(tokenizer, decoding))
+        self._serve(tokenizer, decoding, pipeline, partial(only, models), ExitStack())
 
     @classmethod
     def _assembled(cls, assembly: Assembly, tokenizer: Tokenizer, **known: object) -> Self:
@@ -51,15 +53,41 @@ class _Model(Generic[Result]):
         self = cls.__new__(cls)
         with ExitStack() as held:
             pipeline = held.enter_context(assembly.open(self._task(tokenizer, assembly.decoding, **known)))
-            self._serve(tokenizer, assembly.decoding, pipeline, held.pop_all())
+            self._serve(tokenizer, assembly.decoding, pipeline, cache(assembly.model), held.pop_all())
         return self
 
-    def _serve(self, tokenizer: Tokenizer, decoding: Decoding, pipeline: Pipeline[Result], held: ExitStack) -> None:
+    def _serve(
+        self,
+        tokenizer: Tokenizer,
+        decoding: Decoding,
+        pipeline: Pipeline[Result],
+        model: Callable[[], Transformer],
+        held: ExitStack,
+    ) -> None:
         self.tokenizer, self.decoding, self._pipeline, self._held = tokenizer, decoding, pipeline, held
+        self._model = model  # in this process and in full precision
 
     def stream(self, lines: Iterable[str | Request], n_best: int = 1) -> Generator[Result, None, None]:
         """Yield a result for each line as lines come, in order and in bounded memory."""
         return self._pipeline.stream(lines, n_best)
+
+    def attention(self, source: str, target: str | None = None) -> Attention:
+        """Return what the model attends to while it reads a sentence and writes `target`, by default its best output.
+
+        The target of a parser is a tree over the words of the sentence, on one line. The weights, fp32, are `encoder`
+        (layers, heads, s, s), `decoder` (layers, heads, t, t) and `cross` (layers, heads, t, s), where s counts the
+        subwords of the source and t those of the target, each with `</s>`; section 3.2 and figures 3 to 5 of the paper.
+        They are computed in full precision, whatever searches; with workers or CTranslate2, the first call loads the
+        model into this process.
+
+        Raises UserError for an ensemble, for a blank source, for one that is too long or that a search would split, and
+        for a target of the wrong form or length.
+        """
+        for text in (source, target or ""):
+            if not isinstance(text, str):
+                raise TypeError("attention takes one sentence, and one target or None")
+        model = self._model()
+        return attend(model, self.tokenizer, *self._pipeline.pair(source, target))
 
     def close(self) -> None:
         """End the workers, if there are any."""

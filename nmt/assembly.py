@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from nmt.bundle import Bundle
 from nmt.device import cores
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
 
 MOST_WORKERS = 16  # on a CPU, unless the user asks for more
+Model = TypeVar("Model")
 
 
 def pipeline_of(models: Sequence[Transformer], decoding: Decoding, task: Task[Result]) -> Pipeline[Result]:
@@ -49,6 +50,15 @@ def make_engine(
     if decoding.precision not in ("auto", engine.precision):
         say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision} is used")
     return AnnotatingEngine(engine, models) if task.annotated else engine
+
+
+def only(models: Sequence[Model]) -> Model:
+    """Return the model whose attention is asked for; raises UserError if there are several."""
+    if len(models) > 1:
+        raise UserError(
+            f"attention: each of the {len(models)} models of an ensemble has its own", "ask for that of one model"
+        )
+    return models[0]
 
 
 @dataclass(frozen=True)
@@ -92,6 +102,15 @@ class Assembly:
             return
         with Workers(self._shared(make) if forks else make, count, self.decoding.max_source, forks) as workers:
             yield Pipeline(task, self.decoding, workers, positions)
+
+    def model(self) -> Transformer:
+        """Load the only model into this process in full precision, whatever searches with it.
+
+        Raises UserError if there are several.
+        """
+        from nmt.device import choose_device
+
+        return only(self.bundles).model(choose_device(self.device, self.threads))
 
     def _make(self, task: Task[Result], number: int, count: int) -> Engine:
         """Make the engine of worker `number`, from 0, of `count` workers."""

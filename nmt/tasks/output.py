@@ -29,6 +29,8 @@ class LineResult:
     """Whether the best output was cut off at its cap."""
     unknown: int
     """Number of characters of the line for which the vocabulary has no subword."""
+    pairs: list[tuple[list[int], list[int]]]
+    """Of each part, the subwords and the symbols of its best output."""
 
     @property
     def complaints(self) -> list[str]:
@@ -48,6 +50,7 @@ class LineResult:
             parts=len(line.parts),
             capped=any(not part[0].finished for part in found),
             unknown=tokenizer.source.count_unknown(source),
+            pairs=[(part.ids, ranked[kept[0]].ids) for part, ranked in zip(line.parts, found, strict=True)],
             **own,
         )
 

@@ -8,12 +8,13 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.tasks.lines import Line, Part, Request, Wanted
 from nmt.tasks.output import LineResult, as_json
 from nmt.text.linear import TreeVocabulary, escape
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.tree import TOP, Tree
+from nmt.text.tree import TOP, Tree, read_tree_lines
 
 if TYPE_CHECKING:
     from nmt.search.constraints import MakeConstraint
@@ -79,6 +80,23 @@ class Parsing:
             ids += word[: self._limit]
             count += 1
         return [*parts, Part(ids, count)] if count else []
+
+    def pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
+        """See `Task`; the output is a tree in brackets."""
+        parts, tree = self.split(Request(source)), next(read_tree_lines([output], "tree"))
+        if len(parts) > 1:
+            raise UserError(
+                f"a line that may not be split has more subwords than decoding.max_source {self._limit:,}: "
+                f"{source[:60]} …",
+                "raise decoding.max_source, or parse a shorter sentence",
+            )
+        if tree is None or len(tree.leaves()) != sum(part.words for part in parts):
+            leaves = 0 if tree is None else len(tree.leaves())
+            raise UserError(
+                f"the tree has {leaves:,} leaves for a line of {len(words_of(source)):,} words: {output[:60]}",
+                "give a tree over the words of the line, as parse returns it",
+            )
+        return [symbol for part in parts for symbol in part.ids], self._trees.encode(str(tree))
 
     def join(self, line: Line, wanted: Wanted) -> Parse:
         """See `Task`; the trees of all parts get one root."""

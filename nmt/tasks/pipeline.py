@@ -36,6 +36,13 @@ class Task(Protocol[Result]):
         """Return the parts of a line that are searched, none for a blank line; another thread calls `join`."""
         ...
 
+    def pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
+        """Encode a line, which is left whole, and an output of it.
+
+        Raises UserError if the line is too long for that, or if the output is none of this task.
+        """
+        ...
+
     def join(self, line: Line, wanted: Wanted) -> Result:
         """Join what was found for the parts of a line: the outputs that are wanted, or fewer different ones.
 
@@ -87,6 +94,30 @@ class Pipeline(Generic[Result]):
                 f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", f"use --beam {n_best}"
             )
         return self._groups(lines, Wanted(n_best), searched)
+
+    def pair(self, source: str, output: str | None = None) -> tuple[list[int], list[int]]:
+        """Return the symbols of a sentence and of its `output`, or of the best one that is found; neither has `</s>`.
+
+        Raises UserError if the sentence is blank or too long, or if the search splits it.
+        """
+        if output is not None:
+            pairs = [self._task.pair(source, output)]
+        else:
+            pairs = next(self.stream([source])).pairs
+            if len(pairs) > 1:
+                raise UserError(
+                    f"the line was split into {len(pairs)} parts, which were searched one by one: {source[:60]} …",
+                    "give one sentence at a time",
+                )
+        if not pairs or not pairs[0][0]:
+            raise UserError("the line is blank", "give a sentence")
+        longest = self._cap(self.decoding.max_source)
+        if len(pairs[0][1]) >= longest:
+            raise UserError(
+                f"the output has {len(pairs[0][1]):,} symbols, and a search makes fewer than {longest:,}",
+                "give the output of one sentence",
+            )
+        return pairs[0]
 
     def _groups(
         self, lines: Iterable[str | Request], wanted: Wanted, searched: Callable[[int], None]

@@ -30,7 +30,7 @@ class LineSplitter:
 
     def split(self, text: str) -> list[Part]:
         """The parts of a line; none of a blank one. Raises UserError for a line that is too long to be left whole."""
-        text = _clean(text)
+        text = clean(text)
         if language := self._source.language(text):
             first = self._source.encode(language)
             return [replace(part, ids=first + part.ids) for part in self._split(text.removeprefix(language))]
@@ -78,7 +78,7 @@ class LineSplitter:
 
     def whole(self, text: str) -> list[Part]:
         """A line as one part; none for a blank one. Raises UserError for a line that is too long."""
-        ids = self._source.encode(_clean(text))
+        ids = self._source.encode(clean(text))
         if len(ids) > self._limit:
             raise UserError(
                 f"a line that may not be split has {len(ids):,} subwords, more than decoding.max_source "
@@ -108,7 +108,7 @@ class LineSplitter:
         return next(found, words[0] if words else last)
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """The text without space around it; a lone surrogate is no text."""
     return text.strip().encode(errors="replace").decode()
 

@@ -13,7 +13,7 @@ from nmt.recipe import Decoding
 from nmt.search.feed import Prefix, Required, Spelling
 from nmt.tasks.lines import Line, Part, Request, Wanted
 from nmt.tasks.output import LineResult, as_json
-from nmt.tasks.splitting import LineSplitter, joined
+from nmt.tasks.splitting import LineSplitter, clean, joined
 from nmt.text.lengths import TrainedLengths
 from nmt.text.lines import one_line
 from nmt.text.terms import Phrase, Terms
@@ -105,6 +105,11 @@ class Translating:
         """See `Task`; a line whose translation has a prefix is left whole."""
         terms = request.terms or self._terms
         return [self._with_phrases(part, terms) for part in self._parts(request)]
+
+    def pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
+        """See `Task`."""
+        ids = [symbol for part in self._splitter.whole(source) for symbol in part.ids]
+        return ids, self._target.encode(clean(output))
 
     def _parts(self, request: Request) -> list[Part]:
         if not request.prefix.strip():

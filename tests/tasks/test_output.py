@@ -30,12 +30,13 @@ FOX = Translation(
     parts=1,
     capped=False,
     unknown=0,
+    pairs=[([7, 8], [1, 2])],
     unusual_length=False,
     kept_from_repeating=False,
     missing=[],
 )
 EMPTY: dict[str, Any] = {"texts": [""], "scores": [0.0], "ids": [[]], "source": []}
-EMPTY |= {"parts": 0, "capped": False, "unknown": 0}
+EMPTY |= {"parts": 0, "capped": False, "unknown": 0, "pairs": []}
 BLANK = Translation(
     **EMPTY, alignments=[[]], log_probabilities=[[]], unusual_length=False, missing=[], kept_from_repeating=False
 )
@@ -50,6 +51,7 @@ CATS = Parse(
     parts=1,
     capped=False,
     unknown=0,
+    pairs=[([7, 8, 9], [5, 4])],
     cut=0,
 )
 NOTHING = Parse(**EMPTY, trees=[None], malformed=[False], cut=0)
