@@ -21,7 +21,7 @@ SEARCH = {"bundle", "batch", "model", "text"} | BASE | {"files", "integrity", "d
 TASKS = {"search", "text"} | BASE
 API = {"assembly", "search", "tasks", "bundle", "model", "text", "device"} | BASE
 TRAINING = {"metrics", "data", "api", "place"} | SEARCH | TASKS | API | SERVICES
-REPORT = {"training", "metrics", "bundle", "data", "text"} | BASE | {"console", "files"}
+REPORT = {"training", "metrics", "search", "bundle", "data", "text"} | BASE | {"console", "files"}
 EVERYTHING = {"training", "report"} | TRAINING
 
 MAY_IMPORT = {
