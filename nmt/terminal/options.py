@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from nmt import __version__
 from nmt.console import Console
+
+if TYPE_CHECKING:
+    from nmt.search.attention import Kind
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -69,6 +73,31 @@ class Shares(Text):
         if not shares or not all(0 <= share < math.inf for share in shares) or not 0 < sum(shares) < math.inf:
             self.fail(f"{value!r} are not numbers from 0 on, such as 0.3,0.7", param, ctx)
         return shares
+
+
+class LayerOf(Text):
+    """A layer, counted from 1, of encoder, decoder or cross: cross:5; without a kind, of the encoder."""
+
+    name = "layer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The kind and the number; fails with a usage error on anything else."""
+        found = re.fullmatch("(?:(encoder|decoder|cross):)?([1-9][0-9]{0,5})", super().convert(value, param, ctx))
+        if not found:
+            self.fail(f"{value!r} is no layer, such as 5, encoder:5, decoder:5 or cross:5", param, ctx)
+        return found[1] or "encoder", int(found[2])
+
+
+class Heads(Text):
+    """Numbers of heads from 1 on with commas between them."""
+
+    name = "heads"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The numbers in order, each once; fails with a usage error on anything else."""
+        if not re.fullmatch("[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", super().convert(value, param, ctx)):
+            self.fail(f"{value!r} are not numbers of heads from 1 on, such as 1,2", param, ctx)
+        return tuple(sorted({int(head) for head in value.split(",")}))
 
 
 TEXT, FILE = Text(), FilePath()
@@ -159,6 +188,9 @@ class SearchOptions:
     source: Path | None
     output: Path | None
     resume: bool
+    attention: Path | None
+    layer: tuple[Kind, int] | None
+    heads: tuple[int, ...] | None
     precision: str | None
     batch_tokens: str | None
     devices: int | None
@@ -177,6 +209,20 @@ class SearchOptions:
         """Overrides of a bundle's decoding settings; flags come last, so that they win over --set."""
         flags = {"beam": self.beam, "alpha": self.alpha, "precision": self.precision, "batch_tokens": self.batch_tokens}
         return [*self.overrides, *(f"decoding.{key}={value}" for key, value in flags.items() if value is not None)]
+
+    def check(self) -> None:
+        """Raises UsageError for options of --attention that do not go together."""
+        kind = self.attention and self.attention.suffix
+        if kind != ".svg" and (self.layer or self.heads):
+            raise click.UsageError("--layer and --heads go with --attention FILE.svg")
+        if kind is None:
+            return
+        if kind not in (".html", ".svg"):
+            raise click.UsageError(f"--attention {self.attention}: must end in .html for a page, or .svg for a figure")
+        if len(self.paths) > 1:
+            raise click.UsageError("--attention goes with one --model: each model of an ensemble attends on its own")
+        if self.resume:
+            raise click.UsageError("--attention does not go with --resume, which searches in blocks")
 
 
 search_options = gathered(
@@ -207,6 +253,21 @@ search_options = gathered(
             is_flag=True,
             help="Keep what is done beside --output, and go on from there; ranks of torchrun or Slurm share the input.",
         ),
+        click.option(
+            "--attention",
+            type=FILE,
+            metavar="FILE",
+            help="Also show what the model attends to: in a page, .html, of the first 50 sentences, or in a figure, "
+            ".svg, of the first.",
+        ),
+        click.option(
+            "--layer",
+            type=LayerOf(),
+            metavar="[KIND:]N",
+            help="Layer of the figure, such as 5 of the encoder, decoder:5 or cross:5; default: the encoder's last but "
+            "one.",
+        ),
+        click.option("--heads", type=Heads(), metavar="N,N,…", help="Heads of the figure; default: all."),
         click.option("--precision", type=TEXT, help="Of matrix products: auto, fp32, bf16, fp16 or int8."),
         click.option("--batch-tokens", type=TEXT, help="Padded source tokens per batch, or auto."),
         click.option("--devices", type=WORKERS, help="Number of workers, each on its own GPU or share of the CPU."),

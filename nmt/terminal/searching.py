@@ -23,6 +23,7 @@ from nmt.tasks.lines import Request
 from nmt.tasks.parsing import Parsing, drawn
 from nmt.tasks.pipeline import Pipeline, Result, Task
 from nmt.tasks.translating import Translating
+from nmt.terminal.attending import attending
 from nmt.terminal.ledger import Ledger
 from nmt.terminal.making import Making
 from nmt.terminal.resuming import Search, Share, files_to_resume, search_in_blocks
@@ -69,6 +70,7 @@ class _Complaints:
 
 def translate(options: SearchOptions, own: TranslateOptions) -> None:
     """Translates lines by the models that the options name."""
+    options.check()
     own.check(options)
     share = Share.of(options)
     bundles, decoding = find_models(options.paths, "translate", options.settings, share.console)
@@ -84,6 +86,7 @@ def translate(options: SearchOptions, own: TranslateOptions) -> None:
 
 def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
     """Parses lines by the models that the options name; `pretty` draws the trees."""
+    options.check()
     if pretty and (options.as_json or options.n_best):
         raise click.UsageError("--pretty does not go with --json or --n-best")
     share = Share.of(options)
@@ -131,14 +134,19 @@ def _answer(
                 numbered = [(ledger.add(result), result) for result in group]
                 write("\n".join(starmap(show, numbered)))
                 complaints.say(numbered)
+                if attended:
+                    attended.add(group)
 
     opened, read = partial(assembly.open, task), partial(_requests, options.source, asked.prefix)
-    if options.resume:
-        making = _making(options, bundles, decoding, asked)
-        if not search_in_blocks(making, read, opened, search, ledger, share.console):
-            return
-    else:
-        _search_at_once(options, read, opened, search, ledger)
+    with attending(options, bundles[0]) as attended:
+        if options.resume:
+            making = _making(options, bundles, decoding, asked)
+            if not search_in_blocks(making, read, opened, search, ledger, share.console):
+                return
+        else:
+            _search_at_once(options, read, opened, search, ledger)
+        if attended:
+            attended.write(assembly.model)
     options.console.say(ledger.summary())
     if options.strict:
         ledger.check()

@@ -1,0 +1,169 @@
+"""`--attention` as users meet it: which files it writes, of which sentences, and what it does not go with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from random_bundle import random_bundle
+from tiny_parser import train_tokenizer, write_parser
+
+from nmt.terminal import attending
+
+TEXT = b"the dog sees the river .\n\nthe cat likes it. the teacher sleeps.\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("attending")
+    random_bundle(folder / "translator", decoder_layers=3)
+    write_parser(folder / "parser", train_tokenizer())
+    return folder
+
+
+@pytest.fixture
+def translate(nmt, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda *options, stdin=TEXT: nmt("translate", "--model", folder / "translator", *options, stdin=stdin)
+
+
+def unexpected(*given: object) -> None:
+    raise AssertionError("this should not be called")
+
+
+def shown(path: str) -> tuple[str, str]:
+    """The caption of a figure, and its words from left to right, those above first."""
+    root = ElementTree.parse(path).getroot()
+    texts = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert root[0].text == texts[0]
+    return texts[0], " ".join(text for text in texts[1:] if not text.isdigit())
+
+
+def test_a_page_is_written_beside_the_same_output(translate) -> None:
+    plain, done = translate(), translate("--attention", "page.html")
+    assert (done.code, done.out) == (0, plain.out)
+    assert "attention: page.html shows the first 2 sentences\n" in done.err
+    page = Path("page.html").read_text()
+    assert page.count('id="weights-') == 2
+    assert '"text":"the dog sees the river ."' in page
+    assert "attention" not in plain.err
+    assert list(Path().iterdir()) == [Path("page.html")]
+
+
+def test_a_page_shows_the_first_sentences_that_are_not_too_long(translate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attending, "MOST_SENTENCES", 3)
+    monkeypatch.setattr(attending, "LONGEST", 30)
+    lines = ["the dog"] + ["cat " * 60] + [f"the {name}" for name in ("cat", "river", "tree")]
+    done = translate("--attention", "page.html", "--set", "decoding.max_extra=1", stdin="\n".join(lines).encode())
+    assert "page.html shows the first 3 sentences of 5, without 1 of more than 30 subwords" in done.err
+    assert re.findall('"text":"(the [a-z]+)"', Path("page.html").read_text()) == ["the dog", "the cat", "the river"]
+
+
+def test_a_figure_shows_all_heads_of_the_last_encoder_layer_but_one(translate) -> None:
+    done = translate("--attention", "figure.svg")
+    assert done.code == 0
+    assert "figure.svg shows the first sentence of 2" in done.err
+    caption, words = shown("figure.svg")
+    assert caption == "Encoder self-attention, layer 1 of 2, all 2 heads"
+    assert words == "the dog sees the river . </s> the dog sees the river . </s>"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--layer", "2", "--heads", "2"], "Encoder self-attention, layer 2 of 2, head 2 of 2"),
+        (["--layer", "encoder:1"], "Encoder self-attention, layer 1 of 2, all 2 heads"),
+        (["--layer", "decoder:3", "--heads", "1"], "Decoder self-attention, layer 3 of 3, head 1 of 2"),
+        (["--layer", "cross:2", "--heads", "2,1,2"], "Encoder-decoder attention, layer 2 of 3, all 2 heads"),
+    ],
+)
+def test_a_figure_shows_the_layer_and_the_heads_that_are_asked_for(
+    translate, options: list[str], expected: str
+) -> None:
+    assert translate("--attention", "figure.svg", *options).code == 0
+    assert shown("figure.svg")[0] == expected
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--n-best", "2"], ["--sample", "2"], ["--precision", "int8"]])
+def test_it_goes_with_other_ways_to_show_results(translate, options: list[str]) -> None:
+    plain, done = translate(*options), translate(*options, "--attention", "page.html")
+    assert (done.code, done.out) == (0, plain.out)
+    assert Path("page.html").read_text().count('id="weights-') == 2
+
+
+def test_it_goes_with_ctranslate2(translate) -> None:
+    pytest.importorskip("ctranslate2")
+    done = translate("--engine", "ctranslate2", "--attention", "page.html")
+    assert done.code == 0
+    assert Path("page.html").read_text().count('id="weights-') == 2
+
+
+def test_a_parser_has_pages_too(nmt, folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = nmt("parse", "--model", folder / "parser", "--attention", page, stdin=b"the dog sees it .\n")
+    assert done.code == 0
+    assert "page.html shows the first sentence\n" in done.err
+    assert '"text":"the dog sees it ."' in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--attention", "page.png"], "must end in .html for a page, or .svg"),
+        (["--attention", "page"], "must end in .html for a page, or .svg"),
+        (["--attention", ""], "must not be empty"),
+        (["--attention", "page.html", "--layer", "1"], "--layer and --heads go with --attention FILE.svg"),
+        (["--attention", "page.html", "--heads", "1"], "--layer and --heads go with --attention FILE.svg"),
+        (["--layer", "1"], "--layer and --heads go with --attention FILE.svg"),
+        (["--attention", "a.svg", "--layer", "0"], "'0' is no layer"),
+        (["--attention", "a.svg", "--layer", "both:1"], "'both:1' is no layer"),
+        (["--attention", "a.svg", "--heads", "1,,2"], "'1,,2' are not numbers of heads"),
+        (["--attention", "a.svg", "--heads", "0"], "'0' are not numbers of heads"),
+        (["--attention", "a.html", "--model", "other"], "goes with one --model"),
+        (["--attention", "a.html", "--resume"], "does not go with --resume"),
+    ],
+)
+def test_options_that_make_no_sense_are_usage_errors(translate, options: list[str], problem: str) -> None:
+    done = translate(*options)
+    assert (done.code, done.out) == (2, b"")
+    assert problem in done.err
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "problem", "hint"),
+    [
+        (["a.svg", "--layer", "3"], "--layer 3: the encoder of this model has 2 layers", "from 1 to 2"),
+        (["a.svg", "--layer", "cross:4"], "--layer 4: the decoder of this model has 3 layers", "from 1 to 3"),
+        (["a.svg", "--heads", "1,3"], "--heads 3: a layer of this model has 2 heads", "from 1 to 2"),
+        (["nowhere/a.html"], "nowhere/a.html: cannot be written", "nowhere"),
+        (["a.html", "--output", "./a.html"], "--attention a.html: is also the file of --output", "another file"),
+    ],
+)
+def test_values_that_do_not_fit_are_errors_before_the_search(
+    translate, monkeypatch: pytest.MonkeyPatch, options: list[str], problem: str, hint: str
+) -> None:
+    monkeypatch.setattr("nmt.assembly.Assembly.open", unexpected)
+    done = translate("--attention", *options)
+    assert (done.code, done.out) == (1, b"")
+    assert not list(Path().iterdir())
+    assert f"error: {problem}" in done.err
+    assert re.search(f"hint: .*{hint}", done.err)
+
+
+def test_where_there_is_nothing_to_show_the_output_is_whole_and_an_old_page_stays(translate) -> None:
+    Path("page.html").write_text("old")
+    done = translate("--attention", "page.html", "--output", "out", stdin=b"\n\n")
+    assert done.code == 1
+    assert "error: --attention page.html: there is no sentence" in done.err
+    assert "hint: " in done.err
+    assert Path("page.html").read_text() == "old"
+    assert Path("out").read_bytes() == b"\n\n"
+
+
+def test_without_it_no_weights_are_computed(translate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.assembly.Assembly.model", unexpected)
+    monkeypatch.setattr(attending, "Attending", unexpected)
+    assert translate().code == 0
