@@ -108,6 +108,7 @@ bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/translate_stream.py --cold
 	$(VENV)/bin/python benchmarks/brackets_speed.py
 	$(VENV)/bin/python benchmarks/constraint_cost.py
+	$(VENV)/bin/python benchmarks/attention.py
 
 # Eight rows of Table 3, hours on a CPU; the same line goes on where it stopped.
 TABLE3 := base c_layers2 c_dmodel256 c_dff1024 d_dropout0.0 d_dropout0.2 d_smoothing0.0 d_smoothing0.2

@@ -82,7 +82,7 @@ def test_a_reader_chooses_what_is_shown(path: Path, found: list[Attention]) -> N
 
 def best(row: np.ndarray, names: list[str]) -> str:
     """The token that is attended to most, and its weight, as the page says it."""
-    return f"{names[row.argmax()]} {row.max():.2f}"
+    return f"“{names[row.argmax()]}” {row.max():.2f}"
 
 
 def by_pointer(view: Page, first: Attention, second: Attention) -> None:

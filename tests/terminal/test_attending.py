@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -98,6 +100,13 @@ def test_it_goes_with_ctranslate2(translate) -> None:
     done = translate("--engine", "ctranslate2", "--attention", "page.html")
     assert done.code == 0
     assert Path("page.html").read_text().count('id="weights-') == 2
+
+
+def test_it_goes_with_several_workers(folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "nmt", "translate", "--model", folder / "translator", "--attention", "page.html"]
+    done = subprocess.run([*command, "--devices", "2"], cwd=tmp_path, input=TEXT, capture_output=True)
+    assert (done.returncode, done.stdout.count(b"\n")) == (0, 3)
+    assert (tmp_path / "page.html").read_text().count('id="weights-') == 2
 
 
 def test_a_parser_has_pages_too(nmt, folder: Path, tmp_path: Path) -> None:

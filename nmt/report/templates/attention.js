@@ -134,7 +134,7 @@ function readOut(names, weights, token) {
   const others = names[1 - token.side];
   const best = beside.map((weight, index) => [weight, index]).filter(([weight]) => weight >= FAINTEST)
     .sort((one, other) => other[0] - one[0]).slice(0, MOST)
-    .map(([weight, index]) => `${others[index]} ${weight.toFixed(2)}`);
+    .map(([weight, index]) => `“${others[index]}” ${weight.toFixed(2)}`);
   const verb = token.side ? "is attended to most by" : "most attended";
   byId("readout").textContent = `“${names[token.side][token.index]}” – ${verb}: ${best.join(", ") || "nothing"}`;
 }
@@ -300,7 +300,7 @@ function legend(count) {
     return button;
   });
   if (!single && count > 1) {
-    const every = element("button", {type: "button"}, state.heads.size === count ? "None" : "All");
+    const every = element("button", {type: "button", className: "every"}, state.heads.size === count ? "None" : "All");
     every.addEventListener("click", () => {
       state.heads = new Set(state.heads.size === count ? [] : Object.keys(numbered(count)).map(Number));
       show();
