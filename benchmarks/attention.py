@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from nmt.model.layers import CrossAttention, SelfAttention
 from nmt.model.transformer import Transformer
 from nmt.recipe import TokenizerSettings
 from nmt.report.attention import page
@@ -41,11 +42,11 @@ def sharpen(model: Transformer, sharpness: float) -> None:
     """Multiply all queries."""
     width = model.config.heads * model.config.key_width
     with torch.no_grad():
-        for layer in model.encoder:
-            layer.attention.qkv.weight[:width] *= sharpness
-        for layer in model.decoder:
-            layer.attention.qkv.weight[:width] *= sharpness
-            layer.cross.query.weight *= sharpness
+        for module in model.modules():
+            if isinstance(module, SelfAttention):
+                module.qkv.weight[:width] *= sharpness  # queries come first
+            elif isinstance(module, CrossAttention):
+                module.query.weight *= sharpness
 
 
 def painted(path: Path) -> str:
