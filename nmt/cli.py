@@ -12,44 +12,55 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 import click
 
 from nmt.terminal import process
+from nmt.terminal.help import Group, in_section
 from nmt.terminal.options import (
-    FILE,
-    TEXT,
-    WORKERS,
-    NumberOrAuto,
     ScoreOptions,
     SearchOptions,
-    Shares,
     TranslateOptions,
     common_options,
     device_option,
+    in_files,
+    in_machine,
+    in_search,
     overrides_option,
     score_options,
     search_options,
     version_option,
 )
+from nmt.terminal.types import FILE, TEXT, WORKERS, NumberOrAuto, Shares
 
 if TYPE_CHECKING:
     from nmt.console import Console
 
+in_run, in_averaged, in_output = map(in_section, ("Run", "What is averaged", "Output"))
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples=[
+        ("nmt preprocess my.yaml", "learn subwords, encode the data"),
+        ("nmt train my.yaml", "train into ckpts/, or resume there"),
+        ("nmt average ckpts/", "one model from the last checkpoints"),
+        ("nmt translate < input.en > output.de", "one line out for each line in"),
+        ("nmt score test.de output.de", "BLEU and chrF"),
+    ],
+)
 @version_option
 def cli() -> None:
-    """Train and run your own Transformer: raw text in, detokenised text out.
-
-    \b
-    nmt train recipes/wmt14_en_de.yaml
-    nmt average ckpts/ --last 5
-    cat input.txt | nmt translate --beam 4
-    """
+    """Train and run your own Transformer: raw text in, detokenised text out."""
 
 
-@cli.command(short_help="Train the tokenizer and encode every split into data/NAME/.")
-@click.argument("recipe", type=TEXT)
-@overrides_option
+@cli.command(
+    short_help="Train the tokenizer and encode every split.",
+    examples=[
+        ("nmt preprocess my.yaml", "into data/NAME/, as the recipe names it"),
+    ],
+)
+@click.argument("recipe", type=FILE)
+@overrides_option(in_section("Recipe"))
 @common_options
-def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, console: Console) -> None:
+def preprocess(recipe: Path, overrides: tuple[str, ...], threads: int | None, console: Console) -> None:
     """Train the tokenizer of RECIPE on its training data and encode every split into data/NAME/."""
     from nmt import recipe as recipes
     from nmt.bundle import initial_bundle
@@ -62,16 +73,23 @@ def preprocess(recipe: str, overrides: tuple[str, ...], threads: int | None, con
         console.say(f"nothing to do: {directory(loaded)} is up to date")
 
 
-@cli.command(short_help="Train a recipe, or resume its run in ckpts/.")
-@click.argument("recipe", type=TEXT)
-@click.option("--out", type=FILE, default=Path("ckpts"), show_default=True, help="Directory of the run.")
-@click.option("--plan", is_flag=True, help="Print parameters, memory, disk, FLOPs and time, and train nothing.")
-@click.option("--devices", type=WORKERS, help="Number of devices to train on; default: all visible GPUs.")
-@overrides_option
+@cli.command(
+    short_help="Train a recipe or resume its run.",
+    examples=[
+        ("nmt train my.yaml", "into ckpts/, or resume there"),
+        ("nmt train my.yaml --plan", "parameters, memory and time"),
+        ("nmt train my.yaml --set training.updates=20000 --out ckpts/long", "another length, elsewhere"),
+    ],
+)
+@click.argument("recipe", type=FILE)
+@in_run("--out", type=FILE, default=Path("ckpts"), show_default=True, metavar="FOLDER", help="Directory of the run.")
+@in_run("--plan", is_flag=True, help="Print parameters, memory, disk, FLOPs and time, and train nothing.")
+@overrides_option(in_run)
 @device_option
+@in_machine("--devices", type=WORKERS, metavar="N", help="Number of devices to train on; default: all visible GPUs.")
 @common_options
 def train(
-    recipe: str,
+    recipe: Path,
     out: Path,
     plan: bool,
     devices: int | None,
@@ -91,23 +109,32 @@ def train(
         training.train(loaded, base, out, devices, device, threads, console)
 
 
-@cli.command(short_help="Average the newest or the best checkpoints, or several models, into one bundle.")
+@cli.command(
+    short_help="Average checkpoints or models into one bundle.",
+    examples=[
+        ("nmt average ckpts/", "the newest, as many as the recipe says"),
+        ("nmt average ckpts/ --last auto", "as many as score best on the dev set"),
+        ("nmt average before after --weights 0.3,0.7", "two models of one shape"),
+    ],
+)
 @click.argument("ckpts", type=FILE, nargs=-1, required=True)
-@click.option(
+@in_averaged(
     "--last",
     type=NumberOrAuto(min=1),
     metavar="N|auto",
     help="Average the newest N; auto: as many as score best on the dev set. Default: decoding.average_last.",
 )
-@click.option("--best", type=click.IntRange(min=1), metavar="N", help="Average the N with the best dev scores instead.")
-@click.option(
+@in_averaged("--best", type=click.IntRange(min=1), metavar="N", help="Average the N with the best dev scores instead.")
+@in_averaged(
     "--weights",
     type=Shares(),
     metavar="W,W,…",
     help="Average models of one shape, such as those before and after fine-tuning, CKPTS being several.",
 )
-@click.option("--out", type=FILE, help="Bundle to write; default: CKPTS/averaged, with --weights averaged.")
-@click.option(
+@in_output(
+    "--out", type=FILE, metavar="FOLDER", help="Bundle to write; default: CKPTS/averaged, with --weights averaged."
+)
+@in_output(
     "--format",
     "form",
     type=click.Choice(["nmt", "huggingface"]),
@@ -152,24 +179,34 @@ def average(
         training.average(ckpts[0], last, best, out, device, threads, console)
 
 
-@cli.command(short_help="Translate lines: one out for each in, in order.")
-@click.option("--engine", type=click.Choice(["nmt", "ctranslate2"]), default="nmt", show_default=True)
-@click.option("--prefix", type=FILE, help="Begin translation N with line N of this file.")
-@click.option(
-    "--terms",
-    type=FILE,
-    help="Table of source term, tab, target term: where the first stands in a line, its translation has the second.",
+@cli.command(
+    short_help="Translate lines: one out for each in.",
+    examples=[
+        ("nmt translate < input.en > output.de", "with the model in ckpts/"),
+        ("nmt translate --model my-model --beam 8", "type sentences, Ctrl-D to end"),
+        ("nmt translate --input big.en.gz --output big.de.gz --resume", "go on where it stopped"),
+    ],
 )
-@click.option(
-    "--keep", type=TEXT, multiple=True, metavar="PATTERN", help="Copy what this regular expression matches; repeatable."
-)
-@click.option(
+@search_options
+@in_search(
     "--sample",
     type=click.IntRange(1, 1000),
     metavar="N",
     help="Draw N translations of each line at random, one per line, instead of searching for the best one.",
 )
-@search_options
+@in_search("--prefix", type=FILE, metavar="FILE", help="Begin translation N with line N of this file.")
+@in_search(
+    "--terms",
+    type=FILE,
+    metavar="FILE",
+    help="Table of source term, tab, target term: where the first stands in a line, its translation has the second.",
+)
+@in_search(
+    "--keep", type=TEXT, multiple=True, metavar="PATTERN", help="Copy what this regular expression matches; repeatable."
+)
+@in_machine(
+    "--engine", type=click.Choice(["nmt", "ctranslate2"]), default="nmt", show_default=True, help="What searches."
+)
 def translate(
     options: SearchOptions,
     engine: Literal["nmt", "ctranslate2"],
@@ -187,10 +224,16 @@ def translate(
     searching.translate(options, TranslateOptions(engine, prefix, terms, keep, sample))
 
 
-@cli.command(short_help="Sentences to bracketed trees: one out for each in, in order.")
-@click.option("--pretty", is_flag=True, help="Draw each tree over several lines, with an empty one after it.")
-@click.option("--unconstrained", is_flag=True, help="Search without the constraint to trees; mend malformed outputs.")
+@cli.command(
+    short_help="Parse sentences: one bracketed tree for each.",
+    examples=[
+        ("nmt parse --model parser < test.words > test.parsed", "one tree per line"),
+        ("nmt parse --model parser --pretty", "type sentences, see their trees drawn"),
+    ],
+)
 @search_options
+@in_files("--pretty", is_flag=True, help="Draw each tree over several lines, with an empty one after it.")
+@in_search("--unconstrained", is_flag=True, help="Search without the constraint to trees; mend malformed outputs.")
 def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
     """Parse sentences, Treebank tokens with a space between: one bracketed tree for each line in, in order.
 
@@ -203,7 +246,16 @@ def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
     searching.parse(options, pretty, unconstrained)
 
 
-@cli.command(short_help="BLEU, chrF and TER, with signatures; F1 of trees; perplexity under a model.")
+@cli.command(
+    short_help="Score translations and trees; compare runs.",
+    examples=[
+        ("nmt score test.de output.de", "BLEU and chrF, with signatures"),
+        ("nmt score test.de new.de --baseline old.de", "with intervals and p-values"),
+        ("nmt score --metric brackets test.trees test.parsed", "F1 of trees, as EVALB counts"),
+        ("nmt score --model ckpts --source test.en test.de", "perplexity"),
+        ("nmt score --runs ckpts/a ckpts/b", "dev score and cost of runs"),
+    ],
+)
 @score_options
 def score(options: ScoreOptions) -> None:
     """Score HYP, or stdin, against REF: detokenised text, one sentence per line.

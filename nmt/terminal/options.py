@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -15,103 +13,15 @@ import click
 
 from nmt import __version__
 from nmt.console import Console
+from nmt.metrics.bleu import METRICS
+from nmt.terminal.help import MACHINE, Decorator, in_section, option, together
+from nmt.terminal.types import FILE, TEXT, WORKERS, Heads, LayerOf, Word
 
 if TYPE_CHECKING:
     from nmt.search.attention import Kind
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-WORKERS = click.IntRange(1, 256)  # more GPUs than a host has, and more shares than are worth cutting its CPU into
-
-
-class NumberOrAuto(click.IntRange):
-    """A whole number from 1 on, or auto."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number or "auto"; fails with a usage error on anything else."""
-        if value == "auto":
-            return value
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
-            self.fail(f"{value!r} is neither auto nor a whole number from {self.min} on", param, ctx)
-
-
-class Text(click.ParamType[Any]):
-    """A string that is not empty: an empty one is a shell variable that was never set."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The string; fails with a usage error if it is empty."""
-        if value == "":
-            self.fail("must not be empty", param, ctx)
-        return value
-
-
-class FilePath(Text):
-    """A path that is not empty, which Python would take for the working directory."""
-
-    name = "path"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path; fails with a usage error if it is empty."""
-        return Path(super().convert(value, param, ctx))
-
-
-class Shares(Text):
-    """Numbers from 0 on with commas between them, at least one of them above 0."""
-
-    name = "shares"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The numbers; fails with a usage error on anything else."""
-        try:
-            shares = tuple(map(float, super().convert(value, param, ctx).split(",")))
-        except ValueError:
-            shares = ()
-        if not shares or not all(0 <= share < math.inf for share in shares) or not 0 < sum(shares) < math.inf:
-            self.fail(f"{value!r} are not numbers from 0 on, such as 0.3,0.7", param, ctx)
-        return shares
-
-
-class LayerOf(Text):
-    """A layer, counted from 1, of encoder, decoder or cross: cross:5; without a kind, of the encoder."""
-
-    name = "layer"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The kind and the number; fails with a usage error on anything else."""
-        found = re.fullmatch("(?:(encoder|decoder|cross):)?([1-9][0-9]{0,5})", super().convert(value, param, ctx))
-        if not found:
-            self.fail(f"{value!r} is no layer, such as 5, encoder:5, decoder:5 or cross:5", param, ctx)
-        return found[1] or "encoder", int(found[2])
-
-
-class Heads(Text):
-    """Numbers of heads from 1 on with commas between them."""
-
-    name = "heads"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The numbers in order, each once; fails with a usage error on anything else."""
-        if not re.fullmatch("[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", super().convert(value, param, ctx)):
-            self.fail(f"{value!r} are not numbers of heads from 1 on, such as 1,2", param, ctx)
-        return tuple(sorted({int(head) for head in value.split(",")}))
-
-
-TEXT, FILE = Text(), FilePath()
-
-
-def together(*options: Decorator) -> Decorator:
-    """Several options as one decorator; `--help` lists them in this order."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+in_files, in_search, in_drawn, in_machine = map(in_section, ("Input and output", "Search", "Attention", MACHINE))
+in_scored, in_by_model = map(in_section, ("What is scored", "By a model"))
 
 
 def gathered(kind: type[Any], options: Sequence[Decorator]) -> Decorator:
@@ -139,7 +49,7 @@ def _show_version(context: click.Context, _option: click.Parameter, wanted: bool
     context.exit()
 
 
-version_option = click.option(
+version_option = option(
     "--version",
     is_flag=True,
     is_eager=True,
@@ -149,30 +59,38 @@ version_option = click.option(
 )
 
 common_options = together(
-    click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads in all."),
-    click.option(
+    in_machine("--threads", type=click.IntRange(1, 1024), metavar="N", help="CPU threads; default: all."),
+    option(
         "--quiet",
         "console",
         is_flag=True,
         callback=lambda context, option, quiet: Console(quiet),
         help="Print nothing but errors on stderr.",
     ),
-    click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks."),
+    option("--debug", is_flag=True, expose_value=False, help="Show tracebacks."),
     version_option,
 )
 
-device_option = click.option(
-    "--device", type=TEXT, default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."
+device_option = in_machine(
+    "--device",
+    type=Word("auto", "cpu", "cuda"),
+    default="auto",
+    show_default=True,
+    metavar="DEVICE",
+    help="auto, cpu, cuda or cuda:N.",
 )
 
-overrides_option = click.option(
-    "--set",
-    "overrides",
-    type=TEXT,
-    multiple=True,
-    metavar="SECTION.KEY=VALUE",
-    help="Override a recipe key; repeatable.",
-)
+
+def overrides_option(in_place: Callable[..., Decorator]) -> Decorator:
+    """Changes keys of a recipe; `in_place` is the section of the help text in which it stands."""
+    return in_place(
+        "--set",
+        "overrides",
+        type=TEXT,
+        multiple=True,
+        metavar="SECTION.KEY=VALUE",
+        help="Override a recipe key; repeatable.",
+    )
 
 
 @dataclass(frozen=True)
@@ -228,51 +146,63 @@ class SearchOptions:
 search_options = gathered(
     SearchOptions,
     [
-        click.option(
+        in_files(
             "--model",
             "models",
             type=FILE,
             multiple=True,
             help="Bundle or run's directory; default: $NMT_MODEL or ckpts/. Repeat for an ensemble.",
         ),
-        click.option("--beam", type=click.IntRange(min=1), help="Beam size; 1 is greedy search."),
-        click.option("--alpha", type=click.FloatRange(min=0), help="Exponent of the length penalty."),
-        click.option(
+        in_files(
+            "--input", "source", type=FILE, metavar="FILE", help="Read from a file, plain or .gz, instead of stdin."
+        ),
+        in_files("--output", type=FILE, metavar="FILE", help="Write to a file, plain or .gz, instead of stdout."),
+        in_files(
             "--n-best",
             type=click.IntRange(min=1),
+            metavar="N",
             help="Print up to N different results per line, separated by tabs: line, rank, score, result.",
         ),
-        click.option(
+        in_files(
             "--json", "as_json", is_flag=True, help="Print one JSON object per line, with scores, subwords and more."
         ),
-        click.option("--strict", is_flag=True, help="Exit with 1 if any of the warnings counted at the end occurred."),
-        click.option("--input", "source", type=FILE, help="Read from a file, plain or .gz, instead of stdin."),
-        click.option("--output", type=FILE, help="Write to a file, plain or .gz, instead of stdout."),
-        click.option(
+        in_files(
             "--resume",
             is_flag=True,
             help="Keep what is done beside --output, and go on from there; ranks of torchrun or Slurm share the input.",
         ),
-        click.option(
+        in_search("--beam", type=click.IntRange(min=1), metavar="N", help="Beam size; 1 is greedy search."),
+        in_search("--alpha", type=click.FloatRange(min=0), metavar="X", help="Exponent of the length penalty."),
+        overrides_option(in_search),
+        in_drawn(
             "--attention",
             type=FILE,
             metavar="FILE",
             help="Also show what the model attends to: in a page, .html, of the first 50 sentences, or in a figure, "
             ".svg, of the first.",
         ),
-        click.option(
+        in_drawn(
             "--layer",
             type=LayerOf(),
             metavar="[KIND:]N",
             help="Layer of the figure, such as 5 of the encoder, decoder:5 or cross:5; default: the encoder's last but "
             "one.",
         ),
-        click.option("--heads", type=Heads(), metavar="N,N,…", help="Heads of the figure; default: all."),
-        click.option("--precision", type=TEXT, help="Of matrix products: auto, fp32, bf16, fp16 or int8."),
-        click.option("--batch-tokens", type=TEXT, help="Padded source tokens per batch, or auto."),
-        click.option("--devices", type=WORKERS, help="Number of workers, each on its own GPU or share of the CPU."),
-        overrides_option,
+        in_drawn("--heads", type=Heads(), metavar="N,N,…", help="Heads of the figure; default: all."),
         device_option,
+        in_machine(
+            "--devices", type=WORKERS, metavar="N", help="Number of workers, each on its own GPU or share of the CPU."
+        ),
+        in_machine(
+            "--precision",
+            type=Word("auto", "fp32", "bf16", "fp16", "int8"),
+            metavar="FORMAT",
+            help="Of matrix products: auto, fp32, bf16, fp16 or int8.",
+        ),
+        in_machine(
+            "--batch-tokens", type=Word("auto"), metavar="N|auto", help="Padded source tokens per batch, or auto."
+        ),
+        option("--strict", is_flag=True, help="Exit with 1 if any of the warnings counted at the end occurred."),
         common_options,
     ],
 )
@@ -291,9 +221,9 @@ class TranslateOptions:
     def check(self, options: SearchOptions) -> None:
         """Raises UsageError for options that do not go together."""
         given = {"--prefix": self.prefix, "--terms": self.terms, "--keep": self.keep, "--sample": self.sample}
-        for option, value in given.items():
+        for name, value in given.items():
             if value and self.engine != "nmt":
-                raise click.UsageError(f"{option} goes with --engine nmt")
+                raise click.UsageError(f"{name} goes with --engine nmt")
         if self.sample and (self.terms or self.keep or options.n_best):
             raise click.UsageError("--sample does not go with --terms, --keep or --n-best")
 
@@ -334,37 +264,52 @@ score_options = gathered(
     ScoreOptions,
     [
         click.argument("files", type=FILE, nargs=-1, metavar="REF [HYP]"),
-        click.option("--runs", is_flag=True, help="The files are runs: print the dev score and the cost of each."),
-        click.option("--html", type=FILE, help="With --runs: also write a page with their curves beside each other."),
-        click.option(
-            "--reference", "more_references", type=FILE, multiple=True, help="A further reference; repeatable."
-        ),
-        click.option(
+        in_scored(
             "--metric",
-            type=TEXT,
+            type=Word(*METRICS, "brackets", "perplexity", "logprob"),
+            metavar="NAME,…",
             help="bleu, chrf, ter, tokenised, paper; separated by commas; default: bleu,chrf. Or brackets: F1 of "
             "trees. With --model perplexity (default) or logprob, a line per sentence: log-probability, tab, subwords.",
         ),
-        click.option("--paper", is_flag=True, help="Add the metric paper: BLEU as the papers of 2017 counted it."),
-        click.option("--lowercase", is_flag=True, help="Ignore case, as most figures on IWSLT and Multi30k do."),
-        click.option(
+        in_scored("--baseline", type=FILE, metavar="FILE", help="Another HYP to compare with by paired bootstrap."),
+        in_scored(
+            "--reference",
+            "more_references",
+            type=FILE,
+            multiple=True,
+            metavar="FILE",
+            help="A further reference; repeatable.",
+        ),
+        in_scored("--lowercase", is_flag=True, help="Ignore case, as most figures on IWSLT and Multi30k do."),
+        in_scored("--paper", is_flag=True, help="Add the metric paper: BLEU as the papers of 2017 counted it."),
+        in_scored(
             "--language",
             type=TEXT,
+            metavar="CODE",
             help="Language code of REF, for tokenised and paper; default: what REF's name ends in.",
         ),
-        click.option("--baseline", type=FILE, help="Another HYP to compare with by paired bootstrap."),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option(
+        in_scored("--runs", is_flag=True, help="The files are runs: print the dev score and the cost of each."),
+        in_scored(
+            "--html",
+            type=FILE,
+            metavar="FILE",
+            help="With --runs: also write a page with their curves beside each other.",
+        ),
+        in_scored("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        in_by_model(
             "--model",
             "models",
             type=FILE,
             multiple=True,
             help="Score REF by this bundle or run's directory; repeat for an ensemble.",
         ),
-        click.option(
-            "--source", type=FILE, help="Text that REF translates line by line; needed if --model is a translator."
+        in_by_model(
+            "--source",
+            type=FILE,
+            metavar="FILE",
+            help="Text that REF translates line by line; needed if --model is a translator.",
         ),
-        overrides_option,
+        overrides_option(in_by_model),
         device_option,
         common_options,
     ],

@@ -12,10 +12,13 @@ from types import FrameType
 from typing import NamedTuple, NoReturn
 
 import click
+from click.shell_completion import shell_complete
 
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError, printable
 from nmt.terminal.streams import open_standard_streams, release
 
+COMPLETE = "_NMT_COMPLETE"
+"""The variable by which a shell asks for completion, as in `eval "$(_NMT_COMPLETE=bash_source nmt)"`."""
 UNINTERRUPTED = ("<frozen importlib._bootstrap>", os.path.join("multiprocessing", "popen_fork.py"))  # files of code
 
 
@@ -31,6 +34,8 @@ def run(group: click.Group) -> NoReturn:
             signal.signal(number, stop)
     let_waiting_threads_sleep()
     try:
+        if instruction := os.environ.get(COMPLETE):  # a shell asks for what the command line may go on with
+            raise click.exceptions.Exit(shell_complete(group, {}, "nmt", COMPLETE, instruction))
         with group.make_context("nmt", sys.argv[1:]) as context:  # not group.main: it makes a closed pipe an error
             group.invoke(context)
         sys.stdout.flush()
