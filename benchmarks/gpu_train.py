@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 
 from counts import host_waits, print_graphs, print_profile, print_waits, profiler
-from nmt.console import Console
+from nmt.console import Console, unseen
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, plan_epoch
 from nmt.device import choose_device
@@ -94,7 +94,7 @@ class Ours:
         group = Group(Place(), timeout_minutes=10)
         self._loop = Loop(objective, self.optimizer, corpus, settings, group, device, console)
         self._records = io.StringIO()
-        self._progress = Progress(console, self._records, settings.updates, lambda more, figures=None: None)
+        self._progress = Progress(console, self._records, settings.updates, unseen)
         self.hooks, self.state = Hooks(corpus, settings), RunState(step=0, epoch=0, offset=0)
 
     def train(self, updates: int) -> list[Figures]:

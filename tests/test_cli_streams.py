@@ -22,8 +22,8 @@ import pytest
 from reverse_task import shell, write_reverse_task
 
 from nmt.cli import cli
+from nmt.console import Console
 from nmt.errors import Interrupted
-from nmt.terminal import streams
 from nmt.terminal.process import stop
 
 FULL = Path("/dev/full")
@@ -131,10 +131,9 @@ def test_a_full_stdout_is_one_error_with_a_hint(reverse_run: Path, command: str)
 def test_an_error_of_the_system_is_one_line_with_a_hint(
     nmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(path: Path | None) -> Iterator[str]:
+    def fail(path: Path | None, console: Console) -> Iterator[str]:
         raise OSError(5, "Input/output error", "some\nfile")
 
-    monkeypatch.setattr(streams, "read_input", fail)
     monkeypatch.setattr("nmt.terminal.scoring.read_input", fail)
     done = nmt("score", __file__)
     assert done.code == 1
@@ -142,7 +141,7 @@ def test_an_error_of_the_system_is_one_line_with_a_hint(
 
 
 def test_an_error_of_ours_is_one_line(nmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(path: Path | None) -> Iterator[str]:
+    def fail(path: Path | None, console: Console) -> Iterator[str]:
         raise RuntimeError("one\ntwo")
 
     monkeypatch.setattr("nmt.terminal.scoring.read_input", fail)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from reverse_task import BARE, sets, shell
+from rich.cells import cell_len
 
-from nmt.console import Console
+from nmt.console import Console, Work
 from nmt.errors import Interrupted
 
 
@@ -39,9 +44,26 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_shows_how_far_work_is_and_lines_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal in place of stderr that somebody watches, whatever the machine that runs the tests sets."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
+    for name in ("CI", "NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    return terminal
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time in seconds, which stands still unless a test changes it."""
+    now = [1000.0]
+    monkeypatch.setattr("nmt.console.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_a_terminal_shows_how_far_work_is_and_lines_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
     console = Console()
     with console.progress("folding", 20, "sheets", done=5) as advance:
         advance(3)
@@ -67,6 +89,7 @@ def test_a_terminal_that_is_gone_hides_no_reason_to_stop(monkeypatch: pytest.Mon
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             return super().write(text)
 
+    watched(monkeypatch)
     terminal = HangsUp()
     monkeypatch.setattr(sys, "stderr", terminal)
 
@@ -79,12 +102,121 @@ def test_a_terminal_that_is_gone_hides_no_reason_to_stop(monkeypatch: pytest.Mon
         hang_up()
 
 
-def test_nobody_is_shown_a_bar_who_cannot_watch_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for stream, quiet in ((io.StringIO(), False), (Terminal(), True)):
+def frames(written: str) -> list[str]:
+    """What a terminal was told to show, line by line, without the codes that colour and clear."""
+    return [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in re.split(r"[\r\n]+", written)]
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_the_display_fits_the_terminal_and_uses_its_width(
+    width: int, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    terminal = watched(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(width))
+    console = Console()
+    console.pin([("source", "a dog " * 50), ("ours", "日本" * 60), ("reference", "short\x1b[2J")])
+    with console.progress("training", 100_000, "updates", done=40_000) as advance:
+        clock[0] += 10
+        advance(10_000, "loss 3.214  12,345 tok/s  ppl 24.88  lr 5.12e-04", 700.0)
+    shown = frames(terminal.getvalue())
+    assert max(map(cell_len, shown)) < width
+    source, ours, reference, line = [row for row in shown if row][-4:]
+    assert source.startswith("source     a dog")
+    assert ours.endswith("…")
+    assert reference.startswith("reference  short\\x")  # what a corpus holds cannot clear the screen
+    if width >= 80:
+        assert len(line) == width - 1
+        assert re.match(r"training  ━+─+ +50,000/100,000", line)
+        assert line.endswith("  12m left")
+    assert ("updates  loss 3.214" in line, "  12,345 tok/s  " in line) == (width == 200, width >= 80)
+
+
+def test_the_cursor_comes_back_and_the_display_disappears(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    with suppress(KeyboardInterrupt), Console().progress("folding", 20, "sheets"):
+        raise KeyboardInterrupt
+    hidden, shown = terminal.getvalue().rindex("\x1b[?25l"), terminal.getvalue().rindex("\x1b[?25h")
+    assert hidden < shown
+    assert terminal.getvalue().endswith("\x1b[2K")  # the line is cleared
+
+
+def test_the_cursor_comes_back_if_the_display_is_interrupted_while_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+
+    def interrupted(thread: Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Thread, "start", interrupted)  # of the thread that redraws
+    with suppress(KeyboardInterrupt), Console().progress("folding", 20, "sheets"):
+        pass
+    assert terminal.getvalue().rindex("\x1b[?25l") < terminal.getvalue().rindex("\x1b[?25h")
+
+
+def test_colours_are_those_that_every_theme_can_show_and_none_if_nobody_wants_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for unwanted, colours in (("", {"35"}), ("1", set())):  # 35 is magenta
+        terminal = watched(monkeypatch)
+        monkeypatch.setenv("NO_COLOR", unwanted)
+        with Console().progress("folding", 2, "sheets") as advance:
+            advance(1)
+        used = {code for codes in re.findall(r"\x1b\[([0-9;]*)m", terminal.getvalue()) for code in codes.split(";")}
+        assert used - {"0", "1"} == colours
+        assert "━" in terminal.getvalue()
+        assert "─" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"CI": "true"}])
+def test_a_terminal_that_cannot_redraw_gets_plain_lines(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    terminal = watched(monkeypatch)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    console = Console()
+    assert not console.live
+    with console.progress("folding", 20, "sheets"):
+        console.say("a word")
+    assert terminal.getvalue() == "a word\n"
+
+
+def test_a_log_gets_a_line_a_minute_and_no_more(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    with Console().progress("folding", 12_000, "sheets") as advance:
+        for _ in range(6):
+            clock[0] += 25
+            advance(1000)
+    with Console().progress("pressing", None, "sheets", done=1) as advance:
+        clock[0] += 60
+        advance(1, "2 a minute")
+    assert log.getvalue() == (
+        "folding   3,000/12,000 sheets  40 sheets/s  4m left\n"
+        "folding   6,000/12,000 sheets  40 sheets/s  2m left\n"
+        "pressing  2 sheets  2 a minute  60s so far\n"
+    )
+
+
+def test_nobody_is_shown_progress_who_asked_for_quiet_or_reports_it_otherwise(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    for stream, quiet, every in ((io.StringIO(), True, 60), (io.StringIO(), False, None), (Terminal(), True, 60)):
         monkeypatch.setattr(sys, "stderr", stream)
-        with Console(quiet).progress("folding", None, "sheets") as advance:
+        with Console(quiet).progress("folding", None, "sheets", every=every) as advance:
+            clock[0] += 100
             advance(1, "fast")
         assert stream.getvalue() == ""
+
+
+def test_what_is_left_is_what_the_caller_knows_or_else_follows_from_the_speed(clock: list[float]) -> None:
+    work = Work("folding", 20, "sheets", done=5)
+    assert work.plain() == "folding   5/20 sheets"
+    clock[0] += 10
+    work.advance(5)
+    assert work.plain() == "folding  10/20 sheets  20s left"
+    work.advance(0, left=45)
+    clock[0] += 5
+    assert work.plain() == "folding  10/20 sheets  40s left"
 
 
 def test_a_run_outlives_the_reader_of_its_messages(task: Path) -> None:

@@ -12,6 +12,7 @@ from nmt.bundle import hub
 from nmt.bundle.marian import MarianBundle, is_marian
 from nmt.bundle.reading import CHECKPOINT, MANIFEST, POSITION, Bundle
 from nmt.bundle.writing import save_bundle
+from nmt.console import Console
 from nmt.errors import UserError
 from nmt.files import check_replaceable, remove_directory
 from nmt.recipe import Recipe, validated
@@ -132,11 +133,18 @@ def common_tokenizer(bundles: Sequence[Bundle]) -> Tokenizer:
     return tokenizer
 
 
-def average(directory: Path, last: int | None = None, out: Path | None = None, best: int | None = None) -> Bundle:
+def average(
+    directory: Path,
+    last: int | None = None,
+    out: Path | None = None,
+    best: int | None = None,
+    console: Console | None = None,
+) -> Bundle:
     """Average the newest `last` checkpoints of a run, or the `best` by dev score, into a bundle.
 
     The bundle is `out`, by default DIRECTORY/averaged. By default, `last` is the recipe's decoding.average_last. If
-    there are fewer checkpoints, all are averaged. Raises UserError if there are none, or if they are of different runs.
+    there are fewer checkpoints, all are averaged. `console` shows the progress of reading them. Raises UserError if
+    there are none, or if they are of different runs.
     """
     found, path = averageable(directory, out)
     chosen = ranked(found)[-best:] if best else found[-(last or found[-1].recipe.decoding.average_last) :]
@@ -146,8 +154,10 @@ def average(directory: Path, last: int | None = None, out: Path | None = None, b
             "use --last N, which averages the newest; only runs with data.valid have dev scores",
         )
     mean = Mean(found[-1])
-    for bundle in reversed(chosen):
-        mean.add(bundle)
+    with (console or Console(quiet=True)).progress("averaging", len(chosen), "checkpoints") as advance:
+        for bundle in reversed(chosen):
+            mean.add(bundle)
+            advance(1)
     return mean.save(path, mean.weights())
 
 

@@ -165,12 +165,14 @@ def score_brackets(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> B
     return _score(_pairs(gold, hypotheses))
 
 
-def score_files(gold: Path, hypotheses: Path | Iterable[str]) -> BracketScores:
+def score_files(gold: Path, hypotheses: Path | Iterable[str], name: str = "<stdin>") -> BracketScores:
     """Score a file of trees, or lines of which an empty one is a failure, against any treebank file or folder.
+
+    Errors call lines `name`.
 
     Roots that differ become TOP, see above. Raises UserError as `score_brackets` does, or if a file cannot be read.
     """
-    return _score(_with_one_root(*pair) for pair in _pairs(read_trees(gold), read_tree_lines(hypotheses)))
+    return _score(_with_one_root(*pair) for pair in _pairs(read_trees(gold), read_tree_lines(hypotheses, name)))
 
 
 def _score(pairs: Iterable[tuple[Tree, Tree | None]]) -> BracketScores:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic
 
-from nmt.console import Advance
+from nmt.console import Advance, Console, unseen
 from nmt.errors import UserError
 from nmt.tasks.pipeline import Result
 
@@ -35,12 +36,11 @@ class Tally:
 class Ledger(Generic[Result]):
     """Counts what was searched, how fast, and the warnings."""
 
-    def __init__(self, warnings: Mapping[str, Callable[[Result], int]]) -> None:
-        """`warnings` are those of the task."""
+    def __init__(self, doing: str, warnings: Mapping[str, Callable[[Result], int]]) -> None:
+        """`doing` is what the progress of the search is called, and `warnings` are those of the task."""
         self.tally = Tally()
-        self.advance: Advance = lambda more, figures=None: None
-        """Moves a progress bar, if there is one."""
-        self._warnings = warnings
+        self._advance: Advance = unseen
+        self._doing, self._warnings = doing, warnings
         self._before = 0  # lines of the input before those of the tally
         self._tokens = 0  # found since `_began`
         self._began: float | None = None
@@ -49,6 +49,12 @@ class Ledger(Generic[Result]):
         """Start another tally, of the lines that come after the first `before` lines of the input; returns it."""
         self.tally, self._before = Tally(), before
         return self.tally
+
+    @contextmanager
+    def progress(self, console: Console, total: int | None, done: int = 0) -> Iterator[None]:
+        """Shows how much of the input is searched; its first `done` lines were searched before."""
+        with console.progress(self._doing, total, "lines", done) as self._advance:
+            yield
 
     def timed(self, lines: Iterator[Any]) -> Iterator[Any]:
         """The same lines; the time that `speed` counts begins when the first line of the first iterator is there."""
@@ -62,12 +68,12 @@ class Ledger(Generic[Result]):
         """Counts the target symbols of a line that is done, `</s>` among them, before its turn comes."""
         self.tally.tokens += tokens
         self._tokens += tokens
-        self.advance(1, self.speed())
+        self._advance(1, self.speed())
 
     def searched_elsewhere(self, tally: Tally) -> None:
         """Shows the progress of another process that searches the same input; what it counted is added later."""
         self._tokens += tally.tokens
-        self.advance(tally.lines, self.speed())
+        self._advance(tally.lines, self.speed())
 
     def add(self, result: Result) -> int:
         """Counts the result of the next line, and returns the number of that line in the input, from 1 on."""

@@ -116,7 +116,7 @@ def _search_missing(
 ) -> None:
     done = blocks.total.lines
     with (
-        console.progress("searching", blocks.lines, "lines", done) as ledger.advance,
+        ledger.progress(console, blocks.lines, done),
         closing(blocks.claimed(ledger.searched_elsewhere)) as claimed,
     ):
         for number, before, count in claimed:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from nmt.console import Advance, Console
 from nmt.errors import UserError
-from nmt.metrics.bleu import METRICS, OF_WORDS
-from nmt.terminal.streams import open_output, read_input
+from nmt.metrics.bleu import LABELS, METRICS, OF_WORDS
+from nmt.terminal.streams import count_input, is_typed, open_output, read_input
 from nmt.text.lines import open_input, read_lines, read_parallel
 
 if TYPE_CHECKING:
-    from nmt.console import Console
     from nmt.recipe import TaskName
     from nmt.search.forced import ForcedDecoder, PairScore, Totals
     from nmt.terminal.options import ScoreOptions
+
+
+Item = TypeVar("Item")
 
 
 def score(options: ScoreOptions) -> None:
@@ -65,7 +69,11 @@ def _score_runs(options: ScoreOptions) -> None:
     if options.html:
         check_packages()  # a run without a dev score is scored below, which may take minutes
     device = choose_device(options.device, options.threads)
-    found = [read_run(path, device, options.console) for path in options.files]
+    found = []
+    with options.console.progress("reading", len(options.files), "runs") as advance:
+        for path in options.files:
+            found.append(read_run(path, device, options.console))
+            advance(1)
     click.echo(json.dumps({"runs": [run.as_dict() for run in found]}) if options.as_json else table(found))
     if options.html:
         write_page([record_of(run, options.console) for run in found], options.html)
@@ -77,7 +85,7 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
 
     Metrics of words take the `language`, or that of the first reference's name.
     """
-    from nmt.metrics.bleu import COMPARED, as_dict, report
+    from nmt.metrics.bleu import COMPARED, Score, as_dict, report
     from nmt.metrics.bleu import score as scores_of
     from nmt.metrics.moses import Moses, language_of
 
@@ -88,8 +96,13 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
     moses = Moses(options.language or language_of(options.reference)) if counts_words else None
     texts = [list(read_lines(path)) for path in (options.reference, *options.more_references)]
     other = None if options.baseline is None else list(read_lines(options.baseline))
-    hypotheses = list(read_input(options.hypothesis))
-    results = scores_of(hypotheses, texts, metrics, other, moses, options.lowercase)
+    hypotheses = list(read_input(options.hypothesis, options.console))
+    results: dict[str, Score] = {}
+    with options.console.progress("scoring", len(metrics), "metrics") as advance:
+        for metric in metrics:
+            advance(0, LABELS[metric])
+            results |= scores_of(hypotheses, texts, [metric], other, moses, options.lowercase)
+            advance(1)
     click.echo(json.dumps(as_dict(results)) if options.as_json else report(results))
     if options.baseline and not options.as_json:
         options.console.say(COMPARED)
@@ -103,11 +116,29 @@ def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
         raise click.UsageError("--metric brackets takes one REF and no --reference")
     from nmt.metrics.brackets import as_dict, report, score_files
 
-    scores = score_files(options.reference, options.hypothesis or read_input(None))
+    hypothesis = options.hypothesis
+    with _progress(options, hypothesis, "trees", garbles=is_typed(hypothesis)) as advance:
+        lines = _counted(read_input(hypothesis, options.console), advance)
+        scores = score_files(options.reference, lines, str(hypothesis or "<stdin>"))
     click.echo(json.dumps({"brackets": as_dict(scores)}) if options.as_json else report(scores))
     if scores.errors:
         first = f"the first: {scores.first_error}"
         options.console.say(f"errors: {scores.errors:,} of {scores.sentences:,} trees; {first}")
+
+
+@contextmanager
+def _progress(options: ScoreOptions, path: Path | None, unit: str, garbles: bool) -> Iterator[Advance]:
+    """The progress of reading a file, or stdin; not shown if it `garbles` what else is on the terminal."""
+    shown = Console(options.console.quiet or garbles)
+    with shown.progress("scoring", None if shown.quiet else count_input(path), unit) as advance:
+        yield advance
+
+
+def _counted(items: Iterator[Item], advance: Advance) -> Iterator[Item]:
+    """The same items, each counted as done when the next is asked for."""
+    for item in items:
+        yield item
+        advance(1)
 
 
 def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
@@ -123,25 +154,26 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
     pairs = (
         read_parallel(options.source, reference) if options.source else (("", line) for line in read_lines(reference))
     )
-    scores = totals.counted(decoder.stream(pairs))
-    if metrics == ["logprob"]:
-        with ExitStack() as files:
-            write = open_output(None, files)
+    by_line = metrics == ["logprob"]
+    with ExitStack() as held:
+        advance = held.enter_context(_progress(options, reference, "lines", garbles=by_line and sys.stdout.isatty()))
+        scores = _counted(totals.counted(decoder.stream(pairs)), advance)
+        if by_line:
+            write = open_output(None, held)
             for pair in scores:
                 write(f"{pair.log_probability:.4f}\t{pair.subwords}")
-    else:
-        click.echo(_perplexity(scores, totals, options))
+        result = None if by_line else _perplexity(scores, totals, options)
+    if result is not None:
+        click.echo(result)
     _say_cuts(decoder, totals, options.console)
 
 
 def _perplexity(scores: Iterator[PairScore], totals: Totals, options: ScoreOptions) -> str:
     """The perplexity of all pairs, as a line or as JSON; raises UserError where there is no pair."""
     lines = []
-    with options.console.progress("scoring", None, "lines") as advance:
-        for pair in scores:
-            advance(1)
-            if options.as_json:
-                lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
+    for pair in scores:
+        if options.as_json:
+            lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
     if not totals.pairs:
         raise UserError(
             f"nothing to score: {'source and reference have' if options.source else 'the reference has'} no lines",

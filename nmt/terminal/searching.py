@@ -27,7 +27,7 @@ from nmt.terminal.attending import attending
 from nmt.terminal.ledger import Ledger
 from nmt.terminal.making import Making
 from nmt.terminal.resuming import Search, Share, files_to_resume, search_in_blocks
-from nmt.terminal.streams import count_input, open_output, read_input
+from nmt.terminal.streams import count_input, is_typed, open_output, read_input
 from nmt.text.lines import read_lines
 from nmt.text.terms import Terms, read_terms
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 class _Asked:
     """What a command asks for besides the options of a search."""
 
+    doing: str
+    """What its progress is called."""
     settings: Mapping[str, Any]
     """Its own options that change what is written, by name, as plain values."""
     plain: Callable[[int, Any], str] | None = None
@@ -80,7 +82,8 @@ def translate(options: SearchOptions, own: TranslateOptions) -> None:
     if own.engine == "ctranslate2" and decoding.no_repeat is not None:
         share.console.say("--engine ctranslate2 does not tell where decoding.no_repeat acts, so this is not counted")
     settings = {"--engine": own.engine, "--keep": list(own.keep), "--sample": own.sample}
-    asked = _Asked(settings, all_of if own.sample else None, own.engine, own.prefix, own.terms, own.sample)
+    plain = all_of if own.sample else None
+    asked = _Asked("translating", settings, plain, own.engine, own.prefix, own.terms, own.sample)
     _answer(options, share, bundles, decoding, task, asked)
 
 
@@ -93,7 +96,7 @@ def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
     bundles, decoding = find_models(options.paths, "parse", options.settings, share.console)
     task = Parsing(common_tokenizer(bundles), decoding, constrained=not unconstrained)
     settings = {"--pretty": pretty, "--unconstrained": unconstrained}
-    _answer(options, share, bundles, decoding, task, _Asked(settings, drawn if pretty else None))
+    _answer(options, share, bundles, decoding, task, _Asked("parsing", settings, drawn if pretty else None))
 
 
 def find_models(
@@ -124,7 +127,7 @@ def _answer(
     show = task.as_json if options.as_json else ranked if options.n_best else asked.plain or best
     workers, say = options.devices, share.console.say
     assembly = Assembly(bundles, decoding, asked.engine, share.device, workers, share.threads, forks=True, say=say)
-    ledger = Ledger(task.warnings)
+    ledger = Ledger(asked.doing, task.warnings)
     complaints = _Complaints(share.console)
 
     def search(pipeline: Pipeline[Result], lines: Iterator[Any], write: Callable[[str], None]) -> None:
@@ -137,7 +140,7 @@ def _answer(
                 if attended:
                     attended.add(group)
 
-    opened, read = partial(assembly.open, task), partial(_requests, options.source, asked.prefix)
+    opened, read = partial(assembly.open, task), partial(_requests, options.source, asked.prefix, share.console)
     with attending(options, bundles[0]) as attended:
         if options.resume:
             making = _making(options, bundles, decoding, asked)
@@ -165,10 +168,11 @@ def _search_at_once(
         _check_output(options)
         pipeline = held.enter_context(opened())
         write = open_output(options.output, held)
-        # A progress bar would garble results on the same terminal.
-        shown = Console(options.console.quiet or (options.output is None and sys.stdout.isatty()))
-        total = count_input(options.source) if shown.live else None
-        ledger.advance = held.enter_context(shown.progress("searching", total, "lines"))
+        # A progress line would garble what is typed, and results, on the same terminal.
+        garbles = is_typed(options.source) or (options.output is None and sys.stdout.isatty())
+        shown = Console(options.console.quiet or garbles)
+        total = None if shown.quiet else count_input(options.source)
+        held.enter_context(ledger.progress(shown, total))
         search(pipeline, lines, write)
 
 
@@ -194,9 +198,9 @@ def _check_output(options: SearchOptions) -> None:
         raise UserError(f"--output {options.output}: is also the input", "give --output another file")
 
 
-def _requests(source: Path | None, prefix: Path | None) -> Iterator[Any]:
+def _requests(source: Path | None, prefix: Path | None, console: Console) -> Iterator[Any]:
     """The lines of the input, from the beginning of a file; with their prefixes if there is a file of these."""
-    lines = read_input(source)
+    lines = read_input(source, console)
     return _with_prefixes(lines, read_lines(prefix), prefix) if prefix else lines
 
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, BinaryIO, NoReturn
 
+from nmt.console import Console
 from nmt.errors import UserError
 from nmt.files import whole_file
 from nmt.text.lines import compressed, count_lines, count_rest, decode, read_lines
@@ -52,14 +53,22 @@ def release(stream: IO[str]) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def read_input(path: Path | None) -> Iterator[str]:
-    """The lines of a file, or of stdin; raises UserError at once where there is none."""
+def is_typed(path: Path | None) -> bool:
+    """Whether the lines of a file, or of stdin where it is None, are those that somebody types at a terminal."""
+    return path is None and sys.stdin is not None and sys.stdin.isatty()
+
+
+def read_input(path: Path | None, console: Console) -> Iterator[str]:
+    """The lines of a file, or of stdin; raises UserError at once where there is none.
+
+    Somebody who sits at a terminal is told that the command waits for lines.
+    """
     if path is not None:
         return read_lines(path)
     if sys.stdin is None:
         raise UserError("stdin is closed", "name an input file, or send the lines through a pipe")
-    if sys.stdin.isatty():
-        print("reading from the terminal, a sentence per line; end with Ctrl-D", file=sys.stderr, flush=True)
+    if is_typed(path):
+        console.say("reading from the terminal: one sentence per line, Ctrl-D to end")
     descriptor = _descriptor(sys.stdin)
     # A thread that waits for its input must not keep sys.stdin itself, which Python wants to close at its end.
     stream = sys.stdin.buffer if descriptor is None else open(descriptor, "rb", closefd=False)  # noqa: SIM115

@@ -84,7 +84,7 @@ def average(
     else:
         from nmt.bundle import average as average_checkpoints
 
-        result = average_checkpoints(ckpts, last, out, best)
+        result = average_checkpoints(ckpts, last, out, best, console)
     steps, wanted = result.info["steps"], best or last
     listed = [f"{step:,}" for step in steps]
     updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))

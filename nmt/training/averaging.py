@@ -43,20 +43,24 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
     names = [f"dev {name}" for name in dict.fromkeys((kind.label, PERPLEXITY))]
     console.say("  ".join(["averaged", *names, "updates"]))
     best, curve = None, []
-    for average in _averages(found, mean, validation, newest.model(device)):
-        figures = zip(names, average.dev.shown(kind.label).values(), strict=True)
-        cells = (f"{figure:{len(name)}.2f}" for name, figure in figures)
-        console.say("  ".join([f"{average.last:8}", *cells, f"{average.oldest.step:,} to {newest.step:,}"]))
-        curve.append({"last": average.last, **average.dev.by_name(kind.metric)})
-        best = average if best is None or average.rank() > best.rank() else best
+    sizes = numbers_to_try(len(found))
+    with console.progress("scoring", len(sizes), "averages") as advance:
+        for average in _averages(found, sizes, mean, validation, newest.model(device)):
+            figures = zip(names, average.dev.shown(kind.label).values(), strict=True)
+            cells = (f"{figure:{len(name)}.2f}" for name, figure in figures)
+            console.say("  ".join([f"{average.last:8}", *cells, f"{average.oldest.step:,} to {newest.step:,}"]))
+            curve.append({"last": average.last, **average.dev.by_name(kind.metric)})
+            best = average if best is None or average.rank() > best.rank() else best
+            advance(1, f"best dev {kind.label} {best.dev.score:.2f} of {best.last}")
     assert best is not None
     scores = best.dev.by_name(kind.metric)
     return mean.save(path, best.weights, best.last, scores=scores, signature=best.dev.signature, curve=curve)
 
 
-def _averages(found: Sequence[Bundle], mean: Mean, validation: Validation, model: Transformer) -> Iterator[_Average]:
-    """The averages to try, scored one after another."""
-    sizes = numbers_to_try(len(found))
+def _averages(
+    found: Sequence[Bundle], sizes: Sequence[int], mean: Mean, validation: Validation, model: Transformer
+) -> Iterator[_Average]:
+    """The averages of `sizes` checkpoints, scored one after another."""
     for count, bundle in enumerate(reversed(found), 1):
         mean.add(bundle)
         if count in sizes:

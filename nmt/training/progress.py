@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import IO, Any
 
-from nmt.console import Advance, Console, clock
+from nmt.console import GAP, Advance, Console, clock
 from nmt.errors import UserError
 
 METRICS = "metrics.jsonl"
@@ -54,7 +55,7 @@ class Progress:
 
     def __init__(self, console: Console, file: IO[str], updates: int, advance: Advance, board: Any = None) -> None:
         self._console, self._file, self._updates, self._board = console, file, updates, board
-        self._advance = advance
+        self._advance, self._figures = advance, ""
 
     def advance(self) -> None:
         """Counts one more update as done."""
@@ -63,14 +64,30 @@ class Progress:
     def log(self, figures: dict[str, Any], seconds_left: float) -> None:
         """Reports training figures since the last call."""
         self._record(figures)
-        text = (
-            f"loss {figures['loss']:.3f}  ppl {figures['perplexity']:.2f}  lr {figures['learning_rate']:.2e}  "
-            f"{figures['tokens_per_second']:,.0f} tok/s  {clock(seconds_left)} left"
-        )
+        loss, perplexity = f"loss {figures['loss']:.3f}", f"ppl {figures['perplexity']:.2f}"
+        rate, speed = f"lr {figures['learning_rate']:.2e}", f"{figures['tokens_per_second']:,.0f} tok/s"
         if self._console.live:
-            self._advance(0, text)
+            self._figures = GAP.join([loss, speed, perplexity, rate])
+            self._advance(0, self._figures, seconds_left)
         else:
-            self._console.say(f"update {figures['step']}/{self._updates}  {text}")
+            parts = [f"update {figures['step']}/{self._updates}", loss, perplexity, rate, speed]
+            self._console.say(GAP.join([*parts, f"{clock(seconds_left)} left"]))
+
+    @contextmanager
+    def validating(self) -> Iterator[None]:
+        """Shows, in place of the figures, that updates wait until the development set is scored."""
+        self._advance(0, "scoring the dev set")
+        yield
+        self._advance(0, self._figures)
+
+    def sample(self, step: int, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> None:
+        """Shows one of the hypotheses of a step for the development set, at each step of another sentence.
+
+        A blank reference is a tree without words, which does not count.
+        """
+        if rows := [row for row, reference in enumerate(references) if reference]:
+            row = Random(step).choice(rows)
+            self._console.pin([("source", sources[row]), ("ours", hypotheses[row]), ("reference", references[row])])
 
     def checkpoint(
         self, figures: dict[str, Any], path: Path, scores: str = "", examples: Sequence[DevExample] = ()
@@ -97,7 +114,7 @@ def show_progress(console: Console, path: Path, step: int, updates: int, board: 
 
     `board` is a directory for TensorBoard, or None; raises UserError where TensorBoard is not installed.
     """
-    bar = console.progress("update", updates, "", done=step, remaining=False)
+    bar = console.progress("training", updates, "updates", done=step, every=None)  # `log` speaks in logs
     with path.open("a", encoding="utf-8") as file, _tensorboard(board, step) as writer, bar as advance:
         yield Progress(console, file, updates, advance, writer)
 

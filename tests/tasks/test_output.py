@@ -147,7 +147,7 @@ def test_json_of_an_engine_that_knows_no_alignment_has_none() -> None:
 def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 10.0
     monkeypatch.setattr(ledgers.time, "monotonic", lambda: now)
-    ledger = Ledger(Translating.warnings)
+    ledger = Ledger("searching", Translating.warnings)
     assert list(ledger.timed(iter(["a line"]))) == ["a line"]
     now = 12.0
     split, capped, odd = replace(FOX, parts=3), replace(FOX, capped=True, parts=2), replace(FOX, unknown=5)
@@ -170,11 +170,11 @@ def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: p
 
 
 def test_repetitions_are_counted_where_they_are_forbidden() -> None:
-    ledger = Ledger(Translating(TOKENIZER, Decoding(no_repeat=3)).warnings)
+    ledger = Ledger("searching", Translating(TOKENIZER, Decoding(no_repeat=3)).warnings)
     for translation in (FOX, replace(FOX, kept_from_repeating=True)):
         ledger.add(translation)
     assert ledger.summary().endswith(", missing terms 0, repetitions avoided 1")
-    assert "repetitions" not in Ledger(TRANSLATING.warnings).summary()
+    assert "repetitions" not in Ledger("searching", TRANSLATING.warnings).summary()
 
 
 def test_speed_is_counted_from_the_first_line_not_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def test_speed_is_counted_from_the_first_line_not_while_loading(monkeypatch: pyt
         now = 111.0
         yield "two"
 
-    ledger = Ledger(Translating.warnings)
+    ledger = Ledger("searching", Translating.warnings)
     now = 100.0
     assert ledger.speed() == "0 tokens/s"
     assert list(ledger.timed(lines())) == ["one", "two"]
@@ -198,7 +198,7 @@ def test_speed_is_counted_from_the_first_line_not_while_loading(monkeypatch: pyt
 
 
 def test_a_ledger_without_problems_passes() -> None:
-    ledger = Ledger(Translating.warnings)
+    ledger = Ledger("searching", Translating.warnings)
     ledger.check()
     ledger.add(FOX)
     ledger.add(BLANK)
@@ -207,7 +207,7 @@ def test_a_ledger_without_problems_passes() -> None:
 
 
 def test_the_ledger_of_a_parser_tells_the_mended_from_the_failed() -> None:
-    ledger = Ledger(Parsing.warnings)
+    ledger = Ledger("searching", Parsing.warnings)
     failed, fine = replace(CATS, trees=[None], malformed=[True]), replace(CATS, malformed=[False, True])
     for parse in [CATS, NOTHING, fine, failed, replace(fine, cut=2, parts=3, capped=True, unknown=4)]:
         ledger.add(parse)
