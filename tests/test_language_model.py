@@ -164,10 +164,10 @@ def test_patience_waits_for_a_lower_perplexity(
     said = nmt("train", "recipe.yaml", "--device", "cpu", "--out", "patient", *more).err
     found = [line.split("  ", 2)[2] for line in said.splitlines() if "saved" in line]
     assert found == [
-        "dev ppl 5.00  best so far",
-        "dev ppl 3.00  best so far",
+        "dev ppl 5.00  best",
+        "dev ppl 3.00  best",
         "dev ppl 4.00",
-        "dev ppl 2.50  best so far",
+        "dev ppl 2.50  best",
         "dev ppl 2.75",
         "dev ppl 3.00",
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from nmt.bundle import Bundle, resolve, survey
+from nmt.bundle import Bundle, best, resolve, survey
 from nmt.console import Console, clock
 from nmt.errors import UserError, printable
 from nmt.training.state import RunState
@@ -26,19 +26,29 @@ def cost_of(state: RunState) -> dict[str, Any]:
     return {name: values[name] for name in COST}
 
 
-def describe_cost(state: RunState) -> str:
-    """The same for people."""
-    estimate = "not known"
-    if state.estimated_flops is not None:
-        sustained = state.estimated_flops / state.device_seconds / 1e12
-        estimate = (
-            f"{state.estimated_flops:.2e} (time × devices, {state.device_seconds:,.0f} s, × "
-            f"{sustained:.3g} TFLOP/s sustained in single precision by {', '.join(state.devices)})"
-        )
-    return (
-        f"{state.flops:.2e} FLOPs by the model's own count; as the paper estimates it, {estimate}; "
-        f"{state.tokens:,} target tokens in {clock(state.seconds)}"
-    )
+def summary(state: RunState, out: Path, ending: str, following: str) -> list[str]:
+    """The last lines of `nmt train`: how the run in `out` ended, its best checkpoint, its cost, and what to do next."""
+    found, _ = survey(out)
+    bundle = best(found) or found[-1]
+    scored = "" if bundle.dev_score is None else f"dev {bundle.kind.label} {bundle.dev_score:.2f}, "
+    rows = {
+        "checkpoint": f"{scored}update {bundle.step:,}: {bundle.path}",
+        "training cost": f"{state.flops:.2e} FLOPs counted exactly, {state.tokens:,} target tokens",
+        "by the paper": _estimate(state),
+        "devices": ", ".join(state.devices),
+        "run": str(out),
+        "next": following,
+    }
+    return [f"finished: {ending}", *(f"  {name:14} {text}" for name, text in rows.items())]
+
+
+def _estimate(state: RunState) -> str:
+    """The cost of training as section 6.1 of the paper estimates it."""
+    if state.estimated_flops is None:
+        return "not known"
+    sustained = state.estimated_flops / state.device_seconds / 1e12
+    seconds = f"{state.device_seconds:,.0f} device seconds"
+    return f"{state.estimated_flops:.2e} FLOPs: {seconds} × {sustained:.3g} TFLOP/s in fp32"
 
 
 @dataclass(frozen=True)

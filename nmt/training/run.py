@@ -30,7 +30,7 @@ from nmt.recipe import Recipe
 from nmt.text.lengths import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
-from nmt.training.cost import cost_of, describe_cost
+from nmt.training.cost import cost_of, summary
 from nmt.training.distributed import Group
 from nmt.training.embeddings import use_embeddings
 from nmt.training.graphs import compile_parts
@@ -184,13 +184,14 @@ class Run:
         if self.unscored is not None or not self.is_done(state):
             if self.reporting is not None:
                 self.reporting.begin(_size(self.model), scored=self.unscored is None)
-            self.console.say(self._opening())
+            for line in self._opening():
+                self.console.say(line)
             with self.reporting or nullcontext():
                 self._go_on(before)
         if self.group.leads:
             self._forget_plans()
-        self.console.say(f"training cost: {describe_cost(state)}")
-        self.console.say(f"finished: {self._ending(trained=state.step > before)}")
+            for line in summary(state, self.out, *self._ending(trained=state.step > before)):
+                self.console.say(line)
 
     def _go_on(self, before: int) -> None:
         """Trains; the checkpoint at the end of what is after update `before` gets the cost of the whole."""
@@ -204,26 +205,26 @@ class Run:
             path = bundles.checkpoint_path(self.out, self.state.step)
             bundles.add_info(path, {"cost": cost_of(self.state)})
 
-    def _opening(self) -> str:
+    def _opening(self) -> tuple[str, str]:
         begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
         device = self.loop.device
         devices = f"{self.group.size} devices, {device.type}" if self.group.size > 1 else str(device)
+        size, pairs = _size(self.model) / 1e6, f"{len(self.loop.corpus):,} {self.recipe.kind.unit}"
+        training = self.recipe.training
         return (
-            f"{begin}: {_size(self.model) / 1e6:.2f} M parameters, {len(self.loop.corpus):,} {self.recipe.kind.unit}, "
-            f"{self.recipe.training.updates:,} updates of {self.recipe.training.batch_tokens:,} tokens, "
-            f"on {devices}, into {self.out}"
+            f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}",
+            f"  {training.updates:,} updates of {training.batch_tokens:,} tokens",
         )
 
-    def _ending(self, trained: bool) -> str:
+    def _ending(self, trained: bool) -> tuple[str, str]:
         """Why the run is finished, and what to do next."""
         updates, checkpoints = self.recipe.training.updates, self.best.without_improvement
+        done = f"{self.state.step:,} of {updates:,} updates in {clock(self.state.seconds)}"
+        more = f"--set training.updates={2 * updates}"
         if self.state.step < updates:
-            done = f"no better dev {self.recipe.kind.label} for {checkpoints} checkpoints"
+            done = f"no better dev {self.recipe.kind.label} for {checkpoints} checkpoints; {done}"
             more = f"--set training.patience={2 * checkpoints}"
-        else:
-            done = f"{self.state.step:,} of {updates:,} updates in {clock(self.state.seconds)}"
-            more = f"--set training.updates={2 * updates}"
-        return f"{done}; " + (f"next: nmt average {self.out}" if trained else f"to continue: {more}")
+        return done, f"nmt average {self.out}" if trained else f"to continue: {more}"
 
     def _train(self) -> None:
         leads, state = self.group.leads, self.state
@@ -295,7 +296,8 @@ class Run:
     def _score(self, path: Path, progress: Progress) -> None:
         """Scores the model, whose checkpoint is `path`, on the development set."""
         assert self.validation is not None
-        kind, dev = self.recipe.kind, self.validation(self.model)
+        with progress.validating():
+            kind, dev = self.recipe.kind, self.validation(self.model)
         is_best, reporting = self.best.add(dev.score, kind), self.reporting
         if reporting is not None:
             examples = reporting.keep(dev.hypotheses)
@@ -305,7 +307,9 @@ class Run:
             figures = {"step": self.state.step, **reporting.figures()}
             figures |= {f"valid_{name}": score for name, score in scores.items()}
             said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(kind.label).items())
-            said += "  best so far" if is_best else ""
+            said += "  best" if is_best else ""
+            if dev.hypotheses:
+                progress.sample(self.state.step, self.validation.sources, dev.hypotheses, self.validation.references)
 
             def added() -> None:
                 progress.checkpoint(figures, path, said, examples)

@@ -26,6 +26,11 @@ SMALL = sets(
 SCORED = "data.name=reverse", "data.valid=[{source: valid.a, target: valid.b}]"
 
 
+def summary_of(said: str) -> list[str]:
+    """The last lines of a run."""
+    return said[said.index("finished: ") :].splitlines()
+
+
 def test_the_cost_of_a_run_adds_up_over_resumptions(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
     said = ""
     for updates, speed in ((5, 1e9), (9, 3e9)):
@@ -45,12 +50,19 @@ def test_the_cost_of_a_run_adds_up_over_resumptions(train, task, monkeypatch: py
     assert parts.keys() == {"1 × 1e+09", "1 × 3e+09"}
     assert sum(parts.values()) == pytest.approx(second["seconds"])
     assert second["estimated_flops"] == pytest.approx(1e9 * parts["1 × 1e+09"] + 3e9 * parts["1 × 3e+09"])
-    line = next(line for line in said.splitlines() if line.startswith("training cost: "))
-    assert line.startswith(f"training cost: {second['flops']:.2e} FLOPs by the model's own count; as the paper")
-    assert f" {second['estimated_flops']:.2e} (time × devices, " in line
-    assert "by 1 × 1e+09, 1 × 3e+09); " in line
-    assert f"; {second['tokens']:,} target tokens in " in line
-    assert line in again.splitlines()  # also of a run that was finished before
+    lines = summary_of(said)
+    assert 1 < len(lines) <= 10
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("finished: 9 of 9 updates in ")
+    assert f"  training cost  {second['flops']:.2e} FLOPs counted exactly, {second['tokens']:,} target tokens" in lines
+    estimate = next(line for line in lines if line.startswith("  by the paper   "))
+    assert estimate.startswith(f"  by the paper   {second['estimated_flops']:.2e} FLOPs: ")
+    assert "  devices        1 × 1e+09, 1 × 3e+09" in lines
+    assert "  checkpoint     update 9: ckpts/step-00000009" in lines
+    assert lines[-2:] == ["  run            ckpts", "  next           nmt average ckpts"]
+    # A run that was finished before is summed up as well, but for what to do next.
+    assert summary_of(again)[:-1] == lines[:-1]
+    assert summary_of(again)[-1] == "  next           to continue: --set training.updates=18"
 
 
 def test_the_last_validation_is_part_of_the_cost(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +100,7 @@ def test_what_an_earlier_version_did_not_estimate_is_not_known(train, task, monk
         del part["estimated_flops"], part["devices"]
         (path / name).write_text(json.dumps(content))
     reseal(path)
-    assert "as the paper estimates it, not known; " in train("training.updates=4")
+    assert "  by the paper   not known" in summary_of(train("training.updates=4"))
     cost = bundles.checkpoints(task / "ckpts")[-1].cost
     assert cost["estimated_flops"] is None
     assert 0 < sum(cost["devices"].values()) < cost["seconds"]
