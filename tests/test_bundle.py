@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 import nmt
 from nmt import bundle as bundles
 from nmt.bundle import runs
+from nmt.console import Console
 from nmt.errors import UserError
 from nmt.recipe import TokenizerSettings
 from nmt.text.lengths import TrainedLengths
@@ -66,6 +67,13 @@ def test_an_average_is_the_mean_in_fp32_and_names_its_checkpoints(ckpts: Path) -
     assert result.info["steps"] == [400, 600, 800]
     assert result.info["run"] == bundles.Bundle.read(ckpts / "step-00000800").info["run"]
     assert not (result.path / "training.safetensors").exists()
+
+
+def test_reading_checkpoints_shows_how_many_are_left(ckpts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    monkeypatch.setattr(Console, "_logged", lambda console, work, every: shown.append(work) or work.advance)
+    bundles.average(ckpts, last=3, console=Console())
+    assert [(work.task, work.done, work.total) for work in shown] == [("averaging", 3, 3)]
 
 
 def test_an_average_replaces_nothing_but_a_bundle(ckpts: Path) -> None:

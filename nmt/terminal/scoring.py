@@ -14,7 +14,7 @@ import click
 from nmt.console import Advance, Console
 from nmt.errors import UserError
 from nmt.metrics.bleu import LABELS, METRICS, OF_WORDS
-from nmt.terminal.streams import count_input, is_typed, open_output, read_input
+from nmt.terminal.streams import count_input, open_output, read_input
 from nmt.text.lines import open_input, read_lines, read_parallel
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
     from nmt.metrics.brackets import as_dict, report, score_files
 
     hypothesis = options.hypothesis
-    with _progress(options, hypothesis, "trees", garbles=is_typed(hypothesis)) as advance:
+    # The command that writes to stdin may be one with a progress line of its own, on the same terminal.
+    with _progress(options, hypothesis, "trees", garbles=hypothesis is None) as advance:
         lines = _counted(read_input(hypothesis, options.console), advance)
         scores = score_files(options.reference, lines, str(hypothesis or "<stdin>"))
     click.echo(json.dumps({"brackets": as_dict(scores)}) if options.as_json else report(scores))
