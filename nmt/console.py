@@ -25,18 +25,6 @@ REDRAWS = 5  # per second
 NARROWEST, GAP = 10, "  "  # cells of a progress bar; what stands between the parts of a line
 
 
-def clock(seconds: float) -> str:
-    """A duration as people write it: 45s, 12m, 3h05m, 2d04h."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f}s"
-    if minutes < 60:
-        return f"{minutes}m"
-    if minutes < 48 * 60:
-        return f"{minutes // 60}h{minutes % 60:02}m"
-    return f"{minutes // 1440}d{minutes % 1440 // 60:02}h"
-
-
 class Advance(Protocol):
     """Moves the progress of some work on."""
 
