@@ -22,8 +22,8 @@ import numpy as np
 from nmt.console import Console
 from nmt.files import write_json
 from nmt.recipe import load
-from nmt.training.page import PAGE
 from nmt.training.progress import ABOUT, METRICS
+from nmt.training.refreshing import PAGE
 from nmt.training.samples import SAMPLES, Samples
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "wmt14_en_de.yaml"

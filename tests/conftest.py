@@ -76,8 +76,8 @@ def new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training in this process starts no other one for its report; tests/training/test_page.py has one all the same."""
-    monkeypatch.setattr("nmt.training.page.Page.open", lambda self: None)
+    """Training in this process starts no other one for its report; tests/training/test_refreshing.py has one all the same."""
+    monkeypatch.setattr("nmt.training.refreshing.Page.open", lambda self: None)
 
 
 @dataclass(frozen=True)

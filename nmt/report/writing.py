@@ -1,4 +1,4 @@
-"""Writes the page about a run, as often as the process that trains asks for it: see `nmt/training/page.py`."""
+"""Writes the page about a run, as often as the process that trains asks for it: see `nmt/training/refreshing.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from threading import Thread
 from nmt.errors import UserError
 from nmt.report.page import write_page
 from nmt.report.record import read_run
-from nmt.training.page import PAGE
+from nmt.training.refreshing import PAGE
 
 NICENESS = 10
 

@@ -99,7 +99,7 @@ def average(
 def _refresh_report(ckpts: Path, console: Console) -> None:
     """Shows the dev scores of averages in the report of a run, if it has one."""
     from nmt.report.writing import attempt
-    from nmt.training.page import PAGE
+    from nmt.training.refreshing import PAGE
 
     if (ckpts / PAGE).exists() and (problem := attempt(ckpts)) is not None:
         console.say(f"{ckpts / PAGE} is not refreshed: {problem}")

@@ -15,8 +15,8 @@ from nmt.data.prepare import directory, read_report
 from nmt.errors import Interrupted
 from nmt.files import replace_json
 from nmt.recipe import Recipe
-from nmt.training.page import Page
 from nmt.training.progress import ABOUT, METRICS, DevExample, forget_after
+from nmt.training.refreshing import Page
 from nmt.training.samples import SAMPLES, Samples
 from nmt.training.state import RunState
 

@@ -18,7 +18,7 @@ from nmt.errors import Interrupted, UserError
 from nmt.report import writing
 from nmt.training import page as module
 from nmt.training.loop import Loop
-from nmt.training.page import Page
+from nmt.training.refreshing import Page
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
@@ -216,7 +216,7 @@ def test_the_process_ends_with_the_one_that_asks(tmp_path: Path) -> None:
     """The fixture of all tests sees to it that none is left."""
     program = (
         "import os, signal; from pathlib import Path\n"
-        "from nmt.console import Console; from nmt.training.page import Page\n"
+        "from nmt.console import Console; from nmt.training.refreshing import Page\n"
         "page = Page(Path('.'), Console(quiet=True)); page.open(); page._listen(60)\n"
         "print(page._process.poll(), flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
