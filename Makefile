@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: install demo test test-slow coverage bench table3 lint format schema multi30k clean
+.PHONY: install demo docs test test-slow coverage bench table3 lint format schema multi30k clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -127,6 +127,16 @@ format: $(INSTALLED)
 
 schema: $(INSTALLED)
 	$(VENV)/bin/python -m nmt.recipe > recipes/schema.json
+
+# --- the site of the documents, in build/docs: a warning is an error ---------------------------------------------
+
+$(VENV)/.documents: $(INSTALLED)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+docs: $(VENV)/.documents
+	$(VENV)/bin/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/docs
+	@echo "the site begins at build/docs/index.html"
 
 clean:
 	rm -rf runs/demo runs/multi30k data/demo data/demo_parse data/multi30k_en_de

@@ -31,6 +31,10 @@ if sys.platform == "linux":
 fork_server.serve_subprocess(fork_server.server)
 
 
+KEPT = ("resource_tracker", "warm_nmt")
+"""Processes that outlive a test: multiprocessing's own, and the server of the tests of documents."""
+
+
 def children() -> dict[int, str]:
     """The running children of this process: process id to command line; none where there is no Linux /proc."""
     processes = {int(name) for task in Path("/proc/self/task").glob("*/children") for name in task.read_text().split()}
@@ -43,7 +47,7 @@ def children() -> dict[int, str]:
             command = Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
         except OSError:  # the process has ended
             continue
-        if state != "Z" and "resource_tracker" not in command:  # multiprocessing's own
+        if state != "Z" and not any(name in command for name in KEPT):
             found[process] = command
     return found
 

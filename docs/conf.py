@@ -1,0 +1,68 @@
+"""The site of the documents, which `make docs` builds: every page is plain Markdown that also reads on a code host.
+
+The sources of the site are the Markdown files of the whole repository, so that a link such as `../CHANGELOG.md` leads
+to a page there too. `docs/index.md` is the navigation: a heading and the list of links below it become one part of it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "nmt"
+author = "The nmt maintainers"
+extensions = ["myst_parser"]
+source_suffix = {".md": "markdown"}
+root_doc = "docs/index"
+include_patterns = ["docs/**.md", "benchmarks/*.md", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+exclude_patterns = [".*", "build", "ckpts", "data", "runs"]
+myst_heading_anchors = 4  # links to headings, as code hosts name them
+nitpicky = True
+
+html_theme = "furo"
+html_title = "nmt"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_permalinks_icon = "#"
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
+
+PART = re.compile(r"^## (.+)\n((?:(?!## ).*\n?)*)", re.MULTILINE)
+ENTRY = re.compile(r"^[-*] \[([^\]]+)\]\(([^)#:]+)\.md\)", re.MULTILINE)
+
+
+def navigation(index: str) -> str:
+    """The index with a hidden table of contents for each of its parts, from the links that its lists begin with."""
+    parts = []
+    for title, body in PART.findall(index):
+        entries = "\n".join(f"{name} <{page}>" for name, page in ENTRY.findall(body))
+        if entries:
+            parts.append(f"```{{toctree}}\n:hidden:\n:caption: {title}\n\n{entries}\n```\n")
+    return "\n\n".join([index, *parts])
+
+
+def _add_navigation(_site: Sphinx, page: str, source: list[str]) -> None:
+    if page == root_doc:
+        source[0] = navigation(source[0])
+
+
+def _begin_at_the_index(site: Sphinx, failure: Exception | None) -> None:
+    """Write an index.html at the top, where people look for it."""
+    if failure is None:
+        page = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{project}</title>\n'
+        page += (
+            f'<meta http-equiv="refresh" content="0; url={root_doc}.html">\n<a href="{root_doc}.html">{project}</a>\n'
+        )
+        (Path(site.outdir) / "index.html").write_text(page, encoding="utf-8")
+
+
+def setup(site: Sphinx) -> None:
+    """Connect what this file adds to Sphinx."""
+    site.connect("source-read", _add_navigation)
+    site.connect("build-finished", _begin_at_the_index)

@@ -1,0 +1,164 @@
+"""The pages of the documents as a Markdown parser sees them: blocks of code with their markers, links, and prose."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+"""What people read to learn and to look up."""
+GENERATED = [ROOT / "docs" / "reference" / f"{name}.md" for name in ("commands", "recipes", "python")]
+"""Pages that `docs/generate.py` writes."""
+
+PROGRAMS = ("sh", "console", "python")
+"""Languages of the blocks that are run unless a marker says otherwise."""
+TEXTS = ("yaml", "json", "text", "tsv", "html", "make")
+"""Languages of the blocks that are not run."""
+
+COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
+COMMAND = re.compile(r"^(\$ |nmt |make |python3? |pip |torchrun |srun )", re.MULTILINE)
+MARKERS = ("not run", "run", "needs", "output not compared", "file", "setup")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code of a page."""
+
+    page: Path
+    line: int
+    """Of its first line of code, from 1"""
+    language: str
+    """The word after the fence; without a fence, sh if there are commands in it, else text"""
+    text: str
+    markers: tuple[tuple[str, str], ...] = ()
+    """What the comments right before the block say: `not run` to a reason, and so on"""
+
+    @property
+    def where(self) -> str:
+        """PAGE:LINE, as errors name it."""
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    def marker(self, name: str) -> str | None:
+        """What a marker says; None if the block does not have it."""
+        return dict(self.markers).get(name)
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is in a language that can be run."""
+        return self.language in PROGRAMS
+
+    @property
+    def speed(self) -> Literal["quick", "slow", "not run"]:
+        """Which target runs the block: `make test`, `make test-slow` or none."""
+        if self.marker("not run") is not None:
+            return "not run"
+        return "slow" if self.marker("run") == "slow" else "quick"
+
+
+@cache
+def tokens(page: Path) -> list[Token]:
+    """The page as markdown-it parses it."""
+    return MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8"))
+
+
+def comments(token: Token) -> list[tuple[str, str]]:
+    """The comments of a piece of HTML as pairs of what stands before the first colon and after it."""
+    found = (text.partition(":") for text in COMMENT.findall(token.content))
+    return [(name.strip(), value.strip()) for name, _, value in found]
+
+
+def blocks(page: Path) -> list[Block]:
+    """All blocks of code of a page, in order."""
+    found, markers = [], list[tuple[str, str]]()
+    for token in tokens(page):
+        if token.type == "html_block":
+            markers += [pair for pair in comments(token) if pair[0] in MARKERS]
+        elif token.type in ("fence", "code_block"):
+            assert token.map is not None
+            fenced = token.type == "fence"
+            language = token.info.strip() if fenced else "sh" if COMMAND.search(token.content) else "text"
+            found.append(Block(page, token.map[0] + 1 + fenced, language, token.content, tuple(markers)))
+            markers = []
+        elif token.type in ("inline", "heading_open"):  # a marker belongs to the block right after it
+            markers = []
+    return found
+
+
+def begins_with(page: Path) -> list[str]:
+    """What the page's folder holds at its beginning: the names in its comment `begins with`."""
+    said = dict(pair for token in tokens(page) if token.type == "html_block" for pair in comments(token))
+    return [name.strip() for name in said.get("begins with", "").split(",") if name.strip()]
+
+
+def commands(block: Block) -> list[tuple[str, str]]:
+    """The commands of a console block, each with the output that follows it; `> ` begins a further line of one."""
+    found: list[tuple[str, str]] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], ""))
+        elif not found:
+            raise ValueError(f"{block.where}: a console block begins with a command after `$ `")
+        elif line.startswith("> ") and not found[-1][1]:
+            found[-1] = (f"{found[-1][0]}\n{line[2:]}", "")
+        else:
+            found[-1] = (found[-1][0], f"{found[-1][1]}{line}\n")
+    return found
+
+
+def matches(expected: str, output: str) -> bool:
+    """Whether an output is the expected one, in which `…` stands for any text and space at ends of lines is nothing."""
+    pattern = ".*".join(map(re.escape, re.sub(r" +$", "", expected.strip(), flags=re.MULTILINE).split("…")))
+    return re.fullmatch(pattern, re.sub(r" +$", "", output.strip(), flags=re.MULTILINE), re.DOTALL) is not None
+
+
+def paragraphs(page: Path) -> Iterator[tuple[int, str]]:
+    """The running text of a page, each paragraph and list item with its line: no code, no tables, no headings."""
+    before = ""
+    depth = 0
+    for token in tokens(page):
+        depth += {"table_open": 1, "table_close": -1}.get(token.type, 0)
+        if token.type == "inline" and not depth and before != "heading_open":
+            assert token.map is not None
+            yield token.map[0] + 1, spoken(token)
+        before = token.type
+
+
+def spoken(inline: Token) -> str:
+    """The text of a paragraph; a piece of code counts as one word."""
+    words = {"code_inline": "CODE", "softbreak": " ", "hardbreak": " "}
+    return "".join(
+        child.content if child.type == "text" else words.get(child.type, "") for child in inline.children or ()
+    )
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a paragraph, which end in . ! or ? before a space."""
+    return [part for part in re.split(r"(?<=[.!?][)\"”’])\s+|(?<=[.!?])\s+", text.strip()) if part]
+
+
+def main() -> None:
+    """Print how many blocks of each page are run, and the reasons of those that are not."""
+    total = Counter[str]()
+    for page in PAGES:
+        found = [block for block in blocks(page) if block.is_program]
+        counts = Counter(block.speed for block in found)
+        total += counts
+        if found:
+            print(f"{page.relative_to(ROOT)!s:40} {counts['quick']:3} quick {counts['slow']:3} slow")
+        for block in found:
+            if reason := block.marker("not run"):
+                print(f"    line {block.line} is not run: {reason}")
+    print(f"in all: {total['quick']} quick, {total['slow']} slow, {total['not run']} not run")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Runs the blocks of a page in order, in a folder that holds what the page takes for granted."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import ROOT, Block, begins_with, blocks, commands, matches
+from marian_folders import write_model, write_tokenizer
+
+INGREDIENTS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "texts": ((), "python recipes/demo_corpus.py . --train 400 --valid 30 --test 12 && cp test.en input.en"),
+    "translator": (("texts",), "nmt train recipes/demo.yaml --set data.root=. && nmt average ckpts"),
+    "trees": ((), "python recipes/demo_treebank.py trees --train 300 --valid 20 --test 12"),
+    "parser": (
+        ("trees",),
+        "nmt train recipes/demo_parse.yaml --set data.root=trees --out parser && nmt average parser",
+    ),
+    "demo": (("demo translator", "demo parser"), ""),
+    "demo translator": (
+        (),
+        "python recipes/demo_corpus.py runs/demo/text --train 400 --valid 30 --test 12 && "
+        "nmt train recipes/demo.yaml --out runs/demo/ckpts && nmt average runs/demo/ckpts",
+    ),
+    "demo parser": (
+        (),
+        "python recipes/demo_treebank.py runs/demo/trees --train 300 --valid 20 --test 12 && "
+        "nmt train recipes/demo_parse.yaml --out runs/demo/parser && nmt average runs/demo/parser",
+    ),
+    "language model": (
+        ("texts",),
+        "nmt train recipes/demo.yaml --set data.root=. --set data.source=null --set data.target=en "
+        "--set 'data.train=[{target: train.en}]' --set 'data.valid=[{target: valid.en}]' --set 'data.test=[]' "
+        "--out lm && nmt average lm",
+    ),
+    "hub": (("texts",), ""),
+}
+"""What a page's comment `begins with` may name: other ingredients, and the commands that make it."""
+
+HUB = Path("huggingface") / "hub"
+HUB_MODEL = "Helsinki-NLP/opus-mt-en-de"
+"""The model of the hub that the ingredient `hub` holds: random weights, in the layout of the real one."""
+
+
+def write_hub(folder: Path) -> None:
+    """Write the cache of a hub as huggingface_hub keeps it, with one model that knows the subwords of the texts."""
+    model = folder / HUB / f"models--{HUB_MODEL.replace('/', '--')}"
+    revision = "0" * 40
+    snapshot = model / "snapshots" / revision
+    source, target = ((folder / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de"))
+    write_model(snapshot, write_tokenizer(snapshot, source, target, 200))
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(revision)
+
+
+def hub_settings(folder: Path) -> dict[str, str]:
+    """Variables that make a folder the only hub there is. huggingface_hub reads them when it is imported."""
+    return {"HF_HOME": str(folder / HUB.parent), "HF_HUB_OFFLINE": "1"}
+
+
+@dataclass
+class PageFolder:
+    """A folder in which blocks run one after another, Python's in one namespace."""
+
+    path: Path
+    commands: Path
+    """The folder whose programs come first on PATH"""
+    names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
+
+    def run(self, block: Block) -> None:
+        """Run a block, or write it to its file; raises AssertionError if it fails or prints something else."""
+        if name := block.marker("file"):
+            path = self.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            self._run_python(block)
+        elif block.language == "console":
+            for command, output in commands(block):
+                found = self._run_shell(block, command)
+                compared = block.marker("output not compared") is None
+                assert not compared or matches(output, found), (
+                    f"{block.where}: `{command}` prints\n{found}\ninstead of\n{output}"
+                )
+        else:
+            self._run_shell(block, block.text)
+
+    def shell(self, script: str) -> subprocess.CompletedProcess[str]:
+        """Run commands as a user would, with stderr among the output."""
+        known = {name: value for name, value in os.environ.items() if not name.startswith(("NMT_", "HF_", "SACREBLEU"))}
+        path = os.pathsep.join([str(self.commands), str(Path(sys.executable).parent), os.environ["PATH"]])
+        ours = {"PATH": path, "HOME": str(self.path), "COLUMNS": "100", "TERM": "dumb", **hub_settings(self.commands)}
+        return subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", script],
+            cwd=self.path,
+            env=known | ours,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+
+    def _run_shell(self, block: Block, script: str) -> str:
+        setup = block.marker("setup")
+        done = self.shell(f"{setup}\n{script}" if setup else script)
+        assert done.returncode == 0, f"{block.where}: ended with {done.returncode}:\n{script}\n{done.stdout}"
+        return done.stdout
+
+    def _run_python(self, block: Block) -> None:
+        if setup := block.marker("setup"):
+            self._run_shell(block, setup)
+        with contextlib.chdir(self.path):
+            if ">>> " in block.text:
+                said: list[str] = []
+                test = doctest.DocTestParser().get_doctest(
+                    block.text, self.names, block.where, str(block.page), block.line
+                )
+                doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append, clear_globs=False)
+                self.names.update(test.globs)
+                assert not said, f"{block.where}: {''.join(said)}"
+            else:
+                exec(compile(block.text, block.where, "exec"), self.names)
+
+
+Make = Callable[[str, Callable[[Path], None]], Path]
+"""Gives the folder of a name, which is filled once in all processes that run tests."""
+
+
+def ingredient(name: str, commands: Path, make: Make) -> Path:
+    """The folder that an ingredient is made in; pages get a copy."""
+    if name not in INGREDIENTS:
+        raise KeyError(f"no ingredient {name!r}; there are {', '.join(INGREDIENTS)}")
+    others, script = INGREDIENTS[name]
+
+    def fill(folder: Path) -> None:
+        prepare(folder, others, commands, make)
+        if name == "hub":
+            write_hub(folder)
+        done = PageFolder(folder, commands).shell(script)
+        assert done.returncode == 0, f"{name}: {script}\n{done.stdout}"
+
+    return make(f"page-{name.replace(' ', '-')}", fill)
+
+
+def prepare(folder: Path, names: tuple[str, ...] | list[str], commands: Path, make: Make) -> None:
+    """Fill a new folder with ingredients, and with links to the repository's own recipes and benchmarks."""
+    for linked in ("recipes", "benchmarks"):
+        if not (folder / linked).exists():
+            (folder / linked).symlink_to(ROOT / linked)
+    for name in names:
+        shutil.copytree(ingredient(name, commands, make), folder, dirs_exist_ok=True, symlinks=True, ignore=_links)
+    if "hub" in names:
+        shutil.copytree(folder / HUB.parent, commands / HUB.parent, dirs_exist_ok=True)
+
+
+def _links(_folder: str, names: list[str]) -> set[str]:
+    return {"recipes", "benchmarks"} & set(names)
+
+
+def run_page(page: Path, folder: PageFolder, make: Make, slow: bool) -> int:
+    """Run the blocks of a page in order, the slow ones among them only if `slow`; gives their number."""
+    prepare(folder.path, begins_with(page), folder.commands, make)
+    wanted = [block for block in blocks(page) if block.marker("file") or block.is_program]
+    wanted = [block for block in wanted if block.speed == "quick" or (slow and block.speed == "slow")]
+    for block in wanted:
+        if module := block.marker("needs"):
+            pytest.importorskip(module)
+        folder.run(block)
+    return len(wanted)
