@@ -30,6 +30,7 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 html_permalinks_icon = "#"
+smartquotes = False  # two hyphens begin an option
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
 
