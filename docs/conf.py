@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -29,6 +29,8 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
+html_show_search_summary = False  # a browser may not fetch pages from disk
 html_permalinks_icon = "#"
 smartquotes = False  # two hyphens begin an option
 pygments_style = "a11y-high-contrast-light"
@@ -53,6 +55,13 @@ def _add_navigation(_site: Sphinx, page: str, source: list[str]) -> None:
         source[0] = navigation(source[0])
 
 
+def _help_screen_readers(_site: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: object) -> None:
+    """Give the parts of the navigation a level, and let the keyboard scroll code that is wider than the window."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+    context["body"] = context.get("body", "").replace("<pre>", '<pre tabindex="0">')
+
+
 def _begin_at_the_index(site: Sphinx, failure: Exception | None) -> None:
     """Write an index.html at the top, where people look for it."""
     if failure is None:
@@ -66,4 +75,5 @@ def _begin_at_the_index(site: Sphinx, failure: Exception | None) -> None:
 def setup(site: Sphinx) -> None:
     """Connect what this file adds to Sphinx."""
     site.connect("source-read", _add_navigation)
+    site.connect("html-page-context", _help_screen_readers, priority=900)  # after the theme
     site.connect("build-finished", _begin_at_the_index)

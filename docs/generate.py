@@ -154,10 +154,10 @@ def key_of(section_name: str, key: str, said: Mapping[str, Any]) -> Iterator[str
         if path in kind.fixed:
             only, reason = kind.fixed[path]
             facts.append(f"always {value(only)} for {kind.noun}, because {reason}")
-    text = "; ".join(facts)
-    yield wrapped(f"{text[0].upper()}{text[1:]}.")
     if "description" in said:
         yield wrapped(said["description"])
+    text = "; ".join(facts)
+    yield wrapped(f"*{text[0].upper()}{text[1:]}.*")
 
 
 def allowed(said: Mapping[str, Any]) -> str:
@@ -282,8 +282,9 @@ def signature(node: ast.FunctionDef, name: str) -> str:
     """How a function is called, without self."""
     arguments = re.sub(r"^self(, )?", "", ast.unparse(node.args)).replace("=", " = ")
     returns = f" -> {ast.unparse(node.returns)}" if node.returns and node.name != "__init__" else ""
-    text = textwrap.fill(f"{name}({arguments}){returns}", 100, subsequent_indent="    ", break_on_hyphens=False)
-    return f"```text\n{text}\n```"
+    if len(name + arguments + returns) > 80:  # each argument on a line of its own, cut at commas outside of brackets
+        arguments = "".join(f"\n    {part}," for part in re.split(r", (?![^\[(]*[\])])", arguments)) + "\n"
+    return f"```text\n{name}({arguments}){returns}\n```"
 
 
 def docstring(node: ast.FunctionDef | ast.ClassDef) -> str:

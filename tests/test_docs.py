@@ -7,15 +7,15 @@ import re
 from pathlib import Path
 
 import pytest
+from documents import broken_links
 from test_layout import FILES, MAY_IMPORT, PACKAGE, layer, name_of
 
 ROOT = PACKAGE.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
 REFERENCE = re.compile(r"`([\w./-]+\.py)(?::([\w.]+))?`")  # `path.py` or `path.py:name`
 COMMAND = re.compile(r"python ((?:benchmarks|recipes)/\w+\.py)")
-LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def section(title: str) -> str:
@@ -49,23 +49,6 @@ def problems(text: str) -> list[str]:
         for path, name in named
         if not (ROOT / path).is_file() or (name and name not in defined(ROOT / path))
     ]
-
-
-def anchors(path: Path) -> set[str]:
-    """The headings of a document as links name them."""
-    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def broken_links(document: Path) -> list[str]:
-    """Links of a document to files and headings of this repository that do not exist."""
-    broken = []
-    for link in LINK.findall(document.read_text(encoding="utf-8")):
-        name, _, anchor = link.partition("#")
-        target = (document.parent / name).resolve() if name else document
-        if "://" not in link and (not target.exists() or (anchor and anchor not in anchors(target))):
-            broken.append(link)
-    return broken
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

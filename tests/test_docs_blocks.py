@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from conftest import made_once
-from documents import PAGES, PROGRAMS, ROOT, TEXTS, begins_with, blocks
+from documents import PAGES, PROGRAMS, ROOT, TEXTS, Block, begins_with, blocks
 from page_folders import INGREDIENTS, Make, PageFolder, hub_settings, run_page
-from warm_nmt import warm
+from warm_nmt import shrunk, warm
 
 
 def name(page: Path) -> str:
@@ -61,7 +61,47 @@ def test_every_block_has_a_language_and_markers_that_are_known(page: Path) -> No
 # --- the machinery itself ----------------------------------------------------------------------------------------
 
 
-def page_of(folder: Path, text: str) -> Path:
-    path = folder / "page.md"
-    path.write_text(text, encoding="utf-8")
-    return path
+def a_block(text: str, language: str, **markers: str) -> Block:
+    return Block(ROOT / "README.md", 1, language, text, tuple(markers.items()))
+
+
+def test_files_are_written_and_python_keeps_its_names(folder: PageFolder) -> None:
+    folder.run(a_block("x: 1\n", "yaml", file="sub/my.yaml"))
+    folder.run(a_block("cat sub/my.yaml > copy\n", "sh"))
+    folder.run(a_block("text = open('copy').read()\n", "python"))
+    folder.run(a_block(">>> text\n'x: 1\\n'\n", "python"))
+    folder.run(a_block("$ echo $WORD; cat copy\nhello\nx: …\n", "console", setup="WORD=hello"))
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("false\ntrue\n", "sh"),
+        ("false | true\n", "sh"),
+        ("nmt translate --nothing\n", "sh"),
+        ("$ nmt score --help\nUsage: nmt\n", "console"),
+        (">>> 1 + 1\n3\n", "python"),
+        ("assert False\n", "python"),
+    ],
+)
+def test_a_block_that_fails_is_found(folder: PageFolder, text: str, language: str) -> None:
+    with pytest.raises(AssertionError):
+        folder.run(a_block(text, language))
+
+
+def test_commands_are_processes_of_their_own(folder: PageFolder) -> None:
+    score = "nmt score text"
+    script = f"echo a b > text; {score} < text | head -1; {score} < text 2>&1 > score; nmt nothing || echo $?"
+    done = folder.shell(script)
+    assert done.returncode == 0
+    assert done.stdout.startswith("BLEU")
+    assert done.stdout.endswith("2\n")
+
+
+def test_training_is_shrunk_unless_it_is_only_planned() -> None:
+    assert "model.d_model=32" in shrunk(["train", "r.yaml"])
+    assert shrunk(["train", "r.yaml", "--plan"]) == ["train", "r.yaml", "--plan"]
+    assert shrunk(["translate", "--beam", "4"]) == ["translate", "--beam", "4"]
+    started = shrunk(["train", "r.yaml", "--set", "training.init_from=x"])
+    assert "training.updates=20" in started
+    assert not any("model." in part for part in started)

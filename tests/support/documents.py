@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -118,6 +119,45 @@ def matches(expected: str, output: str) -> bool:
     """Whether an output is the expected one, in which `…` stands for any text and space at ends of lines is nothing."""
     pattern = ".*".join(map(re.escape, re.sub(r" +$", "", expected.strip(), flags=re.MULTILINE).split("…")))
     return re.fullmatch(pattern, re.sub(r" +$", "", output.strip(), flags=re.MULTILINE), re.DOTALL) is not None
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    found = Counter[str]()
+    names = set()
+    for token, before in zip(tokens(page)[1:], tokens(page), strict=False):
+        if before.type == "heading_open":
+            slug = re.sub(r"[^\w\- ]", "", token.content.lower()).replace(" ", "-")
+            names.add(f"{slug}-{found[slug]}" if found[slug] else slug)
+            found[slug] += 1
+    return names
+
+
+def links(page: Path) -> list[str]:
+    """Where the links and pictures of a page lead, in Markdown and in HTML."""
+    found = []
+    for token in tokens(page):
+        pieces = [token, *(token.children or ())]
+        found += [str(piece.attrs[key]) for piece in pieces for key in ("href", "src") if key in piece.attrs]
+        if token.type == "html_block":
+            found += re.findall(r"(?:href|src|srcset)=\"([^\"]+)\"", token.content)
+    return [unquote(link) for link in found]
+
+
+def broken_links(page: Path) -> list[str]:
+    """Links to files and headings that do not exist, and addresses of other hosts that are not well-formed."""
+    broken = []
+    for link in links(page):
+        if "://" in link or link.startswith("mailto:"):
+            parts = urlsplit(link)
+            if parts.scheme not in ("https", "http", "mailto") or not (parts.hostname or parts.path):
+                broken.append(link)
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and (target.suffix != ".md" or anchor not in anchors(target))):
+            broken.append(link)
+    return broken
 
 
 def paragraphs(page: Path) -> Iterator[tuple[int, str]]:
