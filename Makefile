@@ -87,6 +87,7 @@ test: $(INSTALLED)
 test-slow: $(INSTALLED)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt transformers \
 	  || echo "the tests of exports will be skipped: transformers could not be installed"
+	$(MAKE) $(VENV)/.documents || echo "the tests of the site will be skipped: sphinx could not be installed"
 	$(VENV)/bin/python -m pytest -q -m slow --timeout 3600
 
 coverage: export OMP_NUM_THREADS := 1

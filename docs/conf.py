@@ -43,7 +43,7 @@ ENTRY = re.compile(r"^[-*] \[([^\]]+)\]\(([^)#:]+)\.md\)", re.MULTILINE)
 def navigation(index: str) -> str:
     """The index with a hidden table of contents for each of its parts, from the links that its lists begin with."""
     parts = []
-    for title, body in PART.findall(index):
+    for title, body in PART.findall(re.sub("<!--.*?-->", "", index, flags=re.DOTALL)):
         entries = "\n".join(f"{name} <{page}>" for name, page in ENTRY.findall(body))
         if entries:
             parts.append(f"```{{toctree}}\n:hidden:\n:caption: {title}\n\n{entries}\n```\n")

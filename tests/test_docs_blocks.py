@@ -103,5 +103,5 @@ def test_training_is_shrunk_unless_it_is_only_planned() -> None:
     assert shrunk(["train", "r.yaml", "--plan"]) == ["train", "r.yaml", "--plan"]
     assert shrunk(["translate", "--beam", "4"]) == ["translate", "--beam", "4"]
     started = shrunk(["train", "r.yaml", "--set", "training.init_from=x"])
-    assert "training.updates=20" in started
+    assert "training.updates=10" in started
     assert not any("model." in part for part in started)

@@ -18,23 +18,16 @@ from documents import ROOT, Block, begins_with, blocks, commands, matches
 from marian_folders import write_model, write_tokenizer
 
 INGREDIENTS: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "texts": ((), "python recipes/demo_corpus.py . --train 400 --valid 30 --test 12 && cp test.en input.en"),
+    "texts": ((), "python recipes/demo_corpus.py . --train 240 --valid 10 --test 8 && cp test.en input.en"),
     "translator": (("texts",), "nmt train recipes/demo.yaml --set data.root=. && nmt average ckpts"),
-    "trees": ((), "python recipes/demo_treebank.py trees --train 300 --valid 20 --test 12"),
+    "trees": ((), "python recipes/demo_treebank.py trees --train 200 --valid 10 --test 8"),
     "parser": (
         ("trees",),
         "nmt train recipes/demo_parse.yaml --set data.root=trees --out parser && nmt average parser",
     ),
-    "demo": (("demo translator", "demo parser"), ""),
-    "demo translator": (
-        (),
-        "python recipes/demo_corpus.py runs/demo/text --train 400 --valid 30 --test 12 && "
-        "nmt train recipes/demo.yaml --out runs/demo/ckpts && nmt average runs/demo/ckpts",
-    ),
-    "demo parser": (
-        (),
-        "python recipes/demo_treebank.py runs/demo/trees --train 300 --valid 20 --test 12 && "
-        "nmt train recipes/demo_parse.yaml --out runs/demo/parser && nmt average runs/demo/parser",
+    "demo": (
+        ("translator", "parser"),
+        "mkdir -p runs/demo/text && mv *.en *.de runs/demo/text && mv ckpts parser trees runs/demo",
     ),
     "language model": (
         ("texts",),

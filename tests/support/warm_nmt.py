@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,12 +31,19 @@ answer = server.recv(1)
 os._exit(answer[0] if answer else 1)
 """
 
+IMPORTED = (
+    *("datasets", "sacrebleu", "safetensors.torch", "torch._dynamo", "torch.distributed.run"),
+    *("nmt.cli", "nmt.bundle.hub", "nmt.bundle.huggingface", "nmt.data.prepare", "nmt.metrics.bleu"),
+    *("nmt.metrics.brackets", "nmt.search.engine", "nmt.search.phrases", "nmt.training.averaging"),
+    *("nmt.training.run", "nmt.terminal.scoring", "nmt.terminal.searching", "nmt.terminal.training"),
+)
+"""What commands import when they run."""
 SMALL = {
-    "training.updates": 20,
+    "training.updates": 10,
     "training.batch_tokens": 1200,
-    "training.warmup": 20,
-    "training.checkpoint_updates": 10,
-    "training.log_updates": 10,
+    "training.warmup": 10,
+    "training.checkpoint_updates": 5,
+    "training.log_updates": 5,
     "training.valid_beam": 1,
 }
 SMALL_MODEL = {
@@ -91,10 +99,13 @@ def warm(folder: Path, **variables: str) -> Iterator[Path]:
 
 def serve(address: str, ready: int) -> NoReturn:
     """Imports what commands need, then runs commands for ever."""
-    import datasets  # noqa: F401
-    import sacrebleu  # noqa: F401
     import torch
 
+    import nmt.device
+
+    nmt.device.cores = lambda: 1  # before others import it: threads and workers would gain nothing for tiny commands
+    for name in IMPORTED:
+        import_module(name)
     torch.set_num_threads(1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended commands vanish
     with socket.socket(socket.AF_UNIX) as server:
