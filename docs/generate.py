@@ -230,9 +230,7 @@ def described(thing: Any, name: str) -> Iterator[str]:
     if isinstance(node, ast.ClassDef):
         bases = [parsed(base) for base in thing.__mro__ if base.__module__.startswith("nmt.")]
         if name not in SETTINGS and (found := attributes(bases)):
-            yield table(
-                ("attribute", "type", "meaning"), [(f"`{key}`", f"`{kind}`", said) for key, kind, said in found]
-            )
+            yield table(("attribute", "type", "meaning"), found)
         yield from methods(bases, name.rpartition(".")[2])
 
 
@@ -244,7 +242,7 @@ def parsed(thing: Any) -> ast.FunctionDef | ast.ClassDef:
 
 
 def attributes(bases: Sequence[ast.FunctionDef | ast.ClassDef]) -> list[tuple[str, str, str]]:
-    """The documented attributes and the properties of a class and its bases: name, type and meaning of each."""
+    """The documented attributes and the properties of a class and its bases: rows of name, type and meaning."""
     found: dict[str, tuple[str, str]] = {}
     for base in bases:
         for item, after in pairwise([*base.body, ast.Pass()]):
@@ -258,7 +256,7 @@ def attributes(bases: Sequence[ast.FunctionDef | ast.ClassDef]) -> list[tuple[st
                 said = ast.get_docstring(item) or ""
                 if not said.startswith("See "):
                     found.setdefault(item.name, (ast.unparse(item.returns) if item.returns else "", said))
-    return [(name, kind, said) for name, (kind, said) in found.items() if not name.startswith("_")]
+    return [(f"`{name}`", f"`{kind}`", said) for name, (kind, said) in found.items() if not name.startswith("_")]
 
 
 def methods(bases: Sequence[ast.FunctionDef | ast.ClassDef], name: str) -> Iterator[str]:

@@ -67,7 +67,7 @@ def test_blocks_have_their_languages_their_lines_and_the_markers_before_them(tmp
     )
     first, second, third, fourth = blocks(page)
     assert (first.language, first.line, first.marker("not run"), first.speed) == ("sh", 8, "needs a GPU", "not run")
-    assert (second.language, second.marker("setup"), second.speed) == ("console", "a\n  b", "slow")
+    assert (second.language, second.marker("setup"), second.speed) == ("console", "a\nb", "slow")
     assert (third.language, third.markers) == ("sh", ())
     assert (fourth.language, fourth.is_program) == ("yaml", False)
     assert begins_with(page) == ["texts", "hub"]
