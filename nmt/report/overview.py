@@ -139,15 +139,14 @@ def _updates(record: RunRecord) -> int:
 
 def _seconds(record: RunRecord) -> float | None:
     """Seconds of training so far; None if it has not begun."""
-    if record.step:
-        return float(record.logged["seconds"][-1])
-    seconds = record.cost.get("seconds")
-    return None if seconds is None else float(seconds)
+    seconds = record.logged["seconds"][-1] if record.step else np.nan
+    return float(seconds) if np.isfinite(seconds) else record.cost.get("seconds")
 
 
 def seconds_left(record: RunRecord) -> float | None:
     """Seconds until the last update at the speed of the newest log lines; None before there are two of them."""
-    steps, seconds = record.logged["step"][-RECENT:], record.logged["seconds"][-RECENT:]
+    known = np.isfinite(record.logged["seconds"])
+    steps, seconds = (record.logged[name][known][-RECENT:] for name in ("step", "seconds"))
     if len(steps) < 2 or steps[-1] <= steps[0]:
         return None
     remaining = max(0, record.recipe.training.updates - record.step)
