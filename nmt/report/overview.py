@@ -30,9 +30,8 @@ def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
     """Everything that is told of one run; `cells` are a text and a number to sort by for each of `COLUMNS`."""
     recipe, cost = record.recipe, record.cost
     best, left, taken = _best(record), seconds_left(record), _seconds(record)
-    tokens = cost.get("tokens")
-    if tokens is None and record.step and np.isfinite(record.logged["tokens"][-1]):
-        tokens = record.logged["tokens"][-1]
+    logged = record.logged["tokens"][-1] if record.step else np.nan
+    tokens = logged if np.isfinite(logged) else cost.get("tokens")  # that of the newest checkpoint
     facts = {
         "Time taken": None if taken is None else clock(taken),
         "Time left": None if not left else f"about {clock(left)}",
@@ -63,9 +62,12 @@ def _spark(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, An
     """The dev scores as a sparkline, and in words."""
     if best is None:
         return {"spark": None}
-    scores = record.validated["score"]
+    scores = record.validated["score"][np.isfinite(record.validated["score"])]
     words = f"Dev {record.recipe.kind.label} from {scores[0]:.2f} to {scores[-1]:.2f} over {len(scores)} checkpoints"
-    return {"spark": sparkline(record.validated["step"], scores, best["position"]), "spark_label": words}
+    return {
+        "spark": sparkline(record.validated["step"], record.validated["score"], best["position"]),
+        "spark_label": words,
+    }
 
 
 COLUMNS = (
