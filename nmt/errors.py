@@ -22,6 +22,7 @@ class UserError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.add_note(f"hint: {hint}")  # which tracebacks of Python programs show
 
 
 class Interrupted(BaseException):

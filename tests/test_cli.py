@@ -427,6 +427,8 @@ def test_running_a_finished_run_again_says_how_to_go_on(nmt, reverse_run: Path, 
     done = nmt("train", "recipe.yaml")
     assert done.code == 0
     assert "to continue: --set training.updates=1600" in done.err
+    lowered = nmt("train", "recipe.yaml", "--set", "training.updates=300")
+    assert "to continue: --set training.updates=1600" in lowered.err
 
 
 @pytest.mark.parametrize(

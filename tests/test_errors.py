@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shutil
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,10 @@ def test_every_error_for_users_says_what_to_do() -> None:
 
 def test_validators_of_recipes_refuse_with_a_hint() -> None:
     assert [where for where, _ in constructed("ValueError") if where.startswith("recipe/")] == []
+
+
+def test_tracebacks_of_python_programs_show_the_hint() -> None:
+    assert traceback.format_exception(UserError("it is wrong", "do this"))[-1] == "hint: do this\n"
 
 
 def test_an_error_for_users_cannot_be_made_without_a_hint() -> None:

@@ -343,6 +343,20 @@ def test_several_problems_are_counted(write: Write, key: str) -> None:
     assert "(and 1 more)" in refusal(write(BASE + f"{key}: {{oops: 1, alas: 2}}\n")).message
 
 
+def test_one_data_set_without_brackets_is_told_to_be_a_list(write: Write) -> None:
+    error = refusal(write(BASE.replace("[{source: a.en, target: a.de}]", "{source: a.en, target: a.de}")))
+    assert "data.train: must be a list (got {" in error.message
+    assert error.hint.startswith("write it between [ and ]")
+
+
+@pytest.mark.parametrize(("text", "line"), [("name: x\n\tdata: 3\n", 2), ("name: x\ndata: [\n", 3), ("a: b: c\n", 1)])
+def test_what_is_not_yaml_is_named_with_its_line(write: Write, text: str, line: int) -> None:
+    path = write(text)
+    message = refusal(path).message
+    assert message.startswith(f"{path}:{line}: not valid YAML: ")
+    assert "string>" not in message
+
+
 def test_a_missing_recipe_hints_at_those_there(write: Write, tmp_path: Path) -> None:
     write(BASE, "multi30k.yaml")
     error = refusal(tmp_path / "multi3k.yaml")

@@ -110,7 +110,7 @@ def _read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Pair]:
         cells = line.split("\t")  # no quoting: a quote is a character of the text
         if len(cells) <= max(columns):
             raise UserError(
-                f"{path}:{number}: has {len(cells)} columns, but column {max(columns) + 1} is asked for",
+                f"{path}:{number}: has no column {max(columns) + 1} (columns: {len(cells)})",
                 "separate the columns by tabs, or name others by the data set's `fields`, which counts from 1",
             )
         yield tuple([cells[column] for column in columns])

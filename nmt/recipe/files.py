@@ -118,8 +118,7 @@ def _read_file(path: Path, may_be_pipe: bool) -> tuple[dict[str, Any], Origins]:
     try:
         tree, node = _parse(text)
     except NOT_YAML as error:
-        problem = " ".join(str(error).split())
-        raise UserError(f"{path}: not valid YAML: {problem}", "correct it there, or take another copy") from None
+        raise UserError(f"{path}{_told(error)}", "correct it there, or take another copy") from None
     tree = {} if tree is None else tree
     if not isinstance(tree, dict):
         raise UserError(
@@ -147,6 +146,13 @@ def _parse(text: str) -> tuple[Any, yaml.Node]:
     loader = Loader(text)  # a SafeLoader: plain values only
     node = loader.get_single_node() or yaml.ScalarNode("tag:yaml.org,2002:null", "")
     return loader.construct_document(node), node
+
+
+def _told(error: Exception) -> str:
+    """Return the line and what is wrong in it, as far as the parser says."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f":{error.problem_mark.line + 1}: not valid YAML: {error.problem}"
+    return f": not valid YAML: {' '.join(str(error).split())}"
 
 
 def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Origins:

@@ -208,6 +208,8 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
     if problem["type"] == "string_pattern_mismatch":  # only names have a pattern
         text = f"must be a name of letters, digits and . _ - (got {given})"
         return path, text, "begin with a letter or digit, and leave out spaces and slashes"
+    if problem["type"] == "tuple_type":
+        return path, f"must be a list (got {given})", "write it between [ and ], even if it has one item"
     hint = _nearest_value(problem) or "correct the value, or remove the key where it has a default"
     return path, f"{problem['msg'].replace('Input should be', 'must be')} (got {given})", hint
 

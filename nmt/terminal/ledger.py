@@ -93,7 +93,8 @@ class Ledger(Generic[Result]):
     def summary(self) -> str:
         """All in one line."""
         counts = ", ".join(f"{warning} {self.tally.warnings.get(warning, (0, 0))[0]:,}" for warning in self._warnings)
-        return f"{self.tally.lines:,} sentences, {self.speed()}; {counts}"
+        sentences = f"{self.tally.lines:,} sentence{'' if self.tally.lines == 1 else 's'}"
+        return f"{sentences}, {self.speed()}; {counts}"
 
     def check(self) -> None:
         """Raises UserError if there was any warning, naming the line of the first of each."""

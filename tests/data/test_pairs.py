@@ -212,7 +212,7 @@ def refusal(root: Path, **dataset: Any) -> UserError:
 def test_a_tsv_line_with_too_few_columns_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes(b"one\teins\ntwo\nthree\tdrei\n")
     message = refusal(tmp_path, file="a.tsv").message
-    assert message.startswith(f"{tmp_path / 'a.tsv'}:2: has 1 columns")
+    assert message.startswith(f"{tmp_path / 'a.tsv'}:2: has no column 2 (columns: 1)")
     assert "column 3" in refusal(tmp_path, file="a.tsv", fields=["3", "1"]).message
 
 

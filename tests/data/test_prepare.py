@@ -471,7 +471,7 @@ def test_a_broken_line_keeps_what_was_prepared() -> None:
     prepare(recipe(data=data), QUIET, 1)
     before = snapshot()
     write("b.tsv", [*rows, "no second column"])
-    with pytest.raises(UserError, match=r"b\.tsv:61: has 1 columns"):
+    with pytest.raises(UserError, match=r"b\.tsv:61: has no column 2"):
         prepare(recipe(data=data), QUIET, 1)
     assert snapshot() == before
     assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
@@ -560,7 +560,7 @@ def test_an_error_in_a_later_chunk_reaches_the_user_from_threads_too(monkeypatch
     write("b.tsv", [*(f"{s}\t{s}" for s in sentences(90, 7)), "broken"])
     given = recipe(data={"name": "given"})
     prepare(given, QUIET, 1)
-    with pytest.raises(UserError, match=r"b\.tsv:91: has 1 columns"):
+    with pytest.raises(UserError, match=r"b\.tsv:91: has no column 2"):
         prepare(recipe(data={"train": [{"file": "b.tsv"}]}), QUIET, 2, tokenizer_from=Path("data/given"))
     assert not OUT.exists()
 

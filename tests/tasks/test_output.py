@@ -201,6 +201,7 @@ def test_a_ledger_without_problems_passes() -> None:
     ledger = Ledger("searching", Translating.warnings)
     ledger.check()
     ledger.add(FOX)
+    assert ledger.summary().startswith("1 sentence, 0 tokens/s; caps hit 0, ")
     ledger.add(BLANK)
     ledger.check()
     assert ledger.summary().startswith("2 sentences, 0 tokens/s; caps hit 0, ")
