@@ -1,0 +1,67 @@
+"""The messages that docs/troubleshooting.md quotes are those of the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+from test_layout import PACKAGE
+
+PAGE = PACKAGE.parent / "docs" / "troubleshooting.md"
+
+
+def quoted(page: str) -> list[str]:
+    """The headings below `By the text of the message` that are a message; `…` stands for what varies."""
+    part = page.partition("\n## By the text of the message\n")[2]
+    return re.findall(r"^#### `(.+)`$", part, re.MULTILINE)
+
+
+def texts(code: str) -> list[str]:
+    """All strings of a module, with `…` in the place of values; strings that are added to each other are apart."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.JoinedStr):
+            found.append("".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(node.value)
+    return found
+
+
+SAID = [text for path in sorted(PACKAGE.rglob("*.py")) for text in texts(path.read_text(encoding="utf-8"))]
+
+
+def is_said(message: str) -> bool:
+    """Whether a string of the code has these words in this order, values being anything."""
+    words = ".*".join(map(re.escape, message.split("…")))
+    return any(re.search(words, text) for text in SAID)
+
+
+@pytest.mark.parametrize("message", quoted(PAGE.read_text(encoding="utf-8")))
+def test_a_message_that_is_explained_is_one_that_nmt_prints(message: str) -> None:
+    assert is_said(message)
+
+
+def test_messages_are_explained_once_and_in_number() -> None:
+    explained = quoted(PAGE.read_text(encoding="utf-8"))
+    assert len(explained) > 40
+    assert len(set(explained)) == len(explained)
+
+
+@pytest.mark.parametrize(
+    ("message", "there"),
+    [
+        ("has no column …", True),
+        ("has no row …", False),
+        ("the columns has no", False),
+    ],
+)
+def test_only_words_of_the_code_in_their_order_are_said(message: str, there: bool) -> None:
+    assert is_said(message) is there
+
+
+def test_the_values_of_a_message_are_left_out() -> None:
+    code = 'raise E(f"{path}: has {len(rows):,} rows" if rows else "is empty")'
+    assert set(texts(code)) >= {"…: has … rows", "is empty"}
+    assert quoted("## By the text of the message\n### Data\n#### `is empty`\n") == []
+    assert quoted("# A\n\n## By the text of the message\n### Data\n#### `is empty`\n") == ["is empty"]
