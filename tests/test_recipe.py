@@ -167,8 +167,8 @@ def test_an_unknown_key_names_line_key_value_and_the_nearest_key(
         ("tokenizer: {shared: 1}", "tokenizer.shared", "1", "valid boolean"),
         ("tokenizer: {shared: no}", "tokenizer.shared", "'no'", "valid boolean"),
         ("model: {dropout: a}", "model.dropout", "'a'", "valid number"),
-        ("training: [1]", "training", "[1]", "dictionary"),
-        ("training:", "training", "None", "dictionary"),
+        ("training: [1]", "training", "[1]", "keys with their values"),
+        ("training:", "training", "None", "keys with their values"),
         ("training: {adam_betas: [0.9]}", "training.adam_betas.1", "", "must be given"),
     ],
 )
@@ -347,6 +347,13 @@ def test_one_data_set_without_brackets_is_told_to_be_a_list(write: Write) -> Non
     error = refusal(write(BASE.replace("[{source: a.en, target: a.de}]", "{source: a.en, target: a.de}")))
     assert "data.train: must be a list (got {" in error.message
     assert error.hint.startswith("write it between [ and ]")
+
+
+def test_what_should_have_keys_is_told_to(write: Write) -> None:
+    error = refusal(write(BASE.replace("[{source: a.en, target: a.de}]", "[a.tsv]")))
+    assert "data.train.0: must be keys with their values (got 'a.tsv')" in error.message
+    assert error.hint == "write them like {source: train.en, target: train.de}"
+    assert refusal(write(BASE + "model: 3\n")).hint == "write them like {key: value}"
 
 
 @pytest.mark.parametrize(("text", "line"), [("name: x\n\tdata: 3\n", 2), ("name: x\ndata: [\n", 3), ("a: b: c\n", 1)])

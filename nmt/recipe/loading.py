@@ -210,6 +210,9 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
         return path, text, "begin with a letter or digit, and leave out spaces and slashes"
     if problem["type"] == "tuple_type":
         return path, f"must be a list (got {given})", "write it between [ and ], even if it has one item"
+    if problem["type"] == "model_type":
+        example = "{source: train.en, target: train.de}" if len(path) > 1 else "{key: value}"
+        return path, f"must be keys with their values (got {given})", f"write them like {example}"
     hint = _nearest_value(problem) or "correct the value, or remove the key where it has a default"
     return path, f"{problem['msg'].replace('Input should be', 'must be')} (got {given})", hint
 
