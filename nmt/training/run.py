@@ -220,7 +220,7 @@ class Run:
         """Why the run is finished, and what to do next."""
         updates, checkpoints = self.recipe.training.updates, self.best.without_improvement
         done = f"{self.state.step:,} of {updates:,} updates in {clock(self.state.seconds)}"
-        more = f"--set training.updates={2 * self.state.step}"  # which may be more than `updates`, if that was lowered
+        more = f"--set training.updates={2 * self.state.step}"  # more than `updates`, even if that was lowered
         if self.state.step < updates:
             done = f"no better dev {self.recipe.kind.label} for {checkpoints} checkpoints; {done}"
             more = f"--set training.patience={2 * checkpoints}"
