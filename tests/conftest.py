@@ -80,7 +80,7 @@ def new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training in this process starts no other one for its report; tests/training/test_refreshing.py has one all the same."""
+    """Training in this process starts no other one for its report, except in tests/training/test_refreshing.py."""
     monkeypatch.setattr("nmt.training.refreshing.Page.open", lambda self: None)
 
 
