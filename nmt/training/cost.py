@@ -12,6 +12,7 @@ import torch
 from nmt.bundle import Bundle, best, resolve, survey
 from nmt.console import Console, clock
 from nmt.errors import UserError, printable
+from nmt.training.page import PAGE
 from nmt.training.state import RunState
 from nmt.training.validation import Validation
 
@@ -37,6 +38,7 @@ def summary(state: RunState, out: Path, ending: str, following: str) -> list[str
         "by the paper": _estimate(state),
         "devices": ", ".join(state.devices),
         "run": str(out),
+        **({"report": str(page)} if (page := out / PAGE).exists() else {}),
         "next": following,
     }
     return [f"finished: {ending}", *(f"  {name:14} {text}" for name, text in rows.items())]
