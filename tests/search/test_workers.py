@@ -83,7 +83,7 @@ def test_a_workers_failure_is_one_error_that_names_it(word: str, message: str, h
 
 def test_a_worker_that_cannot_begin_is_named_at_once() -> None:
     engine = Workers(second_refuses, 2, longest=10)
-    with pytest.raises(UserError, match=r"^worker 2 of 2: no such device$"), engine:
+    with pytest.raises(UserError, match=r"^worker 2 of 2: no such device\n"), engine:
         pytest.fail("it began")
 
 
