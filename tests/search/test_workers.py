@@ -63,9 +63,9 @@ def test_a_slow_input_is_answered_while_a_worker_is_busy() -> None:
 @pytest.mark.parametrize(
     ("word", "message", "hint"),
     [
-        ("raise", r"^worker [12] of 2: ValueError: out of memory$", "--debug"),
-        ("refuse", r"^worker [12] of 2: no such key$", "try another"),
-        ("die", r"^worker [12] of 2 was killed by SIGKILL$", "memory"),
+        ("raise", r"^worker [12] of 2: ValueError: out of memory\n", "--debug"),
+        ("refuse", r"^worker [12] of 2: no such key\n", "try another"),
+        ("die", r"^worker [12] of 2 was killed by SIGKILL\n", "memory"),
     ],
 )
 def test_a_workers_failure_is_one_error_that_names_it(word: str, message: str, hint: str) -> None:
