@@ -22,7 +22,7 @@ from documents import (
 )
 
 INDEX = ROOT / "docs" / "index.md"
-WRITTEN = [page for page in PAGES if page not in GENERATED]
+WRITTEN = [*(page for page in PAGES if page not in GENERATED), *ROOT.glob("benchmarks/*.md"), ROOT / "CHANGELOG.md"]
 LONGEST = 40  # words of a sentence
 
 

@@ -91,7 +91,14 @@ class PageFolder:
         """Run commands as a user would, with stderr among the output."""
         known = {name: value for name, value in os.environ.items() if not name.startswith(("NMT_", "HF_", "SACREBLEU"))}
         path = os.pathsep.join([str(self.commands), str(Path(sys.executable).parent), os.environ["PATH"]])
-        ours = {"PATH": path, "HOME": str(self.path), "COLUMNS": "100", "TERM": "dumb", **hub_settings(self.commands)}
+        ours = {
+            "PATH": path,
+            "HOME": str(self.path),
+            "COLUMNS": "100",
+            "TERM": "dumb",
+            "CUDA_VISIBLE_DEVICES": "",
+            **hub_settings(self.commands),
+        }
         return subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", script],
             cwd=self.path,
