@@ -125,8 +125,8 @@ def answer(connection: socket.socket) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     header, streams, _, _ = socket.recv_fds(connection, 4, 3)
     asked = b""
-    while len(asked) < int.from_bytes(header, "big"):
-        asked += connection.recv(1 << 16)
+    while len(asked) < int.from_bytes(header, "big") and (part := connection.recv(1 << 16)):
+        asked += part
     arguments, folder, environment = json.loads(asked)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
