@@ -31,7 +31,8 @@ demo: $(INSTALLED)
 	$(VENV)/bin/python recipes/demo_corpus.py $(DEMO)/text
 	$(NMT) train recipes/demo.yaml --set data.root=$(DEMO)/text --out $(DEMO)/ckpts
 	$(NMT) average $(DEMO)/ckpts
-	$(NMT) translate --model $(DEMO)/ckpts --input $(DEMO)/text/test.en --output $(DEMO)/test.hyp
+	$(NMT) translate --model $(DEMO)/ckpts --input $(DEMO)/text/test.en --output $(DEMO)/test.hyp \
+	  --attention $(DEMO)/attention.html
 	@echo && echo "English, our German, and the reference, of sentences never seen in training:"
 	@paste -d '\n' <(head -5 $(DEMO)/text/test.en) <(head -5 $(DEMO)/test.hyp) <(head -5 $(DEMO)/text/test.de) /dev/null
 	$(NMT) score $(DEMO)/text/test.de $(DEMO)/test.hyp
@@ -42,6 +43,9 @@ demo: $(INSTALLED)
 	@echo && echo "Our trees of sentences never seen in training:"
 	@awk 'NF == 8 && n++ < 3' $(DEMO)/trees/test.words | $(NMT) parse --model $(DEMO)/parser --pretty
 	$(NMT) score --metric brackets $(DEMO)/trees/test.trees $(DEMO)/test.parsed
+	@echo && echo "Two pages to open in a browser:"
+	@echo "  $(DEMO)/ckpts/report.html    how the translator was trained"
+	@echo "  $(DEMO)/attention.html       what it attends to in the first sentences"
 
 # --- a shell pipeline over files: a second `make multi30k` does nothing -----------------------------------------
 

@@ -1,0 +1,57 @@
+"""Writes report.png and attention.png, the pictures of the README: the pages that `make demo` ends with, in a browser.
+
+    python docs/pictures/screens.py [--demo runs/demo]
+
+It needs Chromium, and the package playwright, which `make install` brings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+HERE = Path(__file__).parent
+WIDTH, HEIGHT = 1040, 760  # of the window
+COLOURS = 96  # of a picture: enough for text and lines, in a quarter of the bytes
+
+
+def show_report(page: Page) -> None:
+    """Leaves the report as it opens."""
+
+
+def show_attention(page: Page) -> None:
+    """Chooses how the decoder attends to the source."""
+    page.get_by_text("Cross", exact=True).click()
+
+
+PICTURES: dict[str, tuple[str, Callable[[Page], None]]] = {
+    "report": ("ckpts/report.html", show_report),
+    "attention": ("attention.html", show_attention),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--demo", type=Path, default=Path("runs/demo"), help="what `make demo` made")
+    given = parser.parse_args()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+        for name, (path, show) in PICTURES.items():
+            page.goto((given.demo / path).resolve().as_uri())
+            show(page)
+            page.wait_for_timeout(1000)  # milliseconds, until charts are drawn
+            picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+            target = HERE / f"{name}.png"
+            picture.quantize(COLOURS).save(target, optimize=True)
+            print(f"{target}: {target.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
