@@ -13,16 +13,18 @@ from test_layout import FILES, MAY_IMPORT, PACKAGE, layer, name_of
 ROOT = PACKAGE.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
+WALKS = ROOT / "docs" / "how_it_works.md"
 
 REFERENCE = re.compile(r"`([\w./-]+\.py)(?::([\w.]+))?`")  # `path.py` or `path.py:name`
+LINKED = re.compile(r"\[`([\w./-]+\.py)(?::[\w.]+)?`\]\(\.\./([^)]+)\)")  # a reference that links to its file
 COMMAND = re.compile(r"python ((?:benchmarks|recipes)/\w+\.py)")
 
 
-def section(title: str) -> str:
-    """The part of architecture.md below a heading, down to the next heading."""
-    text = ARCHITECTURE.read_text(encoding="utf-8")
+def section(title: str, document: Path = ARCHITECTURE) -> str:
+    """The part of a document below a heading, down to the next heading."""
+    text = document.read_text(encoding="utf-8")
     found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#{{1,3}} |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found, f"architecture.md has no section {title!r}"
+    assert found, f"{document.name} has no section {title!r}"
     return found[1]
 
 
@@ -64,10 +66,17 @@ def test_every_link_leads_to_a_file_and_heading_that_exist(document: Path) -> No
 @pytest.mark.parametrize(
     "title", ["A sentence through `nmt translate`", "A batch through `nmt train`", "A tree through `nmt parse`"]
 )
-def test_every_step_of_a_walk_names_where_it_happens(title: str) -> None:
-    steps = re.split(r"^\d+\. ", section(title), flags=re.MULTILINE)[1:]
+def test_every_step_of_a_walk_links_to_where_it_happens(title: str) -> None:
+    steps = re.split(r"^\d+\. ", section(title, WALKS), flags=re.MULTILINE)[1:]
     assert len(steps) >= 10
-    assert [step for step in steps if not REFERENCE.search(step)] == []
+    assert [step for step in steps if not LINKED.search(step)] == []
+
+
+def test_links_of_the_walks_lead_to_the_files_that_they_name() -> None:
+    text = WALKS.read_text(encoding="utf-8")
+    linked = LINKED.findall(text)
+    assert [name for name, link in linked if name != link] == []
+    assert len(linked) == len(REFERENCE.findall(text))
 
 
 def test_every_change_of_the_table_has_a_place_to_start() -> None:
