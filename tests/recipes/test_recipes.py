@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from paper import TABLE3, Row
 from parameters import counts
 
 FOLDER = Path(__file__).parents[2] / "recipes"
+PAGE = FOLDER.parent / "docs" / "reproduce.md"
 EVERY = sorted({*FOLDER.rglob("*.yaml")} - {FOLDER / "finetune.yaml"})  # test_pretrained.py trains that one
 CPU = torch.device("cpu")
 
@@ -85,7 +87,7 @@ def test_header_and_table_state_the_papers_figures(row: Row) -> None:
     assert f"newstest2013: PPL {row.perplexity:.2f}, BLEU {row.bleu}, {parameters}.\n" in header
     assert row.change in header
     shown = "" if row.millions is None else f"{row.millions} M"
-    table = (FOLDER.parent / "docs" / "recipes.md").read_text(encoding="utf-8").splitlines()
+    table = PAGE.read_text(encoding="utf-8").splitlines()
     (cells,) = [[*map(str.strip, line.split("|"))] for line in table if line.startswith(f"| `{row.name}.yaml` |")]
     assert cells[4:7] == [f"{row.perplexity:.2f}", str(row.bleu), shown]
 
@@ -114,6 +116,20 @@ def test_parameters_differ_from_base_as_the_paper_prints_them() -> None:
     assert [name for name, count in found.items() if count.agrees is False] == []
     assert (found["base"].parameters, found["big"].parameters) == (63_045_632, 214_171_648)
     assert found["b_dk16"].difference == -18 * 2 * 512 * 8 * 48 / 1e6  # 18 attentions, queries and keys, 48 a head less
+
+
+def test_the_page_states_what_a_plan_says() -> None:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    stated = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in lines if re.match(r"\| `[^|]*` \| [\d.]+e", line)
+    ]
+    assert len(stated) == 9
+    for name, *figures in stated:
+        recipe = load(FOLDER / name.strip("`"))
+        one, eight = (make_plan(recipe, torch.device("cuda"), devices) for devices in (1, 8))
+        hours = [plan.gpu_seconds(8e14) * recipe.training.updates / 3600 for plan in (one, eight)]
+        expected = [f"{one.flops_per_update * recipe.training.updates:.1e}".replace("e+", "e")]
+        assert figures == [*expected, f"{one.memory_bytes / 1e9:.0f} GB", *(f"{each:.1f} h" for each in hours)]
 
 
 # --- Table 2 --------------------------------------------------------------------------------------------------
