@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 import click
 
 from nmt.terminal import process
-from nmt.terminal.help import Group, in_section
+from nmt.terminal.help import Group, LineCommand, in_section
 from nmt.terminal.options import (
     ScoreOptions,
     SearchOptions,
@@ -180,6 +180,7 @@ def average(
 
 
 @cli.command(
+    cls=LineCommand,
     short_help="Translate lines: one out for each in.",
     examples=[
         ("nmt translate < input.en > output.de", "with the model in ckpts/"),
@@ -225,6 +226,7 @@ def translate(
 
 
 @cli.command(
+    cls=LineCommand,
     short_help="Parse sentences: one bracketed tree for each.",
     examples=[
         ("nmt parse --model parser < test.words > test.parsed", "one tree per line"),

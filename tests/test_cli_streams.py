@@ -252,3 +252,13 @@ def test_an_empty_text_is_a_usage_error_that_names_the_option(
     assert done.code == 2
     name = parameter.opts[0] if is_option else parameter.make_metavar(click.Context(cli.commands[command]))
     assert f"Invalid value for '{name}': must not be empty" in done.err
+
+
+@pytest.mark.parametrize("command", ["translate", "parse"])
+def test_a_sentence_as_an_argument_is_a_usage_error_that_says_where_lines_come_from(
+    nmt: Callable[..., Any], command: str
+) -> None:
+    done = nmt(command, "--beam", 1, "I see a dog.", "And a cat.")
+    assert (done.code, done.out) == (2, b"")
+    assert "Error: 'I see a dog.' is an argument, but lines come from stdin or --input: " in done.err
+    assert f'echo "A sentence." | nmt {command}, or nmt {command} --input FILE\n' in done.err

@@ -91,6 +91,20 @@ class Command(click.Command):
         return beginning, rest
 
 
+class LineCommand(Command):
+    """A command that reads lines from stdin or a file. It takes no arguments, and newcomers give it sentences."""
+
+    allow_extra_args = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; fails with a usage error that says where lines come from if there are arguments."""
+        extra = super().parse_args(ctx, args)
+        if extra and not ctx.resilient_parsing:
+            what = f"{extra[0]!r} is an argument, but lines come from stdin or --input"
+            ctx.fail(f'{what}: echo "A sentence." | nmt {self.name}, or nmt {self.name} --input FILE')
+        return extra
+
+
 class Group(click.Group):
     """A group of such commands, which its help text lists in the order of their definition."""
 
