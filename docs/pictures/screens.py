@@ -17,7 +17,7 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 HERE = Path(__file__).parent
-WIDTH, HEIGHT = 1040, 760  # of the window
+WIDTH, HEIGHT = 1000, 640  # of the window
 COLOURS = 96  # of a picture: enough for text and lines, in a quarter of the bytes
 
 
@@ -26,8 +26,11 @@ def show_report(page: Page) -> None:
 
 
 def show_attention(page: Page) -> None:
-    """Chooses how the decoder attends to the source."""
-    page.get_by_text("Cross", exact=True).click()
+    """Chooses how the words of an output attend to those of its source, in the last layer: the verb moves to the end."""
+    page.locator("select").select_option(index=8)
+    for choice in ("Cross", "Words", "2"):
+        page.locator("label, button").get_by_text(choice, exact=True).first.click()
+    page.mouse.wheel(0, 310)  # past the choices
 
 
 PICTURES: dict[str, tuple[str, Callable[[Page], None]]] = {
