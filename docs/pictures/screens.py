@@ -26,7 +26,7 @@ def show_report(page: Page) -> None:
 
 
 def show_attention(page: Page) -> None:
-    """Chooses how the words of an output attend to those of its source, in the last layer: the verb moves to the end."""
+    """Chooses how the words of an output, whose verb is at the end, attend to those of its source."""
     page.locator("select").select_option(index=8)
     for choice in ("Cross", "Words", "2"):
         page.locator("label, button").get_by_text(choice, exact=True).first.click()
