@@ -499,3 +499,21 @@ def test_links_to_themselves_in_a_bundle_are_named(nmt, ckpts: Path) -> None:
             )
         path.unlink()
         (ckpts / "kept").rename(path)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [("unable to mmap 8 bytes from file", UserError), ("[enforce fail] not enough memory", RuntimeError)],
+)
+def test_weights_that_cannot_be_mapped_are_named_unless_memory_ran_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, kind: type[Exception]
+) -> None:
+    def refuse(path: Path) -> None:
+        raise RuntimeError(reason)
+
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"")
+    monkeypatch.setattr("safetensors.torch.load_file", refuse)
+    with pytest.raises(kind, match=reason.replace("[", r"\[")) as caught:
+        bundles.read_tensors(path)
+    assert kind is RuntimeError or str(path) in str(caught.value)

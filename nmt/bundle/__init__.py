@@ -13,6 +13,7 @@ from nmt.bundle.reading import (
     load_weights,
     new_model,
     read_tensors,
+    tensors_of,
 )
 from nmt.bundle.runs import (
     AVERAGED,
@@ -62,5 +63,6 @@ __all__ = [
     "resolve",
     "save_bundle",
     "survey",
+    "tensors_of",
     "with_model_of",
 ]

@@ -13,10 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt.bundle.reading import FORMAT, WEIGHTS, Bundle
+from nmt.bundle.reading import FORMAT, WEIGHTS, Bundle, tensors_of
 from nmt.errors import UserError
 from nmt.files import read_json, remedy
-from nmt.integrity import intact
 from nmt.recipe import Recipe, validated
 from nmt.text.marian import ABSENT, SPM, origins_of
 from nmt.text.marian import CONFIG as TOKENIZER
@@ -198,15 +197,11 @@ class MarianBundle(Bundle):
 
     def _biased(self) -> set[str]:
         """The biases of attention and softmax that are not zero; those of models that nmt has exported are."""
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
 
-        path = intact(self.path / WEIGHTS)
-        try:
-            with safe_open(path, framework="pt") as file:
-                names = [name for name in file.keys() if BIAS.search(name)]  # noqa: SIM118  # it is no mapping
-                return {name for name in names if bool(file.get_tensor(name).any())}
-        except (SafetensorError, OSError, ValueError) as error:
-            raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
+        with tensors_of(self.path / WEIGHTS) as path, safe_open(path, framework="pt") as file:
+            names = [name for name in file.keys() if BIAS.search(name)]  # noqa: SIM118  # it is no mapping
+            return {name for name in names if bool(file.get_tensor(name).any())}
 
 
 def _first(key: str, *files: Mapping[str, Any], default: Any) -> Any:

@@ -9,14 +9,15 @@ checkpoint `step-00001000/` is a bundle with the training state: `training.safet
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from nmt import recipe as recipes
+from nmt.device import memory_error
 from nmt.errors import UserError
 from nmt.files import read_json, remedy
 from nmt.integrity import check_files, hash_file, intact, read_manifest
@@ -264,12 +265,22 @@ def _fitting(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read a .safetensors file; raises UserError if it is missing or damaged."""
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    with tensors_of(path) as file:
+        return load_file(file)
+
+
+@contextmanager
+def tensors_of(path: Path) -> Iterator[Path]:
+    """Give the path of an intact .safetensors file to read from; raises UserError if it is missing or damaged."""
+    from safetensors import SafetensorError
+
     try:
-        return load_file(intact(path))
-    except (SafetensorError, OSError, ValueError) as error:
+        yield intact(path)
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:  # the last if torch cannot map it
+        if memory_error(error):
+            raise
         raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
 
 

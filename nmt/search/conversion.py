@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.bundle import Bundle, check_numbers
+from nmt.bundle import Bundle, check_numbers, tensors_of
 from nmt.errors import UserError
-from nmt.files import remedy
-from nmt.integrity import intact
 from nmt.recipe import Model
 
 Array = NDArray[np.float32]
@@ -145,13 +143,11 @@ class _Reader:
     """The weights of a bundle, by name."""
 
     def __init__(self, path: Path) -> None:
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
 
         self._path = path
-        try:
-            self._file: Any = safe_open(intact(path), framework="numpy")
-        except (SafetensorError, OSError, ValueError) as error:
-            raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
+        with tensors_of(path) as file:
+            self._file: Any = safe_open(file, framework="numpy")
 
     def __call__(self, name: str, *shape: int) -> Array:
         """One of them, in float32. Raises UserError if it is missing, has another shape or holds no weights."""
