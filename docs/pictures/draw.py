@@ -298,7 +298,7 @@ def ranks() -> Picture:
         picture.box(x + 15, 338, 190, 30, "grey", "Adam's step")
         picture.line((x + 110, 380), (x + 110, 402))
     picture.box(39, 284, 442, 36, "orange", "add up over ranks, divide by target tokens")
-    picture.box(39, 402, 442, 50, "grey", "equal weights on both ranks", "up to rounding, the same as with one rank")
+    picture.box(39, 402, 442, 50, "grey", "equal weights on both ranks", "the same update as on one rank")
     return picture
 
 

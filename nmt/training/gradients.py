@@ -54,7 +54,7 @@ class Requests(NamedTuple):
 
 
 class Gradients:
-    """Computes the gradients of updates; the same on any number of devices, but for rounding."""
+    """Computes the gradients of updates; the same on any number of devices, but for rounding and dropout."""
 
     def __init__(
         self,
