@@ -31,6 +31,7 @@ html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
 html_show_search_summary = False  # a browser may not fetch pages from disk
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_permalinks_icon = "#"
 smartquotes = False  # two hyphens begin an option
 pygments_style = "a11y-high-contrast-light"
