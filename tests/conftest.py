@@ -31,12 +31,11 @@ if sys.platform == "linux":
 fork_server.serve_subprocess(fork_server.server)
 
 
-KEPT = ("resource_tracker", "warm_nmt")
-"""Processes that outlive a test: multiprocessing's own, and the server of the tests of documents."""
-
-
 def children() -> dict[int, str]:
-    """The running children of this process: process id to command line; none where there is no Linux /proc."""
+    """The running children of this process: process id to command line; none where there is no Linux /proc.
+
+    Neither multiprocessing's own process nor the server of forks, which outlive a test, is among them.
+    """
     processes = {int(name) for task in Path("/proc/self/task").glob("*/children") for name in task.read_text().split()}
     if fork_server.server.cache_info().currsize:
         processes.discard(fork_server.server().process)
@@ -44,10 +43,10 @@ def children() -> dict[int, str]:
     for process in processes:
         try:
             state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-            command = Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
+            command = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
         except OSError:  # the process has ended
             continue
-        if state != "Z" and not any(name in command for name in KEPT):
+        if state != "Z" and "resource_tracker" not in command:
             found[process] = command
     return found
 

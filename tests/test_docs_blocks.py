@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from conftest import made_once
 from documents import PAGES, PROGRAMS, ROOT, TEXTS, Block, begins_with, blocks
-from page_folders import INGREDIENTS, Make, PageFolder, hub_settings, run_page
-from warm_nmt import shrunk, warm
+from page_folders import INGREDIENTS, Make, PageFolder, environment, run_page
+from shrunk_nmt import shrunk
 
 
 def name(page: Path) -> str:
@@ -21,15 +21,13 @@ SLOW = [page for page in PAGES if any(block.is_program and block.speed == "slow"
 
 
 @pytest.fixture(scope="module")
-def warm_commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("warm") / "bin"
-    with warm(path, **hub_settings(path)) as folder:
-        yield folder
+def variables(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    return environment(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture
-def folder(tmp_path: Path, warm_commands: Path) -> PageFolder:
-    return PageFolder(tmp_path, warm_commands)
+def folder(tmp_path: Path, variables: Mapping[str, str]) -> PageFolder:
+    return PageFolder(tmp_path, variables)
 
 
 @pytest.fixture

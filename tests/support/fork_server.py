@@ -9,6 +9,7 @@ it was itself that count while modules are loaded. Such a command is a new proce
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import io
@@ -20,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -116,17 +118,23 @@ def for_shells() -> tuple[str, dict[str, str]]:
 
 def call_from_shell(arguments: list[str]) -> NoReturn:
     """Is `nmt ARGUMENTS` for the shell that started this process."""
-    streams = [number for number in range(3) if is_open(number)]
-    request = Request(arguments, dict(os.environ), streams, ignored_signals(), new_session=False, from_shell=True)
-    answer = ask(os.environ[ADDRESS], request, ".", streams).makefile()
-    if answer.readline() == "0\n":
+    if (code := code_of_fork(arguments)) is None:
         os.execl(sys.executable, sys.executable, "-m", "nmt", *arguments)
-    code = int(answer.readline())
     if code < 0:
         with suppress(OSError):  # there are signals that none may handle
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+def code_of_fork(arguments: list[str]) -> int | None:
+    """The exit code of a command that the shell's server has started; None if there is no server, or if it refused."""
+    if (address := os.environ.get(ADDRESS)) is None:
+        return None
+    streams = [number for number in range(3) if is_open(number)]
+    request = Request(arguments, dict(os.environ), streams, ignored_signals(), new_session=False, from_shell=True)
+    answer = ask(address, request, ".", streams).makefile()
+    return int(answer.readline()) if answer.readline() != "0\n" else None
 
 
 def is_open(descriptor: int) -> bool:
@@ -143,10 +151,18 @@ def is_open(descriptor: int) -> bool:
 
 @cache
 def server() -> Server:
-    """The server of this process, with which it ends."""
+    """The server of this process."""
+    return start(ENVIRONMENT)
+
+
+def start(environment: Mapping[str, str]) -> Server:
+    """Starts a server for commands with these variables, as far as they count while modules are loaded.
+
+    It ends with this process.
+    """
     theirs, _ours = os.pipe()  # our end stays open as long as this process lives
     command = [sys.executable, __file__, "serve"]
-    started = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    started = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, text=True, env=environment)
     os.close(theirs)
     address = started.stdout.readline().strip() if started.stdout else ""
     assert address, "the server of forks has not begun"
@@ -316,7 +332,26 @@ def run(begun: Begun) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     set_paths(request)
     read_log_level()
-    runpy.run_module("nmt", run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module("nmt", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            end(ended.code or 0)
+        raise
+
+
+def end(code: int) -> NoReturn:
+    """Ends this process as Python does, except that it takes no module apart: this would copy all their pages."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, ValueError):  # there is none, or it is closed
+            pass
+        except OSError:
+            code = 120  # as Python ends then
+    os._exit(code & 255)
 
 
 def open_streams(open_ones: Sequence[int]) -> None:

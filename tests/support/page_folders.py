@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import doctest
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
+import shrunk_nmt
 from documents import ROOT, Block, begins_with, blocks, commands, matches
 from marian_folders import write_model, write_tokenizer
 
@@ -39,7 +42,8 @@ INGREDIENTS: Mapping[str, tuple[tuple[str, ...], str]] = {
 }
 """What a page's comment `begins with` may name: other ingredients, and the commands that make it."""
 
-HUB = Path("huggingface") / "hub"
+CACHE = "huggingface"
+HUB = Path(CACHE) / "hub"
 HUB_MODEL = "Helsinki-NLP/opus-mt-en-de"
 """The model of the hub that the ingredient `hub` holds: random weights, in the layout of the real one."""
 
@@ -55,9 +59,28 @@ def write_hub(folder: Path) -> None:
     (model / "refs" / "main").write_text(revision)
 
 
-def hub_settings(folder: Path) -> dict[str, str]:
-    """Variables that make a folder the only hub there is. huggingface_hub reads them when it is imported."""
-    return {"HF_HOME": str(folder / HUB.parent), "HF_HUB_OFFLINE": "1"}
+def environment(home: Path) -> dict[str, str]:
+    """The variables of commands of pages, for which this folder is made their home.
+
+    The only hub there is is a folder in it, and the first `nmt` on PATH is forked from a server and shrinks trainings.
+    """
+    command = home / "bin" / "nmt"
+    command.parent.mkdir(parents=True)
+    command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-IS", shrunk_nmt.__file__])} "$@"\n')
+    command.chmod(0o755)
+    known = {name: value for name, value in os.environ.items() if not name.startswith(("NMT_", "HF_", "SACREBLEU"))}
+    ours = {
+        "PATH": os.pathsep.join([str(command.parent), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "HOME": str(home),
+        "COLUMNS": "100",
+        "TERM": "dumb",
+        "OMP_NUM_THREADS": "1",  # commands as tiny as these gain nothing by threads and workers
+        "CUDA_VISIBLE_DEVICES": "",
+        "HF_HOME": str(home / CACHE),
+        "HF_HUB_OFFLINE": "1",
+    }
+    server = {fork_server.ADDRESS: fork_server.start(known | ours).address} if fork_server.AVAILABLE else {}
+    return known | ours | server
 
 
 @dataclass
@@ -65,8 +88,8 @@ class PageFolder:
     """A folder in which blocks run one after another, Python's in one namespace."""
 
     path: Path
-    commands: Path
-    """The folder whose programs come first on PATH"""
+    environment: Mapping[str, str]
+    """The variables of its commands"""
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
 
     def run(self, block: Block) -> None:
@@ -89,20 +112,10 @@ class PageFolder:
 
     def shell(self, script: str) -> subprocess.CompletedProcess[str]:
         """Run commands as a user would, with stderr among the output."""
-        known = {name: value for name, value in os.environ.items() if not name.startswith(("NMT_", "HF_", "SACREBLEU"))}
-        path = os.pathsep.join([str(self.commands), str(Path(sys.executable).parent), os.environ["PATH"]])
-        ours = {
-            "PATH": path,
-            "HOME": str(self.path),
-            "COLUMNS": "100",
-            "TERM": "dumb",
-            "CUDA_VISIBLE_DEVICES": "",
-            **hub_settings(self.commands),
-        }
         return subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", script],
             cwd=self.path,
-            env=known | ours,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -137,31 +150,31 @@ Make = Callable[[str, Callable[[Path], None]], Path]
 """Gives the folder of a name, which is filled once in all processes that run tests."""
 
 
-def ingredient(name: str, commands: Path, make: Make) -> Path:
+def ingredient(name: str, environment: Mapping[str, str], make: Make) -> Path:
     """The folder that an ingredient is made in; pages get a copy."""
     if name not in INGREDIENTS:
         raise KeyError(f"no ingredient {name!r}; there are {', '.join(INGREDIENTS)}")
     others, script = INGREDIENTS[name]
 
     def fill(folder: Path) -> None:
-        prepare(folder, others, commands, make)
+        prepare(folder, others, environment, make)
         if name == "hub":
             write_hub(folder)
-        done = PageFolder(folder, commands).shell(script)
+        done = PageFolder(folder, environment).shell(script)
         assert done.returncode == 0, f"{name}: {script}\n{done.stdout}"
 
     return make(f"page-{name.replace(' ', '-')}", fill)
 
 
-def prepare(folder: Path, names: tuple[str, ...] | list[str], commands: Path, make: Make) -> None:
+def prepare(folder: Path, names: Sequence[str], environment: Mapping[str, str], make: Make) -> None:
     """Fill a new folder with ingredients, and with links to the repository's own recipes and benchmarks."""
     for linked in ("recipes", "benchmarks"):
         if not (folder / linked).exists():
             (folder / linked).symlink_to(ROOT / linked)
     for name in names:
-        shutil.copytree(ingredient(name, commands, make), folder, dirs_exist_ok=True, symlinks=True, ignore=_links)
+        shutil.copytree(ingredient(name, environment, make), folder, dirs_exist_ok=True, symlinks=True, ignore=_links)
     if "hub" in names:
-        shutil.copytree(folder / HUB.parent, commands / HUB.parent, dirs_exist_ok=True)
+        shutil.copytree(folder / CACHE, environment["HF_HOME"], dirs_exist_ok=True)
 
 
 def _links(_folder: str, names: list[str]) -> set[str]:
@@ -170,7 +183,7 @@ def _links(_folder: str, names: list[str]) -> set[str]:
 
 def run_page(page: Path, folder: PageFolder, make: Make, slow: bool) -> int:
     """Run the blocks of a page in order, the slow ones among them only if `slow`; gives their number."""
-    prepare(folder.path, begins_with(page), folder.commands, make)
+    prepare(folder.path, begins_with(page), folder.environment, make)
     wanted = [block for block in blocks(page) if block.marker("file") or block.is_program]
     wanted = [block for block in wanted if block.speed == "quick" or (slow and block.speed == "slow")]
     for block in wanted:
