@@ -76,6 +76,11 @@ def test_reading_checkpoints_shows_how_many_are_left(ckpts: Path, monkeypatch: p
     assert [(work.task, work.done, work.total) for work in shown] == [("averaging", 3, 3)]
 
 
+def test_who_may_read_one_file_of_a_bundle_may_read_all(ckpts: Path) -> None:
+    path = bundles.average(ckpts, last=2).path
+    assert len({file.stat().st_mode for file in path.iterdir()}) == 1
+
+
 def test_an_average_replaces_nothing_but_a_bundle(ckpts: Path) -> None:
     before = sorted(ckpts.rglob("*"))
     with pytest.raises(UserError, match="holds other files, which would be lost"):

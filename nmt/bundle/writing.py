@@ -47,6 +47,7 @@ def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> 
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
         save_file(on_cpu, file, {"format": "pt"})  # transformers 4 wants to be told that these are PyTorch's
+        file.chmod(file.parent.stat().st_mode & 0o666)  # safetensors 0.8 writes for the owner alone
     except SafetensorError as error:  # raised for a full disk, among others
         raise UserError(
             f"{directory / file.name}: cannot be written: {error}",
