@@ -11,14 +11,19 @@ import time
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import fork_server
 import pytest
 import torch
+from browser import chromium
 from reverse_task import BARE, sets, shell, write_reverse_task
 
 from nmt import cli
 from nmt.files import exclusive
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # commands run the tree that these tests stand in
 torch.set_num_threads(1)  # on tensors as tiny as those of tests, threads cost more than they save
@@ -58,7 +63,7 @@ def started(before: Set[int]) -> dict[int, str]:
 
 @pytest.fixture(autouse=True)
 def _processes_end_with_their_test() -> Iterator[None]:
-    """Kills what a test leaves running, and fails the test; the browser of a module's tests was there before."""
+    """Kills what a test leaves running, and fails the test. What fixtures of modules and sessions started remains."""
     before = children().keys()
     yield
     deadline = time.monotonic() + 3.0
@@ -69,6 +74,13 @@ def _processes_end_with_their_test() -> Iterator[None]:
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     assert not left, f"left running: {left}"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """The one browser of all tests of pages, which open windows of their own; skips them where there is none."""
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture

@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from browser import SCHEMES, WIDTHS, chromium, opened
+from browser import SCHEMES, WIDTHS, opened
 from documents import PAGES, ROOT
 
 if TYPE_CHECKING:
@@ -32,12 +31,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run([*command, ".", folder / "html"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "html"
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 class Page(HTMLParser):

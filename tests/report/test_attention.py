@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from browser import SCHEMES, WIDTHS, chromium, opened
+from browser import SCHEMES, WIDTHS, opened
 from random_bundle import random_bundle
 
 import nmt
@@ -19,7 +19,7 @@ from nmt.report.attention import LEVELS, page
 from nmt.search.attention import Attention
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 HOSTILE = "the <script>alert(1)</script> <!-- {{weights}} dog's \u2028 ."
 
@@ -58,26 +58,24 @@ VIEWS = {"Lines": ".lines path", "Heat map": ".map canvas", "All heads": ".all c
 """Names of the views, and what each has."""
 
 
-def test_every_view_opens_without_errors_requests_or_findings(path: Path) -> None:
-    with chromium() as browser:
-        for width, scheme, examined in zip(WIDTHS, (*SCHEMES, "light"), VIEWS, strict=True):
-            with opened(browser, path, width, scheme) as it:  # type: ignore[arg-type]
-                for view, shown in VIEWS.items():
-                    it.page.get_by_label(view).check()
-                    it.page.wait_for_selector(shown)
-                    assert it.overflow() <= 0
-                    assert view != examined or it.findings() == []  # which takes long
-                assert it.page.locator(".all canvas").count() == 2 * 4
-                assert (it.errors, it.requests) == ([], [])
+def test_every_view_opens_without_errors_requests_or_findings(browser: Browser, path: Path) -> None:
+    for width, scheme, examined in zip(WIDTHS, (*SCHEMES, "light"), VIEWS, strict=True):
+        with opened(browser, path, width, scheme) as it:  # type: ignore[arg-type]
+            for view, shown in VIEWS.items():
+                it.page.get_by_label(view).check()
+                it.page.wait_for_selector(shown)
+                assert it.overflow() <= 0
+                assert view != examined or it.findings() == []  # which takes long
+            assert it.page.locator(".all canvas").count() == 2 * 4
+            assert (it.errors, it.requests) == ([], [])
 
 
-def test_a_reader_chooses_what_is_shown(path: Path, found: list[Attention]) -> None:
-    with chromium() as browser:  # one for all, since starting it takes longest
-        for choose in (by_pointer, by_keyboard, heads, words_of_a_layer, head_of_the_grid, another_sentence):
-            with opened(browser, path) as it:
-                it.page.wait_for_selector(".lines path")
-                choose(it.page, *found)
-                assert (it.errors, it.requests) == ([], [])
+def test_a_reader_chooses_what_is_shown(browser: Browser, path: Path, found: list[Attention]) -> None:
+    for choose in (by_pointer, by_keyboard, heads, words_of_a_layer, head_of_the_grid, another_sentence):
+        with opened(browser, path) as it:
+            it.page.wait_for_selector(".lines path")
+            choose(it.page, *found)
+            assert (it.errors, it.requests) == ([], [])
 
 
 def best(row: np.ndarray, names: list[str]) -> str:

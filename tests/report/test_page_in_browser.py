@@ -8,18 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from browser import SCHEMES, WIDTHS, Opened, chromium, opened
+from browser import SCHEMES, WIDTHS, Opened, opened
 from synthetic_run import synthetic_run
 
 from nmt.report.page import write_page
 
 READY = "html[data-charts=ready]"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +123,7 @@ def test_the_wheel_zooms_with_ctrl_and_scrolls_without(window: Opened) -> None:
     assert until(window, lambda: width() < before)
     window.page.keyboard.up("Control")
     window.page.get_by_role("button", name="whole run").click()
-    assert width() == before
+    assert until(window, lambda: width() == before)
 
 
 def test_the_keyboard_reaches_switches_and_zoom(window: Opened) -> None:
@@ -171,7 +165,8 @@ def test_the_table_of_runs_is_sorted_by_its_heads(window: Opened) -> None:
 
 def test_the_page_on_paper_has_still_pictures_in_light_colours(window: Opened) -> None:
     window.page.emulate_media(media="print", color_scheme="dark")
-    assert window.page.locator("#chart-loss .still").is_visible()
-    assert not window.page.locator("#plot-loss").is_visible()
-    assert window.page.evaluate("getComputedStyle(document.body).color") == "rgb(28, 30, 34)"
+    window.page.locator("#chart-loss .still").wait_for(state="visible")
+    window.page.locator("#plot-loss").wait_for(state="hidden")
+    colour = "getComputedStyle(document.body).color"
+    assert until(window, lambda: window.page.evaluate(colour) == "rgb(28, 30, 34)")
     window.page.emulate_media(media="screen", color_scheme="light")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from browser import Opened, chromium, opened
+from browser import Opened, opened
 from synthetic_run import synthetic_run
 
 from nmt.report import page as pages
@@ -50,12 +50,6 @@ def write_sections(records: list[RunRecord], path: Path) -> Path:
         patch.setattr(pages, "SECTIONS", [section for section in pages.SECTIONS if section.name != "curves"])
         pages.write_page(records, path)
     return path
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
