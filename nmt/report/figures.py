@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -51,11 +52,19 @@ def _read(path: Path) -> dict[str, Column]:
         content = path.read_bytes()
     content = content[: content.rfind(b"\n") + 1]
     try:
-        table = _parse(content)
-    except pa.ArrowInvalid:
-        table = _parse(b"".join(_whole(content.split(b"\n"))))
-    numbers = (pa.types.is_floating, pa.types.is_integer)
-    found = [name for name in table.column_names if any(are(table[name].type) for are in numbers)]
+        if not content.startswith(b"{"):  # PyArrow crashes if the first line is null
+            raise pa.ArrowInvalid
+        numbers = _numbers(content)
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        numbers = _numbers(b"".join(_whole(content.split(b"\n"))))
+    return {name: np.where(np.isfinite(column), column, np.nan) for name, column in numbers.items()}
+
+
+def _numbers(content: bytes) -> dict[str, Column]:
+    """The columns of lines of JSON whose values are numbers; raises ArrowInvalid or UnicodeDecodeError."""
+    table = _parse(content)
+    kinds = (pa.types.is_floating, pa.types.is_integer)
+    found = [name for name in table.column_names if any(are(table[name].type) for are in kinds)]
     return {name: table[name].cast(pa.float64()).to_numpy() for name in found}
 
 
@@ -67,9 +76,10 @@ def _parse(content: bytes) -> pa.Table:
 
 
 def _whole(lines: Iterable[bytes]) -> Iterable[bytes]:
-    """The lines that hold an object whose values are numbers or null."""
+    """The lines that hold an object whose values are numbers or null, each name once and every number finite."""
     for line in lines:
         with suppress(ValueError, RecursionError):
-            values = json.loads(line)
-            if isinstance(values, dict) and {type(value) for value in values.values()} <= {int, float, type(None)}:
-                yield line + b"\n"
+            values = json.loads(line, parse_int=float)
+            if isinstance(values, dict) and {type(value) for value in values.values()} <= {float, type(None)}:
+                finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
+                yield json.dumps(finite).encode() + b"\n"

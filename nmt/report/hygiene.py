@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmt.data.encode import LENGTH_STEPS
-from nmt.report.record import RunRecord
-
-LENGTHS = "sentences by length in subwords, up to"
+from nmt.report.record import LENGTHS, RunRecord
 
 
 def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
@@ -40,7 +38,10 @@ def table_rows(data: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield "Read", [f"{figures['read']:,}" for figures in splits]
     yield "Kept", [f"{figures['kept']:,}" for figures in splits]
     if any(len(figures.get("kept by set", ())) > 1 for figures in splits):
-        yield "Kept of each set", [" + ".join(f"{one:,}" for one in figures["kept by set"]) for figures in splits]
+        yield (
+            "Kept of each set",
+            [" + ".join(f"{one:,}" for one in figures.get("kept by set", ())) for figures in splits],
+        )
     yield "Dropped", [_count(figures["read"] - figures["kept"], figures["read"]) for figures in splits]
     counted = dict.fromkeys(name for figures in splits for name in figures if _is_count(name, figures))
     for name in sorted(counted, key=lambda name: not name.startswith("dropped")):

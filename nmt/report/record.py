@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from nmt import recipe as recipes
 from nmt.bundle import AVERAGED, MANIFEST, Bundle, survey
@@ -25,6 +26,20 @@ from nmt.training.progress import ABOUT, METRICS
 from nmt.training.samples import SAMPLES, DevOutputs, read_samples, spread
 
 __all__ = ["DevOutputs", "RunRecord", "read_run"]
+
+LENGTHS = "sentences by length in subwords, up to"
+Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+
+
+class _Split(BaseModel, extra="allow", strict=True):
+    """What report.json has of a split; everything without a name here is a count or a mean."""
+
+    __pydantic_extra__: dict[str, Count | FiniteFloat]
+    read: Count
+    kept: Count
+    kept_by_set: list[Count] = Field([], alias="kept by set")
+    lengths: dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Count] = Field({}, alias=LENGTHS)
+
 
 MOST_SHOWN, MOST_BYTES = 20, 3_500_000  # checkpoints whose outputs are read, and the size of these outputs
 
@@ -79,21 +94,21 @@ def read_run(path: Path) -> RunRecord:
     signatures = [str(bundle.info["signature"]) for bundle in found if "signature" in bundle.info]
     scored = zip(map(kind.rank, validated["score"]), validated["step"], strict=True)
     finest = int(max(scored, default=(0, 0))[1])
+    data = about.get("data") if isinstance(about.get("data"), dict) else {}
     sources, references, outputs = read_samples(path / SAMPLES, lambda sizes: choose(sizes, finest))
-    parameters, data = about.get("parameters"), about.get("data")
     return RunRecord(
         path=path,
         recipe=recipe,
         base=_changed(before or recipes.without_settings(recipe), recipe),
         base_name=before.name if before is not None else None,
-        parameters=parameters if isinstance(parameters, int) else None,
+        parameters=_checked(Count, about.get("parameters")),
         logged=logged,
         validated=validated,
         signature=signatures[-1] if signatures else None,
         sources=sources,
         references=references,
         dev_outputs=outputs,
-        data=data if isinstance(data, dict) else {},
+        data={split: figures for split, figures in data.items() if _checked(_Split, figures) is not None},
         cost=found[-1].cost if found else {},
         averages=_averages(path, found),
     )
@@ -132,6 +147,13 @@ def _about(path: Path) -> Mapping[str, Any]:
     except UserError:
         return {}
     return about if isinstance(about, dict) else {}
+
+
+def _checked(kind: Any, value: object) -> Any:
+    """The value if it is of this kind, None if it is not."""
+    with suppress(ValidationError):
+        return TypeAdapter(kind).validate_python(value)
+    return None
 
 
 def _base(about: Mapping[str, Any]) -> Recipe | None:

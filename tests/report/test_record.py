@@ -73,11 +73,19 @@ def test_figures_are_columns_by_kind_of_line(tmp_path: Path) -> None:
         '"\x00"',
         "null",
         '{"learning_rate": 1}',
+        '{"step": 4, "step": "x"}',
+        '{"step": 1e999, "learning_rate": 1}',
+        '{"step": 4, "\udcff": 0.5, "seconds": "x"}',
     ],
 )
-def test_damaged_lines_are_left_out(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("before", [0, 1])
+def test_damaged_lines_are_left_out(tmp_path: Path, damage: str, before: int) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text(lines(logged(1), damage, logged(2)) + '{"step": 3, "learning_rate": 0.1')  # of a killed process
+    whole = [logged(1), logged(2)]
+    content = (
+        lines(*whole[:before], damage, *whole[before:]) + '{"step": 3, "learning_rate": 0.1'
+    )  # of a killed process
+    path.write_text(content, errors="surrogateescape")
     figures, _ = read_figures(path, "bleu")
     np.testing.assert_equal(figures["step"], [1.0, 2.0])
 
@@ -166,6 +174,21 @@ def test_a_run_that_has_only_begun_or_is_of_an_earlier_version_can_be_read(run: 
         assert (record.parameters, record.base_name, record.data) == (None, None, {})
         assert record.base["training.updates"] == 100_000  # which is the default
         assert "training.seed" not in record.base
+
+
+@pytest.mark.parametrize(
+    "valid", [{"read": 5}, {"kept": "x"}, {"kept by set": 3}, {"mean length of sources": [1]}, None]
+)
+def test_splits_that_are_damaged_in_run_json_are_left_out(run: Path, valid: Any) -> None:
+    path = run / "run.json"
+    about = json.loads(path.read_text())
+    whole = about["data"]["valid"]
+    if valid == {"read": 5}:
+        del whole["kept"]
+    about["data"]["valid"] = valid and whole | valid
+    path.write_text(json.dumps(about | {"parameters": 10**400}))
+    record = read_run(run)
+    assert (list(record.data), record.parameters) == (["train", "test"], None)
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path: Path, run: Path) -> None:
