@@ -117,6 +117,7 @@ def _figure(chart: Chart, curves: Sequence[Curve], names: list[str], shared: Any
     box = BoxZoomTool(dimensions="width")
     plot.add_tools(CrosshairTool(overlay=cursor), box, WheelZoomTool(dimensions="width", modifiers="ctrl"))
     plot.toolbar.active_drag = box
+    plot.xaxis.ticker.desired_num_ticks = 4  # on a phone, more numbers of updates would touch each other
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[0000]")
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[0000000]")
     return plot
