@@ -80,9 +80,6 @@ class Picture:
         return "\n".join([head, f"{words}</desc>", f"<style>{STYLE}</style>", paper, *self._parts, "</svg>\n"])
 
 
-# --- the model ---------------------------------------------------------------------------------------------------
-
-
 def model() -> Picture:
     """Encoder and decoder, as in figure 1 of the paper."""
     picture = Picture(
@@ -93,8 +90,7 @@ def model() -> Picture:
         "serves both inputs and the softmax.",
     )
     encoder = _stack(picture, 30, 470, "encoder", ["self-attention", "feed-forward"])
-    names = ["masked self-attention", "cross-attention", "feed-forward"]
-    decoder = _stack(picture, 290, 470, "decoder", names)
+    decoder = _stack(picture, 290, 470, "decoder", ["masked self-attention", "cross-attention", "feed-forward"])
     cross = 470 - 18 - 84 - 17  # the middle of the box of cross-attention
     picture.line((130, encoder), (130, encoder - 24), (256, encoder - 24), (256, cross), (305, cross))
     picture.text(130, encoder - 34, "keys and values", "small")
@@ -108,10 +104,9 @@ def model() -> Picture:
     picture.line((305, 494), (380, 494))
     picture.text(260, 499, "positions")
     picture.box(300, decoder - 64, 180, 30, "grey", "embedding, transposed")
-    picture.line((390, decoder), (390, decoder - 34))
-    picture.line((390, decoder - 64), (390, decoder - 84))
     picture.box(300, decoder - 114, 180, 30, "grey", "softmax")
-    picture.line((390, decoder - 114), (390, decoder - 132))
+    for begin, end in ((0, 34), (64, 84), (114, 132)):
+        picture.line((390, decoder - begin), (390, decoder - end))
     picture.text(390, decoder - 138, "probabilities of the next subword")
     return picture
 
@@ -143,6 +138,7 @@ def norm() -> Picture:
         "Post-norm, as in the paper: the sub-layer's output is dropped out and added to its input, and the sum is "
         "normalised. Pre-norm: the input of the sub-layer is normalised, and the sum is left as it is.",
     )
+    kinds = {"sub-layer": "blue", "dropout": "grey", "normalise": "orange"}
     for x, title, steps in (
         (130, "post-norm (the paper)", ["sub-layer", "dropout", "+", "normalise"]),
         (390, "pre-norm", ["normalise", "sub-layer", "dropout", "+"]),
@@ -157,14 +153,11 @@ def norm() -> Picture:
                 picture.plus(x, y - 26)
                 y -= 36
             else:
-                kind = {"sub-layer": "blue", "dropout": "grey", "normalise": "orange"}[step]
-                picture.box(x - 70, y - 44, 140, 28, kind, step)
+                picture.box(x - 70, y - 44, 140, 28, kinds[step], step)
                 y -= 44
         picture.line((x, y), (x, y - 20))
     return picture
 
-
-# --- updates -----------------------------------------------------------------------------------------------------
 
 SOURCES = np.array([4, 11, 6, 9, 3, 7, 12, 5, 8, 6, 10, 4, 9, 7, 13, 5, 8, 3, 6, 10, 7, 5, 11, 8])
 TARGETS = np.array([5, 10, 6, 9, 3, 8, 13, 5, 8, 7, 10, 4, 8, 7, 12, 6, 9, 2, 5, 11, 7, 4, 12, 8])
@@ -212,8 +205,6 @@ def updates() -> Picture:
     return picture
 
 
-# --- the cache ---------------------------------------------------------------------------------------------------
-
 WORDS = (("Ein", "Der", "Das"), ("Hund", "Tier", "Hund"), ("rennt", "läuft", "läuft"))
 PARENTS = ((0, 0, 0), (0, 0, 1), (0, 0, 2))
 
@@ -222,8 +213,7 @@ def cache() -> Picture:
     """The keys and values of three hypotheses in their tree, in their places, and who sees which."""
     places, bias = _grown()
     extent = bias.size(1)
-    kept = [{0, 1, 2}]
-    """Which words of each step a hypothesis of the last step descends from"""
+    kept = [{0, 1, 2}]  # words of each step from which a hypothesis of the last one descends
     for parents in reversed(PARENTS[1:]):
         kept.insert(0, {parents[index] for index in kept[0]})
     picture = Picture(
@@ -241,8 +231,7 @@ def cache() -> Picture:
     picture.text(24, 236, "“Das” and “Tier” were not continued, so places 2 and 3 were free again.", "left small")
 
     picture.text(24, 280, "The mask: what each hypothesis sees", "left bold")
-    steps = zip(places, WORDS, strict=True)
-    written = {place: word for row, words in steps for place, word in zip(row, words, strict=True)}
+    written = dict(zip(np.ravel(places).tolist(), np.ravel(WORDS).tolist(), strict=True))
     size = 52
     for place in range(extent):
         picture.text(130 + size * (place + 0.5), 306, str(place), "small")
@@ -269,9 +258,6 @@ def _grown() -> tuple[list[list[int]], torch.Tensor]:
     return places, ancestry.bias(torch.float32)[0, 0]
 
 
-# --- ranks -------------------------------------------------------------------------------------------------------
-
-
 def ranks() -> Picture:
     """An update that two ranks share."""
     picture = Picture(
@@ -289,28 +275,24 @@ def ranks() -> Picture:
         picture.box(x, 130, 220, 250, "group")
         picture.text(x + 110, 152, f"rank {rank}", "bold small")
         picture.box(x + 15, 164, 190, 50, kind, "forward and backward", f"of batches {rank} and {rank + 2}")
-        picture.line((x + 110, 214), (x + 110, 232))
         picture.box(x + 15, 232, 190, 30, kind, "sum of its gradients")
         for number in (rank, rank + 2):
             picture.line((110 + 100 * number, 76), (x + 80 + 30 * number, 130))
-        picture.line((x + 110, 262), (x + 110, 284))
-        picture.line((x + 110, 320), (x + 110, 338))
+        for begin, end in ((214, 232), (262, 284), (320, 338), (380, 402)):
+            picture.line((x + 110, begin), (x + 110, end))
         picture.box(x + 15, 338, 190, 30, "grey", "Adam's step")
-        picture.line((x + 110, 380), (x + 110, 402))
     picture.box(39, 284, 442, 36, "orange", "add up over ranks, divide by target tokens")
     picture.box(39, 402, 442, 50, "grey", "equal weights on both ranks", "the same update as on one rank")
     return picture
 
 
-PICTURES: dict[str, Callable[[], Picture]] = {
-    drawing.__name__: drawing for drawing in (model, norm, updates, cache, ranks)
-}
+PICTURES: dict[str, Callable[[], Picture]] = {draw.__name__: draw for draw in (model, norm, updates, cache, ranks)}
 
 
 def main() -> None:
     """Write the files."""
-    for name, drawing in PICTURES.items():
-        (FOLDER / f"{name}.svg").write_text(drawing().svg(), encoding="utf-8")
+    for name, draw in PICTURES.items():
+        (FOLDER / f"{name}.svg").write_text(draw().svg(), encoding="utf-8")
 
 
 if __name__ == "__main__":
