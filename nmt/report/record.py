@@ -27,6 +27,7 @@ from nmt.training.samples import SAMPLES, DevOutputs, read_samples, spread
 
 __all__ = ["DevOutputs", "RunRecord", "read_run"]
 
+MOST_SHOWN, MOST_BYTES = 20, 3_500_000  # checkpoints whose outputs are read, and the size of these outputs
 LENGTHS = "sentences by length in subwords, up to"
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
@@ -39,9 +40,6 @@ class _Split(BaseModel, extra="allow", strict=True):
     kept: Count
     kept_by_set: list[Count] = Field([], alias="kept by set")
     lengths: dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Count] = Field({}, alias=LENGTHS)
-
-
-MOST_SHOWN, MOST_BYTES = 20, 3_500_000  # checkpoints whose outputs are read, and the size of these outputs
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,6 @@ def read_run(path: Path) -> RunRecord:
     signatures = [str(bundle.info["signature"]) for bundle in found if "signature" in bundle.info]
     scored = zip(map(kind.rank, validated["score"]), validated["step"], strict=True)
     finest = int(max(scored, default=(0, 0))[1])
-    data = about.get("data") if isinstance(about.get("data"), dict) else {}
     sources, references, outputs = read_samples(path / SAMPLES, lambda sizes: choose(sizes, finest))
     return RunRecord(
         path=path,
@@ -108,7 +105,7 @@ def read_run(path: Path) -> RunRecord:
         sources=sources,
         references=references,
         dev_outputs=outputs,
-        data={split: figures for split, figures in data.items() if _checked(_Split, figures) is not None},
+        data=_data(about),
         cost=found[-1].cost if found else {},
         averages=_averages(path, found),
     )
@@ -154,6 +151,13 @@ def _checked(kind: Any, value: object) -> Any:
     with suppress(ValidationError):
         return TypeAdapter(kind).validate_python(value)
     return None
+
+
+def _data(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What was read, kept and dropped of each split of the data, without splits that are damaged."""
+    data = about.get("data")
+    splits = data.items() if isinstance(data, dict) else ()
+    return {split: figures for split, figures in splits if _checked(_Split, figures) is not None}
 
 
 def _base(about: Mapping[str, Any]) -> Recipe | None:
