@@ -94,7 +94,7 @@ def _document(shown: Sequence[tuple[Chart, list[Curve]]], names: list[str]) -> s
 
 def _figure(chart: Chart, curves: Sequence[Curve], names: list[str], shared: Any, cursor: Any) -> Any:
     """One chart. Its colours, ranges and the kind of its axes are set by curves.js, which knows scheme and switches."""
-    from bokeh.models import BoxZoomTool, CrosshairTool, NumeralTickFormatter, Range1d, WheelZoomTool
+    from bokeh.models import BasicTicker, BoxZoomTool, CrosshairTool, NumeralTickFormatter, Range1d, WheelZoomTool
     from bokeh.plotting import figure
 
     plot = figure(
@@ -117,7 +117,7 @@ def _figure(chart: Chart, curves: Sequence[Curve], names: list[str], shared: Any
     box = BoxZoomTool(dimensions="width")
     plot.add_tools(CrosshairTool(overlay=cursor), box, WheelZoomTool(dimensions="width", modifiers="ctrl"))
     plot.toolbar.active_drag = box
-    plot.xaxis.ticker.desired_num_ticks = 4  # on a phone, more numbers of updates would touch each other
+    plot.xaxis.ticker = BasicTicker(desired_num_ticks=4)  # on a phone, more numbers of updates would touch each other
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[0000]")
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[0000000]")
     return plot

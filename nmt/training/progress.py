@@ -80,20 +80,17 @@ class Progress:
         yield
         self._advance(0, self._figures)
 
-    def sample(self, step: int, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> None:
-        """Shows one of the hypotheses of a step for the development set, at each step of another sentence.
-
-        A blank reference is a tree without words, which does not count.
-        """
-        if rows := [row for row, reference in enumerate(references) if reference]:
-            row = Random(step).choice(rows)
-            self._console.pin([("source", sources[row]), ("ours", hypotheses[row]), ("reference", references[row])])
-
     def checkpoint(
         self, figures: dict[str, Any], path: Path, scores: str = "", examples: Sequence[DevExample] = ()
     ) -> None:
-        """Reports a checkpoint, with a text about its dev scores, and examples of its outputs, if it has any."""
+        """Reports a checkpoint, with a text about its dev scores, and examples of its outputs, if it has any.
+
+        A terminal shows one of the examples, at each checkpoint another, and TensorBoard all of them.
+        """
         self._record(figures)
+        if examples:
+            shown = Random(figures["step"]).choice(examples)
+            self._console.pin([("source", shown.source), ("ours", shown.output), ("reference", shown.reference)])
         for number, example in enumerate(examples if self._board is not None else (), 1):
             self._board.add_text(f"dev/{number}", example.markdown(), figures["step"])
         self._console.say(f"update {figures['step']}/{self._updates}  saved {path}" + (f"  {scores}" if scores else ""))

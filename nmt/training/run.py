@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import shutil
-from collections.abc import Collection
+import shlex
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ from nmt import bundle as bundles
 from nmt.bundle import Bundle
 from nmt.console import Console, clock
 from nmt.data.corpus import Corpus
-from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
+from nmt.data.epochs import EpochPlan, Mixture
 from nmt.data.lengths import measure_lengths
 from nmt.data.prepare import directory, fingerprint_of, set_sizes
 from nmt.errors import Interrupted
@@ -33,8 +31,9 @@ from nmt.training.checkpoints import Checkpoints
 from nmt.training.cost import cost_of, summary
 from nmt.training.distributed import Group
 from nmt.training.embeddings import use_embeddings
+from nmt.training.epochs import Epochs
 from nmt.training.graphs import compile_parts
-from nmt.training.loop import AHEAD, Loop
+from nmt.training.loop import Loop
 from nmt.training.loss import Objective
 from nmt.training.memory import check_memory
 from nmt.training.optimizer import Optimizer
@@ -92,6 +91,7 @@ def set_up(
         group.check_same(_identity(state, data, model))  # before DistributedDataParallel copies the weights of rank 0
     corpus, dev = Corpus(prepared / "train.arrow"), Corpus(prepared / "valid.arrow")
     validation = Validation(dev, tokenizer, recipe, group) if len(dev) else None
+    mixture = Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train])
     objective = Objective(model, settings.label_smoothing)
     if settings.compile or (settings.compile is None and device.type == "cuda"):
         compile_parts(objective, console)
@@ -107,7 +107,7 @@ def set_up(
         best=start.best,
         unscored=checkpoint.path if checkpoint and checkpoint.info.get("unscored") and recipe.data.valid else None,
         model=model,
-        mixture=Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train]),
+        epochs=Epochs(out, data, corpus, mixture, settings, group),
         validation=validation,
         reporting=Reporting(out, recipe, base, state, validation, console) if group.leads else None,
         checkpoints=Checkpoints(out, recipe, tokenizer, console),
@@ -170,7 +170,7 @@ class Run:
     unscored: Path | None
     """The checkpoint that the run resumes from, if it was killed before that was scored"""
     model: Transformer
-    mixture: Mixture
+    epochs: Epochs
     validation: Validation | None
     """None without a development set"""
     reporting: Reporting | None
@@ -189,7 +189,7 @@ class Run:
             with self.reporting or nullcontext():
                 self._go_on(before)
         if self.group.leads:
-            self._forget_plans()
+            self.epochs.forget()
             for line in summary(state, self.out, *self._ending(trained=state.step > before)):
                 self.console.say(line)
 
@@ -224,7 +224,7 @@ class Run:
         if self.state.step < updates:
             done = f"no better dev {self.recipe.kind.label} for {checkpoints} checkpoints; {done}"
             more = f"--set training.patience={2 * checkpoints}"
-        return done, f"nmt average {self.out}" if trained else f"to continue: {more}"
+        return done, shlex.join(["nmt", "average", str(self.out)]) if trained else f"to continue: {more}"
 
     def _train(self) -> None:
         leads, state = self.group.leads, self.state
@@ -254,24 +254,8 @@ class Run:
             self.reporting.check()
 
     def plan(self, epoch: int) -> EpochPlan:
-        """The plan of an epoch, which rank 0 makes and all ranks map from the run's directory."""
-        settings = self.recipe.training
-        shaping = [self.data, self.mixture.weights, settings.batch_tokens, settings.seed, epoch]
-        key = hashlib.sha256(json.dumps(shaping).encode()).hexdigest()[:12]
-        folder = self.out / f".epoch-{epoch}-{key}"
-
-        def make() -> EpochPlan:
-            self._forget_plans(range(epoch - AHEAD, epoch))  # other ranks may be so many updates behind
-            lengths = self.loop.corpus.source_lengths, self.loop.corpus.target_lengths
-            return plan_epoch(*lengths, settings.batch_tokens, settings.seed, epoch, self.mixture)
-
-        return stored_plan(folder, make if self.group.leads else None, 60 * settings.timeout_minutes, self.group.check)
-
-    def _forget_plans(self, keep: Collection[int] = ()) -> None:
-        """Removes the plans of all epochs except some."""
-        for old in self.out.glob(".epoch-*"):
-            if int(old.name.split("-")[1]) not in keep:
-                shutil.rmtree(old, ignore_errors=True)
+        """The plan of an epoch."""
+        return self.epochs.plan(epoch)
 
     def save(self, state: RunState, progress: Progress, *, validate: bool) -> None:
         """Writes the checkpoint of a state in the background, then scores it if told to."""
@@ -280,8 +264,7 @@ class Run:
         if self.reporting is not None:
             info: dict[str, Any] = {"run": self.id, "step": step, "data": self.data}
             info |= {"cost": cost_of(state), "unscored": validate}
-            if self.lengths is not None:
-                info["lengths"] = self.lengths.as_dict()
+            info |= {} if self.lengths is None else {"lengths": self.lengths.as_dict()}
             training = self.loop.optimizer.state(), asdict(state)
             figures = {} if validate else {"step": step, **self.reporting.figures()}
 
@@ -308,8 +291,6 @@ class Run:
             figures |= {f"valid_{name}": score for name, score in scores.items()}
             said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(kind.label).items())
             said += "  best" if is_best else ""
-            if dev.hypotheses:
-                progress.sample(self.state.step, self.validation.sources, dev.hypotheses, self.validation.references)
 
             def added() -> None:
                 progress.checkpoint(figures, path, said, examples)

@@ -398,9 +398,9 @@ def test_a_plan_that_cannot_be_made_ends_all_ranks_at_once(start, inject, task: 
     inject(
         0,
         """
-from nmt.training import run
+from nmt.training import epochs
 def refuse(*arguments): raise UserError("no plan", "make one")
-run.plan_epoch = refuse
+epochs.plan_epoch = refuse
 """,
     )
     said = start("--devices", "2").end(1)

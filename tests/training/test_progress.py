@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import sys
+from pathlib import Path
 
 import pytest
 
 from nmt.console import Console
-from nmt.training.progress import Progress
+from nmt.training.progress import DevExample, Progress
 
 FIGURES = {
     "step": 20,
@@ -46,20 +46,20 @@ def test_a_terminal_shows_figures_where_a_log_has_lines(live: bool, capsys: pyte
     assert seen.figures == before
 
 
-def test_each_validation_shows_another_sentence_and_never_one_without_a_reference(
-    monkeypatch: pytest.MonkeyPatch,
+def test_checkpoints_show_one_of_their_examples_in_turn(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
     console = Console()
-    pinned = []
+    pinned: list[list[tuple[str, str]]] = []
     monkeypatch.setattr(console, "pin", pinned.append)
     progress = Progress(console, io.StringIO(), 400, Seen())
-    sources, references = list("abcdefgh"), ["", *"BCDEFGH"]
     for step in range(100, 1100, 100):
-        progress.sample(step, sources, [f"{source} at {step}" for source in sources], references)
+        examples = [DevExample(source, source.upper(), f"{source} at {step}", 50.0) for source in "abcde"]
+        progress.checkpoint({"step": step}, Path("step"), "dev BLEU 1.00", examples)
     assert len(pinned) == 10
     assert len({rows[0] for rows in pinned}) > 3
     for step, ((_, source), (_, ours), (_, reference)) in zip(range(100, 1100, 100), pinned, strict=True):
         assert (ours, reference) == (f"{source} at {step}", source.upper())
-    progress.sample(1100, ["a"], ["b"], [""])  # trees without words are no sample
+    progress.checkpoint({"step": 1100}, Path("step"))  # of a language model, or without a dev set
     assert len(pinned) == 10
+    assert capsys.readouterr().err.endswith("update 1100/400  saved step\n")

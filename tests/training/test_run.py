@@ -136,7 +136,7 @@ def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monk
         there.append(sorted(int(path.name.split("-")[1]) for path in folder.parent.glob(".epoch-*")))
         return plan
 
-    monkeypatch.setattr(module, "stored_plan", noted)
+    monkeypatch.setattr("nmt.training.epochs.stored_plan", noted)
     train("training.batch_tokens=100000", "training.updates=14", *BARE)
     assert [epochs[-1] for epochs in there[:14]] == list(range(14))
     assert all({last - 2, last - 1} & set(range(last)) <= set(rest) for *rest, last in there)
