@@ -14,7 +14,6 @@ import click
 from nmt.terminal import process
 from nmt.terminal.help import Group, LineCommand, in_section
 from nmt.terminal.options import (
-    ScoreOptions,
     SearchOptions,
     TranslateOptions,
     common_options,
@@ -23,10 +22,10 @@ from nmt.terminal.options import (
     in_machine,
     in_search,
     overrides_option,
-    score_options,
     search_options,
     version_option,
 )
+from nmt.terminal.score_options import ScoreOptions, score_options
 from nmt.terminal.types import FILE, TEXT, WORKERS, NumberOrAuto, Shares
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Options that commands share, and the options of a search and of scoring as one value each."""
+"""Options that commands share, and those of a search as one value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import click
 
 from nmt import __version__
 from nmt.console import Console
-from nmt.metrics.bleu import METRICS
 from nmt.terminal.help import MACHINE, Decorator, in_section, option, together
 from nmt.terminal.types import FILE, TEXT, WORKERS, Heads, LayerOf, Word
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from nmt.search.attention import Kind
 
 in_files, in_search, in_drawn, in_machine = map(in_section, ("Input and output", "Search", "Attention", MACHINE))
-in_scored, in_by_model = map(in_section, ("What is scored", "By a model"))
 
 
 def gathered(kind: type[Any], options: Sequence[Decorator]) -> Decorator:
@@ -226,91 +224,3 @@ class TranslateOptions:
                 raise click.UsageError(f"{name} goes with --engine nmt")
         if self.sample and (self.terms or self.keep or options.n_best):
             raise click.UsageError("--sample does not go with --terms, --keep or --n-best")
-
-
-@dataclass(frozen=True)
-class ScoreOptions:
-    """Arguments and options of `nmt score`."""
-
-    files: tuple[Path, ...]
-    runs: bool
-    html: Path | None
-    more_references: tuple[Path, ...]
-    metric: str | None
-    paper: bool
-    lowercase: bool
-    language: str | None
-    baseline: Path | None
-    as_json: bool
-    models: tuple[Path, ...]
-    source: Path | None
-    overrides: tuple[str, ...]
-    device: str
-    threads: int | None
-    console: Console
-
-    @property
-    def reference(self) -> Path:
-        """REF, which every mode but --runs needs."""
-        return self.files[0]
-
-    @property
-    def hypothesis(self) -> Path | None:
-        """HYP; None stands for stdin."""
-        return self.files[1] if len(self.files) > 1 else None
-
-
-score_options = gathered(
-    ScoreOptions,
-    [
-        click.argument("files", type=FILE, nargs=-1, metavar="REF [HYP]"),
-        in_scored(
-            "--metric",
-            type=Word(*METRICS, "brackets", "perplexity", "logprob"),
-            metavar="NAME,…",
-            help="bleu, chrf, ter, tokenised, paper; separated by commas; default: bleu,chrf. Or brackets: F1 of "
-            "trees. With --model perplexity (default) or logprob, a line per sentence: log-probability, tab, subwords.",
-        ),
-        in_scored("--baseline", type=FILE, metavar="FILE", help="Another HYP to compare with by paired bootstrap."),
-        in_scored(
-            "--reference",
-            "more_references",
-            type=FILE,
-            multiple=True,
-            metavar="FILE",
-            help="A further reference; repeatable.",
-        ),
-        in_scored("--lowercase", is_flag=True, help="Ignore case, as most figures on IWSLT and Multi30k do."),
-        in_scored("--paper", is_flag=True, help="Add the metric paper: BLEU as the papers of 2017 counted it."),
-        in_scored(
-            "--language",
-            type=TEXT,
-            metavar="CODE",
-            help="Language code of REF, for tokenised and paper; default: what REF's name ends in.",
-        ),
-        in_scored("--runs", is_flag=True, help="The files are runs: print the dev score and the cost of each."),
-        in_scored(
-            "--html",
-            type=FILE,
-            metavar="FILE",
-            help="With --runs: also write a page with their curves beside each other.",
-        ),
-        in_scored("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        in_by_model(
-            "--model",
-            "models",
-            type=FILE,
-            multiple=True,
-            help="Score REF by this bundle or run's directory; repeat for an ensemble.",
-        ),
-        in_by_model(
-            "--source",
-            type=FILE,
-            metavar="FILE",
-            help="Text that REF translates line by line; needed if --model is a translator.",
-        ),
-        overrides_option(in_by_model),
-        device_option,
-        common_options,
-    ],
-)
