@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-from contextlib import redirect_stdout
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -44,12 +43,12 @@ def serve(out: Path) -> None:
     os.nice(NICENESS)
     requests: SimpleQueue[bytes] = SimpleQueue()
     Thread(target=_listen, args=(requests,), daemon=True).start()
-    before, answers = 0.0, sys.stdout
-    with redirect_stdout(sys.stderr):  # nothing but answers goes to the pipe
-        while requests.get():
-            problem, now = attempt(out), time.process_time()
-            print(json.dumps({"seconds": now - before, "problem": problem}), file=answers, flush=True)
-            before = now
+    before, answers = 0.0, os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print goes to stderr, and nothing but answers goes to the pipe
+    while requests.get():
+        problem, now = attempt(out), time.process_time()
+        print(json.dumps({"seconds": now - before, "problem": problem}), file=answers, flush=True)
+        before = now
 
 
 def _listen(requests: SimpleQueue[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from reverse_task import BARE, metrics, sets
 from nmt.console import Console
 from nmt.errors import Interrupted, UserError
 from nmt.report import writing
-from nmt.training import page as module
+from nmt.training import refreshing as module
 from nmt.training.loop import Loop
 from nmt.training.refreshing import Page
 
@@ -222,3 +223,26 @@ def test_the_process_ends_with_the_one_that_asks(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "None\n"), done.stderr
+
+
+def test_nothing_but_answers_is_on_stdout_whatever_libraries_print(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from pathlib import Path
+from nmt.report import writing
+def noisy(out):
+    os.write(1, b"from C\\n")
+    print("from Python")
+writing.attempt = noisy
+writing.serve(Path())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["problem"] is None
+        process.stdin.close()
+        assert process.stdout.read() == b""
