@@ -299,6 +299,8 @@ def test_loading_a_bundle_reads_no_pickle(ckpts: Path) -> None:
         "bundle.json",
         "training.json",
         "metrics.jsonl",
+        "dev.jsonl",
+        "run.json",
         ".lock",
     }
 

@@ -229,11 +229,13 @@ CHANGES = {
 """Options that change what is written, by parameter."""
 HARMLESS = {"strict", "output", "resume", "batch_tokens", "devices", "device", "threads", "console", "debug", "version"}
 """Parameters that do not."""
+REFUSED = {"attention", "layer", "heads"}
+"""Parameters that do not go with --resume."""
 OWN_OF_PARSE = {"pretty": "--pretty", "unconstrained": "--unconstrained"}
 
 
 def test_it_is_known_of_every_option_whether_it_changes_what_is_written() -> None:
-    known = {*CHANGES, *HARMLESS, *OWN_OF_PARSE}
+    known = {*CHANGES, *HARMLESS, *REFUSED, *OWN_OF_PARSE}
     for command in (cli.translate, cli.parse):
         assert {str(parameter.name) for parameter in command.params} <= known
 

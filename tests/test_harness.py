@@ -89,7 +89,15 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.skipif(sys.platform != "linux", reason="commands are forked on Linux")
 @pytest.mark.parametrize(
     "line",
-    ["nmt 'a  b' $'\\xff' ''", "nmt die", "nmt x <&- 2>&-", "nmt x >&-", "trap '' INT HUP; nmt x", "A=é nmt x | cat"],
+    [
+        "nmt 'a  b' $'\\xff' ''",
+        "nmt die",
+        "nmt x <&- 2>&-",
+        "nmt x >&-",
+        "trap '' INT HUP; nmt x",
+        "A=é nmt x | cat",
+        "TORCHINDUCTOR_CACHE_DIR=here nmt x",
+    ],
 )
 def test_a_forked_command_of_a_shell_finds_what_a_new_one_finds(probe: Path, line: str) -> None:
     forked, forks_find = shell(line, probe), found(probe)

@@ -200,7 +200,7 @@ def test_the_lines_of_the_document_export_an_average(
     shutil.copytree(reverse_run / "ckpts", tmp_path / "ckpts")
     shutil.rmtree(tmp_path / "ckpts/averaged")
     monkeypatch.chdir(tmp_path)
-    lines = re.findall(r"^    nmt (average .*)$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    lines = re.findall(r"^nmt (average .*)$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     first, second = (nmt(*line.split()) for line in lines)
     assert (first.code, first.out, second.code, second.out) == (0, b"", 0, b""), first.err + second.err
     averaged, written = first.err.splitlines()

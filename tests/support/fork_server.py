@@ -38,6 +38,8 @@ LOADING = (
     "TORCHINDUCTOR_ TORCH_COMPILE TORCHDYNAMO_ XDG_"
 )
 """How the names of variables begin that are read while modules are loaded."""
+NOT_LOADING = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR")
+"""Those among them that are read later; importing torch._dynamo sets the second one."""
 AVAILABLE = sys.platform == "linux" and hasattr(subprocess, "_fork_exec")
 COSTLY = (  # to import; torch._dynamo is imported by optimizers
     *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),
@@ -263,7 +265,9 @@ def begin(connection: socket.socket, environment: Mapping[str, str]) -> Begun:
 def of_loading(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that count while modules are loaded."""
     beginnings = tuple(LOADING.split())
-    return {name: value for name, value in environment.items() if name.startswith(beginnings) and name != "PYTHONPATH"}
+    return {
+        name: value for name, value in environment.items() if name.startswith(beginnings) and name not in NOT_LOADING
+    }
 
 
 def wait_for(child: int, connection: socket.socket) -> None:
