@@ -123,6 +123,10 @@ def test_a_wheel_works_wherever_it_is_unzipped(place: Place, tmp_path: Path) -> 
     (wheel,) = (tmp_path / "wheels").iterdir()
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tmp_path / "elsewhere")
+    for folder in ("nmt/report/templates", "nmt/native"):
+        names = {path.name for path in (ROOT / folder).iterdir() if path.suffix in (".html", ".css", ".js", ".py")}
+        assert names
+        assert names <= {path.name for path in (tmp_path / "elsewhere" / folder).iterdir()}
     shutil.rmtree(place.sources)
     assert place.version(PYTHONPATH=str(tmp_path / "elsewhere"), ATEN_CPU_CAPABILITY="default") == "C kernels: generic"
 
