@@ -153,7 +153,7 @@ def test_every_figure_is_recorded(train, task) -> None:
     targets = [int(corpus.targets(plan.rows(n))[1].sum()) + len(plan.rows(n)) for n in range(8)]
     for row, updates in zip(rows, (targets[:1], targets[1:4], targets[4:8]), strict=True):
         assert row.keys() == {
-            *("step", "epoch", "seconds", "learning_rate", "loss", "perplexity", "gradient_norm", "skipped"),
+            *("step", "epoch", "seconds", "learning_rate", "loss", "perplexity", "gradient_norm", "skipped", "tokens"),
             *("tokens_per_second", "tokens_per_update", "seconds_per_update", "padding", "data_wait"),
             *("memory_bytes", "flops_per_second"),
         }
