@@ -187,7 +187,7 @@ def test_our_own_model_comes_back_to_the_bit(tmp_path: Path, shape: dict[str, An
 
 # --- training from it, and the documentation --------------------------------------------------------------------
 
-LINE = re.compile(r"^ *(nmt .+)$", re.MULTILINE)
+LINE = re.compile(r"^ *(nmt [^\\\n]+)$", re.MULTILINE)  # those of one line
 
 
 def commands() -> list[str]:
