@@ -96,7 +96,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "nmt x >&-",
         "trap '' INT HUP; nmt x",
         "A=é nmt x | cat",
-        "TORCHINDUCTOR_CACHE_DIR=here nmt x",
+        "TORCHINDUCTOR_CACHE_DIR=here KMP_INIT_AT_FORK=FALSE nmt x",
     ],
 )
 def test_a_forked_command_of_a_shell_finds_what_a_new_one_finds(probe: Path, line: str) -> None:

@@ -38,8 +38,8 @@ LOADING = (
     "TORCHINDUCTOR_ TORCH_COMPILE TORCHDYNAMO_ XDG_"
 )
 """How the names of variables begin that are read while modules are loaded."""
-NOT_LOADING = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR")
-"""Those among them that are read later; importing torch._dynamo sets the second one."""
+NOT_LOADING = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK")
+"""Those among them that are read later. Importing torch._dynamo sets the second one, and sacremoses the third."""
 AVAILABLE = sys.platform == "linux" and hasattr(subprocess, "_fork_exec")
 COSTLY = (  # to import; torch._dynamo is imported by optimizers
     *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),
