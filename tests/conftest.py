@@ -182,3 +182,12 @@ def reverse_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "train.log").write_bytes(done.stderr)
 
     return made_once(tmp_path_factory, "reverse", make)
+
+
+@pytest.fixture
+def runs(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a copy of a run, beside its data; the working directory."""
+    (tmp_path / "data").symlink_to(reverse_run / "data")
+    shutil.copytree(reverse_run / "ckpts", tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-
-@pytest.fixture
-def runs(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a copy of a run, beside its data; the working directory."""
-    (tmp_path / "data").symlink_to(reverse_run / "data")
-    shutil.copytree(reverse_run / "ckpts", tmp_path / "a")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_a_page_shows_a_run_beside_a_bundle_without_its_run(nmt: Callable[..., Any], runs: Path) -> None:

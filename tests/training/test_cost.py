@@ -22,15 +22,6 @@ COST = {
 }
 
 
-@pytest.fixture
-def runs(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a copy of a run, beside its data; the working directory."""
-    (tmp_path / "data").symlink_to(reverse_run / "data")
-    shutil.copytree(reverse_run / "ckpts", tmp_path / "a")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def edit(path: Path, **changes: object) -> None:
     """Changes values of a bundle.json."""
     bundles.add_info(path, changes)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from reverse_task import BARE, metrics, sets
+from said import Lines
 
-from nmt.console import Console
 from nmt.errors import Interrupted, UserError
 from nmt.report import writing
 from nmt.training import refreshing as module
@@ -40,17 +40,6 @@ WRITES = ANSWER + "    answer(None)\n"
 FAILS = ANSWER + "    answer('the disk is full; free some space')\n"
 DIES = ANSWER + "    os._exit(3)\n"
 HANGS = ANSWER + "    time.sleep(600)\n"
-
-
-class Lines(Console):
-    """What was said."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=True)
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from reverse_task import BARE, sets
 from sacrebleu.metrics import CHRF
+from said import Lines
 
 from nmt.console import Console
 from nmt.recipe import KINDS
@@ -24,17 +25,6 @@ SMALL = sets(
     "training={batch_tokens: 500, warmup: 20, updates: 12, log_updates: 4, valid_beam: 1}",
 )
 SOURCES, REFERENCES = ["a b", "c", "d e f"], ["b a", "", "<script>ü\u2028"]
-
-
-class Lines(Console):
-    """What was said."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=True)
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
 
 
 def lengths(references: Any, outputs: Any) -> list[float]:
