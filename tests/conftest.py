@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import shutil
@@ -41,7 +42,10 @@ def children() -> dict[int, str]:
 
     Neither multiprocessing's own process nor the server of forks, which outlive a test, is among them.
     """
-    processes = {int(name) for task in Path("/proc/self/task").glob("*/children") for name in task.read_text().split()}
+    processes: set[int] = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended; its children are then those of another one
+            processes.update(map(int, task.read_text().split()))
     if fork_server.server.cache_info().currsize:
         processes.discard(fork_server.server().process)
     found = {}
