@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: install demo docs test test-slow coverage bench table3 lint format schema multi30k clean
+.PHONY: install demo docs test test-slow coverage verify faults kills fuzz load mutants bench table3 lint format schema multi30k clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -97,6 +97,15 @@ test-slow: $(INSTALLED)
 coverage: export OMP_NUM_THREADS := 1
 coverage: $(INSTALLED)
 	$(PYTEST) -m 'not slow' --cov
+
+# --- machines that try to break it, for hours; docs/testing.md says what each does and found -----------------------
+
+FOUND := runs/verify
+
+verify: coverage faults kills fuzz load mutants
+
+faults: $(INSTALLED)
+	$(VENV)/bin/python verify/faults.py --report $(FOUND)/faults.json
 
 bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)

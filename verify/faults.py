@@ -348,6 +348,7 @@ def main() -> None:
             print(f"{scenario.name}: {len(faults)} faults injected, {len(found)} with findings ({calls})", flush=True)
             results[scenario.name] = {"calls": trials.counts, "faults": len(faults), "findings": found}
     if given.report:
+        given.report.parent.mkdir(parents=True, exist_ok=True)
         given.report.write_text(json.dumps(results, indent=2))
     raise SystemExit(1 if any(result["findings"] for result in results.values()) else 0)
 
