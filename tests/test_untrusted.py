@@ -1,0 +1,152 @@
+"""Files of strangers: what they can make a process allocate, read and show. docs/testing.md lists all attacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit, setrlimit
+from typing import Any
+
+import pytest
+import torch
+from marian_folders import write_model, write_tokenizer
+from random_bundle import random_bundle
+from reverse_task import reseal
+from safetensors.torch import load_file, save_file
+
+from nmt import bundle as bundles
+from nmt.bundle import Bundle
+from nmt.errors import UserError
+from nmt.files import LARGEST
+
+ROOM = 3 << 29
+"""Bytes of memory, 1.5 GiB, that no attack may make a process ask for."""
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """Refuse this process memory beyond ROOM while the block runs; what asks for more raises MemoryError."""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("only Linux tells how much memory a process has")
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before, hard = getrlimit(RLIMIT_AS)
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + ROOM
+    setrlimit(RLIMIT_AS, (limit if hard == RLIM_INFINITY else min(limit, hard), hard))
+    try:
+        yield
+    finally:
+        setrlimit(RLIMIT_AS, (before, hard))
+
+
+def refused(read: Callable[[], Any], message: str) -> None:
+    """With little memory, the call is refused with this message, a regular expression, and a hint."""
+    with little_memory(), pytest.raises(UserError, match=message) as caught:
+        read()
+    assert caught.value.hint
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Bundle:
+    """A bundle of a stranger, who has made all hashes fit."""
+    return random_bundle(tmp_path / "hostile")
+
+
+def read_all(path: Path) -> None:
+    """Reads all of a model, as a command does."""
+    bundle, _ = bundles.resolve(path)
+    assert bundle.recipe
+    bundle.model(torch.device("cpu"))
+
+
+def test_a_limit_of_memory_is_noticed() -> None:
+    with little_memory(), pytest.raises(MemoryError):
+        bytes(2 * ROOM)
+    assert len(bytes(2 * ROOM)) == 2 * ROOM
+
+
+@pytest.mark.parametrize("name", ["bundle.json", "tokenizer.model", "recipe.yaml"])
+def test_a_file_that_is_read_whole_has_a_limit(hostile: Bundle, name: str) -> None:
+    """It may be sparse: a terabyte that takes no place on a disk, and hours to hash."""
+    manifest = {key: value for key, value in hostile.info.items() if key != "hashes"}
+    (hostile.path / "bundle.json").write_text(json.dumps(manifest))
+    os.truncate(hostile.path / name, 1 << 40)
+    refused(lambda: read_all(hostile.path), rf"{name}: (damaged: )?has (more than 1,000,000 char|{1 << 40:,} bytes)")
+
+
+@pytest.mark.slow  # it reads 30 MB of JSON
+@pytest.mark.parametrize("text", ["[]", '{"":0}'])
+def test_json_of_the_largest_size_fits_into_memory(hostile: Bundle, text: str) -> None:
+    (hostile.path / "bundle.json").write_text(f"[{f'{text},' * ((LARGEST - 10) // (len(text) + 1))}{text}]")
+    refused(lambda: Bundle.read(hostile.path), "bundle.json: damaged: is not a JSON object")
+
+
+HEADERS: dict[str, tuple[dict[str, Any], int, str]] = {
+    "longer than the file": ({}, 1 << 20, "invalid header length"),
+    "longer than any": ({}, 1 << 62, "a header of 4,611,686,018,427,387,906 bytes is too large"),
+    "overlapping": (
+        {"a": {"shape": [2], "data_offsets": [0, 8]}, "b": {"shape": [2], "data_offsets": [4, 12]}},
+        0,
+        "invalid offset",
+    ),
+    "beyond the file": ({"a": {"shape": [2**40], "data_offsets": [0, 2**42]}}, 0, "damaged or not readable"),
+    "of a size that overflows": ({"a": {"shape": [2**40, 2**40], "data_offsets": [0, 8]}}, 0, "overflow"),
+    "negative": ({"a": {"shape": [-1], "data_offsets": [0, -4]}}, 0, "invalid JSON in header"),
+    "of no bytes": ({"a": {"shape": [2**62, 0], "data_offsets": [0, 0]}}, 0, "unknown weight a"),
+    "of bits": ({"a": {"shape": [2], "data_offsets": [0, 1], "dtype": "F4"}}, 0, "holds numbers of type|readable"),
+}
+"""By name: tensors of a file of 12 bytes, how much more its header claims to have, and what is said of it."""
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_header_of_weights_that_lies_is_named(hostile: Bundle, name: str) -> None:
+    tensors, more, message = HEADERS[name]
+    header = json.dumps({key: {"dtype": "F32"} | value for key, value in tensors.items()}).encode()
+    size = max((value["data_offsets"][1] for value in tensors.values()), default=0)
+    content = struct.pack("<Q", len(header) + more) + header + bytes(sorted((0, size, 12))[1])
+    (hostile.path / "model.safetensors").write_bytes(content)
+    reseal(hostile.path)
+    refused(lambda: read_all(hostile.path), message)
+
+
+@pytest.fixture
+def marian(tmp_path: Path) -> Path:
+    """A folder of a stranger with a model of transformers."""
+    texts = ["a dog sees the house", "the cat likes trees"] * 20
+    write_model(tmp_path / "marian", write_tokenizer(tmp_path / "marian", texts, texts, 60))
+    return tmp_path / "marian"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("vocab_size", 10**10), ("vocab_size", "x"), ("decoder_layers", 10**10), ("d_model", 10**6), ("num_beams", 10**10),
+     ("max_position_embeddings", "x"), ("length_penalty", [1]), ("activation_function", [1]), ("model_type", {})],
+)  # fmt: skip
+def test_a_config_of_transformers_that_lies_is_named(marian: Path, key: str, value: object) -> None:
+    config = json.loads((marian / "config.json").read_text()) | {key: value}
+    (marian / "config.json").write_text(json.dumps(config))
+    refused(lambda: read_all(marian), "marian")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"added_tokens_decoder": {"1": {"content": []}}},
+        {"additional_special_tokens": 7},
+        {"extra_special_tokens": {"a": []}},
+        {"eos_token": [[]]},
+    ],
+)
+def test_a_tokenizer_of_transformers_that_is_none_is_named(marian: Path, config: dict[str, Any]) -> None:
+    (marian / "tokenizer_config.json").write_text(json.dumps(config))
+    refused(lambda: read_all(marian), "tokenizer_config.json: has")
+
+
+@pytest.mark.parametrize("shape", [(10**9, 0), (), (2, 3, 4)])
+def test_a_table_of_positions_is_computed_only_if_it_fits(marian: Path, shape: tuple[int, ...]) -> None:
+    tensors = load_file(marian / "model.safetensors")
+    save_file({**tensors, "model.encoder.embed_positions.weight": torch.empty(shape)}, marian / "model.safetensors")
+    refused(lambda: read_all(marian), "holds model.encoder.embed_positions.weight, which is not as in Marian's models")
