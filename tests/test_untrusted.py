@@ -22,6 +22,8 @@ from nmt import bundle as bundles
 from nmt.bundle import Bundle
 from nmt.errors import UserError
 from nmt.files import LARGEST
+from nmt.report.figures import LOGGED, read_figures
+from nmt.training.samples import read_samples
 
 ROOM = 3 << 29
 """Bytes of memory, 1.5 GiB, that no attack may make a process ask for."""
@@ -150,3 +152,22 @@ def test_a_table_of_positions_is_computed_only_if_it_fits(marian: Path, shape: t
     tensors = load_file(marian / "model.safetensors")
     save_file({**tensors, "model.encoder.embed_positions.weight": torch.empty(shape)}, marian / "model.safetensors")
     refused(lambda: read_all(marian), "holds model.encoder.embed_positions.weight, which is not as in Marian's models")
+
+
+def test_figures_of_a_run_have_few_columns(tmp_path: Path) -> None:
+    """A table of all names would have a billion cells."""
+    lines = "".join(f'{{"step": {step}, "learning_rate": 1, "name {step}": 1}}\n' for step in range(12_000))
+    wide = json.dumps({"step": 12_000, "learning_rate": 2} | {f"other {number}": 1 for number in range(60_000)})
+    (tmp_path / "metrics.jsonl").write_text(f"{lines}{wide}\n")
+    with little_memory():
+        figures, _ = read_figures(tmp_path / "metrics.jsonl", "bleu")
+    assert figures["learning_rate"].tolist() == [1.0] * 12_000 + [2.0]
+    assert len(figures) == len(LOGGED)
+
+
+@pytest.mark.parametrize("special", ["pipe", "device"])
+def test_what_a_run_has_recorded_is_no_pipe_and_no_device(tmp_path: Path, special: str) -> None:
+    path = tmp_path / "records.jsonl"
+    os.mkfifo(path) if special == "pipe" else path.symlink_to("/dev/zero")
+    assert not len(read_figures(path, "bleu")[0]["step"])
+    assert read_samples(path, list) == ([], [], [])
