@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import struct
@@ -23,6 +24,10 @@ from nmt.bundle import Bundle
 from nmt.errors import UserError
 from nmt.files import LARGEST
 from nmt.report.figures import LOGGED, read_figures
+from nmt.text.lines import LONGEST as LONGEST_LINE
+from nmt.text.lines import read_lines
+from nmt.text.tree import LONGEST as LONGEST_TREE
+from nmt.text.tree import read_trees
 from nmt.training.samples import read_samples
 
 ROOM = 3 << 29
@@ -171,3 +176,24 @@ def test_what_a_run_has_recorded_is_no_pipe_and_no_device(tmp_path: Path, specia
     os.mkfifo(path) if special == "pipe" else path.symlink_to("/dev/zero")
     assert not len(read_figures(path, "bleu")[0]["step"])
     assert read_samples(path, list) == ([], [], [])
+
+
+@pytest.mark.parametrize("line", [b"a" * 64, b'{"a": "' * 8], ids=["text", "JSON"])
+def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path: Path, line: bytes) -> None:
+    """Two megabytes that stand for two gigabytes."""
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(b"a line\n") + gzip.compress(line * 500_000, 1) * 64)
+    refused(lambda: list(read_lines(path)), f"bomb.gz:2: is longer than {LONGEST_LINE:,} bytes")
+
+
+def test_lines_from_a_pipe_end_as_well(nmt: Callable[..., Any], hostile: Bundle) -> None:
+    done = nmt("translate", "--model", hostile.path, "--quiet", stdin=b"a" * (LONGEST_LINE + 1))
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith(f"error: <stdin>:1: is longer than {LONGEST_LINE:,} bytes\nhint: ")
+
+
+@pytest.mark.parametrize("end", ["", "\n"], ids=["one line", "many lines"])
+def test_a_tree_that_is_never_closed_is_not_read_to_its_end(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "bomb.mrg.gz"
+    path.write_bytes(gzip.compress(f"(A {end}".encode() * 2_000_000, 1))
+    refused(lambda: list(read_trees(path)), f"bomb.mrg.gz:[0-9]+:1: a tree has at most {LONGEST_TREE:,} characters")

@@ -13,7 +13,7 @@ from typing import IO, BinaryIO, NoReturn
 from nmt.console import Console
 from nmt.errors import UserError
 from nmt.files import whole_file
-from nmt.text.lines import compressed, count_lines, count_rest, decode, read_lines
+from nmt.text.lines import compressed, count_lines, count_rest, decoded, read_lines
 
 
 class _ClosedOutput(io.StringIO):
@@ -72,7 +72,7 @@ def read_input(path: Path | None, console: Console) -> Iterator[str]:
     descriptor = _descriptor(sys.stdin)
     # A thread that waits for its input must not keep sys.stdin itself, which Python wants to close at its end.
     stream = sys.stdin.buffer if descriptor is None else open(descriptor, "rb", closefd=False)  # noqa: SIM115
-    return map(decode, stream)
+    return decoded(stream, "<stdin>")
 
 
 def count_input(path: Path | None) -> int | None:
