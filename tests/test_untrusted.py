@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import struct
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit, setrlimit
 from typing import Any
@@ -24,6 +26,7 @@ from nmt.bundle import Bundle
 from nmt.errors import UserError
 from nmt.files import LARGEST
 from nmt.report.figures import LOGGED, read_figures
+from nmt.terminal.streams import open_output
 from nmt.text.lines import LONGEST as LONGEST_LINE
 from nmt.text.lines import read_lines
 from nmt.text.tree import LONGEST as LONGEST_TREE
@@ -197,3 +200,18 @@ def test_a_tree_that_is_never_closed_is_not_read_to_its_end(tmp_path: Path, end:
     path = tmp_path / "bomb.mrg.gz"
     path.write_bytes(gzip.compress(f"(A {end}".encode() * 2_000_000, 1))
     refused(lambda: list(read_trees(path)), f"bomb.mrg.gz:[0-9]+:1: a tree has at most {LONGEST_TREE:,} characters")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_what_a_model_says_cannot_steer_a_terminal(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+    class Output(io.StringIO):
+        buffer = io.BytesIO()
+
+        def isatty(self) -> bool:
+            return is_terminal
+
+    monkeypatch.setattr(sys, "stdout", output := Output())
+    open_output(None, ExitStack())("a\x1b[2J\tb\nשלום \u200f\x9b1m")
+    shown = r"\x1b[2J", r"\x9b1m"
+    expected = "a{}\tb\nשלום \u200f{}\n".format(*(shown if is_terminal else ("\x1b[2J", "\x9b1m")))
+    assert output.buffer.getvalue().decode() == expected
