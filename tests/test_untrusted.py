@@ -25,7 +25,10 @@ from nmt import bundle as bundles
 from nmt.bundle import Bundle
 from nmt.errors import UserError
 from nmt.files import LARGEST
+from nmt.recipe import Decoding
 from nmt.report.figures import LOGGED, read_figures
+from nmt.search.ctranslate2 import convert
+from nmt.search.engine import SearchEngine
 from nmt.terminal.streams import open_output
 from nmt.text.lines import LONGEST as LONGEST_LINE
 from nmt.text.lines import read_lines
@@ -215,3 +218,30 @@ def test_what_a_model_says_cannot_steer_a_terminal(monkeypatch: pytest.MonkeyPat
     shown = r"\x1b[2J", r"\x9b1m"
     expected = "a{}\tb\nשלום \u200f{}\n".format(*(shown if is_terminal else ("\x1b[2J", "\x9b1m")))
     assert output.buffer.getvalue().decode() == expected
+
+
+@pytest.mark.parametrize("there", [10**12, 10**5])
+def test_a_search_that_fits_into_no_memory_is_refused(
+    monkeypatch: pytest.MonkeyPatch, hostile: Bundle, there: int
+) -> None:
+    """Memory that a beam of a bundle's own settings needs for a vocabulary of a million symbols, say."""
+    monkeypatch.setattr("nmt.search.engine.available_memory", lambda device: there)
+    models, decoding = [hostile.model(torch.device("cpu"))], Decoding(beam=1000)
+    if there == 10**12:
+        assert SearchEngine(models, decoding).decoding.beam == 1000
+    else:
+        refused(lambda: SearchEngine(models, decoding), "decoding.beam: the logits of 1000 hypotheses over 320 symbols")
+
+
+def test_tables_of_positions_that_fit_into_no_memory_are_refused(
+    monkeypatch: pytest.MonkeyPatch, hostile: Bundle
+) -> None:
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setattr("nmt.search.conversion.host_memory", lambda: 10**7)
+    decoding = Decoding(max_source=100_000, max_extra=10_000)
+    refused(
+        lambda: convert(hostile, decoding), "decoding.max_source and max_extra: encodings of 110,000 positions need"
+    )
+    assert not (hostile.path / "ctranslate2").exists()
+    monkeypatch.setattr("nmt.search.conversion.host_memory", lambda: 10**12)
+    assert (convert(hostile, Decoding()) / "model.bin").exists()
