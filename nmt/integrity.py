@@ -46,6 +46,8 @@ def read_manifest(path: Path) -> Any:
         hashes = values[HASHES]
         if not isinstance(hashes, dict) or hashes.get(path.name) != _hash_values(path, values):
             raise _damaged(path)
+        if any("/" in name for name in hashes):  # it is not for strangers to say which files are read
+            raise UserError(f"{path}: damaged: names files of other folders", remedy(path))
     return values
 
 

@@ -25,7 +25,8 @@ from nmt import bundle as bundles
 from nmt.bundle import Bundle
 from nmt.errors import UserError
 from nmt.files import LARGEST
-from nmt.recipe import Decoding
+from nmt.integrity import replace_manifest
+from nmt.recipe import Decoding, validated
 from nmt.report.figures import LOGGED, read_figures
 from nmt.search.ctranslate2 import convert
 from nmt.search.engine import SearchEngine
@@ -245,3 +246,37 @@ def test_tables_of_positions_that_fit_into_no_memory_are_refused(
     assert not (hostile.path / "ctranslate2").exists()
     monkeypatch.setattr("nmt.search.conversion.host_memory", lambda: 10**12)
     assert (convert(hostile, Decoding()) / "model.bin").exists()
+
+
+# --- paths and the network ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", ["../outside.yaml", "/etc/passwd", "recipe.yaml"])
+def test_the_recipe_of_a_bundle_extends_no_other_file(hostile: Bundle, base: str) -> None:
+    with (hostile.path / "recipe.yaml").open("a") as file:
+        file.write(f"extends: {base}\n")
+    reseal(hostile.path)
+    refused(lambda: read_all(hostile.path), r"recipe.yaml:\d+: extends: the recipe of a model has all its keys")
+
+
+@pytest.mark.parametrize("name", ["../outside", "/dev/zero", "sub/file"])
+def test_a_manifest_names_no_files_of_other_folders(hostile: Bundle, name: str) -> None:
+    (hostile.path.parent / "outside").write_text("a secret")
+    values = json.loads((hostile.path / "bundle.json").read_text())
+    values["hashes"][name] = "0" * 16
+    replace_manifest(hostile.path / "bundle.json", values)
+    refused(lambda: Bundle.read(hostile.path), "bundle.json: damaged: names files of other folders")
+
+
+def test_a_bundle_reaches_no_network(nmt: Callable[..., Any], hostile: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its recipe may name models and data of the hub, which only training would ask for."""
+    values = hostile.recipe.model_dump()
+    values["training"] |= {"init_from": "hf:stranger/model"}
+    values["data"]["train"] = [{"hub": "stranger/data", "split": "train"}]
+    (hostile.path / "recipe.yaml").write_text(validated(values, "recipe.yaml").to_yaml())
+    reseal(hostile.path)
+    asked: list[object] = []
+    monkeypatch.setattr("socket.socket.connect", lambda self, address: asked.append(address))
+    monkeypatch.setattr("socket.getaddrinfo", lambda host, *others, **more: asked.append(host))
+    done = nmt("translate", "--model", hostile.path, "--device", "cpu", stdin=b"the dog sees the cat .\n")
+    assert (done.code, done.out.count(b"\n"), asked) == (0, 1, [])
