@@ -138,24 +138,31 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def row(name: str, trial: Trial) -> str:
+    """What came of a trial, as a row of the table in docs/testing.md."""
+    cells = [name, f"{trial.killed_at:,}", f"{trial.held:,}"]
+    if figure := figures(trial.curve):
+        cells += [f"{trial.curve[-1].done:,}", f"{figure['bytes_each']:.1f}"]
+        cells.append(f"{figure['memory_before'] / 1024:.1f} → {figure['memory_after'] / 1024:.1f}")
+        cells += [f"{figure[f'{what}_before']:g} → {figure[f'{what}_after']:g}" for what in ("descriptors", "threads")]
+    return f"| {' | '.join(cells)} | {trial.seconds / 60:.0f} |"
+
+
 def main() -> None:
-    given, results, failed = arguments(), {}, False
+    given, results = arguments(), {}
     report = given.report and given.report.absolute()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         write_corpus()
         for name in given.only:
             trial = run(name, given.lines, given.updates, given.seed)
-            figure = {key: round(value, 2) for key, value in figures(trial.curve).items()}
-            print(f"{name}: {trial.seconds:.0f} s, held {trial.held:,}, killed at {trial.killed_at:,}, {figure}")
-            print(*(f"    {finding}" for finding in trial.findings), sep="\n", flush=True)
-            results[name] = {**asdict(trial), "figures": figure}
-            failed |= bool(trial.findings)
+            print(row(name, trial), *(f"    {finding}" for finding in trial.findings), sep="\n", flush=True)
+            results[name] = {**asdict(trial), "figures": figures(trial.curve)}
+            if report:
+                report.parent.mkdir(parents=True, exist_ok=True)
+                report.write_text(json.dumps(results))
         os.chdir("/")
-    if report:
-        report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(json.dumps(results))
-    raise SystemExit(failed)
+    raise SystemExit(any(result["findings"] for result in results.values()))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -63,6 +64,7 @@ def succeed(arguments: str) -> None:
         raise SystemExit(f"nmt {arguments} ends with {process.returncode}: {said}")
 
 
+@cache
 def prepare(task: str) -> tuple[str, dict[str, str]]:
     """Train a model; returns the command that searches with it, and what that writes for each sentence."""
     succeed(f"train {task}.yaml --device cpu --threads 1 --out {task}")
