@@ -107,6 +107,9 @@ verify: coverage faults kills fuzz load mutants
 faults: $(INSTALLED)
 	$(VENV)/bin/python verify/faults.py --report $(FOUND)/faults.json
 
+load: $(INSTALLED)
+	$(VENV)/bin/python verify/load.py --report $(FOUND)/load.json
+
 bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/memory.py
