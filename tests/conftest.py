@@ -18,6 +18,7 @@ import fork_server
 import pytest
 import torch
 from browser import chromium
+from measured import let_workers_save
 from reverse_task import BARE, sets, shell, write_reverse_task
 
 from nmt import cli
@@ -35,6 +36,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if sys.platform == "linux":
     fork_server.become_subreaper()
 fork_server.serve_subprocess(fork_server.server)
+let_workers_save()
 
 
 def children() -> dict[int, str]:
