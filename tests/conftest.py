@@ -27,6 +27,8 @@ from nmt.files import exclusive
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+PATIENCE = 30.0
+"""Seconds that what a test has started may take to end after it: on a busy machine, a process waits long for its turn."""
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # commands run the tree that these tests stand in
 torch.set_num_threads(1)  # on tensors as tiny as those of tests, threads cost more than they save
 # A process that a script starts in the background ignores SIGINT, and under nohup SIGHUP; so would all its children.
@@ -72,12 +74,13 @@ def _processes_end_with_their_test() -> Iterator[None]:
     """Kills what a test leaves running, and fails the test. What fixtures of modules and sessions started remains."""
     before = children().keys()
     yield
-    deadline = time.monotonic() + 3.0
+    deadline = time.monotonic() + PATIENCE
     while (left := started(before)) and time.monotonic() < deadline:
         time.sleep(0.02)
     while still := started(before):  # children of the killed processes come next
         for pid in still:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     assert not left, f"left running: {left}"
 

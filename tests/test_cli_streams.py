@@ -27,7 +27,7 @@ from nmt.errors import Interrupted
 from nmt.terminal.process import stop
 
 FULL = Path("/dev/full")
-WAIT = 20.0  # seconds that no test takes
+WAIT = 60.0  # seconds that no test takes
 ONE_ERROR = re.compile(rb"error: [^\n]+\nhint: [^\n]+\n")
 
 # --- closed streams -----------------------------------------------------------------------------------------
@@ -171,17 +171,31 @@ def test_a_reader_that_has_enough_ends_all_quietly(reverse_run: Path, threads: i
     assert (done.stdout, done.stderr) == (b"c b a\n0\n", b"")
 
 
+SIGNALLED = """
+import os, sys
+
+class Finder:
+    def find_spec(self, name, *others):
+        if name == "MODULE":
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), NUMBER)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
 @pytest.mark.usefixtures("new_processes")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("seconds", [0.3, 0.9])
+@pytest.mark.parametrize(
+    ("number", "module"), [(signal.SIGINT, "click"), (signal.SIGTERM, "click"), (signal.SIGINT, "torch")]
+)
 def test_a_signal_while_the_command_starts_ends_it_without_a_traceback(
-    reverse_run: Path, number: int, seconds: float
+    reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, module: str
 ) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SIGNALLED.replace("MODULE", module).replace("NUMBER", str(int(number))))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
     command = [sys.executable, "-m", "nmt", "translate", "--quiet"]
     process = subprocess.Popen(command, cwd=reverse_run, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        time.sleep(seconds)
-        process.send_signal(number)
         code = process.wait(WAIT)  # its input stays open
         assert process.stderr is not None
         said = process.stderr.read()
