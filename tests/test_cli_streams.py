@@ -91,7 +91,7 @@ def test_a_closed_stdout_is_one_error(reverse_run: Path, command: str) -> None:
 
 @pytest.mark.usefixtures("new_processes")
 def test_a_closed_stdout_does_not_matter_where_results_go_elsewhere(reverse_run: Path, tmp_path: Path) -> None:
-    done = shell(f"echo a b c | nmt translate --quiet --output {tmp_path / 'out'} >&-", reverse_run)
+    done = shell(f"echo a b c | nmt translate --quiet --output '{tmp_path}/out' >&-", reverse_run)
     assert (done.returncode, done.stderr) == (0, b"")
     assert (tmp_path / "out").read_bytes() == b"c b a\n"
 
@@ -113,7 +113,7 @@ def test_a_closed_descriptor_is_not_given_to_the_next_file(tmp_path: Path) -> No
         "file = open('file', 'w'); print(file.fileno(), file=file); print('lost', file=sys.stderr); "
         "os.write(1, b'lost'); os.write(2, b'lost')"
     )
-    done = shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-', tmp_path)
+    done = shell(f"'{sys.executable}' -c \"{code}\" <&- >&- 2>&-", tmp_path)
     assert done.returncode == 0
     assert int((tmp_path / "file").read_text()) > 2
 
@@ -158,9 +158,9 @@ def test_an_input_that_breaks_off_is_one_error_after_the_lines_before(
     reverse_run: Path, tmp_path: Path, threads: int
 ) -> None:
     (tmp_path / "in.gz").write_bytes(gzip.compress(b"a b c\n" * 10_000)[:-40])
-    done = shell(f"nmt translate --quiet --beam 1 --threads {threads} --input {tmp_path / 'in.gz'}", reverse_run)
+    done = shell(f"nmt translate --quiet --beam 1 --threads {threads} --input '{tmp_path}/in.gz'", reverse_run)
     assert done.returncode == 1
-    assert re.fullmatch(rb"error: \S+in\.gz: cannot be read to its end: [^\n]+\n(hint: [^\n]+\n)?", done.stderr)
+    assert re.fullmatch(rb"error: [^\n]+/in\.gz: cannot be read to its end: [^\n]+\n(hint: [^\n]+\n)?", done.stderr)
     assert set(done.stdout.splitlines()) <= {b"c b a"}
 
 
