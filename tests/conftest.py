@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 PATIENCE = 30.0
-"""Seconds that what a test has started may take to end after it: on a busy machine, a process waits long for its turn."""
+"""Seconds that what a test has started may take to end after it; on a busy machine it waits long for its turn."""
+
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # commands run the tree that these tests stand in
 torch.set_num_threads(1)  # on tensors as tiny as those of tests, threads cost more than they save
 # A process that a script starts in the background ignores SIGINT, and under nohup SIGHUP; so would all its children.
