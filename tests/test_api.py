@@ -2,9 +2,6 @@
 
 import itertools
 import random
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -265,24 +262,6 @@ def test_more_n_best_than_beam_is_a_users_error(tokenizer):
     with pytest.raises(UserError, match=r"n-best 4 .*3") as error:
         list(translator.stream(["the dog"], n_best=4))
     assert "beam" in error.value.hint
-
-
-WORKERS = """
-import sys, nmt
-if __name__ == "__main__":
-    lines = [line.rstrip() for line in open("test.a")]
-    with nmt.load("ckpts", workers=2, beam=2) as model:
-        found = model.translate(lines)
-    assert found == nmt.load("ckpts", beam=2).translate(lines)
-    print(len(found))
-"""
-
-
-def test_workers_of_a_program_find_what_one_process_finds(reverse_run: Path, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(WORKERS)
-    done = subprocess.run([sys.executable, program], cwd=reverse_run, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("100\n", 0), done.stderr
 
 
 # --- terms ----------------------------------------------------------------------------------------------------
