@@ -96,7 +96,8 @@ test-slow: $(INSTALLED)
 
 coverage: export OMP_NUM_THREADS := 1
 coverage: $(INSTALLED)
-	$(PYTEST) -m 'not slow' --cov
+	$(PYTEST) -m 'not slow' --timeout 1200 --cov --cov-report term --cov-report json:$(FOUND)/coverage.json
+	$(VENV)/bin/python verify/covered.py $(FOUND)/coverage.json
 
 # --- machines that try to break it, for hours; docs/testing.md says what each does and found -----------------------
 

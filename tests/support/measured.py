@@ -16,11 +16,11 @@ def let_workers_save() -> None:
         return
     kill = Workers.close
 
-    def close(workers: Workers) -> None:
-        for worker in workers._workers:
+    def close(self: Workers) -> None:
+        for worker in self._workers:
             worker.connection.close()  # as the end of this process would; the worker then calls os._exit
-        for worker in workers._workers:
+        for worker in self._workers:
             worker.process.join(SECONDS)
-        kill(workers)
+        kill(self)
 
     Workers.close = close  # type: ignore[method-assign]
