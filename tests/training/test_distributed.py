@@ -134,6 +134,14 @@ def test_leaving_a_group_tells_the_error_of_the_first_rank_alone(pair: tuple[Gro
     assert (error.value.message, error.value.retry) == ("", False)
 
 
+def test_the_signal_that_ends_those_who_outlive_a_failure_says_nothing(pair: tuple[Group, Group]) -> None:
+    lead, other = pair
+    assert other.fail()
+    with pytest.raises(GroupError) as error, lead:
+        raise Interrupted("terminated", 15)
+    assert (error.value.message, error.value.retry) == ("", False)
+
+
 @pytest.mark.parametrize("error", [None, Interrupted("stopped", 15), GroupError("lost")])
 def test_what_ends_all_ranks_alike_is_no_failure_of_one(
     pair: tuple[Group, Group], error: Interrupted | GroupError | None
