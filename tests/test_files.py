@@ -354,7 +354,7 @@ def test_a_lock_may_be_waited_for(tmp_path: Path) -> None:
         second.start()
         second.join(0.1)
         order.append("first")
-    second.join(10)
+    second.join(60)
     assert order == ["first", "second"]
 
 

@@ -186,7 +186,7 @@ def test_items_are_made_up_to_so_many_ahead() -> None:
     feed = prefetched(items(), 4)
     for number in range(1, 20):
         assert next(feed) == number
-        assert wanted[number + 4].wait(20)  # made without being asked for
+        assert wanted[number + 4].wait(60)  # made without being asked for
         assert len(made) <= number + 4
     feed.close()
 
@@ -229,7 +229,7 @@ def test_its_thread_ends_with_it(how: str) -> None:
     else:
         with pytest.raises(ValueError, match="no sixth"):
             list(feed)
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
 
 

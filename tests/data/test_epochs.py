@@ -168,7 +168,7 @@ def plan_in_a_thread(make) -> EpochPlan:  # type: ignore[no-untyped-def]
     made: list[EpochPlan] = []
     thread = threading.Thread(target=lambda: made.append(make()), daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert made, "it goes round for ever"
     return made[0]
 
@@ -261,10 +261,10 @@ def test_a_rank_waits_for_the_plan_that_another_is_making(tmp_path: Path, monkey
     monkeypatch.setattr(files.time, "sleep", lambda seconds: waiting.set())
     thread = threading.Thread(target=lambda: got.append(stored_plan(tmp_path / "plan", None, 60)))
     thread.start()
-    assert waiting.wait(20)
+    assert waiting.wait(60)
     assert not got
     stored_plan(tmp_path / "plan", lambda: made, 0)
-    thread.join(20)
+    thread.join(60)
     assert updates(got[0]) == updates(made)
 
 

@@ -167,6 +167,24 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, number: int, fork: bool) 
         assert (out, parent.returncode) == ("interrupted\n", 0)
 
 
+PROGRAM = """
+import sys, nmt
+if __name__ == "__main__":
+    lines = [line.rstrip() for line in open("test.a")]
+    with nmt.load("ckpts", workers=2, beam=2) as model:
+        found = model.translate(lines)
+    assert found == nmt.load("ckpts", beam=2).translate(lines)
+    print(len(found))
+"""
+
+
+def test_workers_of_a_program_find_what_one_process_finds(reverse_run: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run([sys.executable, program], cwd=reverse_run, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("100\n", 0), done.stderr
+
+
 def test_it_loads_no_torch() -> None:
     program = "import sys, nmt.search.workers; assert not {'torch', 'numpy'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -131,8 +131,7 @@ def test_nobody_knows_how_long_a_pipe_is() -> None:
 
 def test_a_file_is_opened_at_once_and_only_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    command = f"printf 'a\nb\n' > {tmp_path / 'pipe'}"
-    with subprocess.Popen(["sh", "-c", command]):
+    with subprocess.Popen(["sh", "-c", "printf 'a\nb\n' > pipe"], cwd=tmp_path):
         lines = read_lines(tmp_path / "pipe")
         assert list(lines) == ["a", "b"]
     with pytest.raises(UserError, match="missing: cannot be read"):

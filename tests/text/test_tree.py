@@ -30,7 +30,7 @@ TREES = st.recursive(
     lambda trees: st.builds(Tree, LABELS | ATOMS | st.just(""), st.lists(trees, min_size=1, max_size=3).map(tuple)),
     max_leaves=12,
 )
-DEEP = 100_000
+DEEP = 30_000
 DEEP_TEXT = "(A " * DEEP + "(B b)" + ")" * DEEP
 SLEEPS = "(S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .))"
 

@@ -49,7 +49,7 @@ def written(
     save = bundles.save_bundle
 
     def when_told(*arguments: object) -> None:
-        assert gate.wait(20)
+        assert gate.wait(60)
         save(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(bundles, "save_bundle", when_told)

@@ -32,11 +32,11 @@ SMALL = sets(
 # --- killed -------------------------------------------------------------------------------------------------
 
 
-def killed(train: Callable[..., Any], *settings: str) -> None:
+def killed(*settings: str, out: str = "ckpts") -> None:
     """Trains in a process of its own that ends as by SIGKILL where `os._exit` was put."""
     child = os.fork()
     if child == 0:
-        sys.argv = ["nmt", "train", "recipe.yaml", *SMALL, *sets(*settings), "--device", "cpu", "--quiet"]
+        sys.argv = ["nmt", "train", "recipe.yaml", *SMALL, *sets(*settings), "--out", out, "--device", "cpu", "--quiet"]
         try:
             cli.main()
         finally:
@@ -51,15 +51,22 @@ def scores(folder: Path) -> dict[float, tuple[float, float]]:
     return {row["step"]: (row["valid_bleu"], row["valid_perplexity"]) for row in metrics(folder) if "valid_bleu" in row}
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("where", ["before scoring", "before the scores are added"])
 def test_a_checkpoint_that_lost_its_scores_is_scored_and_counted(
-    train, task: Path, monkeypatch: pytest.MonkeyPatch, number: int, where: str
+    train, task: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Whenever a run is killed: patience ends it after the same checkpoint, with the same scores."""
     train("training.updates=60", *SCORED, out="whole")
     assert [bundle.step for bundle in bundles.checkpoints(task / "whole")] == [3, 6, 9]
-    left = number
+    for number in (1, 2, 3):
+        killed_and_resumed(train, task / "whole", f"killed{number}", monkeypatch, number, where)
+
+
+def killed_and_resumed(
+    train: Callable[..., Any], whole: Path, out: str, monkeypatch: pytest.MonkeyPatch, number: int, where: str
+) -> None:
+    """Kills a run at its checkpoint of this number, and compares it with `whole` after it was resumed."""
+    left, run = number, whole.parent / out
 
     def dies(original: Callable[..., Any]) -> Callable[..., Any]:
         def method(self: Any, *arguments: Any) -> Any:
@@ -77,15 +84,15 @@ def test_a_checkpoint_that_lost_its_scores_is_scored_and_counted(
         owner: Any = Run if where == "before scoring" else Checkpoints
         name = "_score" if where == "before scoring" else "add"
         patch.setattr(owner, name, dies(getattr(owner, name)))
-        killed(train, "training.updates=60", *SCORED)
-    assert bundles.checkpoints(task / "ckpts")[-1].scores == {}
-    said = train("training.updates=60", *SCORED)
-    assert scores(task / "ckpts") == scores(task / "whole")
-    assert (task / "ckpts/dev.jsonl").read_bytes() == (task / "whole/dev.jsonl").read_bytes()
-    found = [[(bundle.step, bundle.scores) for bundle in bundles.checkpoints(task / of)] for of in ("whole", "ckpts")]
+        killed("training.updates=60", *SCORED, out=out)
+    assert bundles.checkpoints(run)[-1].scores == {}
+    said = train("training.updates=60", *SCORED, out=out)
+    assert scores(run) == scores(whole)
+    assert (run / "dev.jsonl").read_bytes() == (whole / "dev.jsonl").read_bytes()
+    found = [[(bundle.step, bundle.scores) for bundle in bundles.checkpoints(of)] for of in (whole, run)]
     assert found[0] == found[1]
     assert "finished: no better dev BLEU for 2 checkpoints" in said
-    again = train("training.updates=60", *SCORED)
+    again = train("training.updates=60", *SCORED, out=out)
     assert "resuming" not in again  # nothing is left to do
 
 
