@@ -107,6 +107,10 @@ verify: coverage faults kills fuzz load mutants
 faults: $(INSTALLED)
 	$(VENV)/bin/python verify/faults.py --report $(FOUND)/faults.json
 
+mutants: $(INSTALLED)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[verify]'
+	$(VENV)/bin/python verify/mutants.py --report $(FOUND)/mutants.json
+
 bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/memory.py
