@@ -76,7 +76,7 @@ def test_a_packed_batch_holds_its_pairs_end_to_end(
     for row, sequences, expected in sides:
         tokens = sum(map(len, expected))
         assert row.shape == sequences.positions.shape
-        assert row.size(1) % ALIGNED == 0
+        assert row.size(1) % 8 == 0  # or kernels are slow
         assert row.size(1) <= tokens + share / SIZES + 2 * ALIGNED + share  # each filler has a token
         bounds = sequences.bounds.tolist()
         assert bounds == sorted(bounds)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search.engine import SearchEngine
+from nmt.search.phrases import _order
 from nmt.tasks.lines import Request
 from nmt.tasks.pipeline import Pipeline
 from nmt.tasks.translating import Translating, Translation
@@ -179,6 +182,15 @@ def liked(tokenizer: Tokenizer, liking: torch.Tensor, decoding: Decoding, text: 
     (logits,) = engine.logits
     engine.logits = (lambda x: (found := logits(x)) * 3 + F.pad(liking, (0, found.size(-1) - len(liking))),)
     return list(Pipeline(Translating(tokenizer, decoding), decoding, engine).stream([text], decoding.beam))
+
+
+@pytest.mark.parametrize(("beam", "order"), [(1, [2, 1, 0]), (4, [2, 0, 1])])
+def test_the_most_probable_candidate_stays_in_a_wider_beam(beam: int, order: list[int]) -> None:
+    """Three candidates, of which the last one has come as far as is wanted by now."""
+    totals, come = torch.tensor([[0.0, -1.0, -2.0]]), torch.tensor([[0, 2, 4]])
+    reached: Any = SimpleNamespace(level=come, progress=come)
+    tables: Any = SimpleNamespace(whole=torch.tensor([[4]]), steps=torch.tensor([[4]]))
+    assert _order(totals, reached, tables, torch.tensor([[4]]), beam).argsort(1).tolist() == [order]
 
 
 def test_what_has_no_room_is_named(tokenizer: Tokenizer) -> None:
