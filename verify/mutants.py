@@ -1,7 +1,7 @@
 """Mutants of the code that must not be wrong: one operator, number or keyword is changed; does a test fail?
 
     python verify/mutants.py [--count 300] [--seed 1] [--jobs 2] [--seconds 40] [--measured FOLDER] [--report FILE]
-    python verify/mutants.py --again REPORT        # only the mutants that have survived there
+    python verify/mutants.py --again REPORT        # only the mutants that are left there, and not explained
 
 cosmic-ray finds the places that it can change, and makes the mutants. Each group of modules gets its share of them by
 its number of places, but at least 20. In a group, places are drawn by seed, and one mutant of each. Not drawn are
@@ -148,6 +148,15 @@ def summary(trials: Sequence[Trial]) -> dict[str, dict[str, float]]:
     return found
 
 
+def left(trials: Sequence[dict[str, Any]]) -> Iterator[Mutant]:
+    """The mutants of a report that have survived and are not explained."""
+    known = explained()
+    for trial in trials:
+        mutant = Mutant(**trial["mutant"])
+        if trial["outcome"] not in ("killed", "timeout") and (mutant.module, trial["was"], trial["now"]) not in known:
+            yield mutant
+
+
 def told(trials: Sequence[Trial]) -> dict[str, Any]:
     """What the report tells of them."""
     return {"groups": summary(trials), "trials": [asdict(trial) for trial in trials]}
@@ -166,7 +175,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--controls", type=int, default=20, help="mutants whose tests run once more without the change")
     parser.add_argument("--jobs", type=int, default=2, help="mutants that are tried at a time")
     parser.add_argument("--seconds", type=float, default=40, help="what the tests of a mutant may take")
-    parser.add_argument("--again", type=Path, metavar="REPORT", help="try those that were left, instead of drawing")
+    parser.add_argument("--again", type=Path, metavar="REPORT", help="try those that are left, instead of drawing")
     parser.add_argument("--measured", type=Path, help="where the tests of each line are kept; default: measured anew")
     parser.add_argument("--report", type=Path, help="write counts and mutants as JSON")
     return parser.parse_args()
@@ -177,8 +186,7 @@ def main() -> None:
     if given.again is None:
         drawn = draw(given.count, given.seed)
     else:
-        earlier = json.loads(given.again.read_text())["trials"]
-        drawn = [Mutant(**trial["mutant"]) for trial in earlier if trial["outcome"] != "killed"]
+        drawn = list(left(json.loads(given.again.read_text())["trials"]))
     controls = drawn[: given.controls] if given.again is None else []
     warm_pytest.warm_up()
     with tempfile.TemporaryDirectory() as temporary:

@@ -197,6 +197,19 @@ def test_it_waits_only_when_it_has_nothing_else_to_do():
     assert feed.takes[-1][1]  # it waited for the end
 
 
+def test_sentences_are_admitted_once_an_8th_of_the_batch_is_empty():
+    feed = ListFeed(random_sources(60))
+    take, wanted = feed.take, []
+
+    def watched(tokens, wait):
+        wanted.append(tokens)
+        return take(tokens, wait)
+
+    feed.take = watched
+    list(SearchEngine([random_model()], Decoding(beam=2, batch_tokens=200)).search(feed, 1))
+    assert min(wanted) >= 200 // 8
+
+
 def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
     short = [Source(number, [5, 6], cap=20) for number in range(30)]
     long = Source(30, [7] * 80, cap=20)

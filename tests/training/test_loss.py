@@ -13,7 +13,7 @@ from nmt.text.symbols import BOS, EOS
 from nmt.training.loss import Objective, _add_product, smoothed_cross_entropy
 
 TOKENS, WIDTH, VOCABULARY = 23, 6, 11
-ROWS = [1, 4, 7, 22, 23, 100]  # tokens per chunk: one, some with a rest, all but one, all, more than all
+ROWS = [0, 1, 4, 7, 22, 23, 100]  # tokens that fit into a chunk: none, one, some with a rest, all but one, all, more
 
 
 def example(dtype=torch.float64, scale=1.0):
