@@ -99,8 +99,9 @@ class Recorder:
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
         if report.failed:
             self.all_failed.append(report.nodeid)
-            self.timed_out = "Timeout (>" in report.longreprtext
-            self.failed = f"{report.nodeid}: {_last_line(report.longreprtext)}"
+            if not self.failed:  # what follows may come of it
+                self.timed_out = "Timeout (>" in report.longreprtext
+                self.failed = f"{report.nodeid}: {_last_line(report.longreprtext)}"
 
     def tell(self, path: Path, code: int) -> None:
         """Writes what has happened."""
