@@ -4,7 +4,8 @@
     python verify/mutants.py --again REPORT        # only the mutants that are left there, and not explained
 
 cosmic-ray finds the places that it can change, and makes the mutants. Each group of modules gets its share of them by
-its number of places, but at least 20. In a group, places are drawn by seed, and one mutant of each. Not drawn are
+its number of places, but at least a fifteenth of all. In a group, places are drawn by seed, and one mutant of each.
+Not drawn are
 
 - annotations, and what stands below `if TYPE_CHECKING`: nothing runs them;
 - `==` in the place of `is` and the reverse: for None, for small numbers and for interned strings they are the same;

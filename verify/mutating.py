@@ -31,7 +31,7 @@ GROUPS = {
     "bundle": ["nmt/bundle/*.py"],
     "files": ["nmt/files.py", "nmt/integrity.py"],
 }
-FEWEST = 20  # mutants of a group
+PART = 15  # each group has at least one of so many mutants
 IDENTITY = {frozenset(("Eq", "Is")), frozenset(("NotEq", "IsNot"))}
 UNCHANGED = {"name", "string", "newline", "endmarker", "trailer", "fstring_string", "fstring_start", "fstring_end"}
 """What the syntax has most of, and no operator of cosmic-ray changes"""
@@ -109,12 +109,13 @@ def _skipped(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
 
 
 def shares(places: Counter[str], count: int) -> dict[str, int]:
-    """How many mutants each group gets of `count`: as its places are, but at least FEWEST."""
-    few = {group for group, number in places.items() if number * count < FEWEST * places.total()}
+    """How many mutants each group gets of `count`: as its places are, but at least a PART of them."""
+    fewest = count // PART
+    few = {group for group, number in places.items() if number * count < fewest * places.total()}
     rest = sum(number for group, number in places.items() if group not in few)
-    left = count - FEWEST * len(few)
+    left = count - fewest * len(few)
     exact = {group: left * number / rest for group, number in places.items() if group not in few}
-    found = dict.fromkeys(few, FEWEST) | {group: math.floor(share) for group, share in exact.items()}
+    found = dict.fromkeys(few, fewest) | {group: math.floor(share) for group, share in exact.items()}
     for group in sorted(exact, key=lambda group: exact[group] % 1, reverse=True)[: count - sum(found.values())]:
         found[group] += 1
     return found
