@@ -111,6 +111,10 @@ faults: $(INSTALLED)
 load: $(INSTALLED)
 	$(VENV)/bin/python verify/load.py --report $(FOUND)/load.json
 
+mutants: $(INSTALLED)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[verify]'
+	$(VENV)/bin/python verify/mutants.py --report $(FOUND)/mutants.json
+
 bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/memory.py

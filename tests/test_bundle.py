@@ -93,6 +93,9 @@ def test_an_average_of_another_run_is_not_used(ckpts: Path) -> None:
     bundle, note = bundles.resolve(ckpts)
     assert bundle.path.name.startswith("step-")
     assert "is of another run than the checkpoints" in note
+    edit(ckpts / "averaged", run=bundle.info["run"])
+    edit(ckpts / "step-00000800", run="a third")  # it is the newest that counts
+    assert "is of another run than the checkpoints" in bundles.resolve(ckpts)[1]
 
 
 def test_averaging_takes_those_there_are(ckpts: Path) -> None:

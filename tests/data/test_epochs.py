@@ -176,7 +176,7 @@ def plan_in_a_thread(make) -> EpochPlan:  # type: ignore[no-untyped-def]
 def test_rows_beyond_32_bits_of_order_are_kept_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     class Many(np.ndarray):  # type: ignore[type-arg]
         def __len__(self) -> int:
-            return 2**33
+            return 2**32
 
     few = drawn(50)
     many = tuple(side.view(Many) for side in few)
@@ -191,6 +191,8 @@ def test_lengths_that_leave_no_bit_for_chance_are_refused() -> None:
     lengths = np.array([2**31 - 2, 1], np.int32), np.array([1, 1], np.int32)
     with pytest.raises(UserError, match="2 pairs of up to 2,147,483,647 subwords are too many to sort"):
         plan_epoch(*lengths, 2**31, 1, 0)
+    shorter = np.array([5 * 2**28, 1], np.int32), np.array([1, 1], np.int32)  # one bit is left
+    assert sorted(itertools.chain(*updates(plan_epoch(*shorter, 2**31, 1, 0)))) == [0, 1]
 
 
 # --- mixtures -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 
@@ -299,6 +300,22 @@ def test_it_draws_no_samples(make_bundle):
     engine = load_engine(make_bundle(), Decoding(), threads=1, device="cpu")
     with pytest.raises(UserError, match="--engine ctranslate2: draws no samples"):
         engine.sample(Pile([]), 2)
+
+
+def test_each_thread_has_a_batch_and_another_one_waiting(make_bundle):
+    bundle, taken = make_bundle(), []
+
+    class Watched(Pile):
+        def take(self, tokens, wait):
+            taken.append(super().take(tokens, wait))
+            return taken[-1]
+
+    sources = sources_of(bundle, 20)
+    tokens = max(len(source.ids) for source in sources) + 1  # of one sentence
+    engine = load_engine(bundle, settings(bundle, {"batch_tokens": tokens}), threads=3, device="cpu")
+    with closing(engine.search(Watched(sources), 1)) as found:
+        next(found)
+    assert len(taken) == 6
 
 
 @pytest.mark.parametrize("beam", [1, 3])
