@@ -107,6 +107,9 @@ verify: coverage faults kills fuzz load mutants
 faults: $(INSTALLED)
 	$(VENV)/bin/python verify/faults.py --report $(FOUND)/faults.json
 
+kills: $(INSTALLED)
+	$(VENV)/bin/python verify/kills.py --report $(FOUND)/kills.json
+
 bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/memory.py
@@ -115,7 +118,6 @@ bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/train_speed.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/checkpoint_stall.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/ranks.py --data $(DATA)
-	$(VENV)/bin/python benchmarks/resume.py
 	$(VENV)/bin/python benchmarks/epoch_plan.py
 	$(VENV)/bin/python benchmarks/translate_speed.py --forced small --lengths small
 	$(VENV)/bin/python benchmarks/translate_speed.py --forced base
