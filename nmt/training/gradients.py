@@ -138,7 +138,9 @@ class Gradients:
         return True
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        with torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None):
+        cast = torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None)
+        # Before its second batch DistributedDataParallel has rank 0 tell the others in which order gradients come.
+        with self._group.guard("beginning a batch"), cast:
             loss, nll = (self._parallel or self._objective)(batch.to(self._device))
         return loss, nll
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from reverse_task import BARE, assert_equal_to_the_bit, position, sets
 from torch import Tensor
 
 from nmt.batch import Batch
+from nmt.errors import GroupError
+from nmt.place import Place
+from nmt.training.distributed import Group
 from nmt.training.gradients import Gradients
 from nmt.training.loss import Objective
 from nmt.training.state import RunState
@@ -152,3 +157,18 @@ def test_a_gpu_that_fails_is_told_in_a_line(train, inject, task) -> None:
     *_, error, hint = train(code=1).splitlines()
     assert error == "error: CUDA error: uncorrectable ECC error encountered"
     assert hint.startswith("hint: run the same command again; ")
+
+
+def test_a_rank_that_is_lost_as_a_batch_begins_breaks_the_group() -> None:
+    """As DistributedDataParallel raises before the second batch, when it compares the order of gradients."""
+
+    def lost(batch: Batch) -> Losses:
+        raise RuntimeError("[pair.cc:537] Connection reset by peer")
+
+    group = Group(Place(1, 2), 1)
+    group._store = dist.HashStore()
+    batch = SimpleNamespace(to=lambda device: None)
+    rank = SimpleNamespace(_group=group, _parallel=lost, _device=torch.device("cpu"), _autocast=None)
+    with pytest.raises(GroupError, match="rank 1 lost the others while beginning a batch: Connection reset") as error:
+        Gradients._forward(rank, batch)  # type: ignore[arg-type]
+    assert error.value.retry
