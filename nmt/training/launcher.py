@@ -18,6 +18,7 @@ from nmt.console import Console
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 
 RESTARTS = 3  # in a row, of a group in which a worker died before there was another checkpoint
+RETRIED = (TRY_AGAIN, 128 + signal.SIGTERM)  # exit codes of workers that outlive another, which are sent SIGTERM
 TO_SAVE = 300  # seconds that workers have to save a checkpoint after a signal; PyTorch gives them 30
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -48,7 +49,7 @@ def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) 
     while ends := _run_group(workers, arguments):
         if (stopped := set(ends.values())) in [{128 + number} for number in STOPS]:
             raise Interrupted("", stopped.pop() - 128)  # a signal that only the workers received
-        if any(code > 0 and code != TRY_AGAIN for code in ends.values()):
+        if any(code > 0 and code not in RETRIED for code in ends.values()):
             raise GroupError("", retry=False)
         before, newest = newest, checkpoint_folders(out)[-1:]
         restart = 1 if newest > before else restart + 1

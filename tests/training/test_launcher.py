@@ -71,6 +71,11 @@ def test_a_group_is_restarted_three_times(
         "rank 1 was killed by SIGKILL: restart 2 of 3, from the last checkpoint",
         "the group broke: restart 3 of 3, from the last checkpoint",
     ]
+    run([({0: 143, 1: -9}, NOTHING), ({0: 143, 1: TRY_AGAIN}, NOTHING), ({}, NOTHING)], tmp_path, monkeypatch)
+    assert capsys.readouterr().err.splitlines() == [
+        "rank 1 was killed by SIGKILL: restart 1 of 3, from the last checkpoint",
+        "the group broke: restart 2 of 3, from the last checkpoint",
+    ]
     with pytest.raises(UserError, match="the group broke, after 3 restarts without another checkpoint"):
         run([(BROKEN, NOTHING)] * 4, tmp_path, monkeypatch)
 
