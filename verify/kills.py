@@ -85,8 +85,8 @@ class Trial:
 
     def run(self, kills: int, reference: Mapping[str, object]) -> None:
         """Kills the run so many times, unless it ends before, lets it end, and compares the end with a reference."""
-        running = Running(self.job, self.folder)
-        while len(self.kills) < kills and running is not None:
+        running: Running | None = Running(self.job, self.folder)
+        while running is not None and len(self.kills) < kills:
             running = self._kill(running)
         for _ in range(TRIES):
             if running is None:
