@@ -93,8 +93,14 @@ def test_what_can_only_fail_again_and_signals_are_no_reason_for_a_restart(
 ) -> None:
     with pytest.raises(GroupError):
         run([({0: 1, 1: TRY_AGAIN}, 5)], tmp_path, monkeypatch)
-    with pytest.raises(Interrupted):
-        run([({0: 143, 1: 143}, NOTHING)], tmp_path, monkeypatch)
+    for others in (143, -15, 129, TRY_AGAIN):  # 143 and -15 of ranks that the launcher ended after the first
+        with pytest.raises(Interrupted) as stop:
+            run([({0: 129, 1: others}, NOTHING)], tmp_path, monkeypatch)
+        assert stop.value.signal_number == signal.SIGHUP
+    for others in (143, -15):
+        with pytest.raises(Interrupted) as stop:
+            run([({0: 143, 1: others}, NOTHING)], tmp_path, monkeypatch)
+        assert stop.value.signal_number == signal.SIGTERM
 
 
 @pytest.mark.parametrize("given", [None, "7"])
