@@ -138,9 +138,12 @@ class Gradients:
         return True
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        cast = torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None)
-        # Before its second batch DistributedDataParallel has rank 0 tell the others in which order gradients come.
-        with self._group.guard("beginning a batch"), cast:
+        if self._parallel is not None:
+            # Before the second update rank 0 tells the others in which order gradients come. This is done here, since
+            # an error of the model below is none of the group.
+            with self._group.guard("agreeing on the order of gradients"):
+                self._parallel.reducer._rebuild_buckets()
+        with torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None):
             loss, nll = (self._parallel or self._objective)(batch.to(self._device))
         return loss, nll
 

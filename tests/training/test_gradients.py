@@ -159,16 +159,14 @@ def test_a_gpu_that_fails_is_told_in_a_line(train, inject, task) -> None:
     assert hint.startswith("hint: run the same command again; ")
 
 
-def test_a_rank_that_is_lost_as_a_batch_begins_breaks_the_group() -> None:
-    """As DistributedDataParallel raises before the second batch, when it compares the order of gradients."""
-
-    def lost(batch: Batch) -> Losses:
+def test_a_rank_that_is_lost_before_the_second_update_breaks_the_group() -> None:
+    def lost() -> bool:
         raise RuntimeError("[pair.cc:537] Connection reset by peer")
 
     group = Group(Place(1, 2), 1)
     group._store = dist.HashStore()
-    batch = SimpleNamespace(to=lambda device: None)
-    rank = SimpleNamespace(_group=group, _parallel=lost, _device=torch.device("cpu"), _autocast=None)
-    with pytest.raises(GroupError, match="rank 1 lost the others while beginning a batch: Connection reset") as error:
-        Gradients._forward(rank, batch)  # type: ignore[arg-type]
+    rank = SimpleNamespace(_group=group, _parallel=SimpleNamespace(reducer=SimpleNamespace(_rebuild_buckets=lost)))
+    told = "rank 1 lost the others while agreeing on the order of gradients: Connection reset"
+    with pytest.raises(GroupError, match=told) as error:
+        Gradients._forward(rank, None)  # type: ignore[arg-type]
     assert error.value.retry
