@@ -17,17 +17,20 @@ from running import TREE, Job, Running
 from nmt.bundle import checkpoint_folders, checkpoint_path
 
 SITE = """
+import faulthandler
 import os
+import signal
 from pathlib import Path
 
 import nmt.terminal.blocks as blocks
 import nmt.terminal.making as making
 
+faulthandler.register(signal.SIGUSR1)
 making.BLOCK_LINES, blocks.LOOK = 10, 0.05
 if "RANK" in os.environ:
     Path("ranks", f"{os.getppid()}-{os.environ['RANK']}-{os.getpid()}").touch()
 """
-"""Runs in each command before it begins: small blocks, and a file that names the process of a rank."""
+"""Runs in each command before it begins: stacks on demand, small blocks, and a file that names a rank's process."""
 UPDATES, EVERY = 48, 4  # updates of a run, and from one checkpoint to the next
 TRAIN = "train recipe.yaml --device cpu --threads 1 --out run --set training.report=false " + " ".join(
     f"--set training.{key}={value}"

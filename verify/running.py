@@ -118,17 +118,24 @@ class Running:
     def end(self) -> tuple[int, str]:
         """Waits until all processes have ended; the exit code, or minus the signal, and what was said.
 
-        Kills them if this takes too long, which is -SIGALRM.
+        Kills them if this takes too long, which is -SIGALRM; they have then said where they were.
         """
-        until, late = time.monotonic() + PATIENCE, False
+        until, late = time.monotonic() + PATIENCE, ""
         while self.process.poll() is None or len(self.processes()) > 1:
-            if late := time.monotonic() > until:
-                for pid in self.processes().values():
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > until:
+                late = late or ", ".join(self.processes())
+                self._kill()
             time.sleep(0.005)
         said = self._said.read_text(errors="replace")
-        return (-signal.SIGALRM if late else self.process.returncode), said
+        return (-signal.SIGALRM, f"{said}\nstill there: {late}") if late else (self.process.returncode, said)
+
+    def _kill(self) -> None:
+        """Kills all processes, after they have printed their stacks."""
+        for number in (signal.SIGUSR1, signal.SIGKILL):
+            for pid in self.processes().values():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            time.sleep(1)
 
 
 def state_of(pid: int) -> str:
@@ -156,7 +163,7 @@ def problem_of(code: int, said: str, allowed: set[int]) -> str:
     """What is wrong with the end of a command, which may be an error with its hint; empty if nothing is."""
     starts = [line.split(":")[0] for line in said.splitlines()]
     if "Traceback" in said or "a bug of nmt" in said or code not in {*allowed, 0, 1}:
-        return f"ends with {code}: {said.strip()[-500:]}"
+        return f"ends with {code}: {said.strip()[-5000:]}"
     if code == 1 and (starts.count("error"), starts.count("hint")) != (1, 1):
         return f"says {starts.count('error')} errors and {starts.count('hint')} hints: {said.strip()[-500:]}"
     return ""
