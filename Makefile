@@ -115,6 +115,9 @@ mutants: $(INSTALLED)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[verify]'
 	$(VENV)/bin/python verify/mutants.py --report $(FOUND)/mutants.json
 
+kills: $(INSTALLED)
+	$(VENV)/bin/python verify/kills.py --report $(FOUND)/kills.json
+
 bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/memory.py
@@ -123,7 +126,6 @@ bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/train_speed.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/checkpoint_stall.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/ranks.py --data $(DATA)
-	$(VENV)/bin/python benchmarks/resume.py
 	$(VENV)/bin/python benchmarks/epoch_plan.py
 	$(VENV)/bin/python benchmarks/translate_speed.py --forced small --lengths small
 	$(VENV)/bin/python benchmarks/translate_speed.py --forced base

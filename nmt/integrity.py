@@ -1,10 +1,10 @@
 """Directories that notice when one of their files is damaged.
 
-A bundle's `bundle.json`, the `fingerprint.json` of prepared data and the `converted.json` of a conversion hold, under
-`hashes`, the xxh3_64 of every other file in the directory and of their own content. Each file is compared with its
-hash when it is read. This finds accidents, such as bit rot or a broken copy; it is no protection from attackers, who
-can change a hash as well. Directories written by earlier versions have no hashes, and their files are read as they
-are.
+A bundle's `bundle.json`, the `fingerprint.json` of prepared data, the `converted.json` of a conversion and the
+`plan.json` of an epoch's plan hold, under `hashes`, the xxh3_64 of every other file in the directory and of their own
+content. Each file is compared with its hash when it is read. This finds accidents, such as bit rot or a broken copy; it
+is no protection from attackers, who can change a hash as well. Directories written by earlier versions have no hashes,
+and their files are read as they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import xxhash
 from nmt.errors import UserError
 from nmt.files import read_json, read_whole, regular, remedy, replace_json, write_json
 
-MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json")
+MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json", "plan.json")
 """Files that hold the hashes of their directories."""
 HASHES = "hashes"
 BLOCK = 1 << 18  # bytes that are hashed at a time: they fit into a core's cache

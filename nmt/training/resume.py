@@ -18,6 +18,7 @@ from nmt.files import clear_parts, exclusive, remedy, set_aside
 from nmt.model.transformer import Transformer
 from nmt.recipe import Kind, Recipe
 from nmt.text.tokenizer import Tokenizer
+from nmt.training.epochs import remove_damaged_plans
 from nmt.training.optimizer import Optimizer
 from nmt.training.progress import METRICS
 from nmt.training.state import RunState
@@ -84,6 +85,7 @@ def open_directory(recipe: Recipe, out: Path, console: Console, threads: int, he
         raise UserError(f"--out {out}: cannot be created: {error.strerror}", "name another directory") from None
     held.enter_context(exclusive(out / ".lock", str(out), console.say))
     clear_leftovers(out)
+    remove_damaged_plans(out)  # before the other ranks go on, which would map them
     start, damaged = _find_start(out)
     resumed = start.checkpoint
     # A resumed run needs its own checkpoint, and no longer the bundle that it started from.

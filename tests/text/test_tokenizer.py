@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nmt.errors import UserError
+from nmt.errors import Interrupted, UserError
 from nmt.integrity import write_manifest
 from nmt.recipe import TokenizerSettings
 from nmt.text.linear import TreeVocabulary
@@ -221,6 +222,19 @@ def test_training_text_without_a_usable_sentence_is_a_user_error(pairs: list[tup
     with pytest.raises(UserError) as caught:
         Tokenizer.train(pairs, TokenizerSettings(vocab_size=300))
     assert "\n" not in caught.value.message
+
+
+class Stopping(str):
+    """A text with which a signal comes."""
+
+    def replace(self, *arguments: object) -> str:
+        raise Interrupted("terminated", signal.SIGTERM)
+
+
+def test_a_signal_stops_training_and_is_no_error_of_sentencepiece() -> None:
+    pairs = [*PAIRS, (Stopping("the"), "der")]
+    with pytest.raises(Interrupted, match="terminated"):
+        Tokenizer.train(pairs, TokenizerSettings(vocab_size=300))
 
 
 def test_a_broken_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:

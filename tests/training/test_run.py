@@ -151,6 +151,33 @@ def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monk
     assert [path.name for path in (task / "ckpts").glob(".*")] == [".lock"]
 
 
+HEAD = 128  # bytes of a NumPy file before its numbers
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("order.npy", lambda content: content[:HEAD] + content[HEAD:][::-1]),
+        ("bounds.npy", lambda content: content[:HEAD]),
+        ("plan.json", None),
+    ],
+)
+def test_a_plan_that_was_damaged_is_made_again(
+    train, task: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: Callable[[bytes], bytes] | None
+) -> None:
+    train("training.updates=4", *BARE, out="whole")
+    with monkeypatch.context() as patch:
+        patch.setattr("nmt.training.epochs.Epochs.forget", lambda *given: None)  # as if it were killed
+        train("training.updates=2", *BARE)
+    (path,) = (task / "ckpts").glob(f".epoch-0-*/{name}")
+    content = path.read_bytes()
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage(content))
+    train("training.updates=4", *BARE)
+    assert_equal_to_the_bit(task / "whole", task / "ckpts")
+
+
 def test_a_mixture_is_continued_to_the_bit(train, task: Path) -> None:
     mixed = "data.train=[{source: train.a, target: train.b, weight: 0.02}]", *BARE
     train(*mixed, out="whole")
