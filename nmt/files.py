@@ -44,17 +44,25 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
         yield part
         for file in (*part.iterdir(), part):
             _sync(file)
-        if path.exists():
-            path.rename(old)
-            part.rename(path)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            part.rename(path)
+        _take_place(part, path, old)
         _sync(path.parent)
     except OSError as error:
         raise _not_written(path, error) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _take_place(part: Path, path: Path, old: Path) -> None:
+    """Renames a directory to `path`; what is there is set aside as `old`, and put back if that fails."""
+    try:
+        if path.exists():
+            path.rename(old)
+        part.rename(path)
+    except BaseException:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager

@@ -69,6 +69,26 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path, kind: type[Bas
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.parametrize("kind", [OSError(errno.EIO, os.strerror(errno.EIO)), KeyboardInterrupt()])
+def test_a_directory_that_cannot_take_its_place_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: BaseException
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").write_text("1")
+    rename = Path.rename
+
+    def fail(self: Path, target: Path) -> Path:
+        if target.name == "out" and (self / "b").exists():
+            raise kind
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises((UserError, KeyboardInterrupt)), whole_directory(tmp_path / "out", "a") as part:
+        (part / "b").write_text("2")
+    assert tree(tmp_path) == {"out/a": "1"}
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_a_user_error_and_leaves_what_was_there(tmp_path: Path, code: int) -> None:
     (tmp_path / "out").mkdir()
