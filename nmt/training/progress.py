@@ -31,8 +31,11 @@ def forget_after(path: Path, step: int) -> None:
         except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
             continue
     part = path.with_suffix(".tmp")
-    part.write_text("".join(kept), encoding="utf-8")
-    part.replace(path)
+    try:
+        part.write_text("".join(kept), encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
