@@ -23,7 +23,12 @@ from nmt.errors import UserError
 
 OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/[^/]+/fd/[0-9]+")
 LOOK = 0.1  # seconds between two looks for a file that another process is writing
+SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what is said of a file that may be intact
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what flock fails with on NFS or Lustre without locks
+
+
+class OutOfResources(UserError):
+    """A file could not be read because the system is short of something, and may be intact."""
 
 
 @contextmanager
@@ -251,10 +256,18 @@ def regular(path: Path) -> Path:
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+        raise not_read(path, error, remedy(path)) from None
     if not stat.S_ISREG(mode):
         raise UserError(f"{path}: is not a regular file", remedy(path))
     return path
+
+
+def not_read(path: Path, error: OSError, hint: str) -> UserError:
+    """What to raise if a file cannot be read; the hint is for a file that is missing or damaged."""
+    problem = f"{path}: cannot be read: {error.strerror or error}"
+    if error.errno in SHORT:
+        return OutOfResources(problem, "run this again once other programs have ended, or raise the limit: ulimit -a")
+    return UserError(problem, hint)
 
 
 def remedy(path: Path) -> str:
@@ -272,7 +285,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(regular(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+        raise not_read(path, error, remedy(path)) from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: damaged: is not valid JSON: {error}", remedy(path)) from None
 
@@ -287,7 +300,7 @@ def sha256(path: Path) -> str:
         with regular(path).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", f"make it readable: chmod u+r {path}") from None
+        raise not_read(path, error, f"make it readable: chmod u+r {path}") from None
 
 
 def identify(path: Path, before: list[Any] | None) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import xxhash
 
 from nmt.errors import UserError
-from nmt.files import read_json, regular, remedy, replace_json, write_json
+from nmt.files import not_read, read_json, regular, remedy, replace_json, write_json
 
 MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json")
 """Files that hold the hashes of their directories."""
@@ -70,7 +70,7 @@ def content(path: Path) -> bytes:
     try:
         return intact(path).read_bytes()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+        raise not_read(path, error, remedy(path)) from None
 
 
 def known_files(folder: Path) -> set[str]:
@@ -96,7 +96,7 @@ def hash_file(path: Path) -> str:
             while size := stream.readinto(buffer):
                 digest.update(view[:size])
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+        raise not_read(path, error, remedy(path)) from None
     return digest.hexdigest()
 
 

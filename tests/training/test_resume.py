@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +93,25 @@ def test_a_checkpoint_of_a_later_version_is_not_taken_for_damaged(train, task: P
     assert "step-00000004: has bundle format 99" in said
     assert "hint: install a newer version of nmt" in said
     assert path.exists()
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(
+    train, task: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    train("training.updates=4")
+    path, read = task / "ckpts/step-00000004/bundle.json", Path.read_text
+
+    def fail(self: Path, *given: str, **named: str) -> str:
+        if self.absolute() == path:
+            raise OSError(code, os.strerror(code))
+        return read(self, *given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", fail)
+        said = train(code=1)
+    assert f"error: ckpts/step-00000004/bundle.json: cannot be read: {os.strerror(code)}\nhint: run this again" in said
+    assert "resuming at update 4:" in train()
 
 
 def test_the_best_score_is_not_that_of_a_damaged_checkpoint(train, task: Path) -> None:
