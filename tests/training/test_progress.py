@@ -76,11 +76,11 @@ def test_checkpoints_show_one_of_their_examples_in_turn(
     progress = Progress(console, io.StringIO(), 400, Seen())
     for step in range(100, 1100, 100):
         examples = [DevExample(source, source.upper(), f"{source} at {step}", 50.0) for source in "abcde"]
-        progress.checkpoint({"step": step}, Path("step"), "dev BLEU 1.00", examples)
+        progress.checkpoint(step, Path("step"), "dev BLEU 1.00", examples)
     assert len(pinned) == 10
     assert len({rows[0] for rows in pinned}) > 3
     for step, ((_, source), (_, ours), (_, reference)) in zip(range(100, 1100, 100), pinned, strict=True):
         assert (ours, reference) == (f"{source} at {step}", source.upper())
-    progress.checkpoint({"step": 1100}, Path("step"))  # of a language model, or without a dev set
+    progress.checkpoint(1100, Path("step"))  # of a language model, or without a dev set
     assert len(pinned) == 10
     assert capsys.readouterr().err.endswith("update 1100/400  saved step\n")

@@ -21,6 +21,7 @@ from nmt import cli
 from nmt.data.epochs import EpochPlan, stored_plan
 from nmt.training import run as module
 from nmt.training.checkpoints import Checkpoints
+from nmt.training.progress import Progress
 from nmt.training.run import Run
 
 SMALL = sets(
@@ -51,8 +52,15 @@ def scores(folder: Path) -> dict[float, tuple[float, float]]:
     return {row["step"]: (row["valid_bleu"], row["valid_perplexity"]) for row in metrics(folder) if "valid_bleu" in row}
 
 
+PLACES: dict[str, tuple[Any, str]] = {
+    "before scoring": (Run, "_score"),
+    "before the scores are added": (Checkpoints, "add"),
+    "before they are told": (Progress, "checkpoint"),
+}
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("where", ["before scoring", "before the scores are added"])
+@pytest.mark.parametrize("where", PLACES)
 def test_a_checkpoint_that_lost_its_scores_is_scored_and_counted(
     train, task: Path, monkeypatch: pytest.MonkeyPatch, number: int, where: str
 ) -> None:
@@ -66,19 +74,18 @@ def test_a_checkpoint_that_lost_its_scores_is_scored_and_counted(
             nonlocal left
             left -= 1
             if left == 0:
-                waiting = self.checkpoints if isinstance(self, Run) else self
-                waiting.wait()  # the checkpoint itself is there
+                if not isinstance(self, Progress):  # the checkpoint itself is there
+                    (self.checkpoints if isinstance(self, Run) else self).wait()
                 os._exit(9)
             return original(self, *arguments)
 
         return method
 
     with monkeypatch.context() as patch:
-        owner: Any = Run if where == "before scoring" else Checkpoints
-        name = "_score" if where == "before scoring" else "add"
+        owner, name = PLACES[where]
         patch.setattr(owner, name, dies(getattr(owner, name)))
         killed(train, "training.updates=60", *SCORED)
-    assert bundles.checkpoints(task / "ckpts")[-1].scores == {}
+    assert (bundles.checkpoints(task / "ckpts")[-1].scores == {}) == (owner is not Progress)
     said = train("training.updates=60", *SCORED)
     assert scores(task / "ckpts") == scores(task / "whole")
     assert (task / "ckpts/dev.jsonl").read_bytes() == (task / "whole/dev.jsonl").read_bytes()
