@@ -204,10 +204,13 @@ def wait_for(path: Path, patience: float, meanwhile: Callable[[], None]) -> None
 
 
 def remove_directory(path: Path) -> None:
-    """Removes a directory so that it is there whole or not at all, whenever the process is killed."""
+    """Removes a directory so that it is there whole or not at all, whenever the process is killed.
+
+    What cannot be removed stays under a hidden name, which `clear_parts` knows.
+    """
     gone = path.parent / f".{path.name}@gone.tmp"
     path.rename(gone)
-    shutil.rmtree(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from nmt.files import (
     clear_parts,
     exclusive,
     read_json,
+    remove_directory,
     replace_json,
     set_aside,
     sha256,
@@ -87,6 +88,25 @@ def test_a_directory_that_cannot_take_its_place_leaves_what_was_there(
         (part / "b").write_text("2")
     assert tree(tmp_path) == {"out/a": "1"}
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_directory_that_cannot_be_removed_now_is_gone_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").write_text("1")
+
+    def fail(path: str, *given: object, **named: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", fail)
+        patched.setattr(os, "unlink", fail)
+        remove_directory(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert len(list(tmp_path.iterdir())) == 1
+    clear_parts(tmp_path, "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
