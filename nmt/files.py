@@ -41,7 +41,7 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
     """
     if os.path.islink(path):
         path = Path(os.path.realpath(path))
-    part, old = _part(path), path.with_name(f".{path.name}@old.tmp")
+    part, old = _part(path), _old(path)
     try:
         clear_parts(path.parent, escape(path.name))
         check_replaceable(path, replaceable)
@@ -139,6 +139,17 @@ def clear_parts(folder: Path, name: str, locked: bool = False) -> None:
                 shutil.rmtree(left, ignore_errors=True)
             else:
                 left.unlink(missing_ok=True)
+
+
+def clear_old(path: Path) -> None:
+    """Removes what a killed process had replaced by the directory `path` and could not remove any more."""
+    if path.exists():
+        shutil.rmtree(_old(path), ignore_errors=True)
+
+
+def _old(path: Path) -> Path:
+    """Where a directory stands while another takes its place."""
+    return path.with_name(f".{path.name}@old.tmp")
 
 
 def _part(path: Path) -> Path:

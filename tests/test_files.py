@@ -17,6 +17,7 @@ import pytest
 from nmt import files
 from nmt.errors import UserError
 from nmt.files import (
+    clear_old,
     clear_parts,
     exclusive,
     read_json,
@@ -88,6 +89,17 @@ def test_a_directory_that_cannot_take_its_place_leaves_what_was_there(
         (part / "b").write_text("2")
     assert tree(tmp_path) == {"out/a": "1"}
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_a_new_directory_has_replaced_is_removed_later_and_nothing_else(tmp_path: Path) -> None:
+    old = tmp_path / ".out@old.tmp"
+    old.mkdir()
+    (old / "a").write_text("1")
+    clear_old(tmp_path / "out")
+    assert old.exists()  # the new one is not there: it is all there is
+    (tmp_path / "out").mkdir()
+    clear_old(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_directory_that_cannot_be_removed_now_is_gone_all_the_same(
