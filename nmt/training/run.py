@@ -228,6 +228,8 @@ class Run:
 
     def _train(self) -> None:
         leads, state = self.group.leads, self.state
+        if leads:
+            bundles.prune(self.out, self.recipe.training.keep_last)  # which a run that was killed may have left to do
         metrics = self.out / METRICS if leads else Path(os.devnull)
         board = self.out / "tensorboard" if leads and self.recipe.training.tensorboard else None
         with show_progress(self.console, metrics, state.step, self.recipe.training.updates, board) as shown:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -94,6 +95,22 @@ def test_a_checkpoint_that_lost_its_scores_is_scored_and_counted(
     assert "finished: no better dev BLEU for 2 checkpoints" in said
     again = train("training.updates=60", *SCORED)
     assert "resuming" not in again  # nothing is left to do
+
+
+def test_what_a_killed_run_had_left_to_remove_is_removed(train, task: Path) -> None:
+    settings = "training.updates=6", "training.checkpoint_updates=2", "training.keep_last=2", *SCORED[1:]
+    train(*settings)
+    kept = names(task / "ckpts")
+    copied = task / "ckpts/step-00000001"
+    shutil.copytree(task / "ckpts/step-00000004", copied)
+    bundles.add_info(copied, {"step": 1, "scores": {}})
+    bundles.add_info(task / "ckpts/step-00000006", {"unscored": True, "scores": {}})
+    train(*settings)
+    assert names(task / "ckpts") == kept
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_full_disk_ends_a_run_in_one_line_and_spoils_nothing(
