@@ -82,6 +82,7 @@ def _become(command: str, folder: Path, said: Path, plan: Plan | None) -> None:
             (2, str(said), os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
         ):
             os.dup2(os.open(path, flags, 0o644), descriptor)
+        sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__  # not what a test captures
         sys.argv = ["nmt", *command.split()]
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder / "tmp")
         from nmt.__main__ import main
@@ -129,14 +130,14 @@ class _ForkedReports:
 
 def _become_report(out: Path, requests: tuple[int, int], answers: tuple[int, int]) -> None:
     """Turns this fork into `python -m nmt.report.writing`."""
-    from nmt.report.writing import serve
-
+    writing: Any = import_module("nmt.report.writing")
+    writing.NICENESS = 0  # a command waits for its last page, which takes long at a low priority beside other work
     try:
         os.setpgid(0, 0)
         os.dup2(requests[0], 0)
         os.dup2(answers[1], 1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the lock of the run among them
-        serve(out)
+        writing.serve(out)
     finally:
         os._exit(1)

@@ -1,6 +1,6 @@
 """Faults injected into commands: the n-th write, fsync, rename, open or mmap fails, or ends the process there.
 
-    python verify/faults.py [--first 50] [--drawn 100] [--seed 1] [--only translate ...] [--report FILE]
+    python verify/faults.py [--first 50] [--drawn 100] [--seed 1] [--jobs 2] [--only translate ...] [--report FILE]
 
 Each command runs on a small corpus, first undisturbed, which gives the reference and how often it makes each call;
 then once for each fault, on a copy of what it began with. Opening a file to read it and creating one are two kinds.
@@ -17,14 +17,14 @@ After each fault
 - the same command then succeeds, writes what the reference holds, and leaves no temporary file of the first. The
   weights, moments and outputs are equal to the last bit; only times and what follows from them may differ.
 
-Findings are printed with the line that repeats them. `--drawn 0 --only NAME --fault KIND:N:ERROR` repeats one.
+Findings are printed with the line that repeats them. `--only NAME --fault KIND:N:ERROR` repeats one.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
+import os
 import random
 import re
 import shutil
@@ -32,14 +32,17 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from commands import Ended, prepare, run, warm_up
+from contents import contents, damaged, is_temporary
 from injecting import KILL, POSSIBLE, Fault, Plan, has_shim, under_the_shim
 
 SKIPPED = "; skipped: "  # what is said where a checkpoint cannot be read, and another one is taken
@@ -48,9 +51,6 @@ KEPT = re.compile(r"ckpts/(damaged-step-.*|step-00000002/recipe\.yaml)")
 """What is there then: that checkpoint, and another in its place, by the recipe of now."""
 REPORT = "ckpts/report.html"  # stays as it is if a run that is finished is started again
 WITHOUT = re.compile("goes on|is not refreshed")  # said of a file that a command can do without
-TIMED = {"cost", "seconds", "device_seconds", "devices", "estimated_flops", "report_seconds", "tokens_per_second"}
-TIMED |= {"seconds_per_update", "data_wait", "flops_per_second", "memory_bytes", "run", "hashes"}
-"""Keys of JSON that differ between two undisturbed runs: times, the name of a run, and hashes, which are checked."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Scenario:
     name: str
     before: Sequence[str]
     command: str
-    unfinished: str = r"$^"
+    unfinished: str = r"(?!)"
     """Files that a command that was ended keeps, to go on from there: a regular expression"""
-    never: str = r"$^"
+    never: str = r"(?!)"
     """What the next run does not say"""
 
 
@@ -112,69 +112,13 @@ def write_corpus(folder: Path) -> None:
         (folder / f"{name}.de").write_text("".join(" ".join(WORDS[w] for w in line.split()) + ".\n" for line in part))
 
 
-# --- what is left --------------------------------------------------------------------------------------------------
-
-
-def contents(folder: Path) -> dict[str, str]:
-    """Every file below a folder, with a hash of its content."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(_without_times(path)).hexdigest()[:12] for path in files}
-
-
-def _without_times(path: Path) -> bytes:
-    """The content of a file, without what differs between two undisturbed runs."""
-    if path.name == "report.html":  # shows times
-        return b""
-    content = path.read_bytes()
-    try:
-        if path.suffix == ".json":
-            return json.dumps(_untimed(json.loads(content))).encode()
-        if path.name == "metrics.jsonl":  # lines of checkpoints, which a thread writes, come between any others
-            lines = {json.dumps(_untimed(json.loads(line))) for line in content.splitlines()}
-            return "\n".join(sorted(lines)).encode()
-    except ValueError:
-        pass
-    return content
-
-
-def _untimed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _untimed(part) for key, part in value.items() if key not in TIMED}
-    return [_untimed(part) for part in value] if isinstance(value, list) else value
-
-
-def is_temporary(name: str) -> bool:
-    """Whether a file, named from the folder of the command, is one that the command removes."""
-    return name.startswith("tmp/") or any(
-        re.fullmatch(r"\..*(@.*\.tmp|\.tmp)|.*\.tmp", part) for part in name.split("/")
-    )
-
-
-def damaged(folder: Path) -> Iterator[str]:
-    """Directories of ours in which a file is not as their manifest says, and directories without one."""
-    from nmt.errors import UserError
-    from nmt.integrity import MANIFESTS, hash_file, read_manifest
-
-    for manifest in (path for name in MANIFESTS for path in folder.rglob(name)):
-        if is_temporary(str(manifest.relative_to(folder))):
-            continue
-        try:
-            hashes = read_manifest(manifest)["hashes"]
-        except (UserError, KeyError) as error:
-            yield f"{manifest.relative_to(folder)}: {error}"
-            continue
-        for name, expected in hashes.items():
-            file = manifest.with_name(name)
-            if file != manifest and (not file.is_file() or hash_file(file) != expected):
-                yield f"{file.relative_to(folder)} is damaged or missing"
-
-
 class Trials:
     """The trials of one scenario in a folder."""
 
-    def __init__(self, scenario: Scenario, folder: Path) -> None:
+    def __init__(self, scenario: Scenario, folder: Path, write: Callable[[Path], None] = write_corpus) -> None:
+        """`write` writes what is there before any command."""
         self.scenario, self._work, self._start = scenario, folder / "work", folder / "start"
-        write_corpus(_emptied(self._work))
+        write(_emptied(self._work))
         self._plan = Plan(folder / "plan", self._work)
         (self._work / "tmp").mkdir()
         for command in scenario.before:
@@ -192,8 +136,11 @@ class Trials:
         self._repeatable = run(scenario.command, self._work).code == 0  # a folder for transformers is not replaced
         if differences := [name for name, _ in references[0].items() ^ references[1].items()]:
             raise SystemExit(f"{scenario.command}: {differences[0]} differs between two undisturbed runs")
-        self.missed = 0
-        """Faults that did not come, as where processes that run at once make calls in another order."""
+
+    def move(self, folder: Path) -> None:
+        """Goes on in another folder, as several processes do at once."""
+        self._work = folder / "work"
+        self._plan = Plan(_emptied(folder) / "plan", self._work)
 
     def faults(self, first: int, drawn: int, draw: random.Random) -> Iterator[Fault]:
         """Two at the first calls of each kind, and as many as are `drawn` at later ones."""
@@ -205,15 +152,20 @@ class Trials:
         for kind, nth in sorted(draw.sample(later, min(drawn, len(later)))):
             yield Fault(kind, nth, draw.choice((KILL, *POSSIBLE[kind])))
 
-    def findings(self, fault: Fault) -> list[str]:
-        """What is wrong after a fault, and after the next run."""
+    def attempt(self, fault: Fault) -> tuple[bool, list[str]]:
+        """Whether a fault came, and what is wrong after it, and after the next run.
+
+        It may not come where processes or threads that run at once make their calls in another order.
+        """
         shutil.copytree(self._start, _emptied(self._work), dirs_exist_ok=True)
         self._plan.set(fault)
         ended = run(self.scenario.command, self._work, self._plan)
-        self.missed += not self._plan.struck()
+        return self._plan.struck(), self._findings(fault, ended)
+
+    def _findings(self, fault: Fault, ended: Ended) -> list[str]:
         found = [*self._ending(ended, fault), *damaged(self._work)]
         if SKIPPED not in ended.stderr:
-            found += self._differences(ended)
+            found += [text for text in self._differences(ended) if not self._gone(text)]
         if fault.error != KILL:
             found += [f"{name} is left" for name in contents(self._work) if is_temporary(name) and not self._gone(name)]
         if not self._repeatable and not list(self._differences(ended._replace(code=0))):
@@ -229,7 +181,7 @@ class Trials:
         return found + [f"after the next run: {text}" for text in left if text != f"{REPORT} is missing"]
 
     def _gone(self, name: str) -> bool:
-        """Whether a file is of what could not be removed: set aside for good, or for what has taken its place."""
+        """Whether a text is about a file that could not be removed: of what was set aside, and is replaced or done."""
         removed = re.match(r"(.*/)?\.([^/]+)@(old|gone)\.tmp/", name)
         if removed is None:
             return False
@@ -285,6 +237,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=50, help="every call of a kind up to this one fails in turn")
     parser.add_argument("--drawn", type=int, default=100, help="and so many of the later ones")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2, help="trials at a time")
     parser.add_argument("--only", nargs="+", choices=[scenario.name for scenario in SCENARIOS])
     parser.add_argument("--fault", metavar="KIND:N:ERROR", type=Fault.of, help="one fault alone, as findings name it")
     parser.add_argument("--report", type=Path, help="write counts and findings as JSON")
@@ -296,18 +249,34 @@ def try_all(scenario: Scenario, folder: Path, given: argparse.Namespace) -> dict
     began, trials = time.monotonic(), Trials(scenario, folder)
     draw = random.Random(f"{given.seed} {scenario.name}")
     faults = [given.fault] if given.fault else list(trials.faults(given.first, given.drawn, draw))
-    found = {}
-    for fault in faults:
-        if problems := trials.findings(fault):
-            found[str(fault)] = problems
-            print(f"{scenario.name} {fault}", *problems, sep="\n    ", flush=True)
+    found, missed = {}, 0
+    with ProcessPoolExecutor(given.jobs, get_context("fork"), _take_trials, (trials, folder)) as pool:
+        for fault, (struck, problems) in zip(faults, pool.map(_attempt, faults), strict=True):
+            missed += not struck
+            if problems:
+                found[str(fault)] = problems
+                print(f"{scenario.name} {fault}", *problems, sep="\n    ", flush=True)
     calls = ", ".join(f"{count} × {kind}" for kind, count in trials.counts.items())
     print(
-        f"{scenario.name}: {len(faults)} faults, of which {trials.missed} did not come, {len(found)} with findings, "
+        f"{scenario.name}: {len(faults)} faults, of which {missed} did not come, {len(found)} with findings, "
         f"in {time.monotonic() - began:.0f} s ({calls})",
         flush=True,
     )
-    return {"calls": trials.counts, "faults": len(faults), "missed": trials.missed, "findings": found}
+    return {"calls": trials.counts, "faults": len(faults), "missed": missed, "findings": found}
+
+
+def _take_trials(trials: Trials, folder: Path) -> None:
+    """Gives this process trials of its own."""
+    global _trials
+    _trials = trials
+    _trials.move(folder / str(os.getpid()))
+
+
+def _attempt(fault: Fault) -> tuple[bool, list[str]]:
+    return _trials.attempt(fault)
+
+
+_trials: Trials  # of a process that makes some of them
 
 
 def main() -> None:
@@ -319,10 +288,12 @@ def main() -> None:
     making.BLOCK_LINES = BLOCK_LINES
     with tempfile.TemporaryDirectory() as folder:
         chosen = [scenario for scenario in SCENARIOS if not given.only or scenario.name in given.only]
-        results = {scenario.name: try_all(scenario, Path(folder, scenario.name), given) for scenario in chosen}
-    if given.report:
-        given.report.parent.mkdir(parents=True, exist_ok=True)
-        given.report.write_text(json.dumps(results, indent=2))
+        results = {}
+        for scenario in chosen:
+            results[scenario.name] = try_all(scenario, Path(folder, scenario.name), given)
+            if given.report:
+                given.report.parent.mkdir(parents=True, exist_ok=True)
+                given.report.write_text(json.dumps(results, indent=2))
     raise SystemExit(1 if any(result["findings"] for result in results.values()) else 0)
 
 

@@ -60,7 +60,8 @@ class Plan:
 
     def __init__(self, path: Path, root: Path) -> None:
         self.path, self._root = path, os.fsencode(root.resolve())
-        path.write_bytes(bytes(PLAN.size))
+        if not path.exists():
+            path.write_bytes(bytes(PLAN.size))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), PLAN.size)
         self._counting = Lock()
