@@ -10,8 +10,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from faults import Scenario, Trials
+from faults import Trials
 from injecting import KINDS, POSSIBLE, Fault, Plan, compiled
+from scenarios import Scenario
 
 from nmt import files
 

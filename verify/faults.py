@@ -1,6 +1,7 @@
 """Faults injected into commands: the n-th write, fsync, rename, open or mmap fails, or ends the process there.
 
-    python verify/faults.py [--first 50] [--drawn 100] [--seed 1] [--jobs 2] [--only translate ...] [--report FILE]
+    python verify/faults.py [--first 50] [--drawn 100] [--seed 1] [--jobs 2] [--minutes N] [--only translate ...]
+                             [--report FILE]
 
 Each command runs on a small corpus, first undisturbed, which gives the reference and how often it makes each call;
 then once for each fault, on a copy of what it began with. Opening a file to read it and creating one are two kinds.
@@ -32,11 +33,9 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -44,6 +43,7 @@ from typing import Any
 from commands import Ended, prepare, run, warm_up
 from contents import contents, damaged, is_temporary
 from injecting import KILL, POSSIBLE, Fault, Plan, has_shim, under_the_shim
+from scenarios import BLOCK_LINES, SCENARIOS, Scenario, write_corpus
 
 SKIPPED = "; skipped: "  # what is said where a checkpoint cannot be read, and another one is taken
 SET_ASIDE = "damaged checkpoint: "  # what a resumed run says of one that it cannot read, and goes on from another
@@ -51,65 +51,6 @@ KEPT = re.compile(r"ckpts/(damaged-step-.*|step-00000002/recipe\.yaml)")
 """What is there then: that checkpoint, and another in its place, by the recipe of now."""
 REPORT = "ckpts/report.html"  # stays as it is if a run that is finished is started again
 WITHOUT = re.compile("goes on|is not refreshed")  # said of a file that a command can do without
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A command, and those that prepare the folder in which it runs."""
-
-    name: str
-    before: Sequence[str]
-    command: str
-    unfinished: str = r"(?!)"
-    """Files that a command that was ended keeps, to go on from there: a regular expression"""
-    never: str = r"(?!)"
-    """What the next run does not say"""
-
-
-TRAIN = "train recipe.yaml --device cpu --threads 1 --out ckpts"
-TRANSLATE = "translate --model ckpts --device cpu --threads 1 --input test.en"
-RUN = r"ckpts/.*"
-SCENARIOS = [
-    Scenario("preprocess", [], "preprocess recipe.yaml --threads 1"),
-    Scenario("preprocess-again", ["preprocess recipe.yaml --set data.max_length=20"], "preprocess recipe.yaml"),
-    Scenario("train", [], TRAIN, RUN),
-    Scenario("resume", [f"{TRAIN} --set training.updates=2"], TRAIN, RUN, never=r"starting: "),
-    Scenario("average", [TRAIN, "average ckpts --last 1"], "average ckpts"),
-    Scenario("average-auto", [TRAIN], "average ckpts --last auto --device cpu --threads 1"),
-    Scenario("average-huggingface", [TRAIN], "average ckpts --format huggingface --out hf"),
-    Scenario("translate", [TRAIN, f"{TRANSLATE} --beam 1 --output out.de"], f"{TRANSLATE} --output out.de"),
-    Scenario("translate-json", [TRAIN], f"{TRANSLATE} --devices 2 --n-best 2 --json --output out.jsonl.gz"),
-    Scenario("translate-resume", [TRAIN], f"{TRANSLATE} --output out.de --resume", r"out\.de\.parts/.*"),
-    Scenario("translate-ctranslate2", [TRAIN], f"{TRANSLATE} --engine ctranslate2 --output out.de"),
-]
-if find_spec("ctranslate2") is None:
-    SCENARIOS.pop()
-WORDS = {"a": "ein", "dog": "Hund", "cat": "Kater", "sees": "sieht", "the": "den", "old": "alten", "man": "Mann"}
-RECIPE = """
-name: faults
-data:
-  source: en
-  target: de
-  train: [{source: train.en, target: train.de}]
-  valid: [{source: valid.en, target: valid.de}]
-  max_length: 50
-tokenizer: {vocab_size: 280}
-model: {layers: 1, d_model: 16, d_ff: 32, heads: 2, dropout: 0.1}
-training: {updates: 3, batch_tokens: 200, warmup: 2, checkpoint_updates: 1, keep_last: 2, log_updates: 1, valid_beam: 1}
-decoding: {beam: 2, max_extra: 3}
-"""
-BLOCK_LINES = 9  # of translate --resume: three blocks
-
-
-def write_corpus(folder: Path) -> None:
-    """A recipe and a corpus of 130 pairs of its own."""
-    draw = random.Random(3)
-    lines = [" ".join(draw.choices(list(WORDS), k=draw.randint(2, 7))) for _ in range(130)]
-    parts = {"train": lines[:100], "valid": lines[100:103], "test": lines[106:]}
-    (folder / "recipe.yaml").write_text(RECIPE)
-    for name, part in parts.items():
-        (folder / f"{name}.en").write_text("".join(f"{line}.\n" for line in part))
-        (folder / f"{name}.de").write_text("".join(" ".join(WORDS[w] for w in line.split()) + ".\n" for line in part))
 
 
 class Trials:
@@ -238,6 +179,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--drawn", type=int, default=100, help="and so many of the later ones")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="trials at a time")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no trial of a command after that")
     parser.add_argument("--only", nargs="+", choices=[scenario.name for scenario in SCENARIOS])
     parser.add_argument("--fault", metavar="KIND:N:ERROR", type=Fault.of, help="one fault alone, as findings name it")
     parser.add_argument("--report", type=Path, help="write counts and findings as JSON")
@@ -249,34 +191,40 @@ def try_all(scenario: Scenario, folder: Path, given: argparse.Namespace) -> dict
     began, trials = time.monotonic(), Trials(scenario, folder)
     draw = random.Random(f"{given.seed} {scenario.name}")
     faults = [given.fault] if given.fault else list(trials.faults(given.first, given.drawn, draw))
-    found, missed = {}, 0
-    with ProcessPoolExecutor(given.jobs, get_context("fork"), _take_trials, (trials, folder)) as pool:
-        for fault, (struck, problems) in zip(faults, pool.map(_attempt, faults), strict=True):
-            missed += not struck
+    draw.shuffle(faults)  # so that those of a limited time are a sample
+    found, tried, missed = {}, 0, 0
+    initial = trials, folder, began + 60 * given.minutes
+    with ProcessPoolExecutor(given.jobs, get_context("fork"), _take_trials, initial) as pool:
+        for fault, outcome in zip(faults, pool.map(_attempt, faults), strict=True):
+            if outcome is None:
+                continue
+            struck, problems = outcome
+            tried, missed = tried + 1, missed + (not struck)
             if problems:
                 found[str(fault)] = problems
                 print(f"{scenario.name} {fault}", *problems, sep="\n    ", flush=True)
     calls = ", ".join(f"{count} × {kind}" for kind, count in trials.counts.items())
     print(
-        f"{scenario.name}: {len(faults)} faults, of which {missed} did not come, {len(found)} with findings, "
+        f"{scenario.name}: {tried} of {len(faults)} faults, {missed} did not come, {len(found)} with findings, "
         f"in {time.monotonic() - began:.0f} s ({calls})",
         flush=True,
     )
-    return {"calls": trials.counts, "faults": len(faults), "missed": missed, "findings": found}
+    return {"calls": trials.counts, "faults": len(faults), "tried": tried, "missed": missed, "findings": found}
 
 
-def _take_trials(trials: Trials, folder: Path) -> None:
-    """Gives this process trials of its own."""
-    global _trials
-    _trials = trials
+def _take_trials(trials: Trials, folder: Path, until: float) -> None:
+    """Gives this process trials of its own, for a time."""
+    global _trials, _until
+    _trials, _until = trials, until
     _trials.move(folder / str(os.getpid()))
 
 
-def _attempt(fault: Fault) -> tuple[bool, list[str]]:
-    return _trials.attempt(fault)
+def _attempt(fault: Fault) -> tuple[bool, list[str]] | None:
+    return _trials.attempt(fault) if time.monotonic() < _until else None
 
 
 _trials: Trials  # of a process that makes some of them
+_until: float
 
 
 def main() -> None:
