@@ -25,15 +25,21 @@ def _without_times(path: Path) -> bytes:
     if path.name == "report.html":  # shows times
         return b""
     content = path.read_bytes()
+    if path.name == "metrics.jsonl":  # lines of checkpoints, which a thread writes, come between any others
+        lines = [_untimed(_parsed(line)) for line in content.splitlines()]
+        return "\n".join(sorted({json.dumps(line) for line in lines if line.keys() - {"step", "tokens"}})).encode()
+    return json.dumps(_untimed(_parsed(content))).encode() if path.suffix == ".json" else content
+
+
+def _parsed(content: bytes) -> Any:
+    """Plain values; empty where JSON was cut short, as a killed process may leave the last line of metrics.jsonl.
+
+    Readers pass it over. Other files of JSON have hashes, see `damaged`, or are replaced as a whole.
+    """
     try:
-        if path.suffix == ".json":
-            return json.dumps(_untimed(json.loads(content))).encode()
-        if path.name == "metrics.jsonl":  # lines of checkpoints, which a thread writes, come between any others
-            lines = [_untimed(json.loads(line)) for line in content.splitlines()]
-            return "\n".join(sorted({json.dumps(line) for line in lines if line.keys() - {"step", "tokens"}})).encode()
+        return json.loads(content)
     except ValueError:
-        pass
-    return content
+        return {}
 
 
 def _untimed(value: Any) -> Any:
