@@ -113,7 +113,7 @@ def check_room(needed: int, there: int | None, what: str, hint: str) -> None:
 def memory_error(error: Exception) -> UserError | None:
     """What to tell the user where memory could not be had; None of any other error."""
     text = str(error)
-    refused = r"can't allocate|not enough memory|out of memory|size calculation overflowed"
+    refused = r"can't allocate|[Cc]annot allocate memory|not enough memory|out of memory|size calculation overflowed"
     if not isinstance(error, MemoryError) and not (isinstance(error, RuntimeError) and re.search(refused, text)):
         return None
     asked = re.search(r"allocate (\d+(?:\.\d+)? ?\w+)", text)  # 1024 bytes; or 20.00 GiB

@@ -18,7 +18,7 @@ from typing import Any
 import xxhash
 
 from nmt.errors import UserError
-from nmt.files import read_json, read_whole, regular, remedy, replace_json, write_json
+from nmt.files import not_read, read_json, read_whole, regular, remedy, replace_json, write_json
 
 MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json", "plan.json")
 """Files that hold the hashes of their directories."""
@@ -97,7 +97,7 @@ def hash_file(path: Path) -> str:
             while size := stream.readinto(buffer):
                 digest.update(view[:size])
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+        raise not_read(path, error, remedy(path)) from None
     return digest.hexdigest()
 
 

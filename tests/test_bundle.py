@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
 import shutil
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from reverse_task import reseal
 from safetensors.torch import save_file
@@ -18,6 +21,7 @@ from nmt import bundle as bundles
 from nmt.bundle import runs
 from nmt.console import Console
 from nmt.errors import UserError
+from nmt.files import OutOfResources
 from nmt.recipe import TokenizerSettings
 from nmt.text.lengths import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
@@ -221,6 +225,29 @@ def test_a_damaged_checkpoint_hides_no_other(nmt, ckpts: Path) -> None:
     assert (done.code, b"600" in done.out) == (0, True)
     bundles.prune(ckpts, keep_last=1)
     assert (ckpts / "step-00000800").exists()
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_skipped(ckpts: Path, monkeypatch) -> None:
+    path, read = ckpts / "step-00000800/bundle.json", Path.read_text
+
+    def fail(self: Path, *given: str, **named: str) -> str:
+        if self == path:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return read(self, *given, **named)
+
+    monkeypatch.setattr(Path, "read_text", fail)
+    with pytest.raises(OutOfResources, match=f"{path}: cannot be read: Too many open files"):
+        bundles.resolve(ckpts)
+
+
+def test_weights_that_cannot_be_opened_now_are_not_called_damaged(ckpts: Path, monkeypatch) -> None:
+    def fail(path: Path) -> None:
+        raise FileNotFoundError(f"No such file or directory: {path}")  # what safetensors says without descriptors
+
+    monkeypatch.setattr(safetensors.torch, "load_file", fail)
+    bundle, _ = bundles.resolve(ckpts)
+    with pytest.raises(OutOfResources, match="safetensors: cannot be opened"):
+        bundle.weights()
 
 
 def test_a_damaged_checkpoint_is_not_left_out_of_an_average_in_silence(nmt, ckpts: Path) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from nmt import recipe as recipes
 from nmt.device import memory_error
 from nmt.errors import UserError
-from nmt.files import read_json, regular, remedy
+from nmt.files import OutOfResources, read_json, regular, remedy
 from nmt.integrity import check_files, hash_file, intact, read_manifest
 from nmt.recipe import KINDS, Kind, Recipe, TaskName
 from nmt.text.lengths import TrainedLengths
@@ -282,6 +282,8 @@ def tensors_of(path: Path) -> Iterator[Path]:
             if (size := int.from_bytes(file.read(8), "little")) > LARGEST_HEADER:
                 raise ValueError(f"a header of {size:,} bytes is too large, more than {LARGEST_HEADER:,}")
         yield intact(path)
+    except FileNotFoundError:  # what safetensors calls every file that it cannot open; this one has just been hashed
+        raise OutOfResources(f"{path}: cannot be opened", "run this again") from None
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:  # the last if torch cannot map it
         if memory_error(error):
             raise

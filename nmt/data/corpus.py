@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nmt.data.encode import EncodedChunk, Sentences
 from nmt.errors import UserError
-from nmt.files import regular, remedy
+from nmt.files import not_read, regular, remedy
 
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
@@ -83,7 +83,9 @@ class Corpus:
             source, target = SIDES
             self._source = _Column(self._table[source], mapped) if source in self._table.column_names else None
             self._target = _Column(self._table[target], mapped)
-        except (OSError, ValueError) as error:  # ValueError: the file is empty, or pyarrow cannot read it
+        except OSError as error:
+            raise not_read(path, error, remedy(path)) from None
+        except ValueError as error:  # the file is empty, or pyarrow cannot read it
             raise UserError(f"{path}: cannot be read: {error}", remedy(path)) from None
         Thread(target=_read_ahead, args=(path,), daemon=True).start()
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from nmt.errors import UserError
-from nmt.files import regular
+from nmt.files import not_read, regular
 
 MOST_CHARACTERS = 1_000_000  # of a file
 MOST_NODES = 20_000  # keys and values as they are written: PyYAML reads that many in a second
@@ -138,7 +138,7 @@ def _read_file(path: Path, may_be_pipe: bool) -> tuple[dict[str, Any], Origins]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such recipe", _nearby_recipes(path)) from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", "name a recipe that you may read") from None
+        raise not_read(path, error, "name a recipe that you may read") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: cannot be read: {error}", "save the recipe as text in UTF-8") from None
     if len(text) > MOST_CHARACTERS:

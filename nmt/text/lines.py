@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, TypeVar, cast
 
 from nmt.errors import UserError
+from nmt.files import not_read
 
 BLOCK = 1 << 20  # bytes that are read at a time to count lines
 LONGEST = 1 << 24  # bytes of a line; a few kilobytes of a .gz can stand for gigabytes without a line end
@@ -36,10 +37,7 @@ def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
     try:
         return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
     except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read: {error.strerror}",
-            "name a file that is there and that you may read",
-        ) from None
+        raise not_read(path, error, "name a file that is there and that you may read") from None
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from nmt.bundle import CHECKPOINT, POSITION, Bundle, NewerFormat
 from nmt.console import Console
 from nmt.data.prepare import directory, fingerprint, prepare
 from nmt.errors import UserError
-from nmt.files import clear_parts, exclusive, remedy, set_aside
+from nmt.files import OutOfResources, clear_parts, exclusive, remedy, set_aside
 from nmt.model.transformer import Transformer
 from nmt.recipe import Kind, Recipe
 from nmt.text.tokenizer import Tokenizer
@@ -131,7 +131,8 @@ def clear_leftovers(out: Path) -> None:
 def _find_start(out: Path) -> tuple[Start, dict[Path, str]]:
     """Finds the newest whole checkpoint to resume from; also gives what is wrong with damaged ones, by folder.
 
-    Raises UserError where there are checkpoints but none is whole, or where one is from a later version of nmt.
+    Raises UserError where there are checkpoints but none is whole, and where one may be intact: it is from a later
+    version of nmt, or the system is short of something.
     """
     readable: list[Bundle] = []
     newest: Bundle | None = None
@@ -144,7 +145,7 @@ def _find_start(out: Path) -> tuple[Start, dict[Path, str]]:
                 RunState.of(checkpoint)
                 newest = checkpoint
             readable.append(checkpoint)
-        except NewerFormat:
+        except (NewerFormat, OutOfResources):
             raise
         except UserError as error:
             damaged[path] = error.message

@@ -582,6 +582,17 @@ def test_a_damaged_conversion_is_made_anew(make_bundle, damage):
     assert len(said) == 1
 
 
+def test_a_conversion_that_cannot_be_loaded_now_is_named(make_bundle, monkeypatch):
+    bundle = make_bundle()
+
+    def fail(path, **options):
+        raise RuntimeError(f"Unable to open file 'model.bin' in model '{path}'")  # too many files are open, say
+
+    monkeypatch.setattr("ctranslate2.Translator", fail)
+    with pytest.raises(UserError, match="ctranslate2: CTranslate2 cannot load it: Unable to open"):
+        load_engine(bundle, bundle.recipe.decoding, threads=1, device="cpu")
+
+
 def test_damaged_weights_are_named(make_bundle):
     bundle = make_bundle()
     (bundle.path / "model.safetensors").write_bytes(b"nothing")

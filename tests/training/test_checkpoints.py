@@ -231,6 +231,28 @@ def test_a_full_disk_is_told_in_one_line_and_spoils_nothing(
     written.wait()  # nothing more is told
 
 
+def test_nothing_is_written_after_what_could_not_be(
+    written: Checkpoints, gate: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the run resumes from a checkpoint without scores, which it knows how to do, and not from a later one."""
+
+    def fail(*arguments: object) -> None:
+        raise UserError("too many open files", "close some")
+
+    monkeypatch.setattr(bundles, "add_info", fail)
+    gate.clear()
+    said = Told()
+    path = write(written, 1, said)
+    written.add(path, {"scores": {"bleu": 3.0}}, said.that("scores"))
+    write(written, 2, said)
+    gate.set()
+    with pytest.raises(UserError, match="too many open files"):
+        written.wait()
+    written._thread.shutdown()
+    assert said == [path.name]
+    assert steps(tmp_path) == [1]
+
+
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_what_stands_in_the_place_of_a_checkpoint_is_renamed(
     written: Checkpoints, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str

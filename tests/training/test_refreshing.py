@@ -16,6 +16,7 @@ from reverse_task import BARE, metrics, sets
 from said import Lines
 
 from nmt.errors import Interrupted, UserError
+from nmt.files import _host
 from nmt.report import writing
 from nmt.training import refreshing as module
 from nmt.training.loop import Loop
@@ -51,6 +52,17 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(module, "COMMAND", (sys.executable, "-S", "-c", program))
 
     return serve
+
+
+def test_a_process_that_is_ended_leaves_no_part_of_a_page(tmp_path: Path, served: Any) -> None:
+    part = f".report.html@{_host()}-"
+    served(HANGS.replace('"report.html")', f'"{part}" + str(os.getpid()) + ".tmp")'))
+    page = Page(tmp_path, Lines())
+    page.open()
+    while not list(tmp_path.iterdir()):
+        time.sleep(0.01)
+    page.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def settled(page: Page) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -134,6 +136,25 @@ def test_a_directory_that_cannot_be_made_is_named(train, task: Path) -> None:
     (task / "file").touch()
     said = train(out="file/ckpts", code=1)
     assert "error: --out file/ckpts: cannot be created: Not a directory\nhint: name another directory\n" in said
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(
+    train, task: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    train("training.updates=4")
+    path, read = task / "ckpts/step-00000004/bundle.json", Path.read_bytes
+
+    def fail(self: Path) -> bytes:
+        if self.absolute() == path:
+            raise OSError(code, os.strerror(code))
+        return read(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", fail)
+        said = train(code=1)
+    assert f"error: ckpts/step-00000004/bundle.json: cannot be read: {os.strerror(code)}\nhint: run this again" in said
+    assert "resuming at update 4:" in train()
 
 
 def test_the_best_score_is_not_that_of_a_damaged_checkpoint(train, task: Path) -> None:

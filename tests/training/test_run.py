@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from nmt import cli
 from nmt.data.epochs import EpochPlan, stored_plan
 from nmt.training import run as module
 from nmt.training.checkpoints import Checkpoints
+from nmt.training.progress import Progress
 from nmt.training.run import Run
 
 SMALL = sets(
@@ -51,7 +53,14 @@ def scores(folder: Path) -> dict[float, tuple[float, float]]:
     return {row["step"]: (row["valid_bleu"], row["valid_perplexity"]) for row in metrics(folder) if "valid_bleu" in row}
 
 
-@pytest.mark.parametrize("where", ["before scoring", "before the scores are added"])
+PLACES: dict[str, tuple[Any, str]] = {
+    "before scoring": (Run, "_score"),
+    "before the scores are added": (Checkpoints, "add"),
+    "before they are told": (Progress, "checkpoint"),
+}
+
+
+@pytest.mark.parametrize("where", PLACES)
 def test_a_checkpoint_that_lost_its_scores_is_scored_and_counted(
     train, task: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -73,19 +82,18 @@ def killed_and_resumed(
             nonlocal left
             left -= 1
             if left == 0:
-                waiting = self.checkpoints if isinstance(self, Run) else self
-                waiting.wait()  # the checkpoint itself is there
+                if not isinstance(self, Progress):  # the checkpoint itself is there
+                    (self.checkpoints if isinstance(self, Run) else self).wait()
                 os._exit(9)
             return original(self, *arguments)
 
         return method
 
     with monkeypatch.context() as patch:
-        owner: Any = Run if where == "before scoring" else Checkpoints
-        name = "_score" if where == "before scoring" else "add"
+        owner, name = PLACES[where]
         patch.setattr(owner, name, dies(getattr(owner, name)))
         killed("training.updates=60", *SCORED, out=out)
-    assert bundles.checkpoints(run)[-1].scores == {}
+    assert (bundles.checkpoints(run)[-1].scores == {}) == (owner is not Progress)
     said = train("training.updates=60", *SCORED, out=out)
     assert scores(run) == scores(whole)
     assert (run / "dev.jsonl").read_bytes() == (whole / "dev.jsonl").read_bytes()
@@ -94,6 +102,22 @@ def killed_and_resumed(
     assert "finished: no better dev BLEU for 2 checkpoints" in said
     again = train("training.updates=60", *SCORED, out=out)
     assert "resuming" not in again  # nothing is left to do
+
+
+def test_what_a_killed_run_had_left_to_remove_is_removed(train, task: Path) -> None:
+    settings = "training.updates=6", "training.checkpoint_updates=2", "training.keep_last=2", *SCORED[1:]
+    train(*settings)
+    kept = names(task / "ckpts")
+    copied = task / "ckpts/step-00000001"
+    shutil.copytree(task / "ckpts/step-00000004", copied)
+    bundles.add_info(copied, {"step": 1, "scores": {}})
+    bundles.add_info(task / "ckpts/step-00000006", {"unscored": True, "scores": {}})
+    train(*settings)
+    assert names(task / "ckpts") == kept
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_full_disk_ends_a_run_in_one_line_and_spoils_nothing(
