@@ -112,7 +112,7 @@ def train(
     short_help="Average checkpoints or models into one bundle.",
     examples=[
         ("nmt average ckpts/", "the newest, as many as the recipe says"),
-        ("nmt average ckpts/ --last auto", "as many as score best on the dev set"),
+        ("nmt average ckpts/ --last auto", "as many as score best on the development set"),
         ("nmt average before after --weights 0.3,0.7", "two models of one shape"),
     ],
 )
@@ -121,7 +121,7 @@ def train(
     "--last",
     type=NumberOrAuto(min=1),
     metavar="N|auto",
-    help="Average the newest N; auto: as many as score best on the dev set. Default: decoding.average_last.",
+    help="Average the newest N; auto: as many as score best on the development set. Default: decoding.average_last.",
 )
 @in_averaged("--best", type=click.IntRange(min=1), metavar="N", help="Average the N with the best dev scores instead.")
 @in_averaged(

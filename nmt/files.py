@@ -23,6 +23,7 @@ from nmt.errors import UserError
 
 OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/[^/]+/fd/[0-9]+")
 LOOK = 0.1  # seconds between two looks for a file that another process is writing
+LARGEST = 1 << 25  # bytes of a file that is read whole: far more than of any vocabulary, and its JSON fits into 1 GiB
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what flock fails with on NFS or Lustre without locks
 
 
@@ -259,12 +260,20 @@ def remedy(path: Path) -> str:
     return f"take it from another copy of {folder}"
 
 
-def read_json(path: Path) -> Any:
-    """Reads JSON; raises UserError naming the file where it is missing or broken."""
+def read_whole(path: Path) -> bytes:
+    """Reads a regular file of at most LARGEST bytes; raises UserError naming it where it is another or unreadable."""
     try:
-        return json.loads(regular(path).read_text(encoding="utf-8"))
+        if (size := regular(path).stat().st_size) <= LARGEST:
+            return path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+    raise UserError(f"{path}: damaged: has {size:,} bytes, more than {LARGEST:,}", remedy(path))
+
+
+def read_json(path: Path) -> Any:
+    """Reads JSON; raises UserError naming the file where it is missing, broken or larger than LARGEST."""
+    try:
+        return json.loads(read_whole(path).decode())
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: damaged: is not valid JSON: {error}", remedy(path)) from None
 

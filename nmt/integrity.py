@@ -18,7 +18,7 @@ from typing import Any
 import xxhash
 
 from nmt.errors import UserError
-from nmt.files import read_json, regular, remedy, replace_json, write_json
+from nmt.files import read_json, read_whole, regular, remedy, replace_json, write_json
 
 MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json")
 """Files that hold the hashes of their directories."""
@@ -46,6 +46,8 @@ def read_manifest(path: Path) -> Any:
         hashes = values[HASHES]
         if not isinstance(hashes, dict) or hashes.get(path.name) != _hash_values(path, values):
             raise _damaged(path)
+        if any("/" in name for name in hashes):  # it is not for strangers to say which files are read
+            raise UserError(f"{path}: damaged: names files of other folders", remedy(path))
     return values
 
 
@@ -66,11 +68,10 @@ def intact(path: Path) -> Path:
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file that is `intact`; raises UserError as that does."""
-    try:
-        return intact(path).read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+    """The bytes of a file that is `intact`; raises UserError as that and `read_whole` do."""
+    found = read_whole(path)  # first, since to hash a file takes as long as it is large
+    intact(path)
+    return found
 
 
 def known_files(folder: Path) -> set[str]:

@@ -64,7 +64,7 @@ def _score_runs(options: ScoreOptions) -> None:
     from nmt.device import choose_device
     from nmt.report.comparison import record_of
     from nmt.report.page import check_packages, write_page
-    from nmt.training.cost import read_run, table
+    from nmt.training.cost import summarise, table
 
     if options.html:
         check_packages()  # a run without a dev score is scored below, which may take minutes
@@ -72,7 +72,7 @@ def _score_runs(options: ScoreOptions) -> None:
     found = []
     with options.console.progress("reading", len(options.files), "runs") as advance:
         for path in options.files:
-            found.append(read_run(path, device, options.console))
+            found.append(summarise(path, device, options.console))
             advance(1)
     click.echo(json.dumps({"runs": [run.as_dict() for run in found]}) if options.as_json else table(found))
     if options.html:

@@ -15,6 +15,7 @@ import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, TypeVar, cast
@@ -22,6 +23,7 @@ from typing import IO, TypeVar, cast
 from nmt.errors import UserError
 
 BLOCK = 1 << 20  # bytes that are read at a time to count lines
+LONGEST = 1 << 24  # bytes of a line; a few kilobytes of a .gz can stand for gigabytes without a line end
 REALIGN = "find the first line that the same line of the other file does not translate; only \\n ends a line"
 """What to do if one of two files has more lines."""
 
@@ -57,14 +59,25 @@ def decode(line: bytes) -> str:
     return line.decode("utf-8", errors="replace")
 
 
+def decoded(stream: IO[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield the lines of a stream without their ends; raises UserError naming the first with more than LONGEST bytes.
+
+    No more of that line is read.
+    """
+    for number, line in enumerate(iter(partial(stream.readline, LONGEST + 1), b""), 1):
+        if len(line) > LONGEST:
+            raise UserError(f"{name}:{number}: is longer than {LONGEST:,} bytes", "see that its lines end with \\n")
+        yield decode(line)
+
+
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Open a file at once and yield its lines without their ends, in constant memory."""
+    """Open a file at once and yield its lines without their ends, in constant memory; raises UserError as `decoded`."""
     return _lines(open_input(path), path)
 
 
 def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[str]:
     with stream, _to_its_end(path):
-        yield from map(decode, stream)
+        yield from decoded(stream, path)
 
 
 @contextmanager

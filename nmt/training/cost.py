@@ -91,7 +91,7 @@ class RunSummary:
 HEADER = ["model", "dev score", "FLOPs by the paper", "FLOPs counted", "time", "target tokens", "updates", "devices"]
 
 
-def read_run(path: Path, device: torch.device, console: Console) -> RunSummary:
+def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
     """Reads the summary of a run from its directory or one of its bundles.
 
     A bundle without a dev score is scored here if its data is prepared. Raises UserError where there is no such model.
