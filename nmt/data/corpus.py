@@ -83,7 +83,7 @@ class Corpus:
             source, target = SIDES
             self._source = _Column(self._table[source], mapped) if source in self._table.column_names else None
             self._target = _Column(self._table[target], mapped)
-        except (OSError, ValueError) as error:  # ValueError: the file is empty, or pyarrow cannot read it
+        except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: the file is empty
             raise UserError(f"{path}: cannot be read: {error}", remedy(path)) from None
         Thread(target=_read_ahead, args=(path,), daemon=True).start()
 
