@@ -50,5 +50,7 @@ def arrays(pairs: list[tuple[int, int]]) -> Lengths:
 
 
 # Lists of few different lengths too, so that there are ties.
-PAIRS = st.one_of(st.lists(st.tuples(st.integers(0, top), st.integers(0, top)), max_size=120) for top in (2, 12, 60))
+PAIRS = st.sampled_from([2, 12, 60]).flatmap(
+    lambda top: st.lists(st.tuples(st.integers(0, top), st.integers(0, top)), max_size=120)
+)
 LENGTHS = PAIRS.map(arrays)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
+from mistakes import as_json, damaged, mistaken
 from strategies import TREES
 
-from mistakes import as_json, damaged, mistaken
 from nmt.data.corpus import schema_of
 
 # --- lines of text -----------------------------------------------------------------------------------------------
@@ -100,19 +100,17 @@ def _column(rows: list[list[int]], kind: pa.DataType) -> pa.Array:
 SPLITS = damaged(_splits(), share=2)
 
 
+def _text(value: object) -> str | None:
+    return None if value is None else str(value).encode(errors="replace").decode()
+
+
 def _parquet(rows: list[Any]) -> bytes:
     sink = io.BytesIO()
     kept = [row for row in rows if isinstance(row, dict)] or [{"en": "a", "de": "b"}]
-    columns = {str(key).encode(errors="replace").decode(): [None] * len(kept) for row in kept for key in row}
-    for place, row in enumerate(kept):
-        for key, value in row.items():
-            name = str(key).encode(errors="replace").decode()
-            columns[name][place] = value if isinstance(value, str | None) else repr(value)
-    table = {
-        name: pa.array([v if v is None else v.encode(errors="replace") for v in column], pa.binary()).cast(pa.string())
-        for name, column in columns.items()
-    }
-    pyarrow.parquet.write_table(pa.table(table), sink)
+    columns = {_text(key): [_text(row.get(key)) for row in kept] for row in kept for key in row}
+    pyarrow.parquet.write_table(
+        pa.table({name or "": pa.array(texts, pa.string()) for name, texts in columns.items()}), sink
+    )
     return sink.getvalue()
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from random_bundle import WORDS, tokenizer_of_words
 from reference_search import random_model
 from strategies import PAIRS, arrays
+from target import Target
 from tiny_parser import make_model, train_tokenizer
 
 from nmt.api import Translator
@@ -22,7 +23,7 @@ from nmt.data.packing import deal_update
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
-from nmt.search.constraints import All, MinLength, TreeConstraint
+from nmt.search.constraints import All, MakeConstraint, MinLength, TreeConstraint
 from nmt.search.engine import SearchEngine
 from nmt.search.feed import Hypothesis, Source
 from nmt.search.forced import log_probabilities_of
@@ -31,7 +32,6 @@ from nmt.tasks.lines import Request
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 from nmt.text.terms import Term, Terms
-from target import Target
 
 # --- the plan of an epoch ----------------------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ def search(value: dict[str, Any]) -> bool:
     models = _models(value["models"], value["ending"], value["shape"])
     sources = [Source(number, ids, cap) for number, (ids, cap) in enumerate(value["sources"])]
     beam, n_best, least, n = value["beam"], min(value["n_best"], value["beam"]), value["min_length"], value["no_repeat"]
-    rules = [partial(MinLength, least), *([partial(NoRepeat, n)] if n else [])]
+    rules: list[MakeConstraint] = [partial(MinLength, least), *([partial(NoRepeat, n)] if n else [])]
     decoding = Decoding(beam=beam, alpha=value["alpha"], batch_tokens=value["batch_tokens"])
     found = list(SearchEngine(models, decoding, partial(All, rules)).search(Pile(sources), n_best))
     assert sorted(number for number, _ in found) == list(range(len(sources)))

@@ -7,10 +7,9 @@ import struct
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
-from strategies import ATOMS
-
 from mistakes import as_json, damaged, mistaken
 from recipe_grammar import DATA
+from strategies import ATOMS
 
 # --- files of models ---------------------------------------------------------------------------------------------
 

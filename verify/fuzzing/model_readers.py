@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import marian_folders
+import model_grammar
+import recipe_grammar
 import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from random_bundle import sentence, tokenizer_of_words
-
-import model_grammar
-import recipe_grammar
 from mistakes import as_json, damaged, mistaken
+from random_bundle import sentence, tokenizer_of_words
+from target import Target, accepted, file, folder
+
 from nmt.bundle import Bundle
 from nmt.bundle.marian import MarianBundle
 from nmt.bundle.reading import NUMBERS, read_numbers
@@ -24,7 +25,6 @@ from nmt.text.linear import TreeVocabulary
 from nmt.text.tree import parse_tree
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.state import RunState
-from target import Target, accepted, file, folder
 
 
 def manifest(content: bytes) -> bool:

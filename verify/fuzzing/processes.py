@@ -31,7 +31,7 @@ def run_all(given: argparse.Namespace) -> None:
     results = {}
     for target in targets:
         if not given.only or target.name in given.only:
-            figures = _run(target, given)
+            figures = try_target(target, given)
             reached = _reached(target, given.scratch) if measured else {}
             results[target.name] = {**figures, "reached": reached}
             print(f"{given.engine}: {target.name}: {figures['inputs']:,} inputs", flush=True)
@@ -62,7 +62,7 @@ def _import_targets() -> tuple[Target, ...]:
     return found
 
 
-def _run(target: Target, given: argparse.Namespace) -> dict[str, Any]:
+def try_target(target: Target, given: argparse.Namespace) -> dict[str, Any]:
     """Try a target in forks of this process, of which one that dies is replaced, until its time is up."""
     inputs = accepted = deaths = 0
     used, folder = 0.0, given.scratch / f"{given.engine}-found" / target.name

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import gzip
 
-import torch
-from hypothesis import strategies as st
-from random_bundle import tokenizer_of_words
-from strategies import CONTENT
-
 import data_grammar
 import recipe_grammar
+import torch
+from hypothesis import strategies as st
 from mistakes import damaged
+from random_bundle import tokenizer_of_words
+from strategies import CONTENT
+from target import Target, accepted, file
+
 from nmt.data.corpus import Corpus
 from nmt.data.pairs import read_pairs
 from nmt.recipe import Data, Dataset, load, load_with_base
@@ -22,7 +23,6 @@ from nmt.text.lines import count_lines, read_lines
 from nmt.text.terms import Terms, read_terms
 from nmt.text.tree import parse_tree, prepare_tree, read_tree_lines, read_trees
 from nmt.training.embeddings import read_vectors
-from target import Target, accepted, file
 
 # --- recipes -----------------------------------------------------------------------------------------------------
 
@@ -166,10 +166,9 @@ TARGETS = (
         lines,
         CONTENT | CONTENT.map(gzip.compress) | damaged(CONTENT.map(gzip.compress)),
         ("nmt.text.lines",),
-        in_bytes=True,
     ),
-    Target(trees, data_grammar.BRACKETS, ("nmt.text.tree",), in_bytes=True),
+    Target(trees, data_grammar.BRACKETS, ("nmt.text.tree",)),
     Target(arrow, data_grammar.SPLITS, ("nmt.data.corpus",)),
-    Target(embeddings, data_grammar.VECTORS, ("nmt.training.embeddings",), in_bytes=True),
+    Target(embeddings, data_grammar.VECTORS, ("nmt.training.embeddings",)),
     Target(terms, st.tuples(data_grammar.TERMS, data_grammar.TEXTS), ("nmt.text.terms",)),
 )

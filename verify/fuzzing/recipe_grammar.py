@@ -7,9 +7,9 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
-
 from mistakes import JUNK, damaged, mistaken
-from nmt.recipe import Recipe, json_schema
+
+from nmt.recipe import json_schema
 from nmt.recipe.files import dump
 
 _SCHEMA = json_schema()
@@ -43,10 +43,15 @@ def _value(field: dict[str, Any]) -> SearchStrategy[Any]:
     return kinds[field["type"]]
 
 
+def _keys(name: str) -> dict[str, dict[str, Any]]:
+    """The JSON Schema of the keys of a section."""
+    kind = _SCHEMA["properties"][name]["$ref"].rpartition("/")[2]
+    return dict(_SCHEMA["$defs"][kind]["properties"])
+
+
 def section(name: str) -> SearchStrategy[dict[str, Any]]:
     """Up to three keys of a section of a recipe."""
-    kind = Recipe.model_fields[name].annotation
-    keys = _SCHEMA["$defs"][getattr(kind, "__name__", "")]["properties"]
+    keys = _keys(name)
     entry = st.sampled_from(sorted(keys)).flatmap(lambda key: st.tuples(st.just(key), _value(keys[key])))
     return st.lists(entry, max_size=3).map(dict)
 
@@ -77,15 +82,13 @@ def _recipes(draw: DrawFn) -> tuple[bytes, bytes | None]:
 RECIPES = _recipes()
 """A recipe, and perhaps one that it extends."""
 
-_KEYS = [(name, key) for name in SECTIONS for key in sorted(Recipe.model_fields[name].annotation.model_fields)]
+_KEYS = [(name, key) for name in SECTIONS for key in sorted(_keys(name))]
 
 
 @st.composite
 def _setting(draw: DrawFn) -> str:
     name, key = draw(st.sampled_from([*_KEYS, ("data", "root"), ("data", "train"), ("data", "name"), ("name", "x")]))
-    kind = getattr(Recipe.model_fields[name].annotation, "__name__", "")
-    properties = _SCHEMA["$defs"].get(kind, {}).get("properties", {})
-    right = _value(properties[key]) if key in properties and name != "data" else st.just("a")
+    right = _value(_keys(name)[key]) if (name, key) in _KEYS else st.just("a")
     value = draw(st.sampled_from([*[right] * 6, JUNK]).flatmap(lambda kind: kind))
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True).removesuffix("...\n").strip()
     form = draw(

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import shutil
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from random_bundle import WORDS, random_bundle, tokenizer_of_words
 from strategies import TEXT, TREES, TRICKY
+from target import Target, accepted, folder
 
+from nmt.bundle import Bundle
 from nmt.bundle.huggingface import export
 from nmt.bundle.marian import MarianBundle
 from nmt.search.prefix import Spelling
 from nmt.text.linear import TreeVocabulary, linearise
 from nmt.text.symbols import BOS, EOS
 from nmt.text.tree import parse_tree, prepare_tree
-from target import Target, accepted, folder
 
 
 def text(line: str) -> bool:
@@ -35,11 +38,11 @@ def text(line: str) -> bool:
 
 def beginning(line: str) -> bool:
     """What an output must begin with spells the beginning that was asked for, in any way that the search allows."""
-    side = tokenizer_of_words(True).target
+    side = tokenizer_of_words(True).source
     ids, rest, rest_ids = side.encode_beginning(line)
     wanted = line.lstrip()
     assert side.decode([*ids, *rest_ids]).strip() == wanted.strip()
-    steps = _spelling(True).steps(rest)
+    steps = _spelling().steps(rest)
     if steps is not None:
         _check_paths(steps, rest)
     return True
@@ -52,13 +55,13 @@ def _beginnings() -> SearchStrategy[str]:
 
 
 @cache
-def _spelling(shared: bool) -> Spelling:
-    return Spelling(tokenizer_of_words(shared).target.spellings())
+def _spelling() -> Spelling:
+    return Spelling(tokenizer_of_words(True).source.spellings())
 
 
 def _check_paths(steps: list[dict[int, int]], rest: str) -> None:
     """Each symbol spells what lies between two places of the text; the last may go on beyond it."""
-    spellings = tokenizer_of_words(True).target.spellings()
+    spellings = tokenizer_of_words(True).source.spellings()
     reached = {0}
     for at, step in enumerate(steps):
         for index, end in step.items():
@@ -87,21 +90,24 @@ def tree_symbols(value: tuple[list[str], bool]) -> bool:
     return True
 
 
-def huggingface(value: dict[str, object]) -> bool:
+def huggingface(value: dict[str, Any]) -> bool:
     """A translator that is exported to a folder of transformers and read from there is the same translator."""
-    shared, changes = value["tie_embeddings"] == "all", dict(value)
-    bundle = accepted(lambda: random_bundle(folder() / "own", shared, **changes))
-    if bundle is None:
+    bundle = accepted(lambda: random_bundle(folder() / "own", value["tie_embeddings"] == "all", **value))
+    if bundle is None or (path := accepted(lambda: _exported(bundle))) is None:
         return False
-    shutil.rmtree(folder() / "exported", ignore_errors=True)
-    if accepted(lambda: export(bundle, folder() / "exported") or True) is None:
-        return False
-    read = MarianBundle.read(folder() / "exported")
+    read = MarianBundle.read(path)
     assert read.tokenizer().equals(bundle.tokenizer())
     ours, theirs = (each.model(torch.device("cpu")).double() for each in (bundle, read))
     source, target = torch.tensor([[5, 270, 9, EOS]]), torch.tensor([[BOS, 7, 300]])
     torch.testing.assert_close(theirs(source, target), ours(source, target), rtol=1e-4, atol=1e-4)
     return True
+
+
+def _exported(bundle: Bundle) -> Path:
+    path = folder() / "exported"
+    shutil.rmtree(path, ignore_errors=True)
+    export(bundle, path)
+    return path
 
 
 _SHAPES = st.fixed_dictionaries(
