@@ -235,7 +235,7 @@ def test_json_reads_back_equal_and_readable(tmp_path: Path) -> None:
     assert "größer" in (tmp_path / "x.json").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b"[" * 100_000, b"1" * 5_000])
 def test_json_that_is_missing_or_broken_is_a_user_error_naming_the_file(
     tmp_path: Path,
     content: bytes | None,

@@ -43,7 +43,7 @@ class Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose a key or value; raises ConstructorError for a tag, and for one value too many."""
         self._nodes += 1
-        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         tag = getattr(event, "tag", None)
         problem = f"recipes have no tags, such as {tag}" if tag else f"more than {MOST_NODES:,} keys and values"
         if tag or self._nodes > MOST_NODES:
