@@ -118,6 +118,13 @@ mutants: $(INSTALLED)
 kills: $(INSTALLED)
 	$(VENV)/bin/python verify/kills.py --report $(FOUND)/kills.json
 
+# of CPU time for each target
+SECONDS ?= 60
+fuzz: $(INSTALLED)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]' \
+	  || echo "inputs will not be changed byte by byte: atheris could not be installed"
+	$(VENV)/bin/python verify/fuzz.py --seconds $(SECONDS) --findings $(FOUND)/fuzz --report $(FOUND)/fuzz.json
+
 bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/memory.py

@@ -85,7 +85,7 @@ class Corpus:
             self._target = _Column(self._table[target], mapped)
         except OSError as error:
             raise not_read(path, error, remedy(path)) from None
-        except ValueError as error:  # the file is empty, or pyarrow cannot read it
+        except (ValueError, pa.ArrowException) as error:  # ValueError: the file is empty
             raise UserError(f"{path}: cannot be read: {error}", remedy(path)) from None
         Thread(target=_read_ahead, args=(path,), daemon=True).start()
 

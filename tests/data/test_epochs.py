@@ -12,25 +12,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from strategies import LENGTHS, Lengths, arrays
 
 from nmt import files
 from nmt.data import epochs
 from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
 from nmt.errors import UserError
-
-Lengths = tuple[NDArray[np.int32], NDArray[np.int32]]
-
-
-def arrays(pairs: list[tuple[int, int]]) -> Lengths:
-    both = np.array(pairs, dtype=np.int32).reshape(-1, 2)
-    return both[:, 0].copy(), both[:, 1].copy()
-
-
-# lists of few different lengths too, so that there are ties
-LENGTHS = st.one_of(
-    st.lists(st.tuples(st.integers(0, top), st.integers(0, top)), max_size=120) for top in (2, 12, 60)
-).map(arrays)
 
 
 def drawn(count: int, seed: int = 1) -> Lengths:

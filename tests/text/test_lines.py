@@ -14,24 +14,12 @@ from typing import IO
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import CONTENT
 
 from nmt.errors import UserError
 from nmt.text.lines import compressed as compressing
 from nmt.text.lines import count_lines, count_rest, decode, one_line, open_input, read_lines, read_parallel
 
-FRAGMENTS = [
-    b"\n",
-    b"\r",
-    b"\r\n",
-    b"\x0b",
-    b"\x85",
-    b"\xff",
-    b"a",
-    b"\x00",
-    "\u2028".encode(),
-    "\x85".encode(),
-]
-CONTENT = st.binary(max_size=60) | st.lists(st.sampled_from(FRAGMENTS), max_size=25).map(b"".join)
 LINE = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from strategies import TEXT, TRICKY
 
 from nmt.errors import Interrupted, UserError
 from nmt.integrity import write_manifest
@@ -46,12 +46,6 @@ def train(vocab_size: int, algorithm: str = "bpe", shared: bool = True, **settin
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     algorithm, shared = request.param
     return train(300, algorithm, shared)
-
-
-# U+FDD0, a noncharacter, stands for U+2581 inside
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufdd0"), max_size=40)
-HARD = "\u2581 \t\n\r\0\x0b\x1f\x85\u2028\u200b\u200d\ufeff\ufffdaé😀\U0010ffff<s>/"
-TRICKY = st.text(st.sampled_from(HARD), max_size=30)
 
 
 @settings(deadline=None, max_examples=150)
