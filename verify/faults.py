@@ -119,10 +119,16 @@ class Trials:
         if ended.code == 0 and SKIPPED in ended.stderr:
             return found  # it has made the output of another checkpoint, and said so
         left = self._differences(ended._replace(code=0))  # but for what the first went on without
-        return found + [f"after the next run: {text}" for text in left if text != f"{REPORT} is missing"]
+        found += [f"after the next run: {text}" for text in left if text != f"{REPORT} is missing"]
+        if fault.kind == "open" and fault.error != KILL:
+            # An old checkpoint that cannot be read when it is to be removed stays, since it may be worth repairing.
+            found = [text for text in found if not re.search(r"ckpts/step-00000001/\S+ is left$", text)]
+        return found
 
     def _gone(self, name: str) -> bool:
         """Whether a text is about a file that could not be removed: of what was set aside, and is replaced or done."""
+        if name.startswith("ckpts/.epoch-"):  # which every run removes, even one that has nothing left to do
+            return True
         removed = re.match(r"(.*/)?\.([^/]+)@(old|gone)\.tmp/", name)
         if removed is None:
             return False
