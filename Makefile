@@ -81,7 +81,7 @@ PYTEST := $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal  # two tests at 
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 NUMERICS := $(addprefix tests/model/test_,cache.py functional.py kernels.py layers.py likelihood.py transformer.py window.py) \
   $(addprefix tests/search/test_,engine.py forced.py plain_search.py sampling.py) tests/test_api.py tests/test_api_parser.py \
-  $(addprefix tests/training/test_,averaging.py gradients.py loop.py loss.py optimizer.py precision.py)
+  $(addprefix tests/training/test_,gradients.py loop.py loss.py optimizer.py precision.py)
 
 test: export OMP_NUM_THREADS := 1
 test: $(INSTALLED)
@@ -96,7 +96,8 @@ test-slow: $(INSTALLED)
 
 coverage: export OMP_NUM_THREADS := 1
 coverage: $(INSTALLED)
-	$(PYTEST) -m 'not slow' --cov
+	$(PYTEST) -m 'not slow' --timeout 1200 --cov --cov-report term --cov-report json:$(FOUND)/coverage.json
+	$(VENV)/bin/python verify/covered.py $(FOUND)/coverage.json
 
 # --- machines that try to break it, for hours; docs/testing.md says what each does and found -----------------------
 
@@ -107,6 +108,23 @@ verify: coverage faults kills fuzz load mutants
 faults: $(INSTALLED)
 	$(VENV)/bin/python verify/faults.py --report $(FOUND)/faults.json
 
+load: $(INSTALLED)
+	$(VENV)/bin/python verify/load.py --report $(FOUND)/load.json
+
+mutants: $(INSTALLED)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[verify]'
+	$(VENV)/bin/python verify/mutants.py --report $(FOUND)/mutants.json
+
+kills: $(INSTALLED)
+	$(VENV)/bin/python verify/kills.py --report $(FOUND)/kills.json
+
+# of CPU time for each target
+SECONDS ?= 60
+fuzz: $(INSTALLED)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]' \
+	  || echo "inputs will not be changed byte by byte: atheris could not be installed"
+	$(VENV)/bin/python verify/fuzz.py --seconds $(SECONDS) --findings $(FOUND)/fuzz --report $(FOUND)/fuzz.json
+
 bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/memory.py
@@ -115,7 +133,6 @@ bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/train_speed.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/checkpoint_stall.py --data $(DATA)
 	$(VENV)/bin/python benchmarks/ranks.py --data $(DATA)
-	$(VENV)/bin/python benchmarks/resume.py
 	$(VENV)/bin/python benchmarks/epoch_plan.py
 	$(VENV)/bin/python benchmarks/translate_speed.py --forced small --lengths small
 	$(VENV)/bin/python benchmarks/translate_speed.py --forced base

@@ -16,6 +16,7 @@ from nmt.limits import cpu_quota, memory_limit
 if TYPE_CHECKING:
     import torch
 
+GIB = 2**30
 SPINS = 1000  # rounds that a waiting thread spins before it sleeps; GNU OpenMP has 300,000
 
 
@@ -82,13 +83,17 @@ def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Bytes that a process could still get: of a GPU what is free, else of the machine what is available, swap counted,
-    or the limit of the process's cgroup where that is less. None where nobody tells.
-    """
+    """Bytes that a process could still get: of a GPU what is free, else `host_memory`."""
     import torch
 
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else host_memory()
+
+
+def host_memory() -> int | None:
+    """Bytes that the machine has available, swap counted, or the limit of the process's cgroup where that is less.
+
+    None where nobody tells.
+    """
     limit = memory_limit()
     bounds = [] if limit is None else [limit]
     with suppress(OSError, KeyError, ValueError):
@@ -98,10 +103,17 @@ def available_memory(device: torch.device) -> int | None:
     return min(bounds, default=None)
 
 
+def check_room(needed: int, there: int | None, what: str, hint: str) -> None:
+    """Raises UserError where `what` needs more bytes than there are; None where nobody knows how many these are."""
+    if there is not None and needed > there:
+        available = f"{there / GIB:,.1f} GiB of memory are available"
+        raise UserError(f"{what} need {needed / GIB:,.1f} GiB or more, but {available}", hint)
+
+
 def memory_error(error: Exception) -> UserError | None:
     """What to tell the user where memory could not be had; None of any other error."""
     text = str(error)
-    refused = r"can't allocate|not enough memory|out of memory|size calculation overflowed"
+    refused = r"can't allocate|[Cc]annot allocate memory|not enough memory|out of memory|size calculation overflowed"
     if not isinstance(error, MemoryError) and not (isinstance(error, RuntimeError) and re.search(refused, text)):
         return None
     asked = re.search(r"allocate (\d+(?:\.\d+)? ?\w+)", text)  # 1024 bytes; or 20.00 GiB

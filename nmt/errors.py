@@ -4,11 +4,22 @@ import re
 
 # Control characters, line separators and what turns the direction of text: a terminal obeys them.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# Control characters but tabs and line ends; texts in Arabic and Hebrew need what turns their direction.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
     """The text as one line that a terminal shows as it is: control characters are written as escapes such as \\x1b."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _escaped(_UNPRINTABLE, text)
+
+
+def printable_lines(text: str) -> str:
+    """Results, of one line or more, that no terminal obeys: control characters in them are written as escapes."""
+    return _escaped(_CONTROL, text)
+
+
+def _escaped(characters: re.Pattern[str], text: str) -> str:
+    return characters.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class UserError(Exception):

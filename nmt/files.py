@@ -23,7 +23,13 @@ from nmt.errors import UserError
 
 OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/[^/]+/fd/[0-9]+")
 LOOK = 0.1  # seconds between two looks for a file that another process is writing
+LARGEST = 1 << 25  # bytes of a file that is read whole: far more than of any vocabulary, and its JSON fits into 1 GiB
+SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what is said of a file that may be intact
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what flock fails with on NFS or Lustre without locks
+
+
+class OutOfResources(UserError):
+    """A file could not be read because the system is short of something, and may be intact."""
 
 
 @contextmanager
@@ -36,7 +42,7 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
     """
     if os.path.islink(path):
         path = Path(os.path.realpath(path))
-    part, old = _part(path), path.with_name(f".{path.name}@old.tmp")
+    part, old = _part(path), _old(path)
     try:
         clear_parts(path.parent, escape(path.name))
         check_replaceable(path, replaceable)
@@ -44,17 +50,25 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
         yield part
         for file in (*part.iterdir(), part):
             _sync(file)
-        if path.exists():
-            path.rename(old)
-            part.rename(path)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            part.rename(path)
+        _take_place(part, path, old)
         _sync(path.parent)
     except OSError as error:
         raise _not_written(path, error) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _take_place(part: Path, path: Path, old: Path) -> None:
+    """Renames a directory to `path`; what is there is set aside as `old`, and put back if that fails."""
+    try:
+        if path.exists():
+            path.rename(old)
+        part.rename(path)
+    except BaseException:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
@@ -128,6 +142,17 @@ def clear_parts(folder: Path, name: str, locked: bool = False) -> None:
                 left.unlink(missing_ok=True)
 
 
+def clear_old(path: Path) -> None:
+    """Removes what a killed process had replaced by the directory `path` and could not remove any more."""
+    if path.exists():
+        shutil.rmtree(_old(path), ignore_errors=True)
+
+
+def _old(path: Path) -> Path:
+    """Where a directory stands while another takes its place."""
+    return path.with_name(f".{path.name}@old.tmp")
+
+
 def _part(path: Path) -> Path:
     """Where this process writes what will be called `path`."""
     return path.with_name(f".{path.name}@{_host()}-{os.getpid()}.tmp")
@@ -191,10 +216,13 @@ def wait_for(path: Path, patience: float, meanwhile: Callable[[], None]) -> None
 
 
 def remove_directory(path: Path) -> None:
-    """Removes a directory so that it is there whole or not at all, whenever the process is killed."""
+    """Removes a directory so that it is there whole or not at all, whenever the process is killed.
+
+    What cannot be removed stays under a hidden name, which `clear_parts` knows.
+    """
     gone = path.parent / f".{path.name}@gone.tmp"
     path.rename(gone)
-    shutil.rmtree(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 @contextmanager
@@ -243,10 +271,18 @@ def regular(path: Path) -> Path:
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+        raise not_read(path, error, remedy(path)) from None
     if not stat.S_ISREG(mode):
         raise UserError(f"{path}: is not a regular file", remedy(path))
     return path
+
+
+def not_read(path: Path, error: OSError, hint: str) -> UserError:
+    """What to raise if a file cannot be read; the hint is for a file that is missing or damaged."""
+    problem = f"{path}: cannot be read: {error.strerror or error}"
+    if error.errno in SHORT:
+        return OutOfResources(problem, "run this again once other programs have ended, or raise the limit: ulimit -a")
+    return UserError(problem, hint)
 
 
 def remedy(path: Path) -> str:
@@ -259,12 +295,20 @@ def remedy(path: Path) -> str:
     return f"take it from another copy of {folder}"
 
 
-def read_json(path: Path) -> Any:
-    """Reads JSON; raises UserError naming the file where it is missing or broken."""
+def read_whole(path: Path) -> bytes:
+    """Reads a regular file of at most LARGEST bytes; raises UserError naming it where it is another or unreadable."""
     try:
-        return json.loads(regular(path).read_text(encoding="utf-8"))
+        if (size := regular(path).stat().st_size) <= LARGEST:
+            return path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+        raise not_read(path, error, remedy(path)) from None
+    raise UserError(f"{path}: damaged: has {size:,} bytes, more than {LARGEST:,}", remedy(path))
+
+
+def read_json(path: Path) -> Any:
+    """Reads JSON; raises UserError naming the file where it is missing, broken or larger than LARGEST."""
+    try:
+        return json.loads(read_whole(path).decode())
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: damaged: is not valid JSON: {error}", remedy(path)) from None
 
@@ -279,7 +323,7 @@ def sha256(path: Path) -> str:
         with regular(path).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", f"make it readable: chmod u+r {path}") from None
+        raise not_read(path, error, f"make it readable: chmod u+r {path}") from None
 
 
 def identify(path: Path, before: list[Any] | None) -> list[Any]:

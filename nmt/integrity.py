@@ -1,10 +1,10 @@
 """Directories that notice when one of their files is damaged.
 
-A bundle's `bundle.json`, the `fingerprint.json` of prepared data and the `converted.json` of a conversion hold, under
-`hashes`, the xxh3_64 of every other file in the directory and of their own content. Each file is compared with its
-hash when it is read. This finds accidents, such as bit rot or a broken copy; it is no protection from attackers, who
-can change a hash as well. Directories written by earlier versions have no hashes, and their files are read as they
-are.
+A bundle's `bundle.json`, the `fingerprint.json` of prepared data, the `converted.json` of a conversion and the
+`plan.json` of an epoch's plan hold, under `hashes`, the xxh3_64 of every other file in the directory and of their own
+content. Each file is compared with its hash when it is read. This finds accidents, such as bit rot or a broken copy; it
+is no protection from attackers, who can change a hash as well. Directories written by earlier versions have no hashes,
+and their files are read as they are.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 import xxhash
 
 from nmt.errors import UserError
-from nmt.files import read_json, regular, remedy, replace_json, write_json
+from nmt.files import not_read, read_json, read_whole, regular, remedy, replace_json, write_json
 
-MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json")
+MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json", "plan.json")
 """Files that hold the hashes of their directories."""
 HASHES = "hashes"
 BLOCK = 1 << 18  # bytes that are hashed at a time: they fit into a core's cache
@@ -46,6 +46,8 @@ def read_manifest(path: Path) -> Any:
         hashes = values[HASHES]
         if not isinstance(hashes, dict) or hashes.get(path.name) != _hash_values(path, values):
             raise _damaged(path)
+        if any("/" in name for name in hashes):  # it is not for strangers to say which files are read
+            raise UserError(f"{path}: damaged: names files of other folders", remedy(path))
     return values
 
 
@@ -66,11 +68,10 @@ def intact(path: Path) -> Path:
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file that is `intact`; raises UserError as that does."""
-    try:
-        return intact(path).read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+    """The bytes of a file that is `intact`; raises UserError as that and `read_whole` do."""
+    found = read_whole(path)  # first, since to hash a file takes as long as it is large
+    intact(path)
+    return found
 
 
 def known_files(folder: Path) -> set[str]:
@@ -96,7 +97,7 @@ def hash_file(path: Path) -> str:
             while size := stream.readinto(buffer):
                 digest.update(view[:size])
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", remedy(path)) from None
+        raise not_read(path, error, remedy(path)) from None
     return digest.hexdigest()
 
 

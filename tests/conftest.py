@@ -18,6 +18,7 @@ import fork_server
 import pytest
 import torch
 from browser import chromium
+from measured import let_workers_save
 from reverse_task import BARE, sets, shell, write_reverse_task
 
 from nmt import cli
@@ -25,6 +26,9 @@ from nmt.files import exclusive
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+PATIENCE = 30.0
+"""Seconds that what a test has started may take to end after it; on a busy machine it waits long for its turn."""
 
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # commands run the tree that these tests stand in
 torch.set_num_threads(1)  # on tensors as tiny as those of tests, threads cost more than they save
@@ -35,6 +39,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if sys.platform == "linux":
     fork_server.become_subreaper()
 fork_server.serve_subprocess(fork_server.server)
+let_workers_save()
 
 
 def children() -> dict[int, str]:
@@ -70,12 +75,13 @@ def _processes_end_with_their_test() -> Iterator[None]:
     """Kills what a test leaves running, and fails the test. What fixtures of modules and sessions started remains."""
     before = children().keys()
     yield
-    deadline = time.monotonic() + 3.0
+    deadline = time.monotonic() + PATIENCE
     while (left := started(before)) and time.monotonic() < deadline:
         time.sleep(0.02)
     while still := started(before):  # children of the killed processes come next
         for pid in still:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     assert not left, f"left running: {left}"
 

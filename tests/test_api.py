@@ -2,9 +2,6 @@
 
 import itertools
 import random
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -28,6 +25,8 @@ def sentence(words, seed):
 
 
 SENTENCES = [sentence(1 + seed * 5 % 17, seed) for seed in range(40)]
+SOME = SENTENCES[:18]
+"""Of every length from 1 to 17 words."""
 
 HOSTILE = [
     "a\u2028b",
@@ -77,19 +76,19 @@ def random_translator(tokenizer, model=None, **decoding):
 def test_output_does_not_depend_on_batch_mates(tokenizer, beam, changes):
     model = random_model(tokenizer, **changes)
     one_by_one = random_translator(tokenizer, model, beam=beam)
-    alone = {text: one_by_one.translate([text])[0] for text in SENTENCES}
-    assert len(set(alone.values())) > 25  # the outputs are worth comparing
+    alone = {text: one_by_one.translate([text])[0] for text in SOME}
+    assert len(set(alone.values())) > 12  # the outputs are worth comparing
     for batch_tokens in (60, 4096):
         translator = random_translator(tokenizer, model, beam=beam, batch_tokens=batch_tokens)
-        texts = random.Random(batch_tokens).sample(SENTENCES, len(SENTENCES))
+        texts = random.Random(batch_tokens).sample(SOME, len(SOME))
         assert translator.translate(texts) == [alone[text] for text in texts]
-    assert one_by_one.translate(SENTENCES[:5]) == [alone[text] for text in SENTENCES[:5]]
+    assert one_by_one.translate(SOME[:5]) == [alone[text] for text in SOME[:5]]
 
 
 def test_scores_do_not_depend_on_batch_mates(tokenizer):
     translator = random_translator(tokenizer)
-    together = list(translator.stream(SENTENCES, n_best=3))
-    for text, found in zip(SENTENCES, together, strict=True):
+    together = list(translator.stream(SOME, n_best=3))
+    for text, found in zip(SOME, together, strict=True):
         (alone,) = translator.stream([text], n_best=3)
         assert found.texts == alone.texts
         assert found.scores == pytest.approx(alone.scores, abs=1e-5)
@@ -265,24 +264,6 @@ def test_more_n_best_than_beam_is_a_users_error(tokenizer):
     assert "beam" in error.value.hint
 
 
-WORKERS = """
-import sys, nmt
-if __name__ == "__main__":
-    lines = [line.rstrip() for line in open("test.a")]
-    with nmt.load("ckpts", workers=2, beam=2) as model:
-        found = model.translate(lines)
-    assert found == nmt.load("ckpts", beam=2).translate(lines)
-    print(len(found))
-"""
-
-
-def test_workers_of_a_program_find_what_one_process_finds(reverse_run: Path, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(WORKERS)
-    done = subprocess.run([sys.executable, program], cwd=reverse_run, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("100\n", 0), done.stderr
-
-
 # --- terms ----------------------------------------------------------------------------------------------------
 
 
@@ -314,15 +295,15 @@ def test_a_term_may_have_any_characters(target, text, tokenizer):
 # --- samples ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 60, 4096])
-def test_samples_do_not_depend_on_batch_mates(tokenizer, batch_tokens):
+def test_samples_do_not_depend_on_batch_mates(tokenizer):
     model = random_model(tokenizer, liking=2.0)
-    expected = random_translator(tokenizer, model).translate(SENTENCES, sample=3)
-    assert [len(texts) for texts in expected] == [3] * len(SENTENCES)
-    assert len({text for texts in expected for text in texts}) > 100  # of 120
-    translator = random_translator(tokenizer, model, batch_tokens=batch_tokens)
-    assert translator.translate(SENTENCES[::-1], sample=3) == expected[::-1]
-    assert translator.translate(SENTENCES, sample=1) == [texts[:1] for texts in expected]
+    expected = random_translator(tokenizer, model).translate(SOME, sample=3)
+    assert [len(texts) for texts in expected] == [3] * len(SOME)
+    assert len({text for texts in expected for text in texts}) > 45  # of 54
+    for batch_tokens in (1, 60, 4096):
+        translator = random_translator(tokenizer, model, batch_tokens=batch_tokens)
+        assert translator.translate(SOME[::-1], sample=3) == expected[::-1]
+        assert translator.translate(SOME, sample=1) == [texts[:1] for texts in expected]
 
 
 def test_samples_may_be_more_than_the_beam_and_equal(tokenizer):
@@ -374,13 +355,13 @@ def repeats(ids, n):
     return len(set(grams)) < len(grams)
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 4096])
-def test_no_n_gram_of_an_output_comes_twice_unless_a_prefix_has_it(tokenizer, batch_tokens):
+def test_no_n_gram_of_an_output_comes_twice_unless_a_prefix_has_it(tokenizer):
     model = random_model(tokenizer, liking=-3.0)
     free = random_translator(tokenizer, model, max_extra=20)
-    assert sum(repeats(found.ids[0], 2) for found in free.stream(SENTENCES)) > 5  # of 40
-    strict = random_translator(tokenizer, model, max_extra=20, no_repeat=2, batch_tokens=batch_tokens)
-    results = list(strict.stream(SENTENCES, n_best=3))
-    assert not any(repeats(ids, 2) for found in results for ids in found.ids)
-    (found,) = strict.translate(["the dog"], prefix=["der Baum der Baum der"])
-    assert found.startswith("der Baum der Baum der")
+    assert sum(repeats(found.ids[0], 2) for found in free.stream(SOME)) > 2  # of 18
+    for batch_tokens in (1, 4096):
+        strict = random_translator(tokenizer, model, max_extra=20, no_repeat=2, batch_tokens=batch_tokens)
+        results = list(strict.stream(SOME, n_best=3))
+        assert not any(repeats(ids, 2) for found in results for ids in found.ids)
+        (found,) = strict.translate(["the dog"], prefix=["der Baum der Baum der"])
+        assert found.startswith("der Baum der Baum der")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
 import shutil
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from reverse_task import reseal
 from safetensors.torch import save_file
@@ -18,6 +21,7 @@ from nmt import bundle as bundles
 from nmt.bundle import runs
 from nmt.console import Console
 from nmt.errors import UserError
+from nmt.files import OutOfResources
 from nmt.recipe import TokenizerSettings
 from nmt.text.lengths import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
@@ -93,6 +97,9 @@ def test_an_average_of_another_run_is_not_used(ckpts: Path) -> None:
     bundle, note = bundles.resolve(ckpts)
     assert bundle.path.name.startswith("step-")
     assert "is of another run than the checkpoints" in note
+    edit(ckpts / "averaged", run=bundle.info["run"])
+    edit(ckpts / "step-00000800", run="a third")  # it is the newest that counts
+    assert "is of another run than the checkpoints" in bundles.resolve(ckpts)[1]
 
 
 def test_averaging_takes_those_there_are(ckpts: Path) -> None:
@@ -218,6 +225,29 @@ def test_a_damaged_checkpoint_hides_no_other(nmt, ckpts: Path) -> None:
     assert (done.code, b"600" in done.out) == (0, True)
     bundles.prune(ckpts, keep_last=1)
     assert (ckpts / "step-00000800").exists()
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_skipped(ckpts: Path, monkeypatch) -> None:
+    path, read = ckpts / "step-00000800/bundle.json", Path.read_text
+
+    def fail(self: Path, *given: str, **named: str) -> str:
+        if self == path:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return read(self, *given, **named)
+
+    monkeypatch.setattr(Path, "read_text", fail)
+    with pytest.raises(OutOfResources, match=f"{path}: cannot be read: Too many open files"):
+        bundles.resolve(ckpts)
+
+
+def test_weights_that_cannot_be_opened_now_are_not_called_damaged(ckpts: Path, monkeypatch) -> None:
+    def fail(path: Path) -> None:
+        raise FileNotFoundError(f"No such file or directory: {path}")  # what safetensors says without descriptors
+
+    monkeypatch.setattr(safetensors.torch, "load_file", fail)
+    bundle, _ = bundles.resolve(ckpts)
+    with pytest.raises(OutOfResources, match="safetensors: cannot be opened"):
+        bundle.weights()
 
 
 def test_a_damaged_checkpoint_is_not_left_out_of_an_average_in_silence(nmt, ckpts: Path) -> None:
@@ -473,7 +503,7 @@ def test_a_bundle_json_that_is_no_mapping_is_damaged(nmt, ckpts: Path, content: 
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("model.d_model", 10**9), ("model.d_model", 10**6), ("model.layers", 1000), ("model.d_ff", 10**6),
+    [("model.d_model", 10**9), ("model.d_model", 10**6), ("model.layers", 100), ("model.d_ff", 10**6),
      ("model.heads", 2), ("tokenizer.vocab_size", 10**7), ("decoding.max_source", 10**12)],
 )  # fmt: skip
 def test_a_recipe_of_another_size_than_the_weights_is_refused(nmt, ckpts: Path, key: str, value: int) -> None:

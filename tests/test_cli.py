@@ -729,7 +729,7 @@ def test_perplexity_is_that_of_training_on_the_same_data(nmt, reverse_run: Path)
 
 def test_log_probabilities_come_line_by_line_from_a_pipe(reverse_run: Path, tmp_path: Path) -> None:
     (tmp_path / "ref.gz").write_bytes(gzip.compress(b"d c b a\nd c b\n\n"))
-    command = f"nmt score --model ckpts --source /dev/stdin {tmp_path / 'ref.gz'} --metric logprob"
+    command = f"nmt score --model ckpts --source /dev/stdin '{tmp_path}/ref.gz' --metric logprob"
     done = shell(f"printf 'a b c d\\na b c d\\n\\n' | {command}", reverse_run)
     assert done.returncode == 0, done.stderr.decode()
     assert re.fullmatch(r"(-\d+\.\d{4}\t\d+\n){3}", done.stdout.decode())

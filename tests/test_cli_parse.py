@@ -248,6 +248,6 @@ def test_workers_find_trees_as_one_process_does(parse, folder: Path, tmp_path: P
     lines = [f"the {'old ' * (n % 7)}dog sees , a house ." for n in range(40)]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
     one = parse("--input", tmp_path / "in").out
-    done = shell(f"nmt parse --threads 2 --input {tmp_path / 'in'}", folder)
+    done = shell(f"nmt parse --threads 2 --input '{tmp_path}/in'", folder)
     assert (done.returncode, done.stdout) == (0, one), done.stderr.decode()
     assert b"40 sentences" in done.stderr

@@ -230,6 +230,12 @@ def test_memory_of_a_gpu_that_cannot_be_had_is_called_so():
     assert error.message == "out of memory: 20.00 GiB could not be allocated"
 
 
+def test_a_file_that_memory_does_not_suffice_to_map_is_a_lack_of_memory():
+    error = memory_error(RuntimeError("unable to mmap 123 bytes from file <x>: Cannot allocate memory (12)"))
+    assert error is not None
+    assert error.message == "out of memory"
+
+
 def test_other_errors_are_not_called_a_lack_of_memory():
     for other in (ValueError("out of memory"), RuntimeError("shape mismatch"), KeyError("x")):
         assert memory_error(other) is None

@@ -15,7 +15,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT /
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 WALKS = ROOT / "docs" / "how_it_works.md"
 
-REFERENCE = re.compile(r"`([\w./-]+\.py)(?::([\w.]+))?`")  # `path.py` or `path.py:name`
+REFERENCE = re.compile(r"`([\w./-]+\.py)(?:::?([\w.]+))?`")  # `path.py`, `path.py:name` or, of a test, `path.py::name`
 LINKED = re.compile(r"\[`([\w./-]+\.py)(?::[\w.]+)?`\]\(\.\./([^)]+)\)")  # a reference that links to its file
 COMMAND = re.compile(r"python ((?:benchmarks|recipes)/\w+\.py)")
 
@@ -110,6 +110,7 @@ def test_the_tree_of_the_repository_lists_every_module() -> None:
         "`nmt/nowhere.py`",
         "`nmt/cli.py:nobody`",
         "`nmt/api.py:Translator.nothing`",
+        "`tests/test_docs.py::test_nothing`",
         "python benchmarks/nothing.py --seconds 1",
     ],
 )

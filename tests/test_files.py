@@ -17,9 +17,11 @@ import pytest
 from nmt import files
 from nmt.errors import UserError
 from nmt.files import (
+    clear_old,
     clear_parts,
     exclusive,
     read_json,
+    remove_directory,
     replace_json,
     set_aside,
     sha256,
@@ -67,6 +69,56 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path, kind: type[Bas
             fail(target)
     assert tree(tmp_path) == {"out/a": "1"}
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("kind", [OSError(errno.EIO, os.strerror(errno.EIO)), KeyboardInterrupt()])
+def test_a_directory_that_cannot_take_its_place_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: BaseException
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").write_text("1")
+    rename = Path.rename
+
+    def fail(self: Path, target: Path) -> Path:
+        if target.name == "out" and (self / "b").exists():
+            raise kind
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises((UserError, KeyboardInterrupt)), whole_directory(tmp_path / "out", "a") as part:
+        (part / "b").write_text("2")
+    assert tree(tmp_path) == {"out/a": "1"}
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_a_new_directory_has_replaced_is_removed_later_and_nothing_else(tmp_path: Path) -> None:
+    old = tmp_path / ".out@old.tmp"
+    old.mkdir()
+    (old / "a").write_text("1")
+    clear_old(tmp_path / "out")
+    assert old.exists()  # the new one is not there: it is all there is
+    (tmp_path / "out").mkdir()
+    clear_old(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_directory_that_cannot_be_removed_now_is_gone_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").write_text("1")
+
+    def fail(path: str, *given: object, **named: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", fail)
+        patched.setattr(os, "unlink", fail)
+        remove_directory(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert len(list(tmp_path.iterdir())) == 1
+    clear_parts(tmp_path, "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -235,7 +287,7 @@ def test_json_reads_back_equal_and_readable(tmp_path: Path) -> None:
     assert "größer" in (tmp_path / "x.json").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b"[" * 100_000, b"1" * 5_000])
 def test_json_that_is_missing_or_broken_is_a_user_error_naming_the_file(
     tmp_path: Path,
     content: bytes | None,
@@ -354,7 +406,7 @@ def test_a_lock_may_be_waited_for(tmp_path: Path) -> None:
         second.start()
         second.join(0.1)
         order.append("first")
-    second.join(10)
+    second.join(60)
     assert order == ["first", "second"]
 
 

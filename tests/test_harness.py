@@ -14,13 +14,15 @@ from reverse_task import shell
 
 TESTS = """
 import signal, subprocess, sys, time
-import pytest
+import conftest, pytest
+
+conftest.PATIENCE = 0.5  # the orphan does not end by itself
 
 def test_a_child_is_interrupted():
     child = subprocess.Popen([sys.executable, "-c", "print(flush=True); import time; time.sleep(60)"], stdout=-1)
     child.stdout.readline()
     child.send_signal(signal.SIGINT)
-    assert child.wait(20) != 0
+    assert child.wait(60) != 0
 
 def test_that_leaves_an_orphan():
     subprocess.run(["sh", "-c", "sleep 61 & exit 0"], check=True)

@@ -121,6 +121,7 @@ def test_generation_is_the_nearest_to_our_search(exported: Path) -> None:
     lengths = torch.tensor([24.0, 26.0])  # how a longer output is favoured where most sentences are
     ours, theirs = ((5 + lengths) / 6) ** 1.2, lengths ** config["length_penalty"]
     assert theirs[1] / theirs[0] == pytest.approx(float(ours[1] / ours[0]), rel=1e-3)
+    assert config["length_penalty"] == 1.0  # 1.2 · 25 / (25 + 5)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -138,6 +139,7 @@ def test_the_tokenizer_is_ours(tmp_path: Path, shared: bool) -> None:
     pieces = [config[f"{name}_token"] for name in ("pad", "unk", "bos", "eos")]
     assert pieces == tokenizer.source.listing()[:4]
     assert config["tokenizer_class"] == "MarianTokenizer"
+    assert (config["split_special_tokens"], config["clean_up_tokenization_spaces"]) == (True, False)
 
 
 def test_the_card_tells_data_scores_cost_and_differences(exported: Path) -> None:

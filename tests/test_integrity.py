@@ -36,6 +36,12 @@ def test_files_that_are_as_they_were_written_pass(folder: Path) -> None:
     assert read_manifest(folder / "bundle.json")["score"] == 0.1
 
 
+def test_every_file_beside_a_manifest_is_hashed(folder: Path) -> None:
+    (folder / "a").write_bytes(b"a")  # sorts before the manifest
+    write_manifest(folder / "bundle.json", {})
+    assert read_manifest(folder / "bundle.json")["hashes"].keys() == {"a", "bundle.json", "weights", "words"}
+
+
 def test_a_hash_is_the_same_however_long_the_file(tmp_path: Path) -> None:
     """Known answers of xxh3_64; the second is read in several blocks."""
     (tmp_path / "empty").write_bytes(b"")

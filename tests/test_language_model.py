@@ -270,7 +270,7 @@ def test_what_a_model_is_not_for_is_refused_in_one_line(
     (tmp_path / "empty").touch()
     names = {"lm": run / "ckpts/step-00000080", "other": translator, "ref": run / "valid.en"}
     names["empty"] = tmp_path / "empty"
-    name, model, *rest = command.format(**names).split()
+    name, model, *rest = (word.format(**names) for word in command.split())
     done = nmt(name, "--model", model, *rest, stdin=b"x\n")
     assert (done.code, done.out) == (1, b"")
     *_, error = [line for line in done.err.splitlines() if line.startswith("error:")]

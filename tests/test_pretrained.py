@@ -85,6 +85,15 @@ def test_logits_are_theirs(make_folder: Callable[..., Path], shape: dict[str, An
     torch.testing.assert_close(ours[words].softmax(-1)[:, known], probabilities, rtol=1e-5, atol=1e-7)
 
 
+def test_embeddings_are_scaled_only_if_the_model_says_so(make_folder: Callable[..., Path]) -> None:
+    folder = make_folder(scale_embedding=False)
+    expected = bundles.resolve(folder)[0].weights()["source_embedding.weight"]
+    config = json.loads((folder / "config.json").read_text())
+    del config["scale_embedding"]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert torch.equal(bundles.resolve(folder)[0].weights()["source_embedding.weight"], expected)
+
+
 def test_the_recipe_says_what_the_model_is(make_folder: Callable[..., Path]) -> None:
     folder = make_folder(activation_function="gelu", length_penalty=0.8)
     bundle, note = bundles.resolve(folder)
@@ -170,6 +179,8 @@ def test_a_marian_model_is_exported_as_it_was(make_folder: Callable[..., Path], 
     configs = [json.loads((path / "config.json").read_text()) for path in (folder, out)]
     for key in ("vocab_size", "decoder_vocab_size", "pad_token_id", "eos_token_id", "decoder_start_token_id"):
         assert configs[0][key] == configs[1][key]
+    suppressed = json.loads((out / "generation_config.json").read_text())["suppress_tokens"]
+    assert suppressed == bundle.tokenizer().target.origins[:BOS]  # which has no <s>
 
 
 @pytest.mark.parametrize("shape", [{}, {"shared": False, "tie_embeddings": "none"}, {"norm": "pre"}])

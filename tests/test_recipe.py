@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
@@ -577,6 +578,9 @@ def test_duplicate_keys_are_refused(write: Write) -> None:
         "name: !!python/object/apply:os.getcwd []",
         "training: {updates: !!int abc}",
         "training: {warmup: !!float abc}",
+        "training: {warmup: !!int ''}",
+        "training: {report: !!bool maybe}",
+        "name: !!timestamp 9999-12-31T23:59:59-23:00",
         "model: &m {layers: *m}",
     ],
 )
@@ -913,6 +917,25 @@ def test_aliases_of_aliases_are_counted_as_what_they_stand_for(tmp_path: Path) -
     path.write_text("\n".join(lines))
     with pytest.raises(UserError, match=r"bomb\.yaml: more than 10,000 values"):
         load(path)
+
+
+MERGED = ["a: &a {x: 1, y: 2}"]
+MERGED += [f"{new}: &{new} {{!!merge <<: [*{old}, *{old}, *{old}]}}" for old, new in pairwise("abcdefghijklmnopqrst")]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("\n".join(MERGED), ":2: not valid YAML: recipes have no tags, such as tag:yaml.org,2002:merge"),  # 3¹⁹ values
+        (f"a: [{'1,' * 20_000}]", ":1: not valid YAML: more than 20,000 keys and values"),
+        (f"#{'-' * 1_000_000}", ": has more than 1,000,000 characters"),
+    ],
+    ids=["merged mappings", "values", "characters"],
+)
+def test_a_recipe_cannot_be_endless(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "bomb.yaml"
+    path.write_text(text)
+    assert refusal(path).message == f"{path}{problem}"
 
 
 # --- hostile recipes ----------------------------------------------------------------------------------------

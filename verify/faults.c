@@ -1,6 +1,9 @@
 /* Faults for a process and all that it starts: the n-th call of one kind, on files below a folder, fails with an error
- * or ends the process. To be loaded by LD_PRELOAD; `struct plan` is mapped from the file that NMT_FAULTS names, so that
- * calls of all processes are counted together. Without that variable, or before `faults_follow`, nothing changes. */
+ * or ends the process. A disk that is full stays so: after ENOSPC of a write or of creating a file, all later ones fail as
+ * well. A process that ends in a write has written half of it.
+ *
+ * To be loaded by LD_PRELOAD; `struct plan` is mapped from the file that NMT_FAULTS names, so that calls of all
+ * processes are counted together. Without that variable, or before `faults_follow`, nothing changes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,7 +21,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum kind { WRITE, FSYNC, RENAME, OPEN, MMAP, KINDS };
+enum kind { WRITE, FSYNC, RENAME, OPEN, CREATE, MMAP, KINDS };
 
 struct plan {
     atomic_long counts[KINDS]; /* calls so far */
@@ -52,14 +55,28 @@ static int strikes(enum kind kind, int below)
 {
     if (plan == NULL || !below)
         return 0;
+    int lasts = plan->error == ENOSPC && (kind == WRITE || kind == CREATE);
     long count = atomic_fetch_add(&plan->counts[kind], 1) + 1;
-    if (plan->kind != kind || plan->nth != count)
+    if (plan->kind != kind || count < plan->nth || (count > plan->nth && !lasts))
         return 0;
     atomic_fetch_add(&plan->struck, 1);
-    if (plan->error == 0)
+    if (plan->error == 0 && kind != WRITE)
         kill(getpid(), SIGKILL);
     errno = (int)plan->error;
     return 1;
+}
+
+/* The end of a process in a write: what there is of it is half. */
+static ssize_t fail(int fd, const void *data, size_t size, off64_t at)
+{
+    if (plan->error != 0)
+        return -1;
+    if (at < 0)
+        syscall(SYS_write, fd, data, size / 2);
+    else
+        syscall(SYS_pwrite64, fd, data, size / 2, at);
+    kill(getpid(), SIGKILL);
+    return -1;
 }
 
 static int is_below(const char *path)
@@ -104,25 +121,35 @@ static int path_below(int folder, const char *path)
 
 ssize_t write(int fd, const void *data, size_t size)
 {
-    return strikes(WRITE, fd_below(fd)) ? -1 : NEXT(ssize_t, write, int, const void *, size_t)(fd, data, size);
+    if (strikes(WRITE, fd_below(fd)))
+        return fail(fd, data, size, -1);
+    return NEXT(ssize_t, write, int, const void *, size_t)(fd, data, size);
 }
 
 ssize_t writev(int fd, const struct iovec *parts, int count)
 {
-    return strikes(WRITE, fd_below(fd)) ? -1 : NEXT(ssize_t, writev, int, const struct iovec *, int)(fd, parts, count);
+    if (strikes(WRITE, fd_below(fd)))
+        return fail(fd, parts[0].iov_base, parts[0].iov_len, -1);
+    return NEXT(ssize_t, writev, int, const struct iovec *, int)(fd, parts, count);
 }
 
 ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at)
 {
     if (strikes(WRITE, fd_below(fd)))
-        return -1;
+        return fail(fd, data, size, at);
     return NEXT(ssize_t, pwrite64, int, const void *, size_t, off64_t)(fd, data, size, at);
 }
 
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at) { return pwrite64(fd, data, size, at); }
+
 int ftruncate64(int fd, off64_t size)
 {
-    return strikes(WRITE, fd_below(fd)) ? -1 : NEXT(int, ftruncate64, int, off64_t)(fd, size);
+    if (strikes(WRITE, fd_below(fd)))
+        return (int)fail(fd, NULL, 0, -1);
+    return NEXT(int, ftruncate64, int, off64_t)(fd, size);
 }
+
+int ftruncate(int fd, off_t size) { return ftruncate64(fd, size); }
 
 int fsync(int fd) { return strikes(FSYNC, fd_below(fd)) ? -1 : NEXT(int, fsync, int)(fd); }
 
@@ -144,7 +171,7 @@ int renameat(int old, const char *from, int new, const char *to)
 
 static int opens(int folder, const char *path, int flags, mode_t mode)
 {
-    if (strikes(OPEN, path_below(folder, path)))
+    if (strikes(flags & O_CREAT ? CREATE : OPEN, path_below(folder, path)))
         return -1;
     return (int)syscall(SYS_openat, folder, path, flags | O_LARGEFILE, mode);
 }
@@ -181,6 +208,15 @@ int openat64(int folder, const char *path, int flags, ...)
     MODE(flags, flags)
     return opens(folder, path, flags, mode);
 }
+
+FILE *fopen64(const char *path, const char *mode)
+{
+    if (strikes(mode[0] == 'r' ? OPEN : CREATE, path_below(AT_FDCWD, path)))
+        return NULL;
+    return NEXT(FILE *, fopen64, const char *, const char *)(path, mode);
+}
+
+FILE *fopen(const char *path, const char *mode) { return fopen64(path, mode); }
 
 void *mmap64(void *address, size_t size, int protection, int flags, int fd, off64_t at)
 {

@@ -67,7 +67,7 @@ class MarianBundle(Bundle):
     def read(cls, path: Path) -> MarianBundle:
         """Read the metadata; raises UserError if a file is missing, or the model is unlike any of ours."""
         config = _json(path / CONFIG)
-        if (kind := config.get("model_type")) not in NORMS:
+        if (kind := config.get("model_type")) not in list(NORMS):  # it may be of any kind
             raise UserError(
                 f"{path}: is a model of transformers of the type {kind}, and nmt reads those of the type marian",
                 "use one of the OPUS-MT collection, such as hf:Helsinki-NLP/opus-mt-en-de",
@@ -81,7 +81,7 @@ class MarianBundle(Bundle):
             if not (path / name).is_file():
                 raise UserError(f"{path}: lacks {name}, one of its tokenizer's files", remedy(path / name))
         wrong = [key for key, value in REFUSED.items() if NORMS[kind] == "post" and config.get(key) is value]
-        if config.get("activation_function") not in ACTIVATIONS:
+        if config.get("activation_function") not in list(ACTIVATIONS):
             wrong.append("activation_function")
         sides = ("attention_heads", "ffn_dim")
         wrong += [f"decoder_{key}" for key in sides if config.get(f"decoder_{key}") != config.get(f"encoder_{key}")]
@@ -111,8 +111,8 @@ class MarianBundle(Bundle):
             "model": self._shape(config),
             "decoding": {
                 "beam": _first("num_beams", generation, config, default=1),
-                "alpha": max(0.0, min(5.0, float(_first("length_penalty", generation, config, default=1.0)))),
-                "max_source": min(LONGEST, int(config.get("max_position_embeddings", LONGEST))),
+                "alpha": _bounded(_first("length_penalty", generation, config, default=1.0), 0.0, 5.0),
+                "max_source": _bounded(config.get("max_position_embeddings", LONGEST), 1, LONGEST),
             },
         }
         return validated(values, str(self.path / CONFIG))
@@ -140,9 +140,10 @@ class MarianBundle(Bundle):
         source = config.get("vocab_size")
         sizes = source, source if tokenizer.shared else config.get("decoder_vocab_size")
         for side, size in zip((tokenizer.source, tokenizer.target), sizes, strict=True):
-            if (found := sorted(set(origins_of(side)) - {ABSENT})) != list(range(size or 0)):
+            found = sorted(set(origins_of(side)) - {ABSENT})
+            if size != len(found) or found != list(range(len(found))):
                 raise UserError(
-                    f"{self.path}: its vocabulary has {len(found):,} symbols, but the model {size or 0:,} by {CONFIG}",
+                    f"{self.path}: its vocabulary has {len(found):,} symbols, but the model {size} by {CONFIG}",
                     "in transformers: model.resize_token_embeddings(len(tokenizer)), and save both again",
                 )
         end = origins_of(tokenizer.target)[EOS]
@@ -207,6 +208,11 @@ class MarianBundle(Bundle):
 def _first(key: str, *files: Mapping[str, Any], default: Any) -> Any:
     """The value of a key in the first file that has one."""
     return next((file[key] for file in files if file.get(key) is not None), default)
+
+
+def _bounded(value: Any, least: float, most: float) -> Any:
+    """The number that is nearest to a value within bounds; another value as it is, for `validated` to refuse."""
+    return max(least, min(most, value)) if type(value) in (int, float) else value
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from nmt import recipe as recipes
 from nmt.device import memory_error
 from nmt.errors import UserError
-from nmt.files import read_json, remedy
+from nmt.files import OutOfResources, read_json, regular, remedy
 from nmt.integrity import check_files, hash_file, intact, read_manifest
 from nmt.recipe import KINDS, Kind, Recipe, TaskName
 from nmt.text.lengths import TrainedLengths
@@ -38,6 +38,7 @@ CHECKPOINT = re.compile(r"step-[0-9]{8,}")
 MANIFEST = "bundle.json"
 WEIGHTS = "model.safetensors"
 MOMENTS, POSITION = "training.safetensors", "training.json"  # of a checkpoint
+LARGEST_HEADER = 1 << 24  # bytes of names and shapes before the weights: more than those of 1,000 layers
 NUMBERS = ("float32", "float16", "bfloat16", "float64")  # types of weights
 MOST = 3.4028234663852886e38  # the largest number of fp32
 LARGEST_FIGURE = 1e30  # no run takes more FLOPs, seconds or tokens
@@ -137,7 +138,7 @@ class Bundle:
     @cached_property
     def recipe(self) -> Recipe:
         """The resolved recipe."""
-        return recipes.load(intact(self.path / "recipe.yaml"))
+        return recipes.load_resolved(intact(self.path / "recipe.yaml"))
 
     def tokenizer(self) -> Tokenizer:
         """Read the tokenizer; raises UserError if it is missing, damaged or not for the task."""
@@ -277,7 +278,12 @@ def tensors_of(path: Path) -> Iterator[Path]:
     from safetensors import SafetensorError
 
     try:
+        with regular(path).open("rb") as file:
+            if (size := int.from_bytes(file.read(8), "little")) > LARGEST_HEADER:
+                raise ValueError(f"a header of {size:,} bytes is too large, more than {LARGEST_HEADER:,}")
         yield intact(path)
+    except FileNotFoundError:  # what safetensors calls every file that it cannot open; this one has just been hashed
+        raise OutOfResources(f"{path}: cannot be opened", "run this again") from None
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:  # the last if torch cannot map it
         if memory_error(error):
             raise

@@ -14,7 +14,7 @@ from nmt.bundle.reading import CHECKPOINT, MANIFEST, POSITION, Bundle
 from nmt.bundle.writing import save_bundle
 from nmt.console import Console
 from nmt.errors import UserError
-from nmt.files import check_replaceable, remove_directory
+from nmt.files import OutOfResources, check_replaceable, remove_directory
 from nmt.recipe import Recipe, validated
 from nmt.text.tokenizer import Tokenizer
 
@@ -80,7 +80,7 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     """Find the bundle that a directory stands for; returns it with a sentence that says which and why.
 
     A bundle stands for itself. A run's directory stands for its average if no checkpoint is newer, else for the best
-    checkpoint by dev score, else for the newest. Checkpoints that cannot be read are skipped, and the sentence says so.
+    checkpoint by dev score, else for the newest. Damaged checkpoints are skipped, and the sentence says so.
     The path may also be a folder with a Marian model of transformers, or a name of the hub, hf:ORG/NAME. Raises
     UserError if there is no bundle.
     """
@@ -101,6 +101,8 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
             "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/",
         )
     found, wrong = survey(path)
+    if unsure := [error for error in wrong if isinstance(error, OutOfResources)]:
+        raise unsure[0]
     note = "".join(f"; skipped: {error.message}" for error in wrong)
     if os.path.lexists(path / AVERAGED / MANIFEST):
         average = Bundle.read(path / AVERAGED)

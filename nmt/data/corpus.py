@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nmt.data.encode import EncodedChunk, Sentences
 from nmt.errors import UserError
-from nmt.files import regular, remedy
+from nmt.files import not_read, regular, remedy
 
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
@@ -79,12 +79,14 @@ class Corpus:
             if pages[-len(END) :] != END:  # otherwise a file cut between record batches would pass for a shorter one
                 raise OSError("it is cut short")
             mapped = pa.py_buffer(pages)
-            self._table = pa.ipc.open_stream(mapped).read_all()
-        except (OSError, ValueError) as error:  # ValueError: the file is empty, or pyarrow cannot read it
+            self._table = _checked(pa.ipc.open_stream(mapped).read_all())
+            source, target = SIDES
+            self._source = _Column(self._table[source], mapped) if source in self._table.column_names else None
+            self._target = _Column(self._table[target], mapped)
+        except OSError as error:
+            raise not_read(path, error, remedy(path)) from None
+        except (ValueError, pa.ArrowException) as error:  # ValueError: the file is empty
             raise UserError(f"{path}: cannot be read: {error}", remedy(path)) from None
-        source, target = SIDES
-        self._source = _Column(self._table[source], mapped) if source in self._table.column_names else None
-        self._target = _Column(self._table[target], mapped)
         Thread(target=_read_ahead, args=(path,), daemon=True).start()
 
     def __len__(self) -> int:
@@ -130,6 +132,16 @@ class Corpus:
     def texts(self) -> tuple[list[str], list[str]]:
         """Sources and targets as text; evaluation splits of pairs have it."""
         return self._table["source_text"].to_pylist(), self._table["target_text"].to_pylist()
+
+
+def _checked(table: pa.Table) -> pa.Table:
+    """Gives back a table whose columns and lists are such as `table_of` makes; raises ValueError where they are not."""
+    sides = SIDES if SIDES[0] in table.column_names else SIDES[1:]
+    for field in schema_of(sides):
+        if field.name not in table.column_names or table.schema.field(field.name).type != field.type:
+            raise ValueError(f"it has no column {field.name} of the type {field.type}")
+    table.validate(full=True)  # no list may end outside of the file, or before it begins
+    return table
 
 
 class _Column:
@@ -184,4 +196,6 @@ def _read_ahead(path: str | os.PathLike[str]) -> None:
 def _word(array: pa.Array, mapped: pa.Buffer) -> int:
     """Position in the file, in words, at which the data of an array of 32-bit numbers begins."""
     buffer = array.buffers()[1]
+    if buffer is not None and not 0 <= buffer.address - mapped.address < mapped.size:
+        raise ValueError("it is compressed")
     return 0 if buffer is None else (buffer.address - mapped.address) // 4 + array.offset

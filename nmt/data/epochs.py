@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from nmt.data.corpus import Ids, Rows
 from nmt.errors import UserError
 from nmt.files import wait_for, whole_directory
+from nmt.integrity import write_manifest
 
+MANIFEST = "plan.json"
 BLOCK = 1 << 20  # pairs processed at a time, which bounds the memory of intermediate arrays
 
 
@@ -151,6 +153,7 @@ def stored_plan(
         with whole_directory(folder, "order.npy") as part:
             np.save(part / "order.npy", plan.order)
             np.save(part / "bounds.npy", plan.bounds)
+            write_manifest(part / MANIFEST, {})
         del plan
     wait_for(folder / "order.npy", patience, meanwhile)
     order, bounds = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("order", "bounds"))

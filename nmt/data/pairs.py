@@ -173,7 +173,7 @@ def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
     try:
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
             yield from batch.to_pylist()
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a text or a name is not UTF-8
         raise UserError(
             f"{path}: cannot be read: {_reason(error)}", "name a whole Parquet file, or take another copy of this one"
         ) from None

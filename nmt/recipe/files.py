@@ -18,8 +18,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from nmt.errors import UserError
-from nmt.files import regular
+from nmt.files import not_read, regular
 
+MOST_CHARACTERS = 1_000_000  # of a file
+MOST_NODES = 20_000  # keys and values as they are written: PyYAML reads that many in a second
 MOST_VALUES = 10_000  # a few lines of aliases of aliases can stand for billions
 MOST_LEVELS = 20
 NOT_YAML = (yaml.YAMLError, ValueError, AttributeError, RecursionError)
@@ -29,7 +31,24 @@ Origins = dict[tuple[str, ...], str]
 
 
 class Loader(yaml.SafeLoader):
-    """YAML with the scalars of its version 1.2: `no` is Norwegian, not false; 1e-9 is a number, 1:30 is not."""
+    """YAML with the scalars of its version 1.2: `no` is Norwegian, not false; 1e-9 is a number, 1:30 is not.
+
+    It has no tags: `!!merge` makes billions of values of a few lines, and what `!!int` and others take can be too long.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a key or value; raises ConstructorError for a tag, and for one value too many."""
+        self._nodes += 1
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        tag = getattr(event, "tag", None)
+        problem = f"recipes have no tags, such as {tag}" if tag else f"more than {MOST_NODES:,} keys and values"
+        if tag or self._nodes > MOST_NODES:
+            raise yaml.constructor.ConstructorError(problem=problem, problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
 
 
 Loader.yaml_implicit_resolvers = {}
@@ -78,10 +97,11 @@ class Values(NamedTuple):
     """Those of the recipe that it extends, merged with what that extends; None if it extends none"""
 
 
-def read(path: Path, extended_by: tuple[Path, ...] = ()) -> Values:
+def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -> Values:
     """Read the values of a recipe, merged with those that it extends, and where each of them stands.
 
-    Raises UserError if a file is missing or no recipe, or if recipes extend each other.
+    Raises UserError if a file is missing or no recipe, if recipes extend each other, or if one extends another though
+    it must stand `alone`.
     """
     real = Path(os.path.realpath(path))  # Path.resolve fails for a link to itself
     if real in extended_by:
@@ -91,6 +111,11 @@ def read(path: Path, extended_by: tuple[Path, ...] = ()) -> Values:
     base_name = tree.pop("extends", None)
     if base_name is None:
         return Values(tree, origins, None)
+    if alone:
+        raise UserError(
+            f"{origins[('extends',)]}: extends: the recipe of a model has all its keys in this file",
+            "take the file from another copy of the model",
+        )
     if not isinstance(base_name, str):
         raise UserError(
             f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})",
@@ -108,13 +133,16 @@ def _read_file(path: Path, may_be_pipe: bool) -> tuple[dict[str, Any], Origins]:
     try:
         if not may_be_pipe and path.exists():
             regular(path)
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
     except FileNotFoundError:
         raise UserError(f"{path}: no such recipe", _nearby_recipes(path)) from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", "name a recipe that you may read") from None
+        raise not_read(path, error, "name a recipe that you may read") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: cannot be read: {error}", "save the recipe as text in UTF-8") from None
+    if len(text) > MOST_CHARACTERS:
+        raise UserError(f"{path}: has more than {MOST_CHARACTERS:,} characters", "remove what is not a key of a recipe")
     try:
         tree, node = _parse(text)
     except NOT_YAML as error:

@@ -115,9 +115,19 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
     return load_with_base(path, overrides)[0]
 
 
-def load_with_base(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> tuple[Recipe, Recipe | None]:
-    """Load a recipe and the one that it extends; None if it extends none, or one that is not valid by itself."""
-    tree, origins, base = read(Path(path))
+def load_resolved(path: str | os.PathLike[str]) -> Recipe:
+    """Read and validate the recipe of a model, which extends no other; raises UserError if anything is wrong."""
+    return load_with_base(path, alone=True)[0]
+
+
+def load_with_base(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), alone: bool = False
+) -> tuple[Recipe, Recipe | None]:
+    """Load a recipe and the one that it extends; None if it extends none, or one that is not valid by itself.
+
+    A recipe that extends another though it must stand `alone` is a UserError, too.
+    """
+    tree, origins, base = read(Path(path), alone=alone)
     for setting in overrides:
         override(tree, origins, setting)
     if isinstance(tree.get("data"), dict):

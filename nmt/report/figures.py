@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 Column = NDArray[np.float64]
 LOGGED = ("step", "epoch", "seconds", "tokens", "loss", "perplexity", "learning_rate", "gradient_norm",
           "tokens_per_second", "padding")  # fmt: skip
-"""Figures that every run has, were it but as NaN."""
-WANTED = pa.schema([(name, pa.float64()) for name in (*LOGGED, "valid_perplexity")])  # floats, even if all are whole
+"""Figures of logged updates that pages show."""
 
 
 def read_figures(path: Path, metric: str) -> tuple[dict[str, Column], dict[str, Column]]:
@@ -26,16 +25,15 @@ def read_figures(path: Path, metric: str) -> tuple[dict[str, Column], dict[str, 
     A figure that is missing, or was not finite, is NaN. Damaged lines are left out, as the last one of a killed process
     may be, and of several lines for one step the last one counts.
     """
-    columns = _read(path)
-    unknown = np.full(len(columns["step"]), np.nan)
+    score = f"valid_{metric}"
+    columns = _read(path, (*LOGGED, "valid_perplexity", score))
     dev = {
-        "score": columns.get(f"valid_{metric}", unknown),
+        "score": columns[score],
         "perplexity": columns["valid_perplexity"],
         **{name: columns[name] for name in ("step", "seconds", "tokens")},
     }
-    logged = _rows(columns, ~np.isnan(columns["learning_rate"]))
-    validated = _rows(dev, ~(np.isnan(dev["score"]) & np.isnan(dev["perplexity"])))
-    return {name: column for name, column in logged.items() if name in LOGGED or not np.isnan(column).all()}, validated
+    logged = _rows({name: columns[name] for name in LOGGED}, ~np.isnan(columns["learning_rate"]))
+    return logged, _rows(dev, ~(np.isnan(dev["score"]) & np.isnan(dev["perplexity"])))
 
 
 def _rows(columns: Mapping[str, Column], chosen: NDArray[np.bool_]) -> dict[str, Column]:
@@ -45,41 +43,41 @@ def _rows(columns: Mapping[str, Column], chosen: NDArray[np.bool_]) -> dict[str,
     return {name: column[newest_first[first]] for name, column in columns.items()}
 
 
-def _read(path: Path) -> dict[str, Column]:
-    """All lines as columns by name, NaN where a line lacks the figure."""
+def _read(path: Path, names: Sequence[str]) -> dict[str, Column]:
+    """The figures of all lines that have these names, NaN where a line lacks one."""
     content = b""
     with suppress(OSError):
-        content = path.read_bytes()
+        content = path.read_bytes() if path.is_file() else b""  # a pipe could be waited for in vain
     content = content[: content.rfind(b"\n") + 1]
     try:
         if not content.startswith(b"{"):  # PyArrow crashes if the first line is null
             raise pa.ArrowInvalid
-        numbers = _numbers(content)
+        table = _parse(content, names)
     except (pa.ArrowInvalid, UnicodeDecodeError):
-        numbers = _numbers(b"".join(_whole(content.split(b"\n"))))
-    return {name: np.where(np.isfinite(column), column, np.nan) for name, column in numbers.items()}
+        table = _parse(b"".join(_whole(content.split(b"\n"), names)), names)
+    columns = {name: table[name].to_numpy() for name in names}
+    return {name: np.where(np.isfinite(column), column, np.nan) for name, column in columns.items()}
 
 
-def _numbers(content: bytes) -> dict[str, Column]:
-    """The columns of lines of JSON whose values are numbers; raises ArrowInvalid or UnicodeDecodeError."""
-    table = _parse(content)
-    kinds = (pa.types.is_floating, pa.types.is_integer)
-    found = [name for name in table.column_names if any(are(table[name].type) for are in kinds)]
-    return {name: table[name].cast(pa.float64()).to_numpy() for name in found}
+def _parse(content: bytes, names: Sequence[str]) -> pa.Table:
+    """The figures of lines of JSON; raises ArrowInvalid or UnicodeDecodeError if one is no number.
 
-
-def _parse(content: bytes) -> pa.Table:
+    What has another name gets no column: a file could have as many names as lines.
+    """
+    wanted = pa.schema([(name, pa.float64()) for name in names])  # floats, even if all are whole
     if not content:
-        return WANTED.empty_table()
-    options = pa.json.ParseOptions(explicit_schema=WANTED)
+        return wanted.empty_table()
+    options = pa.json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
     return pa.json.read_json(pa.BufferReader(content), pa.json.ReadOptions(use_threads=False), options)
 
 
-def _whole(lines: Iterable[bytes]) -> Iterable[bytes]:
-    """The lines that hold an object whose values are numbers or null, each name once and every number finite."""
+def _whole(lines: Iterable[bytes], names: Sequence[str]) -> Iterable[bytes]:
+    """The figures of the lines that hold an object whose values are numbers or null, if they are finite."""
     for line in lines:
         with suppress(ValueError, RecursionError):
             values = json.loads(line, parse_int=float)
             if isinstance(values, dict) and {type(value) for value in values.values()} <= {float, type(None)}:
-                finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
-                yield json.dumps(finite).encode() + b"\n"
+                found = {name: values[name] for name in names if values.get(name) is not None}
+                yield (
+                    json.dumps({name: value for name, value in found.items() if math.isfinite(value)}).encode() + b"\n"
+                )

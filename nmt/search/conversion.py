@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.bundle import Bundle, check_numbers, tensors_of
+from nmt.device import check_room, host_memory
 from nmt.errors import UserError
 from nmt.recipe import Model
 
@@ -51,8 +52,14 @@ def specification(bundle: Bundle, positions: int) -> Any:
 
     `positions` is the number of rows in the tables of position encodings. The symbols are the pieces of the
     SentencePiece models; CTranslate2 itself adds `</s>` to a source and `<s>` to a target. Raises UserError if weights
-    are damaged.
+    are damaged, or if there is no memory for the tables.
     """
+    check_room(
+        2 * 8 * positions * bundle.recipe.model.d_model,
+        host_memory(),
+        f"decoding.max_source and max_extra: encodings of {positions:,} positions",
+        "--set decoding.max_source=1024 --set decoding.max_extra=50",
+    )
     config, tokenizer, read = bundle.recipe.model, bundle.tokenizer(), _Reader(bundle.path / "model.safetensors")
     library = _transformer_spec()
     spec = library.TransformerSpec.from_config(

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nmt.bundle import MANIFEST, Bundle
-from nmt.device import find_device
+from nmt.device import device_error, find_device, memory_error
 from nmt.errors import UserError
 from nmt.files import exclusive, sha256, whole_directory
 from nmt.integrity import check_files, read_manifest, replace_manifest, write_manifest
@@ -61,21 +61,27 @@ def load_engine(
     `threads` is the number of threads on a CPU; `device` and `worker` are those of `find_device`; for `folder`, see
     `convert`. decoding.precision auto is float32 on a CPU and float16 on a GPU. Raises UserError if ctranslate2 or the
     device is missing, the device does not compute in that precision, the bundle is damaged, or the folder cannot be
-    written.
+    written or loaded.
     """
     ctranslate2 = _library()  # before any work
     path = convert(bundle, decoding, folder, say)
     kind, _, number = find_device(device, ctranslate2.get_cuda_device_count(), worker).partition(":")
     index, batches = int(number or 0), threads if kind == "cpu" else 1
     possible = ctranslate2.get_supported_compute_types(kind, index)
-    translator = ctranslate2.Translator(
-        str(path),
-        device=kind,
-        device_index=index,
-        compute_type=_compute_type(decoding.precision, kind, possible),
-        inter_threads=batches,  # threads with a batch each get more done than threads that share one
-        intra_threads=1,
-    )
+    options = {
+        "device": kind,
+        "device_index": index,
+        "compute_type": _compute_type(decoding.precision, kind, possible),
+        "inter_threads": batches,  # threads with a batch each get more done than threads that share one
+        "intra_threads": 1,
+    }
+    try:
+        translator = ctranslate2.Translator(str(path), **options)
+    except RuntimeError as error:
+        if memory_error(error) or device_error(error):
+            raise
+        hint = f"run this again; if that does not help, remove {path}, and it is made again"
+        raise UserError(f"{path}: CTranslate2 cannot load it: {error}", hint) from None
     tokens = AUTO_BATCH_TOKENS[kind] if decoding.batch_tokens == "auto" else decoding.batch_tokens
     return CTranslate2Engine(translator, bundle.tokenizer(), decoding, tokens, batches)
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from nmt.device import available_memory, check_room
 from nmt.model.inference import for_inference, half_precision, pays
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, CPU_BEAM, Decoding
@@ -32,12 +33,18 @@ class SearchEngine:
     ) -> None:
         """Without a `constraint`, decoding.min_length is the only rule for outputs. `say` reports smaller batches.
 
-        Raises UserError if this machine cannot compute in `decoding.precision`.
+        Raises UserError if this machine cannot compute in `decoding.precision`, or has no memory for one sentence.
         """
         self.decoding, self._say = decoding, say
         self.constraint = constraint or partial(MinLength, decoding.min_length)
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
+        check_room(  # a bundle may have settings that no machine can serve
+            4 * decoding.beam * sum(self.vocabulary + model.config.d_model for model in models),
+            available_memory(self.device),
+            f"decoding.beam: the logits of {decoding.beam} hypotheses over {self.vocabulary:,} symbols",
+            "--set decoding.beam=4",
+        )
         self.precision = _precision(decoding.precision, self.device)
         multiple = BLOCK if self.vocabulary > AT_ONCE else LANES
         twins = [for_inference(model, self.precision, multiple) for model in models]

@@ -208,7 +208,7 @@ class _Worker:
         """The worker's next message. Raises UserError if it has failed or was killed."""
         try:
             message: _Message = self.connection.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # the latter where it ended in the middle of a message
             self.process.join()
             code = self.process.exitcode or 0
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
@@ -303,7 +303,7 @@ class _Parent:
         while True:
             try:
                 message: _Begin | list[Source] = self._connection.recv()
-            except (EOFError, ConnectionError):
+            except (EOFError, OSError):
                 os._exit(1)  # the parent is gone, and nobody wants the results
             with self._changed:
                 if isinstance(message, _Begin):

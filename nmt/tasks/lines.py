@@ -248,9 +248,13 @@ class ReadAhead:
             self._hand_out()
 
     def _begin_to_wait(self) -> bool:
-        """Wait for room; tells whether another line is needed."""
+        """Wait for room; tells whether another line is needed.
+
+        Room for all of a window is there when it is begun, unless the last one was handed out late, and this one has
+        been begun without a question.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._filled or self._load + self._size <= IN_FLIGHT)
+            self._changed.wait_for(lambda: self._closed or self._load + self._size - self._filled <= IN_FLIGHT)
             self._asked = time.monotonic()
             return not self._closed
 

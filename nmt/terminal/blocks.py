@@ -131,7 +131,6 @@ class Blocks:
                 self._remove()
 
     def _remove(self) -> None:
-        clear_parts(self._folder.parent, escape(self._folder.name))
         remove_directory(self._folder)
         self.gone = True
 
@@ -185,6 +184,7 @@ def open_blocks(making: Making, count: Callable[[], int]) -> Iterator[Blocks | N
     """
     output = making.output
     folder = folder_of(output)
+    clear_parts(folder.parent, escape(folder.name))
     while folder.exists() or not making.is_done():
         try:
             folder.mkdir(exist_ok=True)

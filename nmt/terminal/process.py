@@ -40,7 +40,9 @@ def run(group: click.Group) -> NoReturn:
             group.invoke(context)
         sys.stdout.flush()
         code = 0
+        _end_at_a_signal()
     except BaseException as error:
+        _end_at_a_signal()
         ending, debug = ending_of(error), "--debug" in sys.argv
         for line in () if debug and ending.asks_for_debug else ending.lines:
             with suppress(OSError):  # nobody takes it
@@ -48,11 +50,20 @@ def run(group: click.Group) -> NoReturn:
         if debug and ending.traceback:
             raise
         code = ending.code
-    if "RANK" in os.environ:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # its launcher's, to one that is ending and has said why
     for stream in (sys.stdout, sys.stderr):
         release(stream)
     sys.exit(code)
+
+
+def _end_at_a_signal() -> None:
+    """Has a signal end this process at once, for there is nothing left to stop.
+
+    A rank, which is ending and says why, ignores those of its launcher.
+    """
+    action = signal.SIG_IGN if "RANK" in os.environ else signal.SIG_DFL
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is stop:
+            signal.signal(number, action)
 
 
 class Ending(NamedTuple):

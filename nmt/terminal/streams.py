@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import IO, BinaryIO, NoReturn
 
 from nmt.console import Console
-from nmt.errors import UserError
+from nmt.errors import UserError, printable_lines
 from nmt.files import whole_file
-from nmt.text.lines import compressed, count_lines, count_rest, decode, read_lines
+from nmt.text.lines import compressed, count_lines, count_rest, decoded, read_lines
 
 
 class _ClosedOutput(io.StringIO):
@@ -72,7 +72,7 @@ def read_input(path: Path | None, console: Console) -> Iterator[str]:
     descriptor = _descriptor(sys.stdin)
     # A thread that waits for its input must not keep sys.stdin itself, which Python wants to close at its end.
     stream = sys.stdin.buffer if descriptor is None else open(descriptor, "rb", closefd=False)  # noqa: SIM115
-    return map(decode, stream)
+    return decoded(stream, "<stdin>")
 
 
 def count_input(path: Path | None) -> int | None:
@@ -93,8 +93,9 @@ def _descriptor(stream: IO[str]) -> int | None:
 def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
     """A function that writes one or more lines, without the end of the last, to a file or to stdout.
 
-    A file is whole when what is `held` ends.
+    A file is whole when what is `held` ends. What a terminal would obey is escaped there: a model may spell any byte.
     """
+    is_shown = path is None and sys.stdout.isatty()
     if path is None:
         stream: IO[bytes] = sys.stdout.buffer
     else:
@@ -103,7 +104,7 @@ def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
     read_at_once = path is None or (path.exists() and not path.is_file())  # a pipe: its reader waits for each line
 
     def write(lines: str) -> None:
-        stream.write(lines.encode() + b"\n")
+        stream.write((printable_lines(lines) if is_shown else lines).encode() + b"\n")
         if read_at_once:
             stream.flush()
 

@@ -15,13 +15,16 @@ import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
 from nmt.errors import UserError
+from nmt.files import not_read
 
 BLOCK = 1 << 20  # bytes that are read at a time to count lines
+LONGEST = 1 << 24  # bytes of a line; a few kilobytes of a .gz can stand for gigabytes without a line end
 REALIGN = "find the first line that the same line of the other file does not translate; only \\n ends a line"
 """What to do if one of two files has more lines."""
 
@@ -34,10 +37,7 @@ def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
     try:
         return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
     except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read: {error.strerror}",
-            "name a file that is there and that you may read",
-        ) from None
+        raise not_read(path, error, "name a file that is there and that you may read") from None
 
 
 @contextmanager
@@ -57,14 +57,25 @@ def decode(line: bytes) -> str:
     return line.decode("utf-8", errors="replace")
 
 
+def decoded(stream: IO[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield the lines of a stream without their ends; raises UserError naming the first with more than LONGEST bytes.
+
+    No more of that line is read.
+    """
+    for number, line in enumerate(iter(partial(stream.readline, LONGEST + 1), b""), 1):
+        if len(line) > LONGEST:
+            raise UserError(f"{name}:{number}: is longer than {LONGEST:,} bytes", "see that its lines end with \\n")
+        yield decode(line)
+
+
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Open a file at once and yield its lines without their ends, in constant memory."""
+    """Open a file at once and yield its lines without their ends, in constant memory; raises UserError as `decoded`."""
     return _lines(open_input(path), path)
 
 
 def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[str]:
     with stream, _to_its_end(path):
-        yield from map(decode, stream)
+        yield from decoded(stream, path)
 
 
 @contextmanager

@@ -196,9 +196,10 @@ def _check_supported(config: Mapping[str, Any], name: str) -> None:
             raise _unsupported(name, f"{key} {json.dumps(config[key])}")
     added = config.get("added_tokens_decoder", {})
     for token in added.values() if isinstance(added, dict) else ():
-        _check_added({token["content"] if isinstance(token, dict) and "content" in token else token: 0}, name)
+        _check_added({str(token.get("content", token) if isinstance(token, dict) else token): 0}, name)
     for key in ("additional_special_tokens", "extra_special_tokens"):
-        for token in config.get(key) or ():
+        given = config.get(key) or ()
+        for token in given if isinstance(given, list | tuple | dict) else (given,):
             _check_added({str(token): 0}, name)
 
 

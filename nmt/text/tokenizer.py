@@ -15,7 +15,7 @@ from random import Random
 
 import sentencepiece
 
-from nmt.errors import UserError
+from nmt.errors import Interrupted, UserError
 from nmt.files import remedy
 from nmt.integrity import content, known_files
 from nmt.recipe import TokenizerSettings
@@ -121,10 +121,10 @@ def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: C
     say(f"{kind}: reading the training data")
     sample, seen = draw(texts, settings.sample)
     say(f"{kind}: training on {len(sample):,} of {seen:,} sentences")
-    model = io.BytesIO()
+    model, stops = io.BytesIO(), list[BaseException]()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(text.replace(SPACE_MARK, STAND_IN) for text in _emptied(sample)),
+            sentence_iterator=_fed(sample, stops),
             model_writer=model,
             model_type=settings.algorithm,
             vocab_size=settings.vocab_size,
@@ -140,7 +140,7 @@ def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: C
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _explained(error, settings) from None
+        raise (stops or [_explained(error, settings)])[0] from None
     return Vocabulary(model.getvalue(), "the trained model")
 
 
@@ -159,11 +159,18 @@ def draw(texts: Iterator[str], size: int) -> tuple[list[str], int]:
     return sample, seen
 
 
-def _emptied(texts: list[str]) -> Iterator[str]:
-    """Yield the texts and free each one, since the trainer keeps its own copy."""
-    texts.reverse()
-    while texts:
-        yield texts.pop()
+def _fed(texts: list[str], stops: list[BaseException]) -> Iterator[str]:
+    """Yield the texts as the trainer takes them, and free each one, since it keeps its own copy.
+
+    What a signal raises meanwhile goes into `stops`: SentencePiece turns it into a RuntimeError.
+    """
+    try:
+        texts.reverse()
+        while texts:
+            yield texts.pop().replace(SPACE_MARK, STAND_IN)
+    except (KeyboardInterrupt, Interrupted) as stop:
+        stops.append(stop)
+        raise
 
 
 def _explained(error: RuntimeError, settings: TokenizerSettings) -> UserError:

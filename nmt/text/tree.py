@@ -20,6 +20,7 @@ from nmt.text.lines import read_lines
 TOP = "TOP"
 ROOTS = frozenset((TOP, "ROOT", "S1", ""))  # labels that treebanks and parsers give the root
 EMPTY = "-NONE-"  # the tag of traces, which are not spoken
+LONGEST = 1 << 22  # characters of a tree, or of a line with trees; its brackets take a hundred times as much memory
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -205,8 +206,11 @@ def _unmarked(lines: Iterable[str]) -> Iterator[str]:
 
 def _parse(lines: Iterable[str]) -> Iterator[Tree]:
     """Yield the trees, each at the end of the line where it closes; raises MalformedTree."""
-    brackets = _Brackets()
+    brackets, size = _Brackets(), 0
     for number, line in enumerate(lines, 1):
+        size = len(line) + (size if brackets.outer else 0)
+        if size > LONGEST:
+            raise MalformedTree(f"a tree has at most {LONGEST:,} characters", number, 1)
         if brackets.outer or not _COMMENT.match(line):
             yield from brackets.read(line, number)
     if brackets.outer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,16 @@ from nmt.text.tokenizer import Tokenizer
 
 
 class Checkpoints:
-    """Writes the checkpoints of a run's directory one after another."""
+    """Writes the checkpoints of a run's directory one after another, up to the first that fails.
+
+    What is left then is what a kill at that moment would leave.
+    """
 
     def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer, console: Console) -> None:
         self._out, self._recipe, self._tokenizer, self._console = out, recipe, tokenizer, console
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._waiting: list[tuple[Future[Path | None], Callable[[], None]]] = []
+        self._failed = False
 
     def write(
         self,
@@ -59,11 +63,11 @@ class Checkpoints:
             bundles.prune(self._out, self._recipe.training.keep_last)
             return aside
 
-        self._waiting.append((self._thread.submit(work), then))
+        self._submit(work, then)
 
     def add(self, path: Path, info: Mapping[str, Any], then: Callable[[], None]) -> None:
         """Adds values to the bundle.json of a checkpoint once it is written; `then` is called as for `write`."""
-        self._waiting.append((self._thread.submit(bundles.add_info, path, info), then))
+        self._submit(lambda: bundles.add_info(path, info), then)
 
     def check(self) -> None:
         """Finishes what has been written by now; raises the error of what could not be written."""
@@ -74,6 +78,18 @@ class Checkpoints:
         """Waits until everything is written; raises the error of what could not be written."""
         while self._waiting:
             self._take()
+
+    def _submit(self, work: Callable[[], Path | None], then: Callable[[], None]) -> None:
+        def unless_failed() -> Path | None:
+            if self._failed:
+                raise CancelledError
+            try:
+                return work()
+            except BaseException:
+                self._failed = True
+                raise
+
+        self._waiting.append((self._thread.submit(unless_failed), then))
 
     def _take(self) -> None:
         written, then = self._waiting.pop(0)

@@ -75,13 +75,15 @@ class Group:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """The first rank that fails raises its error; on the others theirs becomes a GroupError that says nothing.
 
-        If its GPU failed, its error becomes a GroupError too, since the group may go on from the last checkpoint.
+        So does the signal by which a launcher ends those that outlive a failure. If this rank's GPU failed, its error
+        becomes a GroupError too, since the group may go on from the last checkpoint.
         """
         fault = device_error(error)
         is_failure = isinstance(error, Exception) and not isinstance(error, GroupError)
-        is_told = is_failure and not self.fail(gpu_failed=fault is not None)
+        is_stopped = isinstance(error, Interrupted)
+        is_told = self._has_failed() if is_stopped else is_failure and not self.fail(gpu_failed=fault is not None)
         self._left = True
-        together = error is None or isinstance(error, Interrupted)  # otherwise this would wait for the others
+        together = error is None or (is_stopped and not is_told)  # otherwise this would wait for the others
         if self.size > 1 and together and dist.is_initialized():
             dist.destroy_process_group()
         if is_told:
@@ -218,6 +220,12 @@ class Group:
                 raise self._failed_elsewhere() from error
             reason = re.sub(r"^\[.*?\] ?", "", str(error).strip().split("\n")[0])
             raise GroupError(f"rank {self.rank} lost the others while {doing}{late}: {reason}") from error
+
+    def _has_failed(self) -> bool:
+        """Whether a rank has said that it failed."""
+        with suppress(RuntimeError):  # the store is lost with the host that held it
+            return self.size > 1 and bool(self._store.check([FAILED]))
+        return False
 
     def _failed_elsewhere(self) -> GroupError:
         """An error that says nothing, for a rank has; to be retried where only a GPU failed."""

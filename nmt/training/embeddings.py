@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from nmt.bundle.reading import MOST
 from nmt.console import Console
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
@@ -32,7 +33,7 @@ def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training,
             continue
         assert isinstance(vocabulary, Vocabulary), "recipes refuse vectors of a target that has no words"
         assert embedding is not None, "recipes refuse vectors of a source that is not there"
-        rows, vectors = _read(Path(name), vocabulary, model.config.d_model)
+        rows, vectors = read_vectors(Path(name), vocabulary, model.config.d_model)
         if fresh:
             with torch.no_grad():
                 embedding.weight[rows] = (vectors / model.config.d_model**0.5).to(embedding.weight)
@@ -47,8 +48,8 @@ def _hold(embedding: nn.Embedding, rows: Tensor) -> None:
     embedding.weight.register_hook(lambda gradient: gradient * free)
 
 
-def _read(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tensor, Tensor]:
-    """Rows (n,) of the vocabulary and their vectors (n, d_model)."""
+def read_vectors(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tensor, Tensor]:
+    """Rows (n,) of the vocabulary and their vectors (n, d_model) in a file; raises UserError if it does not fit."""
     rows: dict[int, list[float]] = {}
     exact: set[int] = set()
     for number, line in enumerate(read_lines(path), 1):
@@ -65,6 +66,8 @@ def _read(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tensor, Ten
             continue
         try:
             rows[index] = [float(cell) for cell in cells]
+            if not all(abs(number) <= MOST for number in rows[index]):  # false for nan
+                raise ValueError
         except ValueError:
             raise UserError(
                 f"{path}:{number}: one of {' '.join(cells[:4])} … is not a number",

@@ -9,7 +9,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from nmt.data.corpus import Corpus
-from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
+from nmt.data.epochs import MANIFEST, EpochPlan, Mixture, plan_epoch, stored_plan
+from nmt.errors import UserError
+from nmt.integrity import check_files
 from nmt.recipe import Training
 from nmt.training.distributed import Group
 from nmt.training.loop import AHEAD
@@ -45,3 +47,12 @@ class Epochs:
         for old in self._out.glob(".epoch-*"):
             if int(old.name.split("-")[1]) not in keep:
                 shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_damaged_plans(out: Path) -> None:
+    """Removes the plans in a run's directory that are not as they were written; rank 0 will make them again."""
+    for folder in out.glob(".epoch-*"):
+        try:
+            check_files(folder / MANIFEST)
+        except UserError:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -138,6 +138,11 @@ class Gradients:
         return True
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        if self._parallel is not None:
+            # Before the second update rank 0 tells the others in which order gradients come. This is done here, since
+            # an error of the model below is none of the group.
+            with self._group.guard("agreeing on the order of gradients"):
+                self._parallel.reducer._rebuild_buckets()
         with torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None):
             loss, nll = (self._parallel or self._objective)(batch.to(self._device))
         return loss, nll

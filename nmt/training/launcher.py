@@ -18,6 +18,7 @@ from nmt.console import Console
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 
 RESTARTS = 3  # in a row, of a group in which a worker died before there was another checkpoint
+OUTLIVED = (128 + signal.SIGTERM, -signal.SIGTERM)  # ends of workers that are sent SIGTERM since another has ended
 TO_SAVE = 300  # seconds that workers have to save a checkpoint after a signal; PyTorch gives them 30
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -46,10 +47,12 @@ def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) 
     """
     restart, newest = 0, checkpoint_folders(out)[-1:]
     while ends := _run_group(workers, arguments):
-        if (stopped := set(ends.values())) in [{128 + number} for number in STOPS]:
-            raise Interrupted("", stopped.pop() - 128)  # a signal that only the workers received
-        if any(code > 0 and code != TRY_AGAIN for code in ends.values()):
+        codes = {code for code in ends.values() if code not in OUTLIVED} or {max(ends.values())}
+        stops = [number for number in STOPS if 128 + number in codes]
+        if any(code > 0 and code != TRY_AGAIN and code - 128 not in stops for code in codes):
             raise GroupError("", retry=False)
+        if stops:
+            raise Interrupted("", stops[0])  # a signal that only the workers received
         before, newest = newest, checkpoint_folders(out)[-1:]
         restart = 1 if newest > before else restart + 1
         died = _describe(ends)

@@ -19,20 +19,27 @@ ABOUT = "run.json"
 """Number of parameters, the recipe that the run's recipe extends, and report.json of its prepared data."""
 
 
-def forget_after(path: Path, step: int) -> None:
-    """Removes the lines of a metrics file after a step, which a resumed run will write again."""
+def forget_after(path: Path, step: int, scored: bool = True) -> None:
+    """Removes the lines of a metrics file after a step, which a resumed run will write again.
+
+    If its checkpoint is not scored yet, only the training figures of that step stay.
+    """
     if not path.exists():
         return
     kept = []
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
-            if json.loads(line)["step"] <= step:
+            figures = json.loads(line)
+            if figures["step"] < step or (figures["step"] == step and (scored or "loss" in figures)):
                 kept.append(line + "\n")
         except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
             continue
     part = path.with_suffix(".tmp")
-    part.write_text("".join(kept), encoding="utf-8")
-    part.replace(path)
+    try:
+        part.write_text("".join(kept), encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class Progress:
 
     def log(self, figures: dict[str, Any], seconds_left: float) -> None:
         """Reports training figures since the last call."""
-        self._record(figures)
+        self.record(figures)
         loss, perplexity = f"loss {figures['loss']:.3f}", f"ppl {figures['perplexity']:.2f}"
         rate, speed = f"lr {figures['learning_rate']:.2e}", f"{figures['tokens_per_second']:,.0f} tok/s"
         if self._console.live:
@@ -80,22 +87,20 @@ class Progress:
         yield
         self._advance(0, self._figures)
 
-    def checkpoint(
-        self, figures: dict[str, Any], path: Path, scores: str = "", examples: Sequence[DevExample] = ()
-    ) -> None:
-        """Reports a checkpoint, with a text about its dev scores, and examples of its outputs, if it has any.
+    def checkpoint(self, step: int, path: Path, scores: str = "", examples: Sequence[DevExample] = ()) -> None:
+        """Says that a checkpoint is written, with a text about its dev scores, and examples of its outputs, if any.
 
         A terminal shows one of the examples, at each checkpoint another, and TensorBoard all of them.
         """
-        self._record(figures)
         if examples:
-            shown = Random(figures["step"]).choice(examples)
+            shown = Random(step).choice(examples)
             self._console.pin([("source", shown.source), ("ours", shown.output), ("reference", shown.reference)])
         for number, example in enumerate(examples if self._board is not None else (), 1):
-            self._board.add_text(f"dev/{number}", example.markdown(), figures["step"])
-        self._console.say(f"update {figures['step']}/{self._updates}  saved {path}" + (f"  {scores}" if scores else ""))
+            self._board.add_text(f"dev/{number}", example.markdown(), step)
+        self._console.say(f"update {step}/{self._updates}  saved {path}" + (f"  {scores}" if scores else ""))
 
-    def _record(self, figures: dict[str, Any]) -> None:
+    def record(self, figures: dict[str, Any]) -> None:
+        """Writes a line of metrics.jsonl."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in figures.items()}
         self._file.write(json.dumps(finite) + "\n")
         self._file.flush()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.console import Console
+from nmt.files import clear_parts
 
 PAGE = "report.html"
 COMMAND = (sys.executable, "-m", "nmt.report.writing")
@@ -82,6 +83,8 @@ class Page:
         if self._process is not None:
             with self._process as process:
                 process.kill()
+            with suppress(OSError):
+                clear_parts(self._out, PAGE)  # what it was writing
         self._process, self._answers = None, 0
 
     def _ask(self) -> None:

@@ -52,7 +52,7 @@ class Reporting:
     def begin(self, parameters: int, scored: bool) -> None:
         """Writes the files for the state that the run begins or resumes from, whose checkpoint may not be scored."""
         step = self._state.step
-        forget_after(self._out / METRICS, step)
+        forget_after(self._out / METRICS, step, scored)
         if self._samples is not None:  # its line of a checkpoint is written before the checkpoint has its scores
             self._samples.begin(step if scored else step - 1)
         (self._out / "recipe.yaml").write_text(self._recipe.to_yaml(), encoding="utf-8")

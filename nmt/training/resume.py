@@ -14,10 +14,11 @@ from nmt.bundle import CHECKPOINT, POSITION, Bundle, NewerFormat
 from nmt.console import Console
 from nmt.data.prepare import directory, fingerprint, prepare
 from nmt.errors import UserError
-from nmt.files import clear_parts, exclusive, remedy, set_aside
+from nmt.files import OutOfResources, clear_parts, exclusive, remedy, set_aside
 from nmt.model.transformer import Transformer
 from nmt.recipe import Kind, Recipe
 from nmt.text.tokenizer import Tokenizer
+from nmt.training.epochs import remove_damaged_plans
 from nmt.training.optimizer import Optimizer
 from nmt.training.progress import METRICS
 from nmt.training.state import RunState
@@ -84,6 +85,7 @@ def open_directory(recipe: Recipe, out: Path, console: Console, threads: int, he
         raise UserError(f"--out {out}: cannot be created: {error.strerror}", "name another directory") from None
     held.enter_context(exclusive(out / ".lock", str(out), console.say))
     clear_leftovers(out)
+    remove_damaged_plans(out)  # before the other ranks go on, which would map them
     start, damaged = _find_start(out)
     resumed = start.checkpoint
     # A resumed run needs its own checkpoint, and no longer the bundle that it started from.
@@ -129,7 +131,8 @@ def clear_leftovers(out: Path) -> None:
 def _find_start(out: Path) -> tuple[Start, dict[Path, str]]:
     """Finds the newest whole checkpoint to resume from; also gives what is wrong with damaged ones, by folder.
 
-    Raises UserError where there are checkpoints but none is whole, or where one is from a later version of nmt.
+    Raises UserError where there are checkpoints but none is whole, and where one may be intact: it is from a later
+    version of nmt, or the system is short of something.
     """
     readable: list[Bundle] = []
     newest: Bundle | None = None
@@ -142,7 +145,7 @@ def _find_start(out: Path) -> tuple[Start, dict[Path, str]]:
                 RunState.of(checkpoint)
                 newest = checkpoint
             readable.append(checkpoint)
-        except NewerFormat:
+        except (NewerFormat, OutOfResources):
             raise
         except UserError as error:
             damaged[path] = error.message

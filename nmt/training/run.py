@@ -228,6 +228,8 @@ class Run:
 
     def _train(self) -> None:
         leads, state = self.group.leads, self.state
+        if leads:
+            bundles.prune(self.out, self.recipe.training.keep_last)  # which a run that was killed may have left to do
         metrics = self.out / METRICS if leads else Path(os.devnull)
         board = self.out / "tensorboard" if leads and self.recipe.training.tensorboard else None
         with show_progress(self.console, metrics, state.step, self.recipe.training.updates, board) as shown:
@@ -270,7 +272,8 @@ class Run:
 
             def written() -> None:
                 if not validate:  # otherwise it is reported with its scores
-                    progress.checkpoint(figures, path)
+                    progress.record(figures)
+                    progress.checkpoint(step, path)
 
             self.checkpoints.write(path, dict(self.model.named_parameters()), training, info, written)
         if validate:
@@ -287,13 +290,14 @@ class Run:
             scores = dev.by_name(kind.metric)
             info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
             info |= {"without_improvement": self.best.without_improvement, "unscored": False}
-            figures = {"step": self.state.step, **reporting.figures()}
-            figures |= {f"valid_{name}": score for name, score in scores.items()}
+            step = self.state.step
+            # Before the checkpoint has its scores, so that a run that is killed in between does it again.
+            progress.record({"step": step, **reporting.figures(), **{f"valid_{name}": scores[name] for name in scores}})
             said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(kind.label).items())
             said += "  best" if is_best else ""
 
             def added() -> None:
-                progress.checkpoint(figures, path, said, examples)
+                progress.checkpoint(step, path, said, examples)
                 reporting.refresh()
 
             self.checkpoints.add(path, info, added)

@@ -112,7 +112,7 @@ def read_samples(
     """
     lines: list[bytes] = []
     with suppress(OSError):
-        lines = path.read_bytes().split(b"\n")
+        lines = path.read_bytes().split(b"\n") if path.is_file() else []
     head = _values(lines[0]) if lines else {}
     sources, references = head.get("sources"), head.get("references", [])
     if not isinstance(sources, list) or not all(_is_list(texts, len(sources), str) for texts in (sources, references)):

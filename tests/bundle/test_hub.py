@@ -48,13 +48,18 @@ Fetch = Callable[[str], str | list[str]]
 
 @contextmanager
 def fetching(cache: Path, endpoint: str, **environment: str) -> Iterator[Fetch]:
-    """Gives `fetch` in a process of its own, as it returns a folder, or an error's message and hint."""
+    """Gives `fetch` in a process of its own, as it returns a folder, or an error's message and hint.
+
+    That process must show no progress of downloads, as its stderr is no terminal.
+    """
     variables = {"HF_ENDPOINT": endpoint, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1", **environment}
     command = [sys.executable, "-c", PROGRAM]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, env={**os.environ, **variables}, stdin=pipe, stdout=pipe, text=True) as process:
+    streams = {"stdin": pipe, "stdout": pipe, "stderr": pipe}
+    with subprocess.Popen(command, env={**os.environ, **variables}, text=True, **streams) as process:
         assert process.stdin
         assert process.stdout
+        assert process.stderr
 
         def fetch(name: str) -> str | list[str]:
             print(name, file=process.stdin, flush=True)
@@ -63,6 +68,7 @@ def fetching(cache: Path, endpoint: str, **environment: str) -> Iterator[Fetch]:
 
         yield fetch
         process.stdin.close()
+        assert "%|" not in process.stderr.read()
 
 
 def test_names_of_the_hub(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from nmt.console import Console
@@ -141,6 +143,47 @@ def test_what_is_no_arrow_file_is_a_user_error_naming_it(tmp_path: Path, content
         (tmp_path / "x.arrow").write_bytes(content)
     with pytest.raises(UserError, match=r"x\.arrow: cannot be read"):
         Corpus(tmp_path / "x.arrow")
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "problem"),
+    [
+        ({"line": None}, {}, "it has no column line of the type int64"),
+        ({"target": None}, {}, "it has no column target of the type list<item: int32>"),
+        ({"target": pa.array(["a", "b"])}, {}, "it has no column target of the type"),
+        ({"source": pa.array([[1], [2]], pa.list_(pa.int64()))}, {}, "it has no column source of the type"),
+        ({"target": (0, -100, 2)}, {}, "non-monotonic offset"),
+        ({}, {"compression": "zstd"}, "it is compressed"),
+    ],
+)
+def test_tables_of_another_kind_are_named(
+    tmp_path: Path, changes: dict[str, Any], options: dict[str, Any], problem: str
+) -> None:
+    """Otherwise lists could lie anywhere, and what stands there would be trained on."""
+    ids, values = pa.array([[5], [6]], pa.list_(pa.int32())), pa.array([5, 6], pa.int32())
+    columns = {"source": ids, "target": ids, "line": pa.array([1, 2]), "source_text": pa.array(["a", "b"])}
+    columns |= {"target_text": columns["source_text"], **changes}
+    if isinstance(offsets := columns["target"], tuple):
+        buffer = pa.py_buffer(np.array(offsets, np.int32))
+        columns["target"] = pa.ListArray.from_buffers(pa.list_(pa.int32()), 2, [None, buffer], children=[values])
+    table = pa.table({name: column for name, column in columns.items() if column is not None})
+    with (
+        pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as stream,
+    ):
+        stream.write_table(table)
+    with pytest.raises(UserError, match=rf"x\.arrow: cannot be read: .*{problem}") as caught:
+        Corpus(tmp_path / "x.arrow")
+    assert caught.value.hint
+
+
+def test_a_type_that_pyarrow_does_not_know_is_refused(tmp_path: Path) -> None:
+    table, path = pa.table({"line": pa.array([1, 2])}), tmp_path / "x.arrow"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    path.write_bytes(path.read_bytes().replace(b"\x40\0\0\0", b"\x80\0\0\0", 1))  # integers of 128 bits
+    with pytest.raises(UserError, match=r"x\.arrow: cannot be read: Integers with more than 64 bits"):
+        Corpus(path)
 
 
 def test_reading_prepared_data_imports_neither_datasets_nor_torch(prepared: Path) -> None:

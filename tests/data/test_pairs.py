@@ -233,6 +233,15 @@ def test_a_field_that_only_other_records_have_is_missing(tmp_path: Path) -> None
     assert error.message == f"{tmp_path / 'a.jsonl'}: record 2 has no field 'de', it has en, fr"
 
 
+def test_a_name_in_a_parquet_file_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+    parquet(tmp_path)
+    path = tmp_path / "a.parquet"
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"\x02de", b"\x02d\xff"))
+    assert path.read_bytes() != content
+    assert refusal(tmp_path, file="a.parquet").message.startswith(f"{path}: cannot be read: ")
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
 def test_a_file_without_records_is_a_user_error(tmp_path: Path, name: str) -> None:
     if name.endswith(".parquet"):

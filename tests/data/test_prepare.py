@@ -266,6 +266,15 @@ def test_a_second_run_does_nothing() -> None:
     assert snapshot() == before
 
 
+def test_a_second_run_removes_what_a_killed_one_had_replaced() -> None:
+    prepare(recipe(), QUIET, 1)
+    before, old = snapshot(), OUT.with_name(f".{OUT.name}@old.tmp")
+    old.mkdir()
+    (old / "train.arrow").write_text("old")
+    assert prepare(recipe(), QUIET, 1) is False
+    assert (snapshot(), old.exists()) == (before, False)
+
+
 def test_touching_a_file_changes_nothing_but_what_is_known_of_its_time() -> None:
     prepare(recipe(), QUIET, 1)
     before = snapshot()

@@ -8,13 +8,14 @@ from collections.abc import Generator, Iterator
 
 import pytest
 import torch
-from engines import Found, Shuffling, pipeline
+from engines import Found, Mirror, Shuffling, pipeline
+from feeds import Pile
 
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.search import annotation
 from nmt.search.annotation import AnnotatingEngine, align, probabilities
-from nmt.search.feed import Feed
+from nmt.search.feed import Feed, Source
 from nmt.text.symbols import BOS, EOS
 
 VOCABULARY = 128  # of ASCII
@@ -121,3 +122,28 @@ def test_nothing_is_held_back_while_there_is_nothing_else() -> None:
         found.append(translation.texts[0])
         answered.release()
     assert found == ["ba", "dc", "", "fe"]
+
+
+SOURCES = [Source(number, [97 + number % 20, 98, 99, 100], cap=20) for number in range(12)]
+
+
+def test_what_is_found_is_annotated_by_so_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    monkeypatch.setattr(annotation, "TOKENS", 16)  # of two sources and their outputs
+    monkeypatch.setattr(annotation, "align", lambda models, pairs: counts.append(len(pairs)) or align(models, pairs))
+    assert len(list(AnnotatingEngine(Mirror(), [tiny()]).search(Pile(SOURCES), 1))) == 12
+    assert [count for count in counts if count] == [2] * 6
+
+
+def test_a_feed_is_not_waited_for_while_anything_is_held_back() -> None:
+    taken, given = [], []
+
+    class Watched(Pile):
+        def take(self, tokens: int, wait: bool) -> list[Source]:
+            assert not wait or len(given) == len(taken)
+            taken.extend(found := super().take(tokens, wait))
+            return found
+
+    for found in AnnotatingEngine(Mirror(10), [tiny()]).search(Watched(SOURCES), 1):
+        given.append(found)
+    assert len(given) == 12

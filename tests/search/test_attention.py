@@ -63,6 +63,7 @@ def test_tokens_are_what_is_read_and_written(model: Translator) -> None:
         ("the dog", ["the", "dog"]),
         ("the dog.", ["the", "dog", "."]),
         (".dog.", [".", "dog", "."]),
+        ("teacher .dog", ["teacher", ".", "dog"]),
         ("dog's", ["dog's"]),
         ("e-mail 3.5 ...", ["e-mail", "3.5", ".", ".", "."]),
         ("\U0001f600 \u00e9", ["\U0001f600", "\u00e9"]),

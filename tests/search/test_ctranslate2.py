@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 
@@ -301,6 +302,22 @@ def test_it_draws_no_samples(make_bundle):
         engine.sample(Pile([]), 2)
 
 
+def test_each_thread_has_a_batch_and_another_one_waiting(make_bundle):
+    bundle, taken = make_bundle(), []
+
+    class Watched(Pile):
+        def take(self, tokens, wait):
+            taken.append(super().take(tokens, wait))
+            return taken[-1]
+
+    sources = sources_of(bundle, 20)
+    tokens = max(len(source.ids) for source in sources) + 1  # of one sentence
+    engine = load_engine(bundle, settings(bundle, {"batch_tokens": tokens}), threads=3, device="cpu")
+    with closing(engine.search(Watched(sources), 1)) as found:
+        next(found)
+    assert len(taken) == 6
+
+
 @pytest.mark.parametrize("beam", [1, 3])
 def test_each_sentence_has_a_cap_of_its_own(make_bundle, beam):
     bundle = make_bundle()
@@ -563,6 +580,17 @@ def test_a_damaged_conversion_is_made_anew(make_bundle, damage):
     assert (path / "model.bin").read_bytes() == whole
     convert(bundle, bundle.recipe.decoding, say=said.append)
     assert len(said) == 1
+
+
+def test_a_conversion_that_cannot_be_loaded_now_is_named(make_bundle, monkeypatch):
+    bundle = make_bundle()
+
+    def fail(path, **options):
+        raise RuntimeError(f"Unable to open file 'model.bin' in model '{path}'")  # too many files are open, say
+
+    monkeypatch.setattr("ctranslate2.Translator", fail)
+    with pytest.raises(UserError, match="ctranslate2: CTranslate2 cannot load it: Unable to open"):
+        load_engine(bundle, bundle.recipe.decoding, threads=1, device="cpu")
 
 
 def test_damaged_weights_are_named(make_bundle):

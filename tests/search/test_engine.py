@@ -126,6 +126,15 @@ def test_any_length_penalty(alpha):
     assert_same(search([model], sources, beam=3, alpha=alpha, batch_tokens=60), expected)
 
 
+def test_greedy_search_stops_at_the_first_end():
+    """However much better a longer output would score."""
+    engine = SearchEngine([random_model()], Decoding(beam=1, alpha=4.0))
+    (logits,) = engine.logits
+    engine.logits = (lambda x: torch.zeros_like(logits(x)).index_fill(-1, torch.tensor(EOS), 0.1),)
+    for _, (found,) in engine.search(ListFeed(random_sources(3)), 1):
+        assert (found.ids, found.finished) == ([], True)
+
+
 @pytest.mark.parametrize("windows", [(None, None, None), (None, 5, 2), (4, 5, 2)])
 def test_an_ensemble_averages_probabilities(windows):
     members = zip((3, 4, 5), ({}, {"heads": 4}, {"layers": 1}), windows, strict=True)
@@ -195,6 +204,19 @@ def test_it_waits_only_when_it_has_nothing_else_to_do():
     for _ in engine.search(feed, 1):
         under_way -= 1
     assert feed.takes[-1][1]  # it waited for the end
+
+
+def test_sentences_are_admitted_once_an_8th_of_the_batch_is_empty():
+    feed = ListFeed(random_sources(60))
+    take, wanted = feed.take, []
+
+    def watched(tokens, wait):
+        wanted.append(tokens)
+        return take(tokens, wait)
+
+    feed.take = watched
+    list(SearchEngine([random_model(liking=1.0)], Decoding(beam=2, batch_tokens=200)).search(feed, 1))
+    assert min(wanted) >= 200 // 8
 
 
 def test_a_long_source_does_not_pad_many_short_ones_to_its_length():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +17,8 @@ from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search.engine import SearchEngine
+from nmt.search.feed import Required, Source, Spelling
+from nmt.search.phrases import PhraseConstraint, _order
 from nmt.tasks.lines import Request
 from nmt.tasks.pipeline import Pipeline
 from nmt.tasks.translating import Translating, Translation
@@ -179,6 +184,33 @@ def liked(tokenizer: Tokenizer, liking: torch.Tensor, decoding: Decoding, text: 
     (logits,) = engine.logits
     engine.logits = (lambda x: (found := logits(x)) * 3 + F.pad(liking, (0, found.size(-1) - len(liking))),)
     return list(Pipeline(Translating(tokenizer, decoding), decoding, engine).stream([text], decoding.beam))
+
+
+@pytest.mark.parametrize(("beam", "order"), [(1, [2, 1, 0]), (4, [2, 0, 1])])
+def test_the_most_probable_candidate_stays_in_a_wider_beam(beam: int, order: list[int]) -> None:
+    """Three candidates, of which the last one has come as far as is wanted by now."""
+    totals, come = torch.tensor([[0.0, -1.0, -2.0]]), torch.tensor([[0, 2, 4]])
+    reached: Any = SimpleNamespace(level=come, progress=come)
+    tables: Any = SimpleNamespace(whole=torch.tensor([[4]]), steps=torch.tensor([[4]]))
+    assert _order(totals, reached, tables, torch.tensor([[4]]), beam).argsort(1).tolist() == [order]
+
+
+def test_the_room_of_a_phrase_is_that_of_its_longest_spelling_each_time() -> None:
+    spellings = [Spelling([5], False, False), Spelling([6, 7, 8], False, False)]
+    assert Required(spellings, 2, False).longest == 6
+
+
+def test_candidates_lead_on_to_what_is_lacking_alone() -> None:
+    """Symbols 5 and 6 are phrases, 5 has come, and 8 is the most probable."""
+    letters: Any = SimpleNamespace(word_ends=lambda: ([True] * 9, [True] * 9))
+    rule = PhraseConstraint(letters, 1, torch.device("cpu"))
+    phrases = [Required([Spelling([symbol], False, False)], 1, False) for symbol in (5, 6)]
+    rule.admit([Source(0, [4], cap=20, required=phrases)])
+    assert rule._tables.steps.tolist() == [[1]]  # the source has one subword
+    rule.advance(torch.tensor([[0]]), torch.tensor([[5]]))
+    log_probs = torch.full((1, 1, 9), -5.0).index_fill(2, torch.tensor(8), -1.0)
+    found = rule._candidates(log_probs, torch.zeros(1, 1), rule._tables, rule._reached)
+    assert sorted(found.symbols[found.totals.gt(-math.inf)].tolist()) == [6, 8]
 
 
 def test_what_has_no_room_is_named(tokenizer: Tokenizer) -> None:

@@ -181,3 +181,4 @@ def test_spellings_lead_to_the_end_by_every_path() -> None:
     assert spelling.steps("ay") is None
     assert spelling.steps("yb") is None
     assert spelling.steps("abx") == [{1: 1, 2: 2}, {3: 2}, {7: 3}]
+    assert spelling.steps("abcx") == [{1: 1, 2: 2, 5: 3}, {3: 2, 4: 3}, {6: 3}, {7: 4}]

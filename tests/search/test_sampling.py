@@ -176,6 +176,7 @@ def test_random_bits_are_those_of_splitmix64() -> None:
 def test_keys_of_seeds_and_sources_differ() -> None:
     cases = [(1, [5]), (2, [5]), (1, [5, 5]), (5, [1]), (1, [0, 5]), (1, [5, 0])]
     assert len({key(seed, ids) for seed, ids in cases}) == len(cases)
+    assert {key(seed, [5]) >> 60 for seed in range(400)} == set(range(-8, 8))  # of 64 bits
 
 
 @pytest.mark.parametrize("vocabulary", [13, 48, 64, 1024])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import textwrap
@@ -11,13 +12,17 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from itertools import count
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from engines import fateful, numbered, pipeline, second_refuses, shuffling
 
 from nmt.errors import UserError
-from nmt.search.workers import Workers
+from nmt.search.workers import Workers, _Parent, _Worker
 
 WAIT = 60.0  # seconds after which a test gives up
 
@@ -99,7 +104,7 @@ def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
 PARENT = """
 import sys, threading
 from engines import fateful, pipeline
-from nmt.search.workers import Workers
+from nmt.search.workers import Workers, _Parent, _Worker
 
 def lines():
     yield from ("abcde", "hang")
@@ -113,6 +118,27 @@ if __name__ == "__main__":
         except KeyboardInterrupt:
             print("interrupted")
 """
+
+
+def cut_short() -> Connection:
+    """A connection whose other end was closed in the middle of a message."""
+    here, there = Pipe()
+    os.write(there.fileno(), struct.pack("!i", 20_000) + b"a beginning")
+    there.close()
+    return here
+
+
+def test_a_worker_killed_while_it_sends_is_named() -> None:
+    process: Any = SimpleNamespace(join=lambda: None, exitcode=-signal.SIGKILL)
+    worker = _Worker("worker 2 of 3", process, cut_short())
+    with pytest.raises(UserError, match=r"^worker 2 of 3 was killed by SIGKILL\n"):
+        worker.receive()
+
+
+def test_a_worker_ends_whose_parent_is_killed_while_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit, match="1"):
+        _Parent(cut_short()).listen()
 
 
 @pytest.mark.parametrize("fork", [False, True])
@@ -139,6 +165,24 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, number: int, fork: bool) 
     assert err == ""
     if number == signal.SIGINT:
         assert (out, parent.returncode) == ("interrupted\n", 0)
+
+
+PROGRAM = """
+import sys, nmt
+if __name__ == "__main__":
+    lines = [line.rstrip() for line in open("test.a")]
+    with nmt.load("ckpts", workers=2, beam=2) as model:
+        found = model.translate(lines)
+    assert found == nmt.load("ckpts", beam=2).translate(lines)
+    print(len(found))
+"""
+
+
+def test_workers_of_a_program_find_what_one_process_finds(reverse_run: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run([sys.executable, program], cwd=reverse_run, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("100\n", 0), done.stderr
 
 
 def test_it_loads_no_torch() -> None:

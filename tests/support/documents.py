@@ -15,7 +15,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")), *(ROOT / "docs").rglob("*.md")]
+)
 """What people read to learn and to look up."""
 GENERATED = [ROOT / "docs" / "reference" / f"{name}.md" for name in ("commands", "recipes", "python")]
 """Pages that `docs/generate.py` writes."""

@@ -192,6 +192,7 @@ def load_what_commands_load() -> None:
     """Imports what takes time; nothing may compute or start a thread here, since forks have none of its threads."""
     for name in COSTLY:
         importlib.import_module(name)
+    importlib.import_module("measured").let_workers_save()
     gc.collect()
     gc.freeze()  # else the first collection in each fork would copy the pages of all these objects
 

@@ -80,7 +80,7 @@ tokenizer: {vocab_size: 280}
 model: {layers: 1, d_model: 64, d_ff: 128, heads: 4, dropout: 0.0}
 training:
   updates: 800
-  batch_tokens: 1000
+  batch_tokens: 500
   warmup: 200
   learning_rate_scale: 0.6
   label_smoothing: 0.0

@@ -69,6 +69,16 @@ def make(making: Making, most: int = 10**6) -> tuple[list[int], Tally, list[str]
         return made, blocks.total, said
 
 
+def test_blocks_that_could_not_be_removed_go_when_the_output_is_asked_for_again(making: Making) -> None:
+    make(making)
+    left = making.output.with_name(".out.parts@gone.tmp")
+    left.mkdir()
+    (left / "00000000.txt").write_text("A\n")
+    with open_blocks(making, lambda: count(making)) as blocks:
+        assert blocks is None
+    assert not left.exists()
+
+
 @pytest.mark.parametrize("name", ["out", "out.gz"])
 @pytest.mark.parametrize("seed", range(5))
 def test_an_output_stopped_anywhere_is_the_one_never_stopped(making: Making, name: str, seed: int) -> None:

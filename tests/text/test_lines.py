@@ -14,24 +14,12 @@ from typing import IO
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import CONTENT
 
 from nmt.errors import UserError
 from nmt.text.lines import compressed as compressing
 from nmt.text.lines import count_lines, count_rest, decode, one_line, open_input, read_lines, read_parallel
 
-FRAGMENTS = [
-    b"\n",
-    b"\r",
-    b"\r\n",
-    b"\x0b",
-    b"\x85",
-    b"\xff",
-    b"a",
-    b"\x00",
-    "\u2028".encode(),
-    "\x85".encode(),
-]
-CONTENT = st.binary(max_size=60) | st.lists(st.sampled_from(FRAGMENTS), max_size=25).map(b"".join)
 LINE = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))
 
 
@@ -131,8 +119,7 @@ def test_nobody_knows_how_long_a_pipe_is() -> None:
 
 def test_a_file_is_opened_at_once_and_only_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    command = f"printf 'a\nb\n' > {tmp_path / 'pipe'}"
-    with subprocess.Popen(["sh", "-c", command]):
+    with subprocess.Popen(["sh", "-c", "printf 'a\nb\n' > pipe"], cwd=tmp_path):
         lines = read_lines(tmp_path / "pipe")
         assert list(lines) == ["a", "b"]
     with pytest.raises(UserError, match="missing: cannot be read"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,9 @@ from pathlib import Path
 import pytest
 import sentencepiece
 from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from strategies import TEXT, TRICKY
 
-from nmt.errors import UserError
+from nmt.errors import Interrupted, UserError
 from nmt.integrity import write_manifest
 from nmt.recipe import TokenizerSettings
 from nmt.text.linear import TreeVocabulary
@@ -45,12 +46,6 @@ def train(vocab_size: int, algorithm: str = "bpe", shared: bool = True, **settin
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     algorithm, shared = request.param
     return train(300, algorithm, shared)
-
-
-# U+FDD0, a noncharacter, stands for U+2581 inside
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufdd0"), max_size=40)
-HARD = "\u2581 \t\n\r\0\x0b\x1f\x85\u2028\u200b\u200d\ufeff\ufffdaé😀\U0010ffff<s>/"
-TRICKY = st.text(st.sampled_from(HARD), max_size=30)
 
 
 @settings(deadline=None, max_examples=150)
@@ -221,6 +216,19 @@ def test_training_text_without_a_usable_sentence_is_a_user_error(pairs: list[tup
     with pytest.raises(UserError) as caught:
         Tokenizer.train(pairs, TokenizerSettings(vocab_size=300))
     assert "\n" not in caught.value.message
+
+
+class Stopping(str):
+    """A text with which a signal comes."""
+
+    def replace(self, *arguments: object) -> str:
+        raise Interrupted("terminated", signal.SIGTERM)
+
+
+def test_a_signal_stops_training_and_is_no_error_of_sentencepiece() -> None:
+    pairs = [*PAIRS, (Stopping("the"), "der")]
+    with pytest.raises(Interrupted, match="terminated"):
+        Tokenizer.train(pairs, TokenizerSettings(vocab_size=300))
 
 
 def test_a_broken_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:

@@ -9,28 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from strategies import SPACES, TREES
 
 from nmt.errors import UserError
 from nmt.text.tree import MalformedTree, Tree, parse_tree, prepare_tree, read_tree_lines, read_trees, tree_files
 
 GUM = Path(__file__).parents[3] / "shared" / "data" / "gum"
 
-# What other libraries take for spaces or the ends of lines is part of a word; so is what escapes elsewhere.
-ODD = "\u00a0\u2028\x85\x1c\x1f\u200b\ufeff\0%#;*\\'\"<>&[]{}é😀\U0010ffff"
-SPACES = "\t\n\x0b\x0c\r "
-ATOMS = st.text(
-    st.sampled_from("abXY-=12" + ODD) | st.characters(exclude_categories=["Cs"], exclude_characters="()" + SPACES),
-    min_size=1,
-    max_size=4,
-)
-LABELS = st.sampled_from(["S", "NP", "VP", "NP-SBJ", "NP=2", "TOP", "ROOT", "S1", "-NONE-", "-LRB-", "X"])
-PRETERMINALS = st.builds(lambda tag, word: Tree(tag, (word,)), LABELS | ATOMS, ATOMS)
-TREES = st.recursive(
-    PRETERMINALS,
-    lambda trees: st.builds(Tree, LABELS | ATOMS | st.just(""), st.lists(trees, min_size=1, max_size=3).map(tuple)),
-    max_leaves=12,
-)
-DEEP = 100_000
+DEEP = 30_000
 DEEP_TEXT = "(A " * DEEP + "(B b)" + ")" * DEEP
 SLEEPS = "(S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .))"
 

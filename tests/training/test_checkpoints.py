@@ -49,7 +49,7 @@ def written(
     save = bundles.save_bundle
 
     def when_told(*arguments: object) -> None:
-        assert gate.wait(20)
+        assert gate.wait(60)
         save(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(bundles, "save_bundle", when_told)
@@ -229,6 +229,28 @@ def test_a_full_disk_is_told_in_one_line_and_spoils_nothing(
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [older.name]
     assert {file.name: file.read_bytes() for file in older.iterdir()} == content
     written.wait()  # nothing more is told
+
+
+def test_nothing_is_written_after_what_could_not_be(
+    written: Checkpoints, gate: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the run resumes from a checkpoint without scores, which it knows how to do, and not from a later one."""
+
+    def fail(*arguments: object) -> None:
+        raise UserError("too many open files", "close some")
+
+    monkeypatch.setattr(bundles, "add_info", fail)
+    gate.clear()
+    said = Told()
+    path = write(written, 1, said)
+    written.add(path, {"scores": {"bleu": 3.0}}, said.that("scores"))
+    write(written, 2, said)
+    gate.set()
+    with pytest.raises(UserError, match="too many open files"):
+        written.wait()
+    written._thread.shutdown()
+    assert said == [path.name]
+    assert steps(tmp_path) == [1]
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])

@@ -95,9 +95,9 @@ def test_others_wait_until_rank_0_is_done(pair: tuple[Group, Group], monkeypatch
     monkeypatch.setattr(distributed.time, "sleep", lambda seconds: waiting.set())
     thread = threading.Thread(target=lambda: (other.first(lambda: order.append("other")), order.append("goes on")))
     thread.start()
-    assert waiting.wait(20)
+    assert waiting.wait(60)
     lead.first(lambda: order.append("lead"))
-    thread.join(20)
+    thread.join(60)
     assert order == ["lead", "goes on"]
 
 
@@ -131,6 +131,14 @@ def test_leaving_a_group_tells_the_error_of_the_first_rank_alone(pair: tuple[Gro
         refuse()
     with pytest.raises(GroupError) as error, other:
         refuse()
+    assert (error.value.message, error.value.retry) == ("", False)
+
+
+def test_the_signal_that_ends_those_who_outlive_a_failure_says_nothing(pair: tuple[Group, Group]) -> None:
+    lead, other = pair
+    assert other.fail()
+    with pytest.raises(GroupError) as error, lead:
+        raise Interrupted("terminated", 15)
     assert (error.value.message, error.value.retry) == ("", False)
 
 

@@ -182,9 +182,10 @@ def test_a_wrong_dimension_names_file_line_and_both_numbers(shared, tmp_path, ve
     assert "d_model is 4" in error.value.message
 
 
-def test_a_cell_that_is_no_number_names_file_and_line(shared, tmp_path):
+@pytest.mark.parametrize("cell", ["three", "nan", "-inf", "1e39"])  # the last is infinite in fp32
+def test_a_cell_that_is_no_number_names_file_and_line(shared, tmp_path, cell):
     word = words_in(shared.source, 1)[0]
-    path = write(tmp_path / "v.txt", ["1 4", f"{word} 1 2 three 4"])
+    path = write(tmp_path / "v.txt", ["1 4", f"{word} 1 2 {cell} 4"])
     with pytest.raises(UserError, match="not a number") as error:
         use(tiny(shared), shared, source_embeddings=path)
     assert error.value.message.startswith(f"{path}:2: ")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from reverse_task import BARE, assert_equal_to_the_bit, position, sets
 from torch import Tensor
 
 from nmt.batch import Batch
+from nmt.errors import GroupError
+from nmt.place import Place
+from nmt.training.distributed import Group
 from nmt.training.gradients import Gradients
 from nmt.training.loss import Objective
 from nmt.training.state import RunState
@@ -152,3 +157,16 @@ def test_a_gpu_that_fails_is_told_in_a_line(train, inject, task) -> None:
     *_, error, hint = train(code=1).splitlines()
     assert error == "error: CUDA error: uncorrectable ECC error encountered"
     assert hint.startswith("hint: run the same command again; ")
+
+
+def test_a_rank_that_is_lost_before_the_second_update_breaks_the_group() -> None:
+    def lost() -> bool:
+        raise RuntimeError("[pair.cc:537] Connection reset by peer")
+
+    group = Group(Place(1, 2), 1)
+    group._store = dist.HashStore()
+    rank = SimpleNamespace(_group=group, _parallel=SimpleNamespace(reducer=SimpleNamespace(_rebuild_buckets=lost)))
+    told = "rank 1 lost the others while agreeing on the order of gradients: Connection reset"
+    with pytest.raises(GroupError, match=told) as error:
+        Gradients._forward(rank, None)  # type: ignore[arg-type]
+    assert error.value.retry

@@ -94,7 +94,7 @@ def start(task: Path) -> Iterator[Callable[..., Training]]:
         for process in (training.process.pid, *training.ranks().values()):
             if training.process.poll() is None:
                 os.kill(process, signal.SIGKILL)
-        training.process.wait(20)
+        training.process.wait(60)
 
 
 def said_twice(said: str) -> set[str]:
@@ -265,7 +265,7 @@ def test_ranks_whose_launcher_was_killed_save_and_end(start, task: Path) -> None
     training.process.kill()
     assert "stopped at update" in training.end(-9)  # read to its end: all ranks have closed it
     for descriptor in watched:
-        assert select.select([descriptor], [], [], 20)[0]
+        assert select.select([descriptor], [], [], 60)[0]
         os.close(descriptor)
     assert position(task / "ckpts")["step"] >= 5
     with exclusive(task / "ckpts/.lock", "ckpts", print):

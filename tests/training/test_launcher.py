@@ -71,6 +71,11 @@ def test_a_group_is_restarted_three_times(
         "rank 1 was killed by SIGKILL: restart 2 of 3, from the last checkpoint",
         "the group broke: restart 3 of 3, from the last checkpoint",
     ]
+    run([({0: 143, 1: -9}, NOTHING), ({0: 143, 1: TRY_AGAIN}, NOTHING), ({}, NOTHING)], tmp_path, monkeypatch)
+    assert capsys.readouterr().err.splitlines() == [
+        "rank 1 was killed by SIGKILL: restart 1 of 3, from the last checkpoint",
+        "the group broke: restart 2 of 3, from the last checkpoint",
+    ]
     with pytest.raises(UserError, match="the group broke, after 3 restarts without another checkpoint"):
         run([(BROKEN, NOTHING)] * 4, tmp_path, monkeypatch)
 
@@ -88,8 +93,14 @@ def test_what_can_only_fail_again_and_signals_are_no_reason_for_a_restart(
 ) -> None:
     with pytest.raises(GroupError):
         run([({0: 1, 1: TRY_AGAIN}, 5)], tmp_path, monkeypatch)
-    with pytest.raises(Interrupted):
-        run([({0: 143, 1: 143}, NOTHING)], tmp_path, monkeypatch)
+    for others in (143, -15, 129, TRY_AGAIN):  # 143 and -15 of ranks that the launcher ended after the first
+        with pytest.raises(Interrupted) as stop:
+            run([({0: 129, 1: others}, NOTHING)], tmp_path, monkeypatch)
+        assert stop.value.signal_number == signal.SIGHUP
+    for others in (143, -15):
+        with pytest.raises(Interrupted) as stop:
+            run([({0: 143, 1: others}, NOTHING)], tmp_path, monkeypatch)
+        assert stop.value.signal_number == signal.SIGTERM
 
 
 @pytest.mark.parametrize("given", [None, "7"])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from nmt.batch import Batch, pad_ids
@@ -9,10 +10,10 @@ from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.symbols import BOS, EOS
-from nmt.training.loss import Objective, smoothed_cross_entropy
+from nmt.training.loss import Objective, _add_product, smoothed_cross_entropy
 
 TOKENS, WIDTH, VOCABULARY = 23, 6, 11
-ROWS = [1, 4, 7, 22, 23, 100]  # tokens per chunk: one, some with a rest, all but one, all, more than all
+ROWS = [0, 1, 4, 7, 22, 23, 100]  # tokens that fit into a chunk: none, one, some with a rest, all but one, all, more
 
 
 def example(dtype=torch.float64, scale=1.0):
@@ -73,6 +74,20 @@ def test_under_autocast_only_the_factors_of_products_are_rounded(monkeypatch, st
     assert (states.grad.dtype, weight.grad.dtype) == (states_type, torch.float32)
     for gradient, right in zip((states.grad, weight.grad), gradients, strict=True):
         assert (gradient - right).norm() < 2**-6 * right.norm()
+
+
+def test_a_gpu_adds_products_of_narrow_factors_without_storing_them(monkeypatch):
+    added = []
+    monkeypatch.setattr(torch, "addmm", lambda total, a, b, **options: added.append((total, a, b, options)))
+    with FakeTensorMode():  # which has GPUs everywhere
+        total, a, b = (torch.zeros(shape, device="cuda") for shape in ((4, 5), (4, 3), (3, 5)))
+        a, b = a.bfloat16(), b.bfloat16()
+        _add_product(total, a, b)
+        assert added == [(total, a, b, {"out_dtype": torch.float32, "out": total})]
+        double = total.double()
+        _add_product(double, a.double(), b.double())  # factors of its own type need no other
+        _add_product(double, a, b)  # and no GPU adds to fp64 so
+    assert len(added) == 1
 
 
 def test_extreme_logits_do_not_overflow():

@@ -225,3 +225,6 @@ def test_missing_moments_are_named():
     del state["source_embedding.weight:exp_avg_sq"]
     with pytest.raises(KeyError, match="source_embedding"):
         Optimizer(tiny(), 8, SETTINGS).load(state, 1)
+    state["source_embedding.weight:exp_avg_sq"] = torch.zeros(3)
+    with pytest.raises(ValueError, match=r"source_embedding\.weight:exp_avg_sq has another shape"):
+        Optimizer(tiny(), 8, SETTINGS).load(state, 1)

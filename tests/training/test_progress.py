@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from pathlib import Path
 
 import pytest
 
 from nmt.console import Console
-from nmt.training.progress import DevExample, Progress
+from nmt.training.progress import DevExample, Progress, forget_after
 
 FIGURES = {
     "step": 20,
@@ -29,6 +31,25 @@ class Seen:
         self.done += more
         self.figures = self.figures if figures is None else figures
         self.left = self.left if left is None else left
+
+
+@pytest.mark.parametrize("failing", ["write_text", "replace"])
+def test_lines_that_cannot_be_removed_stay_and_nothing_is_left_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2}\n')
+
+    def fail(self: Path, *given: object, **named: object) -> None:
+        self.touch()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, failing, fail)
+        with pytest.raises(OSError, match="Input/output"):
+            forget_after(path, 1)
+    assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -55,11 +76,11 @@ def test_checkpoints_show_one_of_their_examples_in_turn(
     progress = Progress(console, io.StringIO(), 400, Seen())
     for step in range(100, 1100, 100):
         examples = [DevExample(source, source.upper(), f"{source} at {step}", 50.0) for source in "abcde"]
-        progress.checkpoint({"step": step}, Path("step"), "dev BLEU 1.00", examples)
+        progress.checkpoint(step, Path("step"), "dev BLEU 1.00", examples)
     assert len(pinned) == 10
     assert len({rows[0] for rows in pinned}) > 3
     for step, ((_, source), (_, ours), (_, reference)) in zip(range(100, 1100, 100), pinned, strict=True):
         assert (ours, reference) == (f"{source} at {step}", source.upper())
-    progress.checkpoint({"step": 1100}, Path("step"))  # of a language model, or without a dev set
+    progress.checkpoint(1100, Path("step"))  # of a language model, or without a dev set
     assert len(pinned) == 10
     assert capsys.readouterr().err.endswith("update 1100/400  saved step\n")

@@ -16,6 +16,7 @@ from reverse_task import BARE, metrics, sets
 from said import Lines
 
 from nmt.errors import Interrupted, UserError
+from nmt.files import _host
 from nmt.report import writing
 from nmt.training import refreshing as module
 from nmt.training.loop import Loop
@@ -51,6 +52,17 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(module, "COMMAND", (sys.executable, "-S", "-c", program))
 
     return serve
+
+
+def test_a_process_that_is_ended_leaves_no_part_of_a_page(tmp_path: Path, served: Any) -> None:
+    part = f".report.html@{_host()}-"
+    served(HANGS.replace('"report.html")', f'"{part}" + str(os.getpid()) + ".tmp")'))
+    page = Page(tmp_path, Lines())
+    page.open()
+    while not list(tmp_path.iterdir()):
+        time.sleep(0.01)
+    page.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def settled(page: Page) -> None:
@@ -100,7 +112,8 @@ def test_the_page_is_refreshed_as_often_as_the_time_of_training_allows(tmp_path:
 def test_what_fails_is_told_once(
     tmp_path: Path, served: Any, monkeypatch: pytest.MonkeyPatch, program: str, problem: str
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 1.0)
+    if program == HANGS:
+        monkeypatch.setattr(module, "PATIENCE", 1.0)
     served(program)
     console = Lines()
     page = Page(tmp_path, console)
@@ -165,7 +178,8 @@ def test_a_stopped_run_writes_its_page_and_a_failed_one_does_not(
     served(WRITES)
 
     def run(self: Loop, *arguments: object) -> None:
-        time.sleep(0.5)  # for the first page
+        while not (task / "ckpts/report.html").exists():
+            time.sleep(0.01)
         raise error
 
     monkeypatch.setattr(Loop, "run", run)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 from reverse_task import BARE, assert_equal_to_the_bit, metrics, position, reseal, sets
 
 from nmt import bundle as bundles
@@ -91,6 +95,66 @@ def test_a_checkpoint_of_a_later_version_is_not_taken_for_damaged(train, task: P
     assert "step-00000004: has bundle format 99" in said
     assert "hint: install a newer version of nmt" in said
     assert path.exists()
+
+
+def test_a_position_that_is_not_of_its_checkpoint_is_damage(train, task: Path) -> None:
+    train()
+    path = task / "ckpts/step-00000006/training.json"
+    for change, problem in (
+        ({"step": 5}, "its position is not that of update 6"),
+        ({"epoch": "first"}, "epoch is missing or of the wrong kind"),
+    ):
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+        reseal(path.parent)
+        said = train()
+        assert f"damaged checkpoint: ckpts/step-00000006: its training state is not complete: {problem}; kept" in said
+        assert "resuming at update 4:" in said
+
+
+def test_moments_that_do_not_fit_their_weights_are_named(train, task: Path) -> None:
+    train("training.updates=2")
+    path = task / "ckpts/step-00000002/training.safetensors"
+    flat = {name: tensor.flatten() for name, tensor in bundles.read_tensors(path).items()}
+    safetensors.torch.save_file(flat, path)
+    reseal(path.parent)
+    said = train(code=1)
+    assert re.search(
+        "^error: ckpts/step-00000002: its training state is not complete: .* has another shape", said, re.M
+    )
+
+
+def test_a_run_is_not_continued_with_other_data(train, task: Path) -> None:
+    train()
+    manifest = task / "ckpts/step-00000006/bundle.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"data": "0" * 16}))
+    reseal(manifest.parent)
+    said = train("training.updates=8", code=1)
+    assert "error: data: the run in ckpts was started with other files, limits or tokenizer\nhint: " in said
+
+
+def test_a_directory_that_cannot_be_made_is_named(train, task: Path) -> None:
+    (task / "file").touch()
+    said = train(out="file/ckpts", code=1)
+    assert "error: --out file/ckpts: cannot be created: Not a directory\nhint: name another directory\n" in said
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(
+    train, task: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    train("training.updates=4")
+    path, read = task / "ckpts/step-00000004/bundle.json", Path.read_bytes
+
+    def fail(self: Path) -> bytes:
+        if self.absolute() == path:
+            raise OSError(code, os.strerror(code))
+        return read(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", fail)
+        said = train(code=1)
+    assert f"error: ckpts/step-00000004/bundle.json: cannot be read: {os.strerror(code)}\nhint: run this again" in said
+    assert "resuming at update 4:" in train()
 
 
 def test_the_best_score_is_not_that_of_a_damaged_checkpoint(train, task: Path) -> None:

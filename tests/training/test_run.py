@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from nmt import cli
 from nmt.data.epochs import EpochPlan, stored_plan
 from nmt.training import run as module
 from nmt.training.checkpoints import Checkpoints
+from nmt.training.progress import Progress
 from nmt.training.run import Run
 
 SMALL = sets(
@@ -32,11 +34,11 @@ SMALL = sets(
 # --- killed -------------------------------------------------------------------------------------------------
 
 
-def killed(train: Callable[..., Any], *settings: str) -> None:
+def killed(*settings: str, out: str = "ckpts") -> None:
     """Trains in a process of its own that ends as by SIGKILL where `os._exit` was put."""
     child = os.fork()
     if child == 0:
-        sys.argv = ["nmt", "train", "recipe.yaml", *SMALL, *sets(*settings), "--device", "cpu", "--quiet"]
+        sys.argv = ["nmt", "train", "recipe.yaml", *SMALL, *sets(*settings), "--out", out, "--device", "cpu", "--quiet"]
         try:
             cli.main()
         finally:
@@ -51,42 +53,71 @@ def scores(folder: Path) -> dict[float, tuple[float, float]]:
     return {row["step"]: (row["valid_bleu"], row["valid_perplexity"]) for row in metrics(folder) if "valid_bleu" in row}
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("where", ["before scoring", "before the scores are added"])
+PLACES: dict[str, tuple[Any, str]] = {
+    "before scoring": (Run, "_score"),
+    "before the scores are added": (Checkpoints, "add"),
+    "before they are told": (Progress, "checkpoint"),
+}
+
+
+@pytest.mark.parametrize("where", PLACES)
 def test_a_checkpoint_that_lost_its_scores_is_scored_and_counted(
-    train, task: Path, monkeypatch: pytest.MonkeyPatch, number: int, where: str
+    train, task: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Whenever a run is killed: patience ends it after the same checkpoint, with the same scores."""
     train("training.updates=60", *SCORED, out="whole")
     assert [bundle.step for bundle in bundles.checkpoints(task / "whole")] == [3, 6, 9]
-    left = number
+    for number in (1, 2, 3):
+        killed_and_resumed(train, task / "whole", f"killed{number}", monkeypatch, number, where)
+
+
+def killed_and_resumed(
+    train: Callable[..., Any], whole: Path, out: str, monkeypatch: pytest.MonkeyPatch, number: int, where: str
+) -> None:
+    """Kills a run at its checkpoint of this number, and compares it with `whole` after it was resumed."""
+    left, run = number, whole.parent / out
 
     def dies(original: Callable[..., Any]) -> Callable[..., Any]:
         def method(self: Any, *arguments: Any) -> Any:
             nonlocal left
             left -= 1
             if left == 0:
-                waiting = self.checkpoints if isinstance(self, Run) else self
-                waiting.wait()  # the checkpoint itself is there
+                if not isinstance(self, Progress):  # the checkpoint itself is there
+                    (self.checkpoints if isinstance(self, Run) else self).wait()
                 os._exit(9)
             return original(self, *arguments)
 
         return method
 
     with monkeypatch.context() as patch:
-        owner: Any = Run if where == "before scoring" else Checkpoints
-        name = "_score" if where == "before scoring" else "add"
+        owner, name = PLACES[where]
         patch.setattr(owner, name, dies(getattr(owner, name)))
-        killed(train, "training.updates=60", *SCORED)
-    assert bundles.checkpoints(task / "ckpts")[-1].scores == {}
-    said = train("training.updates=60", *SCORED)
-    assert scores(task / "ckpts") == scores(task / "whole")
-    assert (task / "ckpts/dev.jsonl").read_bytes() == (task / "whole/dev.jsonl").read_bytes()
-    found = [[(bundle.step, bundle.scores) for bundle in bundles.checkpoints(task / of)] for of in ("whole", "ckpts")]
+        killed("training.updates=60", *SCORED, out=out)
+    assert (bundles.checkpoints(run)[-1].scores == {}) == (owner is not Progress)
+    said = train("training.updates=60", *SCORED, out=out)
+    assert scores(run) == scores(whole)
+    assert (run / "dev.jsonl").read_bytes() == (whole / "dev.jsonl").read_bytes()
+    found = [[(bundle.step, bundle.scores) for bundle in bundles.checkpoints(of)] for of in (whole, run)]
     assert found[0] == found[1]
     assert "finished: no better dev BLEU for 2 checkpoints" in said
-    again = train("training.updates=60", *SCORED)
+    again = train("training.updates=60", *SCORED, out=out)
     assert "resuming" not in again  # nothing is left to do
+
+
+def test_what_a_killed_run_had_left_to_remove_is_removed(train, task: Path) -> None:
+    settings = "training.updates=6", "training.checkpoint_updates=2", "training.keep_last=2", *SCORED[1:]
+    train(*settings)
+    kept = names(task / "ckpts")
+    copied = task / "ckpts/step-00000001"
+    shutil.copytree(task / "ckpts/step-00000004", copied)
+    bundles.add_info(copied, {"step": 1, "scores": {}})
+    bundles.add_info(task / "ckpts/step-00000006", {"unscored": True, "scores": {}})
+    train(*settings)
+    assert names(task / "ckpts") == kept
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_full_disk_ends_a_run_in_one_line_and_spoils_nothing(
@@ -142,6 +173,33 @@ def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monk
     assert all({last - 2, last - 1} & set(range(last)) <= set(rest) for *rest, last in there)
     assert max(map(len, there)) == 3
     assert [path.name for path in (task / "ckpts").glob(".*")] == [".lock"]
+
+
+HEAD = 128  # bytes of a NumPy file before its numbers
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("order.npy", lambda content: content[:HEAD] + content[HEAD:][::-1]),
+        ("bounds.npy", lambda content: content[:HEAD]),
+        ("plan.json", None),
+    ],
+)
+def test_a_plan_that_was_damaged_is_made_again(
+    train, task: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: Callable[[bytes], bytes] | None
+) -> None:
+    train("training.updates=4", *BARE, out="whole")
+    with monkeypatch.context() as patch:
+        patch.setattr("nmt.training.epochs.Epochs.forget", lambda *given: None)  # as if it were killed
+        train("training.updates=2", *BARE)
+    (path,) = (task / "ckpts").glob(f".epoch-0-*/{name}")
+    content = path.read_bytes()
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage(content))
+    train("training.updates=4", *BARE)
+    assert_equal_to_the_bit(task / "whole", task / "ckpts")
 
 
 def test_a_mixture_is_continued_to_the_bit(train, task: Path) -> None:

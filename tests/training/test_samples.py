@@ -131,6 +131,14 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+def test_what_cannot_be_read_is_told_once_and_training_goes_on(tmp_path: Path) -> None:
+    path, console = tmp_path / "dev.jsonl", Lines()
+    path.mkdir()
+    samples = begun(path, console=console)
+    assert [example.output for example in samples.add(3, ["x", "y", "z"])] == ["x", "z"]
+    assert console.said == [f"{path}: cannot be written: Is a directory; training goes on without it"]
+
+
 @pytest.mark.parametrize("room", [0, 10, 300])
 def test_a_full_disk_is_told_once_and_spoils_no_line(tmp_path: Path, room: int) -> None:
     path, console = tmp_path / "dev.jsonl", Lines()

@@ -1,0 +1,95 @@
+"""Curves of what a process and its descendants hold while they work, and whether these are flat; for Linux."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+SHARE = 0.03  # by which memory may be larger in the last fifth of a curve than in the second
+FEWEST = 10  # samples of a curve
+
+
+class Sample(NamedTuple):
+    """What a process and its descendants held at some moment."""
+
+    done: int
+    """Lines or updates by then"""
+    memory: int
+    """KiB of memory that no file backs; a page that they share is counted once"""
+    descriptors: int
+    """Open files, pipes and so on"""
+    threads: int
+
+
+def family(process: int) -> list[int]:
+    """A process and all its descendants; those that have ended are left out."""
+    with suppress(OSError):
+        children = [int(child) for task in _listed(process, "task") for child in _children(process, task)]
+        return [process, *(member for child in children for member in family(child))]
+    return []
+
+
+def _listed(process: int, what: str) -> list[str]:
+    return os.listdir(f"/proc/{process}/{what}")
+
+
+def _children(process: int, task: str) -> list[str]:
+    with suppress(OSError):  # the thread has ended
+        return Path(f"/proc/{process}/task/{task}/children").read_text().split()
+    return []
+
+
+def sample(process: int, done: int) -> Sample:
+    """Look at a process and its descendants now."""
+    memory = descriptors = threads = 0
+    for member in family(process):
+        with suppress(OSError):  # it has ended
+            # The share of each page by the number of processes that have it. Pages of libraries are not counted:
+            # their shares change with whoever else on the machine has opened them.
+            rollup = Path(f"/proc/{member}/smaps_rollup").read_text()
+            memory += sum(map(int, re.findall(r"^(?:Pss_Anon|Pss_Shmem|SwapPss): *(\d+)", rollup, re.MULTILINE)))
+            descriptors += len(_listed(member, "fd"))
+            threads += len(_listed(member, "task"))
+    return Sample(done, memory, descriptors, threads)
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """Median of the slopes between any two points (Theil and Sen): few that lie far off do not matter."""
+    return median((y - y0) / (x - x0) for (x0, y0), (x, y) in combinations(points, 2) if x != x0)
+
+
+def figures(curve: Sequence[Sample]) -> dict[str, float]:
+    """Figures of a curve without its first fifth, in which buffers and caches grow to their sizes."""
+    if len(curve) < FEWEST:
+        return {}
+    fifth = len(curve) // 5
+    second, last = curve[fifth : 2 * fifth], curve[-fifth:]
+    return {
+        "memory_before": median(point.memory for point in second),
+        "memory_after": median(point.memory for point in last),
+        "bytes_each": 1024 * slope([(point.done, point.memory) for point in curve[fifth:]]),
+        "descriptors_before": median(point.descriptors for point in second),
+        "descriptors_after": median(point.descriptors for point in last),
+        "threads_before": median(point.threads for point in second),
+        "threads_after": median(point.threads for point in last),
+    }
+
+
+def growing(curve: Sequence[Sample], bytes_each: float) -> list[str]:
+    """What of a curve is not flat; memory may grow by less than `bytes_each` for each line or update."""
+    if len(curve) < FEWEST:
+        return [f"only {len(curve)} samples"]
+    found, figure = [], figures(curve)
+    if figure["bytes_each"] >= bytes_each:
+        found.append(f"memory grows by {figure['bytes_each']:.1f} bytes each")
+    for what, share in (("memory", SHARE), ("descriptors", 0), ("threads", 0)):
+        before, after = figure[f"{what}_before"], figure[f"{what}_after"]
+        if after > before * (1 + share):
+            found.append(f"{what}: {after:g} in the last fifth, {before:g} in the second")
+    return found

@@ -1,0 +1,147 @@
+"""Readers of models and of runs, as hostile as files of strangers may be; what must hold is as in `readers`."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import marian_folders
+import model_grammar
+import recipe_grammar
+import torch
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from mistakes import as_json, damaged, mistaken
+from random_bundle import sentence, tokenizer_of_words
+from target import Target, accepted, file, folder
+
+from nmt.bundle import Bundle
+from nmt.bundle.marian import MarianBundle
+from nmt.bundle.reading import NUMBERS, read_numbers
+from nmt.report.record import read_run
+from nmt.text.linear import TreeVocabulary
+from nmt.text.tree import parse_tree
+from nmt.text.vocabulary import Vocabulary
+from nmt.training.state import RunState
+
+
+def manifest(content: bytes) -> bool:
+    """The bundle.json of a bundle."""
+    path = file("bundle/bundle.json", content).parent
+    bundle = accepted(lambda: Bundle.read(path))
+    if bundle is None:
+        return False
+    assert bundle.step >= 0
+    assert bundle.kind.rank(bundle.dev_score or 0.0) <= float("inf")
+    assert isinstance(bundle.cost, dict)
+    assert bundle.lengths is None or bundle.lengths.is_unusual(3, 4) in (True, False)
+    return True
+
+
+def position(contents: tuple[bytes, bytes]) -> bool:
+    """The training.json of a checkpoint, beside a bundle.json."""
+    path = file("step-00000003/bundle.json", contents[0]).parent
+    file("step-00000003/training.json", contents[1])
+    return accepted(lambda: RunState.of(Bundle.read(path))) is not None
+
+
+def safetensors(content: bytes) -> bool:
+    """Weights: tensors of finite numbers, whose sizes are those of the file."""
+    path = file("weights/model.safetensors", content)
+    tensors = accepted(lambda: read_numbers(path, NUMBERS))
+    if tensors is None:
+        return False
+    assert sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) <= len(content)
+    return all(bool(tensor.isfinite().all()) for tensor in tensors.values())
+
+
+def tree_vocabulary(content: bytes) -> bool:
+    """The tree.json of a parser."""
+    read = accepted(lambda: TreeVocabulary(content, "tree.json"))
+    if read is None:
+        return False
+    ids = [read.openers.start, read.leaves.start, read.closers.start]
+    tree = read.tree(ids, ["word"])
+    assert parse_tree(str(tree)) == tree
+    return True
+
+
+def sentencepiece(content: bytes) -> bool:
+    """The model of a tokenizer: what it makes of a text, it can undo, or spells without errors."""
+    read = accepted(lambda: Vocabulary(content, "tokenizer.model"))
+    if read is None:
+        return False
+    ids = read.encode("the dog \u2581é")
+    assert all(0 <= index < len(read) for index in ids)
+    read.decode(ids)
+    assert len(read.spellings()) == len(read.listing()) == len(read.starts()) == len(read)
+    return True
+
+
+def _model() -> bytes:
+    return tokenizer_of_words(True).source.serialized
+
+
+_MARIAN = ("config.json", "tokenizer_config.json", "vocab.json")
+
+
+@cache
+def _marian() -> Path:
+    """A folder with a small model in the layout of OPUS-MT."""
+    path = folder() / "marian"
+    texts = [sentence(seed) for seed in range(60)]
+    sizes = marian_folders.write_tokenizer(path, texts, [text.upper() for text in texts], 60)
+    marian_folders.write_model(path, sizes)
+    return path
+
+
+@cache
+def _original(name: str) -> Any:
+    return json.loads((_marian() / name).read_bytes())
+
+
+def _mistaken_json(name: str) -> SearchStrategy[bytes]:
+    return damaged(mistaken(st.builds(_original, st.just(name)), most=1).map(as_json), share=12)
+
+
+def marian(contents: tuple[bytes, bytes, bytes]) -> bool:
+    """config.json, tokenizer_config.json and vocab.json of a model of transformers."""
+    for name, content in zip(_MARIAN, contents, strict=True):
+        (_marian() / name).write_bytes(content)
+    model = accepted(lambda: MarianBundle.read(_marian()).model(torch.device("cpu")))
+    return model is not None
+
+
+# --- runs --------------------------------------------------------------------------------------------------------
+
+
+def record(contents: tuple[bytes, bytes, bytes, bytes]) -> bool:
+    """What a report is made from: of a run whose recipe is whole, everything else may be damaged."""
+    names = ("metrics.jsonl", "dev.jsonl", "run.json", "step-00000003/bundle.json")
+    for name, content in zip(names, contents, strict=True):
+        path = file(f"run/{name}", content)
+    file("run/recipe.yaml", recipe_grammar.as_yaml({"name": "a", "data": recipe_grammar.DATA[0]}))
+    found = read_run(path.parents[1])
+    assert all(len(outputs.outputs) == len(found.sources) for outputs in found.dev_outputs)
+    for figures in (found.logged, found.validated):
+        steps = figures["step"].tolist()
+        assert steps == sorted(set(steps))
+        assert {len(column) for column in figures.values()} == {len(steps)}
+    return bool(len(found.logged["step"]) or len(found.validated["step"]))
+
+
+TARGETS = (
+    Target(manifest, model_grammar.MANIFESTS, ("nmt.bundle.reading", "nmt.text.lengths", "nmt.integrity")),
+    Target(position, st.tuples(model_grammar.MANIFESTS, model_grammar.POSITIONS), ("nmt.training.state",)),
+    Target(safetensors, model_grammar.TENSORS, ("nmt.bundle.reading",)),
+    Target(tree_vocabulary, model_grammar.TREE_VOCABULARIES, ("nmt.text.linear",)),
+    Target(sentencepiece, damaged(model_grammar.tokenizers(st.builds(_model)), share=6), ("nmt.text.vocabulary",)),
+    Target(
+        marian,
+        st.tuples(*map(_mistaken_json, _MARIAN)),
+        ("nmt.bundle.marian", "nmt.bundle.marian_weights", "nmt.text.marian"),
+    ),
+    Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.report.figures", "nmt.training.samples")),
+)
