@@ -29,83 +29,84 @@ class Mend(NamedTuple):
     name: str
     file: str
     mended: str
-    """Lines of the file as they are"""
+    """Part of the file as it is"""
     taken_back: str
     """What stood there before, or what has the same effect"""
     trial: str
     """A command of `verify/`"""
 
 
+KILLS = "kills.py --no-pairs --only train --kills"
 MENDS = [
     Mend(
         "what killed processes left is removed",
         "nmt/files.py",
         'elif locked or owner in ("old", "gone") or _is_gone(owner):',
         "elif locked:",
-        "faults.py --only preprocess",
+        "faults.py --only translate --first 12 --drawn 0",
     ),
     Mend(
         "a directory that was set aside when its writer was killed is put back",
         "nmt/files.py",
         'if owner == "old" and not (folder / whole).exists():',
         "if False:",
-        "faults.py --only average",
+        "faults.py --only average --first 12 --drawn 0",
     ),
     Mend(
-        "SIGHUP stops a command as SIGTERM does",
+        "SIGHUP lets a run finish its update and save, as SIGTERM does",
         "nmt/training/loop.py",
         "for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}",
         "for number in (signal.SIGINT, signal.SIGTERM)}",
-        "kills.py",
+        f"{KILLS} 60",
     ),
     Mend(
         "a run goes on from its newest whole checkpoint",
         "nmt/training/resume.py",
         "            damaged[path] = error.message\n",
         "            raise\n",
-        "kills.py",
+        f"{KILLS} 60",
     ),
     Mend(
         "files are compared with their hashes",
         "nmt/integrity.py",
         "if hash_file(path) != expected[path.name]:",
         "if False:",
-        "kills.py",
+        f"{KILLS} 60",
     ),
     Mend(
-        "a directory that another command writes is refused",
-        "nmt/files.py",
-        "fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)",
-        "pass",
-        "kills.py",
-    ),
-    Mend(
-        "a full disk is an error with a hint",
-        "nmt/files.py",
-        "            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # others may be of anything that the block did\n",
-        "            if False:\n",
-        "faults.py --only preprocess",
-    ),
-    Mend(
-        "recipes nested thousands deep are refused",
-        "nmt/recipe/files.py",
-        "NOT_YAML = (yaml.YAMLError, ValueError, AttributeError, RecursionError)",
-        "NOT_YAML = (yaml.YAMLError, ValueError, AttributeError)",
-        "fuzz.py recipe",
+        "memory that cannot be had is an error with a hint",
+        "nmt/terminal/process.py",
+        "if known := memory_error(error) or device_error(error):",
+        "if known := device_error(error):",
+        "faults.py --only average translate --first 12 --drawn 0",
     ),
     Mend(
         "weights that are no numbers are refused",
         "nmt/bundle/reading.py",
         "    if not all(abs(extreme) <= MOST for extreme in extremes):  # false for NaN\n",
         "    if False:\n",
-        "fuzz.py safetensors",
+        "fuzz.py --seconds 20 --only safetensors",
+    ),
+    Mend(
+        "figures of the wrong kind in bundle.json are refused",
+        "nmt/bundle/reading.py",
+        "isinstance(scores, dict) and all(map(_is_score, scores.values()))",
+        "True",
+        "fuzz.py --seconds 20 --only manifest",
+    ),
+    Mend(
+        "recipes that are nested deeply are refused",
+        "nmt/recipe/files.py",
+        "if len(path) > MOST_LEVELS:",
+        "if False:",
+        "fuzz.py --seconds 20 --only recipe setting",
     ),
     Mend(
         "an n-best list contains each text once",
-        "nmt/tasks/translating.py",
-        "",
-        "",
-        "fuzz.py search",
+        "nmt/tasks/lines.py",
+        "        if self.samples:\n",
+        "        if True:\n",
+        "fuzz.py --seconds 30 --only constraints",
     ),
 ]
 

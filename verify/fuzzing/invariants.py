@@ -206,10 +206,10 @@ def constraints(value: dict[str, Any]) -> bool:
     """Translations begin as they must, and hold the terms of their source and what is to be kept of it."""
     terms = Terms(Term(*pair) for pair in value["terms"])
     requests = [Request(text, prefix, terms) for text, prefix in value["lines"]]
-    count = min(2, value["beam"])
-    results = list(_translator(value["beam"]).stream(requests, count))
+    results = list(_translator(value["beam"]).stream(requests, value["beam"]))
     assert len(results) == len(requests)
     for request, result in zip(requests, results, strict=True):
+        assert len({*result.texts}) == len(result.texts), f"{result.texts} holds a text twice"
         blank = not request.text.strip()
         assert blank or all(_begins(text, request.prefix) for text in result.texts), (request, result.texts)
         missing = [str(phrase) for phrase in terms.phrases(request.text.strip()) if phrase.is_missing(result.texts[0])]
