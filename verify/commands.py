@@ -138,6 +138,7 @@ def _become_report(out: Path, requests: tuple[int, int], answers: tuple[int, int
         os.dup2(answers[1], 1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the lock of the run among them
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115  # not the command's, which may have been read to its end
         writing.serve(out)
     finally:
         os._exit(1)
