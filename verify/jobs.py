@@ -11,8 +11,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from faults import contents, is_temporary, write_corpus
+from contents import contents, is_temporary
 from running import TREE, Job, Running
+from scenarios import write_corpus
 
 from nmt.bundle import checkpoint_folders, checkpoint_path
 

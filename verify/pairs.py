@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from faults import damaged
+from contents import damaged
 from jobs import JOBS, UPDATES, copy_of, preparing, reference
 from running import Running, problem_of
 

@@ -1,4 +1,4 @@
-"""Weights that are not those of the model."""
+"""Models that are made for a recipe, and weights that are not theirs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from random_bundle import random_bundle
+from random_bundle import random_bundle, tokenizer_of_words
 
-from nmt.bundle.reading import load_weights
+from nmt.bundle.reading import load_weights, new_model
 from nmt.errors import UserError
 
 
@@ -22,3 +22,12 @@ def test_the_first_weight_that_is_missing_or_unknown_is_named(tmp_path: Path) ->
     with pytest.raises(UserError) as caught:
         load_weights(model, weights | {"b": weights[second], "a": weights[second]}, Path("here"))
     assert caught.value.message == "here: has the unknown weight a"
+
+
+def test_a_model_that_counts_words_knows_what_begins_one(tmp_path: Path) -> None:
+    recipe, tokenizer = random_bundle(tmp_path / "bundle").recipe, tokenizer_of_words(True)
+    config = recipe.model.model_copy(update={"positions": "words"})
+    model = new_model(recipe.model_copy(update={"model": config}), tokenizer)
+    assert model._starts is not None
+    assert tuple(side.tolist() for side in model._starts) == tuple(map(list, tokenizer.starts()))
+    assert new_model(recipe, tokenizer)._starts is None

@@ -30,6 +30,7 @@ WAIT = 60.0  # seconds after which a test gives up
 def test_results_are_those_of_one_engine_in_order() -> None:
     lines = [f"{number:x}" * (number % 7) for number in range(3000)]
     with Workers(shuffling, 2, longest=1024) as engine:
+        assert [worker.name for worker in engine._workers] == ["worker 1 of 2", "worker 2 of 2"]
         for _ in range(2):  # a search follows another
             found = pipeline(engine).stream(lines, n_best=2)
             assert [translation.texts[0] for translation in found] == [line[::-1] for line in lines]
