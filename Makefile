@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: install demo docs test test-slow coverage verify faults kills fuzz load mutants bench table3 lint format schema multi30k clean
+.PHONY: install demo docs test test-slow coverage verify faults kills fuzz load mutants taken-back bench table3 lint format schema multi30k clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -103,7 +103,7 @@ coverage: $(INSTALLED)
 
 FOUND := runs/verify
 
-verify: coverage faults kills fuzz load mutants
+verify: coverage faults kills fuzz load mutants taken-back
 
 faults: $(INSTALLED)
 	$(VENV)/bin/python verify/faults.py --report $(FOUND)/faults.json
@@ -124,6 +124,9 @@ fuzz: $(INSTALLED)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]' \
 	  || echo "inputs will not be changed byte by byte: atheris could not be installed"
 	$(VENV)/bin/python verify/fuzz.py --seconds $(SECONDS) --findings $(FOUND)/fuzz --report $(FOUND)/fuzz.json
+
+taken-back: $(INSTALLED)
+	$(VENV)/bin/python verify/taken_back.py --report $(FOUND)/taken-back.json
 
 bench: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/padding.py --data $(DATA)

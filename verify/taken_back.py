@@ -2,9 +2,9 @@
 
     python verify/taken_back.py [--only NAME ...] [--report FILE]
 
-Each mend was made after somebody found the fault by hand. Here its lines are changed back in a copy of the project, and
-a trial runs there which knows nothing of the mend: faults at every write, kills or generated inputs. The trial must find
-something in that copy, and nothing in a copy in which all mends stand.
+Each mend was made after somebody found the fault by hand. Here its lines are changed back in a copy of the project,
+and a trial runs there which knows nothing of the mend: faults at every write, kills or generated inputs. The trial must
+find something in that copy, and nothing in a copy in which all mends stand.
 """
 
 from __future__ import annotations
