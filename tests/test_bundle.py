@@ -228,14 +228,14 @@ def test_a_damaged_checkpoint_hides_no_other(nmt, ckpts: Path) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_read_now_is_not_skipped(ckpts: Path, monkeypatch) -> None:
-    path, read = ckpts / "step-00000800/bundle.json", Path.read_text
+    path, read = ckpts / "step-00000800/bundle.json", Path.read_bytes
 
-    def fail(self: Path, *given: str, **named: str) -> str:
+    def fail(self: Path) -> bytes:
         if self == path:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return read(self, *given, **named)
+        return read(self)
 
-    monkeypatch.setattr(Path, "read_text", fail)
+    monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(OutOfResources, match=f"{path}: cannot be read: Too many open files"):
         bundles.resolve(ckpts)
 

@@ -517,9 +517,9 @@ def test_other_batches_begin_a_new_epoch_and_are_announced(nmt, tmp_path: Path, 
     monkeypatch.chdir(tmp_path)
     settings = ["--set", "data.valid=[]", "--set", "training.updates=3"]
     assert nmt("train", "recipe.yaml", *settings).code == 0
-    settings = ["--set", "data.valid=[]", "--set", "training.updates=5", "--set", "training.batch_tokens=500"]
+    settings = ["--set", "data.valid=[]", "--set", "training.updates=5", "--set", "training.batch_tokens=250"]
     done = nmt("train", "recipe.yaml", *settings)
-    assert "changed: training.batch_tokens from 1000 to 500" in done.err
+    assert "changed: training.batch_tokens from 500 to 250" in done.err
     assert "batches differ from before: continuing with epoch 1" in done.err
     position = json.loads((tmp_path / "ckpts/step-00000005/training.json").read_text())
     assert (position["epoch"], position["offset"]) == (1, 2)
