@@ -284,10 +284,11 @@ def tensors_of(path: Path) -> Iterator[Path]:
         yield intact(path)
     except FileNotFoundError:  # what safetensors calls every file that it cannot open; this one has just been hashed
         raise OutOfResources(f"{path}: cannot be opened", "run this again") from None
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:  # the last if torch cannot map it
+    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError) as error:  # torch: no such shape, no mapping
         if memory_error(error):
             raise
-        raise UserError(f"{path}: damaged or not readable: {error}", remedy(path)) from None
+        problem = str(error).partition("\n")[0]  # torch adds a stack
+        raise UserError(f"{path}: damaged or not readable: {problem}", remedy(path)) from None
 
 
 def read_numbers(path: Path, kinds: Sequence[str]) -> dict[str, Tensor]:
