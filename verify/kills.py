@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs import JOBS, begin, copy_of, reference
+from jobs import JOBS, OF_A_RUN, begin, copy_of, reference
 from pairs import Done, pairs
 from running import Job, Running, problem_of
 
@@ -128,7 +128,7 @@ class Trial:
         `number` is the signal that the command was sent, if it was.
         """
         code, said = running.end()
-        stopped = {128 + number, -number} if number else {128 + each for each in SIGNALS if self._excused}
+        stopped = self._endings(number) if number else {128 + each for each in SIGNALS if self._excused}
         problem = problem_of(code, said, stopped)
         if not problem and code == 1 and self._damaged and not self._excused:
             problem = self._repair(said)
@@ -141,6 +141,11 @@ class Trial:
         if self.draw.random() < DAMAGED:
             self._damage()
         return Running(self.job, self.folder)
+
+    def _endings(self, number: int) -> set[int]:
+        """How a command may end that was sent a signal: by its own handling of it, if it had begun to handle signals."""
+        may_die = number == signal.SIGKILL or "start" in self.kills[-1].moments
+        return {128 + number, -number} if may_die else {128 + number}
 
     def _damage(self) -> None:
         """Removes or damages a file of the run."""
@@ -171,6 +176,8 @@ class Trial:
         for damage in self._damaged:
             if damage.path.parent.is_dir():  # not of a checkpoint that has been pruned since
                 damage.path.write_bytes(damage.content)
+        if self.job.files == OF_A_RUN and "step-" in error and "all checkpoints are damaged" not in error:
+            return f"does not go on from another checkpoint: {error}"
         names = {path.name for damage in self._damaged for path in (damage.path, *damage.path.parents[:2])}
         self._damaged = []
         return "" if any(name in error for name in names) else f"names none of {', '.join(names)}: {error}"

@@ -53,11 +53,11 @@ MENDS = [
         "faults.py --only average --first 12 --drawn 0",
     ),
     Mend(
-        "SIGHUP lets a run finish its update and save, as SIGTERM does",
-        "nmt/training/loop.py",
-        "for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}",
-        "for number in (signal.SIGINT, signal.SIGTERM)}",
-        f"{KILLS} 60",
+        "SIGHUP stops a command as SIGTERM does",
+        "nmt/terminal/process.py",
+        "for number in (signal.SIGINT, signal.SIGHUP):",
+        "for number in (signal.SIGINT,):",
+        "kills.py --no-pairs --only translate --kills 30",
     ),
     Mend(
         "a run goes on from its newest whole checkpoint",
