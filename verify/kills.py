@@ -143,7 +143,7 @@ class Trial:
         return Running(self.job, self.folder)
 
     def _endings(self, number: int) -> set[int]:
-        """How a command may end that was sent a signal: by its own handling of it, if it had begun to handle signals."""
+        """How a command may end that was sent a signal: by its own handling, if it had begun to handle signals."""
         may_die = number == signal.SIGKILL or "start" in self.kills[-1].moments
         return {128 + number, -number} if may_die else {128 + number}
 

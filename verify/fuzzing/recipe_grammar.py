@@ -13,7 +13,21 @@ from nmt.recipe import json_schema
 from nmt.recipe.files import dump
 
 _SCHEMA = json_schema()
-SPLINTERS = (b"&a ", b"*a", b"<<: *a", b"!!int ", b"!!python/tuple ", b"---\n", b"\t", b": ", b"- ", b"? ", b"#", b"{")
+SPLINTERS = (
+    b"&a ",
+    b"*a",
+    b"&a [*a]",
+    b"<<: *a",
+    b"!!int ",
+    b"!!python/tuple ",
+    b"---\n",
+    b"\t",
+    b": ",
+    b"- ",
+    b"? ",
+    b"#",
+    b"{",
+)
 """What means something in YAML."""
 DATA: list[dict[str, Any]] = [
     {"source": "en", "target": "de", "train": [{"source": "a.en", "target": "a.de"}]},
@@ -92,7 +106,15 @@ def _setting(draw: DrawFn) -> str:
     value = draw(st.sampled_from([*[right] * 6, JUNK]).flatmap(lambda kind: kind))
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True).removesuffix("...\n").strip()
     form = draw(
-        st.sampled_from([*["{name}.{key}={text}"] * 6, "{name}={text}", "{key}={text}", "{name}.{key}.{key}={text}"])
+        st.sampled_from(
+            [
+                *["{name}.{key}={text}"] * 6,
+                "{name}={text}",
+                "{key}={text}",
+                "{name}.{key}.{key}={text}",
+                "{name}.{key}=&a [*a]",
+            ]
+        )
     )
     return str(form.format(name=name, key=key, text=text))
 
