@@ -196,8 +196,8 @@ def _read_ahead(path: str | os.PathLike[str]) -> None:
 def _word(array: pa.Array, mapped: pa.Buffer) -> int:
     """Position in the file, in words, at which the data of an array of 32-bit numbers begins."""
     buffer = array.buffers()[1]
-    if len(array) == 0:  # its buffer, if it has one, may lie anywhere
+    if buffer is None or len(array) == 0:  # without numbers, a buffer may lie anywhere
         return 0
-    if buffer is not None and not 0 <= buffer.address - mapped.address < mapped.size:
+    if not 0 <= buffer.address - mapped.address < mapped.size:
         raise ValueError("it is compressed")
-    return 0 if buffer is None else (buffer.address - mapped.address) // 4 + array.offset
+    return int(buffer.address - mapped.address) // 4 + int(array.offset)
