@@ -68,7 +68,7 @@ def test_memory_time_and_the_end_of_a_process_are_findings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[[int], bool], problem: str
 ) -> None:
     monkeypatch.setattr(trials, "PATIENCE", 0.05)
-    given = Namespace(seconds=0.2, seed=1, engine="hypothesis", scratch=tmp_path, findings=tmp_path / "found")
+    given = Namespace(seconds=0.001, seed=1, engine="hypothesis", scratch=tmp_path, findings=tmp_path / "found")
     figures = processes.try_target(Target(run, st.just(7), ()), given)
     (finding,) = figures["findings"]
     assert problem in finding["problem"]

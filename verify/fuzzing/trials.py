@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import mmap
 import os
 import random
@@ -76,14 +77,16 @@ class Trial:
 
     def __init__(self, target: Target, board: Board, seconds: float, folder: Path) -> None:
         self.target, self._board, self._folder = target, board, folder
-        self._until = time.process_time() + seconds
+        self._seconds, self._until = seconds, math.inf
         self._known: set[str] = set()
         self._failed: tuple[bytes, str, str] | None = None  # an input, where it failed, and the message
         signal.signal(signal.SIGPROF, _too_slow)
 
     def attempt(self, value: Any) -> None:
         """Try one input; raises TimeIsUp, or what the target raises unless that is known."""
-        if time.process_time() > self._until:
+        if math.isinf(self._until):  # an engine may take long to begin; the first input is always tried
+            self._until = time.process_time() + self._seconds
+        elif time.process_time() > self._until:
             self._save()
             raise TimeIsUp
         content = self.target.write(value)
