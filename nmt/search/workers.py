@@ -6,6 +6,7 @@ in the order in which they ask. They end with the process that started them, how
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -88,6 +89,8 @@ class Workers:
         self._over = False  # whether the search's feed has ended
 
     def __enter__(self) -> Self:
+        if self._fork:
+            gc.freeze()  # collections write to every object they visit, and so would copy all the memory that is shared
         try:
             for number in range(self._count):
                 elder = self._workers if self._fork else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import struct
@@ -16,7 +17,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from engines import fateful, numbered, pipeline, second_refuses, shuffling
@@ -100,6 +101,21 @@ def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
         assert next(stream).texts == ["edcba"]
         stream.close()
         assert not any(process.is_alive() for process in processes)
+
+
+def test_forks_share_what_collections_would_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = []
+
+    def start(*_: object) -> NoReturn:
+        frozen.append(gc.get_freeze_count())
+        raise UserError("no fork", "")
+
+    monkeypatch.setattr(_Worker, "start", start)
+    assert gc.get_freeze_count() == 0
+    with pytest.raises(UserError, match="no fork"), Workers(fateful, 1, longest=5, fork=True):
+        pytest.fail("it began")
+    gc.unfreeze()
+    assert frozen[0] > 0
 
 
 PARENT = """
