@@ -18,8 +18,8 @@ def curve(leak: float = 0, step: int = 0, descriptors: int = 0, threads: int = 0
     """300 MB with noise, peaks and a beginning that grows, and what leaks in addition: bytes a line, KiB and counts."""
     draw, points = random.Random(1), []
     for number, line in enumerate(LINES):
-        late = number >= 50
-        start = min(0, number - 10) * 8_000
+        late = number >= 75
+        start = min(0, number - 40) * 4_000
         peak = 60_000 if number % 12 == 5 else 0
         memory = 300_000 + start + peak + draw.randrange(2_000) + step * late + int(leak * line / 1024)
         points.append(Sample(line, memory, 12 + descriptors * late, 3 + threads * late))
@@ -36,8 +36,8 @@ def test_noise_peaks_and_the_beginning_are_flat() -> None:
         (curve(leak=12), "memory grows by 1"),
         (curve(leak=200), "memory grows by 2"),
         (curve(step=15_000), "memory: 31"),
-        (curve(descriptors=1), "descriptors: 13 in the last fifth, 12 in the second"),
-        (curve(threads=1), "threads: 4 in the last fifth, 3 in the second"),
+        (curve(descriptors=1), "descriptors: 13 in the last quarter, 12 in the third"),
+        (curve(threads=1), "threads: 4 in the last quarter, 3 in the third"),
         (curve()[:9], "only 9 samples"),
     ],
 )

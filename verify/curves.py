@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-SHARE = 0.03  # by which memory may be larger in the last fifth of a curve than in the second
+SHARE = 0.03  # by which memory may be larger in the last quarter of a curve than in the third
 FEWEST = 10  # samples of a curve
 
 
@@ -65,18 +65,22 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def figures(curve: Sequence[Sample]) -> dict[str, float]:
-    """Figures of a curve without its first fifth, in which buffers and caches grow to their sizes."""
+    """Figures of the second half of a curve.
+
+    In the first, buffers and caches grow to their sizes, and so do the largest batches, and the most lines in flight,
+    that chance has brought about; and forks copy most of the pages of their parent that they will ever write to.
+    """
     if len(curve) < FEWEST:
         return {}
-    fifth = len(curve) // 5
-    second, last = curve[fifth : 2 * fifth], curve[-fifth:]
+    half, quarter = curve[len(curve) // 2 :], len(curve) // 4
+    third, last = half[:quarter], half[-quarter:]
     return {
-        "memory_before": median(point.memory for point in second),
+        "memory_before": median(point.memory for point in third),
         "memory_after": median(point.memory for point in last),
-        "bytes_each": 1024 * slope([(point.done, point.memory) for point in curve[fifth:]]),
-        "descriptors_before": median(point.descriptors for point in second),
+        "bytes_each": 1024 * slope([(point.done, point.memory) for point in half]),
+        "descriptors_before": median(point.descriptors for point in third),
         "descriptors_after": median(point.descriptors for point in last),
-        "threads_before": median(point.threads for point in second),
+        "threads_before": median(point.threads for point in third),
         "threads_after": median(point.threads for point in last),
     }
 
@@ -91,5 +95,5 @@ def growing(curve: Sequence[Sample], bytes_each: float) -> list[str]:
     for what, share in (("memory", SHARE), ("descriptors", 0), ("threads", 0)):
         before, after = figure[f"{what}_before"], figure[f"{what}_after"]
         if after > before * (1 + share):
-            found.append(f"{what}: {after:g} in the last fifth, {before:g} in the second")
+            found.append(f"{what}: {after:g} in the last quarter, {before:g} in the third")
     return found
