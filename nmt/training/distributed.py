@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # before there is a group, which its default arguments would hold for ever
 from torch import nn
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
@@ -60,6 +61,7 @@ class Group:
         self._timeout = timedelta(minutes=timeout_minutes)
         self._parent, self._beat, self._told, self._left = os.getppid(), 0.0, 0, False
         self._store: Any = None
+        self._parallel: DistributedDataParallel | None = None
 
     def __enter__(self) -> Self:
         """Raises GroupError where the others do not come."""
@@ -85,7 +87,7 @@ class Group:
         self._left = True
         together = error is None or (is_stopped and not is_told)  # otherwise this would wait for the others
         if self.size > 1 and together and dist.is_initialized():
-            dist.destroy_process_group()
+            self._disconnect()
         if is_told:
             raise self._failed_elsewhere() from error
         if fault is not None and self.size > 1:
@@ -138,6 +140,16 @@ class Group:
                 device_id=device if on_gpu else None,
             )
 
+    def _disconnect(self) -> None:
+        """Closes the channels.
+
+        The reducer of gradients, which an error may keep in its traceback, must not be the last to hold them: it would
+        wait for their threads with the interpreter's lock, and these may be waiting for that lock.
+        """
+        if self._parallel is not None:
+            del self._parallel.reducer, self._parallel.logger, self._parallel.process_group
+        dist.destroy_process_group()
+
     def parallel(self, module: nn.Module) -> DistributedDataParallel | None:
         """The module with its gradients averaged over all ranks; None in a group of one."""
         if self.size == 1:
@@ -145,7 +157,8 @@ class Group:
         with warnings.catch_warnings(), self.guard("comparing models"):
             warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 renames what 2.11 calls broadcast_buffers
             # Buffers are tables of positions, which every rank grows as its own batches need it.
-            return DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
+            self._parallel = DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
+        return self._parallel
 
     def fail(self, gpu_failed: bool = False) -> bool:
         """Tells the others that this rank has failed, and whether only its GPU has.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from contextlib import nullcontext
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -151,6 +153,29 @@ def test_what_ends_all_ranks_alike_is_no_failure_of_one(
         if error:
             raise error
     assert other.fail()  # the first
+
+
+def threads_of_gloo() -> list[str]:
+    names = [Path(task, "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    return [name for name in names if name == "pt_gloo_runloop"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of threads are read from /proc")
+@pytest.mark.filterwarnings("ignore:`broadcast_buffers`:FutureWarning")
+def test_nothing_of_a_group_is_left_that_an_error_keeps_in_its_traceback(pair: tuple[Group, Group]) -> None:
+    """Else its threads could end no more: see `Group._disconnect`."""
+
+    def train() -> NoReturn:
+        model = pair[0].parallel(torch.nn.Linear(2, 2))
+        assert model is not None
+        raise Interrupted("stopped", 15)
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    assert threads_of_gloo()
+    with pytest.raises(Interrupted) as error, pair[0]:
+        train()
+    assert error.value.__traceback__ is not None
+    assert not threads_of_gloo()
 
 
 def test_one_rank_alone_says_why_all_stop(pair: tuple[Group, Group]) -> None:
