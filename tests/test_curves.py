@@ -22,7 +22,8 @@ def curve(leak: float = 0, step: int = 0, descriptors: int = 0, threads: int = 0
         start = min(0, number - 40) * 4_000
         peak = 60_000 if number % 12 == 5 else 0
         memory = 300_000 + start + peak + draw.randrange(2_000) + step * late + int(leak * line / 1024)
-        points.append(Sample(line, memory, 12 + descriptors * late, 3 + threads * late))
+        at_times = number % 3 == 0
+        points.append(Sample(line, memory, 12 + descriptors * late + at_times, 3 + threads * late + at_times))
     return points
 
 

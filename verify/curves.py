@@ -68,7 +68,8 @@ def figures(curve: Sequence[Sample]) -> dict[str, float]:
     """Figures of the second half of a curve.
 
     In the first, buffers and caches grow to their sizes, and so do the largest batches, and the most lines in flight,
-    that chance has brought about; and forks copy most of the pages of their parent that they will ever write to.
+    that chance has brought about; and forks copy most of the pages of their parent that they will ever write to. Some
+    descriptors and threads come and go: what is lost raises the fewest.
     """
     if len(curve) < FEWEST:
         return {}
@@ -78,10 +79,10 @@ def figures(curve: Sequence[Sample]) -> dict[str, float]:
         "memory_before": median(point.memory for point in third),
         "memory_after": median(point.memory for point in last),
         "bytes_each": 1024 * slope([(point.done, point.memory) for point in half]),
-        "descriptors_before": median(point.descriptors for point in third),
-        "descriptors_after": median(point.descriptors for point in last),
-        "threads_before": median(point.threads for point in third),
-        "threads_after": median(point.threads for point in last),
+        "descriptors_before": min(point.descriptors for point in third),
+        "descriptors_after": min(point.descriptors for point in last),
+        "threads_before": min(point.threads for point in third),
+        "threads_after": min(point.threads for point in last),
     }
 
 
