@@ -53,10 +53,10 @@ class Vocabulary:
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode many lines on one thread; other threads may call this at the same time."""
+        if not texts:
+            return []  # SentencePiece would start a thread even for no line
         lines = [text.replace(SPACE_MARK, STAND_IN) for text in texts]
-        return (
-            list(self._processor.encode(lines, num_threads=1)) if lines else []
-        )  # it starts a thread even for no line
+        return list(self._processor.encode(lines, num_threads=1))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, without control symbols."""
