@@ -79,4 +79,4 @@ def test_what_a_process_and_its_child_hold_is_counted() -> None:
     assert (alone, both) == (1, 2)
     assert after.threads == before.threads + 2
     assert after.descriptors == 2 * before.descriptors + 2
-    assert 45_000 < after.memory - before.memory < 60_000  # KiB: what a fork shares is counted once
+    assert 95_000 < after.memory - before.memory < 120_000  # KiB: what a fork shares is counted in both

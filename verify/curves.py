@@ -21,7 +21,7 @@ class Sample(NamedTuple):
     done: int
     """Lines or updates by then"""
     memory: int
-    """KiB of memory that no file backs; a page that they share is counted once"""
+    """KiB of memory that no file backs; a page that forks share is counted in each"""
     descriptors: int
     """Open files, pipes and so on"""
     threads: int
@@ -50,10 +50,11 @@ def sample(process: int, done: int) -> Sample:
     memory = descriptors = threads = 0
     for member in family(process):
         with suppress(OSError):  # it has ended
-            # The share of each page by the number of processes that have it. Pages of libraries are not counted:
-            # their shares change with whoever else on the machine has opened them.
+            # A page that forks share is counted in each of them, else it would look like a leak that they go on to
+            # copy pages of their parent when they write to them. Pages of libraries are not counted: the kernel
+            # drops them and reads them again.
             rollup = Path(f"/proc/{member}/smaps_rollup").read_text()
-            memory += sum(map(int, re.findall(r"^(?:Pss_Anon|Pss_Shmem|SwapPss): *(\d+)", rollup, re.MULTILINE)))
+            memory += sum(map(int, re.findall(r"^(?:Anonymous|Pss_Shmem|Swap): *(\d+)", rollup, re.MULTILINE)))
             descriptors += len(_listed(member, "fd"))
             threads += len(_listed(member, "task"))
     return Sample(done, memory, descriptors, threads)
@@ -68,8 +69,7 @@ def figures(curve: Sequence[Sample]) -> dict[str, float]:
     """Figures of the second half of a curve.
 
     In the first, buffers and caches grow to their sizes, and so do the largest batches, and the most lines in flight,
-    that chance has brought about; and forks copy most of the pages of their parent that they will ever write to. Some
-    descriptors and threads come and go: what is lost raises the fewest.
+    that chance has brought about. Some descriptors and threads come and go: what is lost raises the fewest.
     """
     if len(curve) < FEWEST:
         return {}
