@@ -140,7 +140,7 @@ def arguments() -> argparse.Namespace:
 
 def row(name: str, trial: Trial) -> str:
     """What came of a trial, as a row of the table in docs/testing.md."""
-    cells = [name, f"{trial.killed_at:,}", f"{trial.held:,}"]
+    cells = [name, *(f"{count:,}" if count else "–" for count in (trial.killed_at, trial.held))]
     if figure := figures(trial.curve):
         cells += [f"{trial.curve[-1].done:,}", f"{figure['bytes_each']:.1f}"]
         cells.append(f"{figure['memory_before'] / 1024:.1f} → {figure['memory_after'] / 1024:.1f}")
