@@ -49,11 +49,11 @@ class Mutant:
     column: int
 
     def apply(self, source: str) -> str | None:
-        """The changed module; None where it would not compile or would mean the same."""
-        changed: str | None = mutate_code(source, get_operator(self.operator)(), self.occurrence)
+        """The changed module; None where it would not compile or would mean the same, or there is no such change."""
         try:
+            changed: str | None = mutate_code(source, get_operator(self.operator)(), self.occurrence)
             same = changed is None or ast.dump(ast.parse(changed)) == ast.dump(ast.parse(source))
-        except SyntaxError:
+        except (SyntaxError, AttributeError):  # the latter by cosmic-ray, at `except module.Name`
             return None
         return None if same else changed
 
