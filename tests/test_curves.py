@@ -37,8 +37,8 @@ def test_noise_peaks_and_the_beginning_are_flat() -> None:
         (curve(leak=12), "memory grows by 1"),
         (curve(leak=200), "memory grows by 2"),
         (curve(step=15_000), "memory: 31"),
-        (curve(descriptors=1), "descriptors: 13 in the last quarter, 12 in the third"),
-        (curve(threads=1), "threads: 4 in the last quarter, 3 in the third"),
+        (curve(descriptors=1), "descriptors: 13 to 14 in the last quarter, 12 to 13 before"),
+        (curve(threads=1), "threads: 4 to 5 in the last quarter, 3 to 4 before"),
         (curve()[:9], "only 9 samples"),
     ],
 )

@@ -69,21 +69,26 @@ def figures(curve: Sequence[Sample]) -> dict[str, float]:
     """Figures of the second half of a curve.
 
     In the first, buffers and caches grow to their sizes, and so do the largest batches, and the most lines in flight,
-    that chance has brought about. Some descriptors and threads come and go: what is lost raises the fewest.
+    that chance has brought about.
     """
     if len(curve) < FEWEST:
         return {}
-    half, quarter = curve[len(curve) // 2 :], len(curve) // 4
-    third, last = half[:quarter], half[-quarter:]
+    half, (third, last) = curve[len(curve) // 2 :], _quarters(curve)
     return {
         "memory_before": median(point.memory for point in third),
         "memory_after": median(point.memory for point in last),
         "bytes_each": 1024 * slope([(point.done, point.memory) for point in half]),
-        "descriptors_before": min(point.descriptors for point in third),
-        "descriptors_after": min(point.descriptors for point in last),
-        "threads_before": min(point.threads for point in third),
-        "threads_after": min(point.threads for point in last),
+        "descriptors_before": median(point.descriptors for point in third),
+        "descriptors_after": median(point.descriptors for point in last),
+        "threads_before": median(point.threads for point in third),
+        "threads_after": median(point.threads for point in last),
     }
+
+
+def _quarters(curve: Sequence[Sample]) -> tuple[Sequence[Sample], Sequence[Sample]]:
+    """The third quarter and the last."""
+    half, quarter = curve[len(curve) // 2 :], len(curve) // 4
+    return half[:quarter], half[-quarter:]
 
 
 def growing(curve: Sequence[Sample], bytes_each: float) -> list[str]:
@@ -93,8 +98,10 @@ def growing(curve: Sequence[Sample], bytes_each: float) -> list[str]:
     found, figure = [], figures(curve)
     if figure["bytes_each"] >= bytes_each:
         found.append(f"memory grows by {figure['bytes_each']:.1f} bytes each")
-    for what, share in (("memory", SHARE), ("descriptors", 0), ("threads", 0)):
-        before, after = figure[f"{what}_before"], figure[f"{what}_after"]
-        if after > before * (1 + share):
-            found.append(f"{what}: {after:g} in the last quarter, {before:g} in the third")
+    if figure["memory_after"] > figure["memory_before"] * (1 + SHARE):
+        found.append(f"memory: {figure['memory_after']:g} in the last quarter, {figure['memory_before']:g} before")
+    for what in ("descriptors", "threads"):  # some come and go: what is lost raises the fewest and the most of them
+        third, last = ([getattr(point, what) for point in part] for part in _quarters(curve))
+        if min(last) > min(third) and max(last) > max(third):
+            found.append(f"{what}: {min(last)} to {max(last)} in the last quarter, {min(third)} to {max(third)} before")
     return found

@@ -52,10 +52,10 @@ def resume(command: str, lines: int, seed: int, expected: dict[str, str]) -> Tri
     Path("big.in").write_text("".join(f"{line}\n" for line in drawn(lines, seed)))
     command += " --input big.in --output big.out --resume"
     trial.killed_at = draw.randrange(lines // 10, lines // 2)
-    relatives, code, said = follow(command, trial, draw)
+    relatives, code, said = follow(command, trial, lines, draw)
     check_failure(trial, code, said, relatives)
     trial.curve.clear()
-    _, code, said = follow(command, trial)
+    _, code, said = follow(command, trial, lines)
     trial.expect(code == 0, f"ends with {code} when it goes on: {said[-300:]}")
     if code == 0:
         with open("big.out") as output:
@@ -69,8 +69,8 @@ def resume(command: str, lines: int, seed: int, expected: dict[str, str]) -> Tri
     return trial
 
 
-def follow(command: str, trial: Trial, killing: random.Random | None = None) -> tuple[list[int], int, str]:
-    """Run a command with --resume and sample it after every block; `killing` draws a worker to kill.
+def follow(command: str, trial: Trial, lines: int, killing: random.Random | None = None) -> tuple[list[int], int, str]:
+    """Run a command with --resume and sample it after every block but the last; `killing` draws a worker to kill.
 
     Returns the processes that there were when one was killed, the exit code, and what was said.
     """
@@ -79,7 +79,7 @@ def follow(command: str, trial: Trial, killing: random.Random | None = None) -> 
         before = 0
         while process.poll() is None:
             done = 10_000 * sum(1 for _ in Path("big.out.parts").glob("0*.json"))
-            if done > before and not relatives:
+            if lines > done > before and not relatives:
                 trial.curve.append(sample(process.pid, done))
                 before = done
                 if killing and done >= trial.killed_at:
