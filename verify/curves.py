@@ -12,7 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 SHARE = 0.03  # by which memory may be larger in the last quarter of a curve than in the third
-FEWEST = 10  # samples of a curve
+FEWEST = 16  # samples of a curve
 
 
 class Sample(NamedTuple):
@@ -66,18 +66,19 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def figures(curve: Sequence[Sample]) -> dict[str, float]:
-    """Figures of the second half of a curve.
+    """Figures of the third and the last quarter of a curve.
 
-    In the first, buffers and caches grow to their sizes, and so do the largest batches, and the most lines in flight,
-    that chance has brought about.
+    In the first half, buffers and caches grow to their sizes, and so do the largest batches, and the most lines in
+    flight, that chance has brought about. A batch that is larger still makes a step in one quarter; what is lost makes
+    memory grow in both.
     """
     if len(curve) < FEWEST:
         return {}
-    half, (third, last) = curve[len(curve) // 2 :], _quarters(curve)
+    third, last = _quarters(curve)
     return {
         "memory_before": median(point.memory for point in third),
         "memory_after": median(point.memory for point in last),
-        "bytes_each": 1024 * slope([(point.done, point.memory) for point in half]),
+        "bytes_each": 1024 * min(slope([(point.done, point.memory) for point in part]) for part in (third, last)),
         "descriptors_before": median(point.descriptors for point in third),
         "descriptors_after": median(point.descriptors for point in last),
         "threads_before": median(point.threads for point in third),
