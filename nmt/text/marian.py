@@ -13,12 +13,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from typing import Any
 
-import sentencepiece
-
 from nmt.errors import UserError
 from nmt.text.linear import DAMAGED
 from nmt.text.symbols import BOS, EOS, PAD, UNK
-from nmt.text.vocabulary import SPACE_MARK, Vocabulary
+from nmt.text.vocabulary import SPACE_MARK, Vocabulary, read_processor
 
 SPM, VOCAB = ("source.spm", "target.spm"), ("vocab.json", "target_vocab.json")
 """Names of the files of source and target; with one vocabulary for both sides it is in the first of `VOCAB`."""
@@ -127,7 +125,7 @@ def read_vocabularies(
         _check_supported(config, read(CONFIG)[1])
     if ADDED in known:
         _check_added(_read_json(*read(ADDED)), read(ADDED)[1])
-    source, target = (_processor(*files[name]) for name in SPM)
+    source, target = (read_processor(*files[name]) for name in SPM)
     joined = target if separate else source  # with one vocabulary, MarianTokenizer decodes by that of the source
     contents = {name: content for name, (content, _) in files.items()}
     if config:
@@ -173,15 +171,6 @@ def _read_json(content: bytes, name: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"{name}: damaged: is not a JSON object", DAMAGED)
     return values
-
-
-def _processor(content: bytes, name: str) -> Any:
-    processor = sentencepiece.SentencePieceProcessor()
-    try:
-        processor.load_from_serialized_proto(content)
-    except (RuntimeError, TypeError, ValueError):
-        raise UserError(f"{name}: is not a SentencePiece model", DAMAGED) from None
-    return processor
 
 
 def _check_supported(config: Mapping[str, Any], name: str) -> None:

@@ -20,6 +20,17 @@ from nmt.text.terms import joins
 SPACE_MARK, STAND_IN = "\u2581", "\ufdd0"
 
 
+def read_processor(serialized: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
+    """Read a SentencePiece model, which errors call `name`; raises UserError if the bytes are none."""
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.load_from_serialized_proto(serialized)
+        processor.id_to_piece(list(range(processor.get_piece_size())))  # a ValueError where a piece is no UTF-8
+    except (RuntimeError, TypeError, ValueError):
+        raise UserError(f"{name}: is not a SentencePiece model", DAMAGED) from None
+    return processor
+
+
 class Vocabulary:
     """One SentencePiece model: the subwords of one side, or of both if they share it."""
 
@@ -33,12 +44,7 @@ class Vocabulary:
     def __init__(self, serialized: bytes, name: str) -> None:
         """`name` is what errors call it. Raises UserError if the bytes are no SentencePiece model of ours."""
         self.serialized = serialized
-        self._processor = sentencepiece.SentencePieceProcessor()
-        try:
-            self._processor.load_from_serialized_proto(serialized)
-        except (RuntimeError, TypeError, ValueError):
-            raise UserError(f"{name}: is not a SentencePiece model", DAMAGED) from None
-        sp = self._processor
+        self._processor = sp = read_processor(serialized, name)
         if (sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()) != (PAD, UNK, BOS, EOS):
             raise UserError(f"{name}: its control symbols do not have the ids {PAD} to {EOS}", DAMAGED)
         lead_bytes = (f"<0x{byte:02X}>" for byte in (*range(0x80), *range(0xC0, 0x100)))  # one for each character

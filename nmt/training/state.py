@@ -59,7 +59,8 @@ class RunState:
         try:
             state = replace(cls(**{"estimated_flops": None, **values}), **checkpoint.cost)
         except ValidationError as error:
-            problem = f"{error.errors()[0]['loc'][0]} is missing or of the wrong kind"
+            names = error.errors()[0]["loc"] or ("a name",)  # of one that is no text, Pydantic says nothing
+            problem = f"{names[0]} is missing or of the wrong kind"
         else:
             if state.step == checkpoint.step >= state.skipped:
                 return state

@@ -233,7 +233,8 @@ def test_a_signal_stops_training_and_is_no_error_of_sentencepiece() -> None:
 
 def test_a_broken_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:
     whole = train(300).source.serialized
-    for content in (b"", b"garbage", bytes(100), whole[: len(whole) // 2], whole[:-1], whole[100:]):
+    no_text = whole.replace("\u2581".encode(), b"\xe2\x28\x81")
+    for content in (b"", b"garbage", bytes(100), whole[: len(whole) // 2], whole[:-1], whole[100:], no_text):
         (tmp_path / "tokenizer.model").write_bytes(content)
         with pytest.raises(UserError, match=r"tokenizer\.model: is not a SentencePiece model"):
             Tokenizer.load(tmp_path)
