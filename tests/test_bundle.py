@@ -228,10 +228,10 @@ def test_a_damaged_checkpoint_hides_no_other(nmt, ckpts: Path) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_read_now_is_not_skipped(ckpts: Path, monkeypatch) -> None:
-    path, read = ckpts / "step-00000800/bundle.json", Path.read_bytes
+    path, read = ckpts / "step-00000600/bundle.json", Path.read_bytes
 
     def fail(self: Path) -> bytes:
-        if self == path:
+        if self in (path, ckpts / "step-00000800/bundle.json"):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return read(self)
 
@@ -248,6 +248,15 @@ def test_weights_that_cannot_be_opened_now_are_not_called_damaged(ckpts: Path, m
     bundle, _ = bundles.resolve(ckpts)
     with pytest.raises(OutOfResources, match="safetensors: cannot be opened"):
         bundle.weights()
+
+
+def test_an_average_is_of_as_many_checkpoints_as_the_recipe_of_the_newest_says(ckpts: Path) -> None:
+    for folder, number in zip(bundles.checkpoint_folders(ckpts), (1, 1, 1, 3), strict=True):
+        recipe = (folder / "recipe.yaml").read_text()
+        changed = re.sub("average_last: [0-9]+", f"average_last: {number}", recipe)
+        (folder / "recipe.yaml").write_text(changed)
+        edit(folder, hashes={})
+    assert bundles.average(ckpts).info["steps"] == [400, 600, 800]
 
 
 def test_a_damaged_checkpoint_is_not_left_out_of_an_average_in_silence(nmt, ckpts: Path) -> None:

@@ -138,6 +138,7 @@ def test_the_tokenizer_is_ours(tmp_path: Path, shared: bool) -> None:
         assert list(read(tmp_path / "out", "target_vocab")) == tokenizer.target.listing()
     pieces = [config[f"{name}_token"] for name in ("pad", "unk", "bos", "eos")]
     assert pieces == tokenizer.source.listing()[:4]
+    assert config["model_max_length"] == bundle.recipe.decoding.max_source + 1  # with `</s>`
     assert config["tokenizer_class"] == "MarianTokenizer"
     assert (config["split_special_tokens"], config["clean_up_tokenization_spaces"]) == (True, False)
 

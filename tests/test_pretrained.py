@@ -106,6 +106,25 @@ def test_the_recipe_says_what_the_model_is(make_folder: Callable[..., Path]) -> 
     assert note == f"model: {folder} (of transformers); its tokenizer cannot spell every character"
 
 
+def test_what_config_json_leaves_out_is_as_in_transformers(make_folder: Callable[..., Path]) -> None:
+    folder = make_folder()
+    config = json.loads((folder / "config.json").read_text())
+    for key in ("num_beams", "dropout", "max_position_embeddings"):
+        del config[key]
+    (folder / "config.json").write_text(json.dumps(config))
+    recipe = bundles.resolve(folder)[0].recipe
+    assert (recipe.decoding.beam, recipe.decoding.alpha) == (1, 1.0)
+    assert (recipe.model.dropout, recipe.model.attention_dropout, recipe.model.feed_forward_dropout) == (0.1, 0.0, 0.0)
+
+
+def test_a_model_in_the_cache_of_the_hub_is_called_by_its_own_name(
+    make_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "models--Helsinki-NLP--opus-mt-en-de" / "snapshots" / "1a2b3c"
+    shutil.copytree(make_folder(), folder)
+    assert bundles.resolve(folder)[0].recipe.name == "opus-mt-en-de"
+
+
 def test_weights_in_half_precision_and_under_other_names_are_read(make_folder: Callable[..., Path]) -> None:
     expected = bundles.resolve(folder := make_folder())[0].weights()
     tensors = {name: tensor.half() for name, tensor in load_file(folder / "model.safetensors").items()}
@@ -124,6 +143,7 @@ def test_weights_in_half_precision_and_under_other_names_are_read(make_folder: C
     [
         ({"model_type": "t5"}, "is a model of transformers of the type t5"),
         ({"normalize_before": True}, "no model with normalize_before True"),
+        ({"normalize_before": True, "activation_function": "gelu_new"}, "no model with normalize_before True"),
         ({"static_position_embeddings": False}, "static_position_embeddings False"),
         ({"activation_function": "gelu_new"}, "activation_function gelu_new"),
         ({"decoder_attention_heads": 4}, "decoder_attention_heads 4"),
@@ -152,6 +172,16 @@ def test_matrices_that_differ_though_they_are_one_are_refused(make_folder: Calla
     tensors = load_file(folder / "model.safetensors")
     save_file({**tensors, "lm_head.weight": tensors["model.shared.weight"] + 1}, folder / "model.safetensors")
     with pytest.raises(UserError, match=r"model\.shared.weight and lm_head\.weight differ"):
+        bundles.resolve(folder)[0].weights()
+
+
+@pytest.mark.parametrize("shape", [(5, 16, 2), (5, 15), (80,)])
+def test_a_table_of_positions_of_another_shape_is_refused(
+    make_folder: Callable[..., Path], shape: tuple[int, ...]
+) -> None:
+    folder, name = make_folder(), "model.encoder.embed_positions.weight"
+    save_file({**load_file(folder / "model.safetensors"), name: torch.zeros(shape)}, folder / "model.safetensors")
+    with pytest.raises(UserError, match=f"holds {name}, which is not as in Marian's models"):
         bundles.resolve(folder)[0].weights()
 
 
