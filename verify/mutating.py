@@ -139,7 +139,7 @@ def draw(count: int, seed: int) -> list[Mutant]:
 
 
 def difference(source: str, changed: str) -> tuple[str, str]:
-    """The lines that differ."""
+    """The lines that differ, but for empty ones."""
     lines = list(difflib.ndiff(source.splitlines(), changed.splitlines()))
-    was, now = (" ".join(line[2:].strip() for line in lines if line[:2] == sign) for sign in ("- ", "+ "))
+    was, now = (" ".join(line[2:].strip() for line in lines if line[:2] == sign).strip() for sign in ("- ", "+ "))
     return was, now
