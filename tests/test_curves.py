@@ -40,7 +40,7 @@ def test_noise_peaks_a_step_and_the_beginning_are_flat() -> None:
         (curve(step=15_000), "memory: 31"),
         (curve(descriptors=1), "descriptors: 13 to 14 in the last quarter, 12 to 13 before"),
         (curve(threads=1), "threads: 4 to 5 in the last quarter, 3 to 4 before"),
-        (curve()[:15], "only 15 samples"),
+        (curve()[:11], "only 11 samples"),
     ],
 )
 def test_a_leak_is_found(leaking: list[Sample], finding: str) -> None:

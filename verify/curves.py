@@ -12,7 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 SHARE = 0.03  # by which memory may be larger in the last quarter of a curve than in the third
-FEWEST = 16  # samples of a curve
+FEWEST = 12  # samples of a curve
 
 
 class Sample(NamedTuple):

@@ -130,7 +130,7 @@ def run(name: str, lines: int, updates: int, seed: int) -> Trial:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lines", type=int, default=1_000_000, help="of each stream; at least 200,000")
+    parser.add_argument("--lines", type=int, default=1_000_000, help="of each stream; at least 300,000")
     parser.add_argument("--updates", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=TRIALS, default=TRIALS, metavar="TRIAL", help=", ".join(TRIALS))
