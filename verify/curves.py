@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import combinations
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -60,17 +60,22 @@ def sample(process: int, done: int) -> Sample:
     return Sample(done, memory, descriptors, threads)
 
 
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Median of the slopes between any two points (Theil and Sen): few that lie far off do not matter."""
-    return median((y - y0) / (x - x0) for (x0, y0), (x, y) in combinations(points, 2) if x != x0)
+def growth(curve: Sequence[Sample]) -> float:
+    """Median of the bytes for each line or update by which memory grows from one sample to the next.
+
+    What is lost makes it grow from nearly each to the next. Steps do not matter: they come with batches that are larger
+    than all before, and when memory is given back.
+    """
+    return 1024 * median(
+        (after.memory - before.memory) / (after.done - before.done) for before, after in pairwise(curve)
+    )
 
 
 def figures(curve: Sequence[Sample]) -> dict[str, float]:
-    """Figures of the third and the last quarter of a curve.
+    """Figures of the second half of a curve.
 
-    In the first half, buffers and caches grow to their sizes, and so do the largest batches, and the most lines in
-    flight, that chance has brought about. A batch that is larger still makes a step in one quarter; what is lost makes
-    memory grow in both.
+    In the first, buffers and caches grow to their sizes, and so do the largest batches, and the most lines in flight,
+    that chance has brought about.
     """
     if len(curve) < FEWEST:
         return {}
@@ -78,7 +83,7 @@ def figures(curve: Sequence[Sample]) -> dict[str, float]:
     return {
         "memory_before": median(point.memory for point in third),
         "memory_after": median(point.memory for point in last),
-        "bytes_each": 1024 * min(slope([(point.done, point.memory) for point in part]) for part in (third, last)),
+        "bytes_each": growth(curve[len(curve) // 2 :]),
         "descriptors_before": median(point.descriptors for point in third),
         "descriptors_after": median(point.descriptors for point in last),
         "threads_before": median(point.threads for point in third),
