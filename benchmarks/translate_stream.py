@@ -1,12 +1,9 @@
 """Memory of a long stream, and time from a cold start to the first line.
 
     python benchmarks/translate_stream.py --model BUNDLE --text FILE [--lines 5000 100000]    # memory
-    python benchmarks/translate_stream.py --model BUNDLE --text FILE --workers 4              # memory of all processes
     python benchmarks/translate_stream.py --cold [--repeat 7]                                 # start-up
 
-Memory is the peak resident set of the largest process of `nmt translate`, which repeats FILE up to so many lines. That
-of all processes is what no file backs, a page that they share counted once, after the last of so many lines; beside it
-stands that of a command whose workers leave what they share to Python's collector of garbage.
+Memory is the peak resident set of the largest process of `nmt translate`, which repeats FILE up to so many lines.
 Start-up is that of a base model with random weights and 8,000 subwords: a sentence of three words by `nmt translate`,
 up to the first byte of its translation, beside a process that imports torch and loads the same weights.
 """
@@ -16,17 +13,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import re
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from threading import Thread
-from typing import IO
 
 from contest import random_bundle
 from nmt.text.lines import read_lines
@@ -34,8 +27,6 @@ from translate_speed import SIZES, VOCABULARY
 
 LOAD = "import sys, torch; from safetensors.torch import load_file; load_file(sys.argv[1]); print()"
 TRANSLATE = [sys.executable, "-m", "nmt", "translate"]
-COLLECTED = [sys.executable, "-c", "import gc; gc.freeze = lambda: None; from nmt.cli import main; main()", "translate"]
-MORE = 10_000  # lines that come after those that are waited for, so that all workers are at work
 
 
 def peak(model: Path, text: Path, lines: int) -> float:
@@ -52,40 +43,6 @@ def peak(model: Path, text: Path, lines: int) -> float:
         os.write(write, str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss).encode())
         os._exit(0)
     return int(os.read(read, 100)) / 1024
-
-
-def together(command: list[str], text: Path, lines: int) -> float:
-    """MiB of a command and its workers after so many lines."""
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin
-        assert process.stdout
-        more = itertools.islice(itertools.cycle(read_lines(text)), lines + MORE)
-        sending = Thread(target=send, args=(process.stdin, more))
-        sending.start()
-        for _ in range(lines):
-            process.stdout.readline()
-        memory = sum(private(member) for member in family(process.pid))
-        process.stdout.read()
-        sending.join()
-    return memory
-
-
-def send(pipe: IO[bytes], lines: Iterable[str]) -> None:
-    with pipe:
-        pipe.writelines(line.encode() + b"\n" for line in lines)
-
-
-def family(process: int) -> list[int]:
-    """A process and its children."""
-    return [process, *map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
-
-
-def private(process: int) -> float:
-    """MiB of a process that no file backs; of a page that n processes share, an n-th."""
-    rollup = Path(f"/proc/{process}/smaps_rollup").read_text()
-    found = re.search(r"^Pss_Anon: *(\d+)", rollup, re.MULTILINE)
-    assert found
-    return int(found[1]) / 1024
 
 
 def first_byte(command: list[str]) -> float:
@@ -124,27 +81,10 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a trained bundle")
     parser.add_argument("--text", type=Path, help="sentences for it")
     parser.add_argument("--lines", type=int, nargs="+", default=[5_000, 100_000])
-    parser.add_argument("--workers", type=int, help="memory of a command with so many, and of its workers")
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--repeat", type=int, default=7)
     arguments = parser.parse_args()
-    if arguments.workers:
-        count = str(arguments.workers)
-        options = [
-            "--model",
-            str(arguments.model),
-            "--quiet",
-            "--device",
-            "cpu",
-            "--devices",
-            count,
-            "--threads",
-            count,
-        ]
-        for lines in arguments.lines:
-            shared, copied = (together([*begin, *options], arguments.text, lines) for begin in (TRANSLATE, COLLECTED))
-            print(f"{lines:,} lines: {shared:,.0f} MiB, {copied:,.0f} if collections copy them", flush=True)
-    elif arguments.model:
+    if arguments.model:
         for lines in arguments.lines:
             print(f"{lines:,} lines: {peak(arguments.model, arguments.text, lines):,.0f} MiB", flush=True)
     if arguments.cold:
