@@ -18,6 +18,7 @@ import fork_server
 import pytest
 import torch
 from browser import chromium
+from hypothesis import settings
 from measured import let_workers_save
 from reverse_task import BARE, sets, shell, write_reverse_task
 
@@ -31,6 +32,7 @@ PATIENCE = 30.0
 """Seconds that what a test has started may take to end after it; on a busy machine it waits long for its turn."""
 
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # commands run the tree that these tests stand in
+settings.load_profile("ci")  # the same inputs in every run, however long one takes; make fuzz looks for new ones
 torch.set_num_threads(1)  # on tensors as tiny as those of tests, threads cost more than they save
 # A process that a script starts in the background ignores SIGINT, and under nohup SIGHUP; so would all its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)

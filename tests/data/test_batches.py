@@ -33,7 +33,7 @@ MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 # --- micro-batches ------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(lengths=PAIRS.filter(bool).map(arrays), device_tokens=st.integers(1, 400), devices=st.sampled_from([1, 2, 3, 8]))
 def test_micro_batches_cover_an_update_fit_and_are_as_many_for_each_rank(
     lengths: Lengths, device_tokens: int, devices: int
@@ -116,7 +116,7 @@ def test_an_empty_sentence_is_its_symbols() -> None:
 IDS = st.lists(st.integers(4, 999), max_size=9)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(pairs=st.lists(st.tuples(IDS, IDS), min_size=1, max_size=6))
 def test_a_batch_holds_its_pairs_and_nothing_else(pairs: list[tuple[list[int], list[int]]]) -> None:
     batch = batch_of(list(range(len(pairs))), *pairs)

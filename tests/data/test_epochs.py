@@ -40,7 +40,7 @@ def seen(plan: EpochPlan) -> Counter[int]:
 # --- every pair once ----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(lengths=LENGTHS, batch_tokens=st.integers(61, 400), seed=st.integers(0, 5), epoch=st.integers(0, 5))
 def test_every_pair_is_in_an_epoch_exactly_once(lengths: Lengths, batch_tokens: int, seed: int, epoch: int) -> None:
     plan = plan_epoch(*lengths, batch_tokens, seed, epoch)
@@ -48,7 +48,7 @@ def test_every_pair_is_in_an_epoch_exactly_once(lengths: Lengths, batch_tokens: 
     assert all(updates(plan))  # none is empty
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(lengths=LENGTHS, batch_tokens=st.integers(61, 400))
 def test_batch_tokens_bounds_each_side_in_real_tokens_with_end_symbols(lengths: Lengths, batch_tokens: int) -> None:
     plan = plan_epoch(*lengths, batch_tokens, 1, 0)
@@ -57,7 +57,7 @@ def test_batch_tokens_bounds_each_side_in_real_tokens_with_end_symbols(lengths: 
             assert sum(int(side[row]) + 1 for row in rows) <= batch_tokens
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(lengths=LENGTHS, batch_tokens=st.integers(61, 400))
 def test_an_update_takes_as_many_pairs_as_fit(lengths: Lengths, batch_tokens: int) -> None:
     plan = plan_epoch(*lengths, batch_tokens, 1, 0)
@@ -112,7 +112,7 @@ def test_no_pairs_make_an_empty_plan() -> None:
 # --- blocks -------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(lengths=LENGTHS, batch_tokens=st.integers(61, 200), block=st.integers(1, 80))
 def test_blocks_cut_as_a_plain_loop_does(lengths: Lengths, batch_tokens: int, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

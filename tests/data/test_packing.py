@@ -27,7 +27,7 @@ def lengths(*pairs: tuple[int, int]) -> list[NDArray[np.int32]]:
     return list(np.array(pairs, np.int32).reshape(-1, 2).T)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     pairs=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=120),
     device_tokens=st.integers(1, 400),
@@ -61,7 +61,7 @@ def padded(sources: Ids | None, targets: Ids) -> Batch:
     return Batch(None if sources is None else pad_ids(sources, after=EOS), pad_ids(targets, before=BOS), out, known)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(pairs=PAIRS, share=st.integers(1, 600), has_source=st.booleans())
 def test_a_packed_batch_holds_its_pairs_end_to_end(
     pairs: list[tuple[list[int], list[int]]], share: int, has_source: bool

@@ -126,7 +126,7 @@ def readable_beam_search(table, cap, beam, alpha, n_best, min_length):
     return finished[:n_best]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_a_narrow_beam_follows_the_rules(data):
     vocabulary = data.draw(st.integers(2, 6))

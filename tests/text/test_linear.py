@@ -100,7 +100,6 @@ def test_labels_that_training_had_not_are_unknown() -> None:
         VOCABULARY.encode("(TOP (S (NN cat))")
 
 
-@settings(deadline=None)
 @given(tree=TREES)
 def test_every_tree_over_known_labels_survives_the_round_trip(tree: Tree) -> None:
     ids = VOCABULARY.encode(str(tree))
@@ -137,7 +136,7 @@ def test_ids_that_are_no_tree_are_an_error_that_says_why(symbols: str, words: st
     assert str(error.value) == reason
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(ids=IDS)
 def test_ids_are_a_tree_or_become_one_by_mending(ids: list[int]) -> None:
     words = ["w"] * ids.count(LEAF)

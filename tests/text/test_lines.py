@@ -77,7 +77,7 @@ def test_a_line_ends_at_newline_and_nowhere_else(
 
 
 @compressed
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(content=CONTENT)
 def test_counting_agrees_with_reading(folder: Path, name: str, content: bytes) -> None:
     path = write(folder / name, content)
@@ -86,7 +86,7 @@ def test_counting_agrees_with_reading(folder: Path, name: str, content: bytes) -
     assert len(lines) == content.count(b"\n") + (content != b"" and not content.endswith(b"\n"))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(lines=st.lists(LINE, max_size=8))
 def test_lines_written_read_back_equal(folder: Path, lines: list[str]) -> None:
     for name, end in (("y", "\n"), ("y.gz", "\n"), ("y", "\r\n")):
@@ -101,7 +101,7 @@ def test_a_file_longer_than_a_block_is_counted_and_read_whole(tmp_path: Path) ->
     assert sum(1 for _ in read_lines(path)) == 300_001
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(content=CONTENT, start=st.integers(0, 60))
 def test_the_rest_of_an_open_file_is_counted_and_left_to_be_read(folder: Path, content: bytes, start: int) -> None:
     with write(folder / "x", content).open("rb", buffering=0) as file:

@@ -69,7 +69,7 @@ def least(ids: list[int]) -> int:
     return removals(0, (), True)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(ids=SEQUENCES)
 def test_any_sequence_is_balanced_at_the_least_cost(ids: list[int]) -> None:
     balanced = mend(ids, PARTNER)

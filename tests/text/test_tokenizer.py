@@ -48,7 +48,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return train(300, algorithm, shared)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(text=TEXT | TRICKY)
 @example(text="")
 @example(text=" ")

@@ -64,7 +64,6 @@ def test_trees_are_equal_where_all_of_them_is() -> None:
     assert parse_tree(SLEEPS) != SLEEPS
 
 
-@settings(deadline=None)
 @given(tree=TREES)
 def test_every_tree_survives_the_round_trip(tree: Tree) -> None:
     assert parse_tree(str(tree)) == tree
@@ -86,7 +85,6 @@ def spans_of(tree: Tree, start: int = 0) -> tuple[list[tuple[str, int, int]], in
     return [(tree.label, start, end), *inner], end
 
 
-@settings(deadline=None)
 @given(tree=TREES)
 def test_spans_are_those_of_the_plain_recursion(tree: Tree) -> None:
     spans, words = spans_of(tree)
@@ -172,7 +170,7 @@ def test_trees_are_read_however_they_stand_on_lines(
         assert list(map(str, read_trees(path))) == trees
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(trees=st.lists(TREES, max_size=4), data=st.data())
 def test_trees_written_any_way_read_back(folder: Path, trees: list[Tree], data: st.DataObject) -> None:
     gap = st.text(st.sampled_from(SPACES), max_size=2).filter(lambda text: "\r" not in text)
@@ -196,7 +194,7 @@ def is_tree(text: str) -> bool:
     return re.fullmatch(r"\s*T\s*", text) is not None
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(text=HOSTILE)
 @example(text="((a b)(a b))")
 @example(text="(a (a b) b)")
@@ -396,7 +394,6 @@ def naive_label(label: str) -> str:
     return label
 
 
-@settings(deadline=None)
 @given(tree=TREES)
 def test_preparation_is_that_of_the_plain_recursion(tree: Tree) -> None:
     children = naively(tree)

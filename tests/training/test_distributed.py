@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from contextlib import nullcontext
+import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -155,9 +156,20 @@ def test_what_ends_all_ranks_alike_is_no_failure_of_one(
     assert other.fail()  # the first
 
 
-def threads_of_gloo() -> list[str]:
-    names = [Path(task, "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
-    return [name for name in names if name == "pt_gloo_runloop"]
+def has_threads_of_gloo() -> bool:
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended meanwhile
+            names.append(Path(task, "comm").read_text().strip())
+    return "pt_gloo_runloop" in names
+
+
+def wait_until_threads_of_gloo(are_there: bool) -> None:
+    """They name themselves some time after their start, and are listed some time after their end."""
+    deadline = time.monotonic() + 60
+    while has_threads_of_gloo() != are_there:
+        assert time.monotonic() < deadline, f"threads of gloo: {'none' if are_there else 'left'}"
+        time.sleep(0.005)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of threads are read from /proc")
@@ -171,11 +183,11 @@ def test_nothing_of_a_group_is_left_that_an_error_keeps_in_its_traceback(pair: t
         raise Interrupted("stopped", 15)
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    assert threads_of_gloo()
+    wait_until_threads_of_gloo(are_there=True)
     with pytest.raises(Interrupted) as error, pair[0]:
         train()
     assert error.value.__traceback__ is not None
-    assert not threads_of_gloo()
+    wait_until_threads_of_gloo(are_there=False)
 
 
 def test_one_rank_alone_says_why_all_stop(pair: tuple[Group, Group]) -> None:
