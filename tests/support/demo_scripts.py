@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+from recipe_files import RECIPES
 
 
 def load_script(name: str) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from recipe_files import RECIPES
 from tiny_treebank import write_treebank
 
 from nmt.console import Console
@@ -20,7 +21,6 @@ from nmt.training import plan as plans
 from nmt.training.flops import training_flops
 from nmt.training.plan import kept_per_token, make_plan, plan_run
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 CPU = torch.device("cpu")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from recipe_files import RECIPES
 from reverse_task import metrics, sets
 from tiny_treebank import write_treebank
 from torch import Tensor
@@ -28,8 +29,6 @@ from nmt.training import validation
 from nmt.training.distributed import Group
 from nmt.training.samples import read_samples
 from nmt.training.validation import DevScores, Validation
-
-RECIPES = Path(__file__).parents[2] / "recipes"
 
 GOLD = """\
 (ROOT (S (NP-SBJ (DT the) (NN dog)) (VP (VBZ sees) (NP (DT a) (NN tree))) (. .)))

@@ -1,0 +1,114 @@
+"""What all commands have in common: help, exit codes, error lines, and the users' lines one after the other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from recipe_files import RECIPES
+from reverse_task import shell, write_reverse_task
+
+
+@pytest.mark.usefixtures("new_processes")
+def test_the_users_lines_work_verbatim_in_an_empty_directory(tmp_path: Path) -> None:
+    """In new processes: a forked one would not miss a module that nobody imported."""
+    write_reverse_task(tmp_path)
+    shutil.copytree(RECIPES, tmp_path / "recipes")
+    for side, name in (("a", "en"), ("b", "de")):
+        for split in ("train", "valid", "test"):
+            (tmp_path / f"{split}.{side}").rename(tmp_path / f"{split}.{name}")
+    shutil.copy(tmp_path / "test.en", tmp_path / "input.txt")
+    redirected = " ".join(
+        f"--set '{setting}'"
+        for setting in (
+            f"data.root={tmp_path}",
+            "data.train=[{source: train.en, target: train.de}]",
+            "data.valid=[{source: valid.en, target: valid.de}]",
+            "data.test=[{source: test.en, target: test.de}]",
+            "tokenizer.vocab_size=280",
+            "model={layers: 1, d_model: 16, d_ff: 16, heads: 2}",
+            "training={updates: 6, batch_tokens: 1000, checkpoint_updates: 2}",
+        )
+    )
+    for line in (
+        f"nmt train recipes/wmt14_en_de.yaml {redirected}",
+        "nmt average ckpts/ --last 5",
+        "cat input.txt | nmt translate --beam 4 > output.txt",
+        "nmt translate < test.en | nmt score test.de",
+    ):
+        done = shell(line, tmp_path)
+        assert done.returncode == 0, (line, done.stderr.decode())
+    assert b"BLEU" in done.stdout
+    assert (tmp_path / "output.txt").read_bytes().count(b"\n") == 100
+    assert json.loads((tmp_path / "ckpts/averaged/bundle.json").read_text())["steps"] == [2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (["parse"], 1, "error: ckpts: no such model"),
+        (["parse", "--pretty", "--json"], 2, "--pretty does not go with --json or --n-best"),
+        (["translate", "--beam", "0"], 2, "'--beam': 0 is not in the range x>=1"),
+        (["translate", "--engine", "marian"], 2, "'marian' is not one of 'nmt', 'ctranslate2'"),
+        (["translate", "--devices", "0"], 2, "'--devices': 0 is not in the range 1<=x<=256"),
+        (["parse", "--devices", "1000000000000"], 2, "1000000000000 is not in the range 1<=x<=256"),
+        (["train", "missing.yaml", "--devices", "1000000000000"], 2, "1000000000000 is not in the range 1<=x<=256"),
+        (["translate", "--no-such-flag"], 2, "No such option '--no-such-flag'"),
+        (["no-such-command"], 2, "No such command 'no-such-command'"),
+        (["score", "missing.txt"], 1, "error: missing.txt: cannot be read: No such file or directory"),
+        (["score", "ref", "--metric", "rouge"], 2, "'rouge' is none of bleu, chrf, ter"),
+        (["score", "ref", "--metric", "perplexity"], 2, "'perplexity' is none of bleu, chrf, ter"),
+        (["score", "ref", "--source", "src"], 2, "--source goes with --model"),
+        (["score", "ref", "--language", "de"], 2, "--language goes with --metric tokenised, paper"),
+        (["score", "ref", "--baseline", "hyp", "--metric", "brackets"], 2, "--baseline goes with --metric bleu, chrf"),
+        (["score", "ref", "--paper", "--metric", "brackets"], 2, "--metric brackets goes alone"),
+        (["score", "ref", "--paper", "--model", "m", "--source", "src"], 2, "'paper' is none of perplexity, logprob"),
+        (["score", "ref", "--set", "batch_tokens=9"], 2, "--set goes with --model"),
+        (["score", "ref", "--model", "m"], 1, "error: ref: cannot be read"),
+        (
+            ["score", "ref", "hyp", "--model", "m", "--source", "src"],
+            2,
+            "--model scores REF itself, so it takes no HYP",
+        ),
+        (["score", "ref", "--reference", "more", "--model", "m", "--source", "src"], 2, "no HYP or --reference"),
+        (["score", "ref", "--model", "m", "--source", "src", "--metric", "bleu"], 2, "none of perplexity, logprob"),
+        (["score", "ref", "--model", "m", "--source", "src", "--metric", "logprob", "--json"], 2, "goes alone"),
+        (["score", "ref", "--model", "m", "--source", "src"], 1, "error: src: cannot be read"),
+        (["average", "missing"], 1, "error: missing: no such directory"),
+        (["train", "missing.yaml"], 1, "error: missing.yaml: no such recipe"),
+        (["train", str(RECIPES / "demo.yaml"), "--device", "cuda:99"], 1, "error: --device cuda:99: this machine has"),
+        (["train", str(RECIPES / "demo.yaml"), "--device", "tpu"], 1, "error: --device tpu"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(nmt, tmp_path: Path, monkeypatch, argv, code, message) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = nmt(*argv)
+    assert done.code == code
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert done.out == b""
+
+
+def test_help_loads_no_torch() -> None:
+    code = "import sys; from nmt.cli import cli\nfor a in sys.argv[1:]: cli.main(a.split(), standalone_mode=False)\n"
+    code += "heavy = {'torch', 'numpy', 'yaml', 'sentencepiece', 'rich', 'pydantic'} & set(sys.modules)\n"
+    code += "assert not heavy, heavy"
+    lines = ["--help", "translate --help"]
+    done = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    for command in (b"preprocess", b"train", b"average", b"translate", b"score", b"parse"):
+        assert command in done.stdout
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(nmt, monkeypatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
+    try:
+        assert nmt("--version").code == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

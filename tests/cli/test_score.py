@@ -1,0 +1,170 @@
+"""`nmt score` as users meet it: of texts, and by forced decoding."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from reverse_task import reseal, shell
+
+from nmt import bundle as bundles
+from nmt.recipe import TokenizerSettings
+from nmt.text.tokenizer import Tokenizer
+
+
+def test_scores_need_equally_many_lines(nmt, tmp_path: Path) -> None:
+    (tmp_path / "ref").write_text("a\nb\n")
+    done = nmt("score", tmp_path / "ref", stdin=b"a\n")
+    assert done.code == 1
+    assert "the hypothesis has 1 lines and reference has 2" in done.err
+
+
+def test_scores_are_compared_with_those_of_a_baseline(nmt, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ref").write_text("der Hund läuft nach Haus\n" * 9 + "die Katze schläft auf dem Sofa\n")
+    Path("hyp").write_text("der Hund läuft nach Haus\n" * 9 + "die Katze sitzt auf dem Sofa\n")
+    Path("other").write_text("der Hund rennt nach Haus\n" * 9 + "die Katze schläft auf dem Sofa\n")
+    found = json.loads(nmt("score", "ref", "hyp", "--baseline", "other", "--metric", "bleu,ter", "--json").out)
+    assert list(found) == ["bleu", "ter"]
+    for metric, worse in (("bleu", -1), ("ter", 1)):
+        alone = json.loads(nmt("score", "ref", "other", "--metric", metric, "--json").out)[metric]["score"]
+        one, other = found[metric], found[metric]["baseline"]
+        assert set(one) == {"score", "signature", "mean", "ci", "baseline", "p_value"}
+        assert other["score"] == pytest.approx(alone)
+        assert (other["score"] - one["score"]) * worse > 0
+    text = nmt("score", "ref", "--baseline", "other", "--metric", "bleu", stdin=Path("hyp").read_bytes())
+    one, other = found["bleu"], found["bleu"]["baseline"]
+    both = [f"{of['score']:.2f} ({of['mean']:.2f} ± {of['ci']:.2f})" for of in (one, other)]
+    difference = f"{one['score'] - other['score']:+.2f}, p = {one['p_value']:.3f}"
+    assert text.out.decode() == f"BLEU {both[0]}, baseline {both[1]}: {difference}  {one['signature']}\n"
+    assert "95% interval" in text.err
+    assert nmt("score", "ref", "hyp", "--baseline", "other", "--quiet").err == ""
+
+
+def test_2017_bleu_stands_beside_sacrebleus_with_its_label(nmt, tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("sacremoses")
+    monkeypatch.chdir(tmp_path)
+    line = "Der deutsch-französische Zug fährt nach Haus.\n".encode()
+    Path("test.de").write_bytes(line)
+    Path("test").write_bytes(line)
+    for wanted in (["--paper", "--metric", "bleu"], ["--metric", "paper"], ["--metric", "paper", "--paper"]):
+        first, second = nmt("score", "test.de", *wanted, stdin=line).out.decode().splitlines()
+        assert first.startswith("BLEU 100.00  nrefs:1|case:mixed|eff:no|tok:13a|")
+        assert second.startswith("BLEU-2017 100.00  nrefs:1|case:mixed|eff:no|tok:sacremoses-")
+        assert "-de-compounds|smooth:none|" in second
+        assert second.endswith("  (for comparison with 2017 figures only)")
+    found = json.loads(nmt("score", "test", "--paper", "--language", "fr", "--json", stdin=line).out)
+    assert list(found) == ["bleu", "chrf", "paper"]
+    assert found["paper"]["note"] == "for comparison with 2017 figures only"
+    assert "-fr-compounds" in found["paper"]["signature"]
+    for argv in (["test"], ["test.de", "--language", "xx"]):
+        done = nmt("score", *argv, "--paper", stdin=line)
+        assert (done.code, done.out) == (1, b"")
+        assert "error: BLEU of Moses' words: the language of the reference, " in done.err
+        assert "hint: give --language CODE" in done.err
+
+
+def test_tokenised_and_lowercased_bleu_are_what_published_figures_need(nmt, tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("sacremoses")
+    monkeypatch.chdir(tmp_path)
+    line = "Der deutsch-französische Zug fährt nach Haus.\n"
+    Path("test.de").write_text(line, encoding="utf-8")
+    done = nmt("score", "test.de", "--metric", "tokenised", "--lowercase", stdin=line.upper().encode())
+    first, second = done.out.decode().splitlines()
+    assert first.startswith("BLEU 100.00  nrefs:1|case:lc|eff:no|tok:13a|")
+    assert second.startswith("BLEU-tokenised 100.00  nrefs:1|case:lc|eff:no|tok:sacremoses-")
+    assert "-de|smooth:none|" in second
+    assert second.endswith("  (for comparison with figures on words that Moses cut only)")
+    for argv, error in (
+        (["--metric", "brackets", "--lowercase"], "--lowercase goes with --metric bleu, chrf, ter, tokenised, paper"),
+        (["--metric", "bleu", "--language", "de"], "--language goes with --metric tokenised, paper"),
+        (["--runs", "--lowercase"], "--lowercase does not go with --runs"),
+    ):
+        done = nmt("score", "test.de", *argv, stdin=b"")
+        assert done.code == 2
+        assert error in done.err
+
+
+def test_perplexity_is_that_of_training_on_the_same_data(nmt, reverse_run: Path) -> None:
+    checkpoint = reverse_run / "ckpts/step-00000400"
+    arguments = ("score", "--model", checkpoint, "--source", reverse_run / "valid.a", reverse_run / "valid.b")
+    done = nmt(*arguments, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)["perplexity"]
+    assert found["score"] == pytest.approx(bundles.Bundle.read(checkpoint).scores["perplexity"], rel=1e-6)
+    assert found["score"] == pytest.approx(math.exp(-found["log_probability"] / found["subwords"]))
+    assert len(found["lines"]) == 50
+    for sum_, name in ((found["subwords"], "subwords"), (found["log_probability"], "log_probability")):
+        assert sum(line[name] for line in found["lines"]) == pytest.approx(sum_)
+    text = nmt(*arguments, "--quiet")
+    signature = f"subwords:{found['subwords']}|lines:50|logprob:{found['log_probability']:.1f}"
+    assert text.out.decode() == f"PPL {found['score']:.2f}  {signature}\n"
+    assert text.err == ""
+
+
+def test_log_probabilities_come_line_by_line_from_a_pipe(reverse_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "ref.gz").write_bytes(gzip.compress(b"d c b a\nd c b\n\n"))
+    command = f"nmt score --model ckpts --source /dev/stdin '{tmp_path}/ref.gz' --metric logprob"
+    done = shell(f"printf 'a b c d\\na b c d\\n\\n' | {command}", reverse_run)
+    assert done.returncode == 0, done.stderr.decode()
+    assert re.fullmatch(r"(-\d+\.\d{4}\t\d+\n){3}", done.stdout.decode())
+    rows = [line.split("\t") for line in done.stdout.decode().splitlines()]
+    assert float(rows[1][0]) < float(rows[0][0]) - 1  # a word is missing
+    assert rows[2][1] == "1"
+
+
+def test_an_ensemble_scores_between_its_models_or_better(nmt, reverse_run: Path) -> None:
+    models = [("--model", reverse_run / f"ckpts/step-00000{step}") for step in (200, 800)]
+    pair = ("--source", reverse_run / "valid.a", reverse_run / "valid.b", "--json", "--quiet")
+    first, last, both, same = (
+        json.loads(nmt("score", *chosen, *pair).out)["perplexity"]["log_probability"]
+        for chosen in (models[0], models[1], models[0] + models[1], models[1] + models[1])
+    )
+    assert first < both
+    assert both > (first + last) / 2  # the logarithm of a mean is at least the mean of logarithms
+    assert same == pytest.approx(last, rel=1e-6)
+
+
+def test_models_with_other_tokenizers_are_no_ensemble(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(reverse_run / "ckpts/averaged", tmp_path / "other")
+    other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
+    for name, content in other.files().items():
+        (tmp_path / "other" / name).write_bytes(content)
+    reseal(tmp_path / "other")
+    models = ("--model", reverse_run / "ckpts", "--model", tmp_path / "other")
+    done = nmt("score", *models, "--source", reverse_run / "test.a", reverse_run / "test.b")
+    assert (done.code, done.out) == (1, b"")
+    assert f"{reverse_run / 'ckpts/averaged'} and {tmp_path / 'other'} have different tokenizers" in done.err
+
+
+def test_what_a_model_did_not_see_of_long_lines_is_said(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "long").write_text("a b c d e f g\na b\n")
+    arguments = ("score", "--model", reverse_run / "ckpts", "--source", tmp_path / "long", tmp_path / "long")
+    assert "cut" not in nmt(*arguments).err
+    done = nmt(*arguments, "--set", "max_source=5")
+    assert done.code == 0
+    assert "1 of 2 source lines were cut to 5 subwords" in done.err
+
+
+@pytest.mark.parametrize(
+    ("source", "reference", "message"),
+    [
+        ("a\n", "a\nb\n", "src ends after 1 lines and ref goes on"),
+        ("a\nb\n", "a\n", "ref ends after 1 lines and src goes on"),
+        ("", "", "nothing to score"),
+    ],
+)
+def test_forced_decoding_needs_equally_many_lines(
+    nmt, reverse_run: Path, tmp_path: Path, monkeypatch, source, reference, message
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("src").write_text(source)
+    Path("ref").write_text(reference)
+    done = nmt("score", "--model", reverse_run / "ckpts", "--source", "src", "ref")
+    assert (done.code, done.out) == (1, b"")
+    assert f"error: {message}" in done.err

@@ -1,0 +1,308 @@
+"""`nmt preprocess`, `nmt train` and `nmt average` as users meet them: a run, resumed, refused, stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from recipe_files import RECIPES
+from reverse_task import BARE, assert_equal_to_the_bit, reseal, sets, shell, write_reverse_task
+
+from nmt import bundle as bundles
+from nmt import files
+from nmt.recipe import TokenizerSettings
+from nmt.text.tokenizer import Tokenizer
+
+
+def test_a_small_model_learns_to_reverse_through_the_command_line(reverse_run: Path) -> None:
+    done = shell("nmt translate < test.a | nmt score test.b --json", reverse_run)
+    assert done.returncode == 0, done.stderr.decode()
+    result = json.loads(done.stdout)
+    assert result["bleu"]["score"] > 90
+    assert "tok:13a" in result["bleu"]["signature"]
+    assert "averaged (average of 2 checkpoints)" in done.stderr.decode()
+
+
+def test_training_reports_dev_scores_and_records_metrics(reverse_run: Path) -> None:
+    log = (reverse_run / "train.log").read_text()
+    assert "prepared data/reverse: 280 pieces" in log
+    assert re.search(r"update 800/800  saved ckpts/step-00000800  dev BLEU [\d.]+  dev ppl [\d.]+", log)
+    rows = [json.loads(line) for line in (reverse_run / "ckpts/metrics.jsonl").read_text().splitlines()]
+    losses = [row["loss"] for row in rows if "loss" in row]
+    assert losses[-1] < 0.2 * losses[0]
+    assert {"step", "epoch", "perplexity", "learning_rate", "tokens_per_second", "padding"} <= rows[0].keys()
+    assert max(row.get("valid_bleu", 0) for row in rows) > 90
+
+
+def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
+    before, seen = torch.get_num_threads(), []
+    monkeypatch.setattr("nmt.training.run.train", lambda *_: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr("nmt.terminal.training.cores", lambda: 6)
+    for name, value in (("RANK", 1), ("WORLD_SIZE", 4), ("LOCAL_RANK", 1), ("LOCAL_WORLD_SIZE", 2)):
+        monkeypatch.setenv(name, str(value))
+    try:
+        for given in (["--threads", "4"], ["--threads", "1"], []):
+            assert nmt("train", str(RECIPES / "demo.yaml"), "--device", "cpu", *given).code == 0
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [2, 1, 3]
+
+
+def test_a_run_knows_how_long_its_training_lines_were(nmt, reverse_run: Path) -> None:
+    (known,) = {
+        json.dumps(bundles.Bundle.read(path).info["lengths"])
+        for path in bundles.checkpoint_folders(reverse_run / "ckpts")
+    }
+    averaged = bundles.Bundle.read(reverse_run / "ckpts/averaged")
+    assert json.loads(known) == averaged.info["lengths"]
+    lengths = averaged.lengths
+    assert lengths is not None
+    assert (lengths.language, lengths.sentences, lengths.usual_sentences) == ("a", 1, 1)
+    assert 1 < lengths.source <= lengths.longest_source < 20
+    assert (lengths.least_ratio, lengths.greatest_ratio) == (1.0, 1.0)  # reversed, a line is as long as before
+    long = " ".join("abcdefghij" * 4).encode()
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--json", stdin=long + b"\na b c d\n")
+    split, whole = (json.loads(line) for line in done.out.decode().splitlines())
+    assert (split["parts"] > 1, whole["parts"], whole["unusual_length"]) == (True, 1, False)
+    assert "inputs split 1" in done.err
+
+
+def test_one_directory_has_one_training_at_a_time(nmt, tmp_path: Path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with files.exclusive(tmp_path / "ckpts/.lock", "ckpts", print):
+        done = nmt("train", "recipe.yaml", "--set", "training.updates=1")
+    assert done.code == 1
+    assert "error: ckpts: another nmt is writing there" in done.err
+    assert nmt("train", "recipe.yaml", "--set", "training.updates=1").code == 0
+
+
+def test_a_run_needs_the_tokenizer_it_began_with(nmt, tmp_path: Path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert nmt("train", "recipe.yaml", "--set", "training.updates=1").code == 0
+    other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
+    for name, content in other.files().items():
+        (tmp_path / "data/reverse" / name).write_bytes(content)
+    reseal(tmp_path / "data/reverse")
+    done = nmt("train", "recipe.yaml", "--set", "training.updates=2")
+    assert done.code == 1
+    assert "has another tokenizer than the run's checkpoint ckpts/step-00000001" in done.err
+
+
+def test_running_a_finished_run_again_says_how_to_go_on(nmt, reverse_run: Path, monkeypatch) -> None:
+    monkeypatch.chdir(reverse_run)
+    done = nmt("train", "recipe.yaml")
+    assert done.code == 0
+    assert "to continue: --set training.updates=1600" in done.err
+    lowered = nmt("train", "recipe.yaml", "--set", "training.updates=300")
+    assert "to continue: --set training.updates=1600" in lowered.err
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.d_ff=64", "error: model.d_ff: is 64, but the run in ckpts was started with 128"),
+        (
+            "tokenizer.algorithm=unigram",
+            "error: tokenizer.algorithm: is 'unigram', but the run in ckpts was started with",
+        ),
+        ("data.max_length=40", "error: data: the run in ckpts was started with other files"),
+    ],
+)
+def test_a_run_refuses_another_model_tokenizer_or_data(nmt, reverse_run: Path, monkeypatch, override, message) -> None:
+    monkeypatch.chdir(reverse_run)
+    before = sorted(reverse_run.rglob("*"))
+    done = nmt("train", "recipe.yaml", "--set", override)
+    assert done.code == 1
+    assert message in done.err
+    assert "hint: train into another directory: --out OTHER" in done.err
+    assert sorted(reverse_run.rglob("*")) == before
+
+
+def test_preprocess_says_when_there_is_nothing_to_do(nmt, reverse_run: Path, monkeypatch) -> None:
+    monkeypatch.chdir(reverse_run)
+    assert "nothing to do: data/reverse is up to date" in nmt("preprocess", "recipe.yaml").err
+
+
+# about 11 updates an epoch, so that a stop at 23 is in the third
+SHORT = "--set training.updates=40 --set model.dropout=0.2 --set training.checkpoint_updates=15 --threads 1"
+
+
+SHORT += " --set training.batch_tokens=5000"
+
+
+def test_a_resumed_run_is_bit_equal_to_one_that_was_not_stopped(task: Path) -> None:
+    whole = shell(f"nmt train recipe.yaml {SHORT} --out whole", task)
+    assert whole.returncode == 0, whole.stderr.decode()
+    stopped = shell(f"nmt train recipe.yaml {SHORT} --set training.updates=23 --out parts", task)
+    assert stopped.returncode == 0
+    resumed = shell(f"PYTHONHASHSEED=1 nmt train recipe.yaml {SHORT} --out parts", task)  # in a process of its own
+    assert "changed: training.updates from 23 to 40" in resumed.stderr.decode()
+    assert "resuming at update 23" in resumed.stderr.decode()
+    assert json.loads((task / "parts/step-00000023/training.json").read_text())["epoch"] >= 1
+    assert_equal_to_the_bit(task / "whole", task / "parts")
+    rows = [[json.loads(row) for row in (task / name / "metrics.jsonl").open()] for name in ("whole", "parts")]
+    scores = [{row["step"]: row["valid_bleu"] for row in of if "valid_bleu" in row} for of in rows]
+    assert list(scores[0]) == [15, 30, 40]
+    assert list(scores[1]) == [15, 23, 30, 40]
+    assert scores[0].items() <= scores[1].items()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        (signal.SIGKILL, -9),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+    ],
+)
+def test_a_stopped_run_goes_on_where_it_was(task: Path, number: int, code: int) -> None:
+    settings = sets(*BARE, "training.updates=100000", "training.checkpoint_updates=20")
+    command = [sys.executable, "-m", "nmt", "train", "recipe.yaml", *settings]
+    process = subprocess.Popen(command, cwd=task, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "saved ckpts/step-00000040" in line:
+            break
+    process.send_signal(number)
+    rest = process.stderr.read()
+    assert process.wait(60) == code
+    if number != signal.SIGKILL:
+        assert "to resume, run the same command again" in rest
+    assert "Traceback" not in rest
+    newest = bundles.checkpoints(task / "ckpts")[-1].step
+    assert newest >= 40
+    more = " ".join(sets(*BARE, f"training.updates={newest + 5}"))
+    again = shell(f"nmt train recipe.yaml {more}", task)
+    assert f"resuming at update {newest:,}" in again.stderr.decode()
+    assert bundles.checkpoints(task / "ckpts")[-1].step == newest + 5
+    assert [path.name for path in (task / "ckpts").glob(".*")] == [".lock"]
+
+
+def test_other_batches_begin_a_new_epoch_and_are_announced(nmt, tmp_path: Path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    settings = ["--set", "data.valid=[]", "--set", "training.updates=3"]
+    assert nmt("train", "recipe.yaml", *settings).code == 0
+    settings = ["--set", "data.valid=[]", "--set", "training.updates=5", "--set", "training.batch_tokens=250"]
+    done = nmt("train", "recipe.yaml", *settings)
+    assert "changed: training.batch_tokens from 500 to 250" in done.err
+    assert "batches differ from before: continuing with epoch 1" in done.err
+    position = json.loads((tmp_path / "ckpts/step-00000005/training.json").read_text())
+    assert (position["epoch"], position["offset"]) == (1, 2)
+
+
+def test_a_plan_needs_neither_data_nor_network(nmt, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = nmt("train", RECIPES / "wmt14_en_de.yaml", "--plan", "--device", "cpu")
+    assert done.code == 0, done.err
+    text = done.out.decode()
+    for figure in ("63,045,632", "18,944,000", "25,000 source and 25,000 target", "757 MB a checkpoint", "GFLOP/s"):
+        assert figure in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fine_tuning_starts_from_a_bundle_and_its_tokenizer(
+    nmt, reverse_run: Path, tmp_path: Path, monkeypatch
+) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    base = reverse_run / "ckpts"
+    settings = [f"training.init_from={base}", "training.updates=1", "training.warmup=4000", "data.name=tuned"]
+    done = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
+    assert done.code == 0, done.err
+    assert f"tokenizer: from {base}/averaged" in done.err
+    assert f"weights: from {base}/averaged" in done.err
+    assert float(re.search(r"dev BLEU ([\d.]+)", done.err)[1]) > 90
+
+
+def test_a_shape_that_does_not_fit_the_bundle_is_named(nmt, reverse_run: Path, tmp_path: Path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = nmt("train", "recipe.yaml", "--set", f"training.init_from={reverse_run / 'ckpts'}", "--set", "model.d_ff=64")
+    assert done.code == 1
+    assert "has model.d_ff 128, but the recipe has 64" in done.err
+
+
+def test_positions_that_are_not_those_of_the_bundle_are_named(nmt, reverse_run: Path, tmp_path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    settings = [f"training.init_from={reverse_run / 'ckpts'}", "model.positions=words"]
+    done = nmt("train", "recipe.yaml", *(word for setting in settings for word in ("--set", setting)))
+    assert done.code == 1
+    assert "has model.positions sinusoidal, but the recipe has words" in done.err
+    assert "--set model.positions=sinusoidal" in done.err
+
+
+def test_patience_ends_a_run_that_no_longer_improves(nmt, tmp_path: Path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    settings = ["training.updates=400", "training.checkpoint_updates=2", "training.patience=2"]
+    settings += ["training.learning_rate_scale=1e-6"]
+    done = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
+    assert done.code == 0, done.err
+    assert len(bundles.checkpoints(tmp_path / "ckpts")) == 3  # the first is the best, two do not improve on it
+    again = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
+    assert "finished: no better dev BLEU for 2 checkpoints" in again.err
+
+
+def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_path: Path, monkeypatch) -> None:
+    write_reverse_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert nmt("train", "recipe.yaml", "--set", "training.updates=2", "--set", "data.valid=[]").code == 0
+    settings = ["data.valid=[]", "training.updates=60", "training.learning_rate_scale=1e30"]
+    settings += ["training.checkpoint_updates=5"]  # checkpoints come before the first log line
+    done = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
+    assert done.code == 1
+    assert "training diverged" in done.err
+    assert [bundle.step for bundle in bundles.checkpoints(tmp_path / "ckpts")] == [2]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("step", "3"),
+        ("step", 5),
+        ("epoch", -1),
+        ("offset", 1.5),
+        ("seconds", "x"),
+        ("estimated_flops", "x"),
+        ("devices", 3),
+        ("devices", {"CPU": "x"}),
+        ("place", 3),
+        ("devices", [1]),
+        ("tokens", True),
+        ("tokens", 10**400),
+        ("offset", None),
+        ("seconds", float("nan")),
+        ("flops", float("inf")),
+        ("skipped", 801),
+        ("more", 1),
+    ],
+)
+def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, monkeypatch, key, value) -> None:
+    shutil.copytree(reverse_run, tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "run")
+    path = Path("ckpts/step-00000800/training.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    reseal(path.parent)
+    for older in (200, 400, 600):
+        shutil.rmtree(f"ckpts/step-{older:08d}")
+    done = nmt("train", "recipe.yaml", "--set", "training.updates=801")
+    assert done.code == 1
+    assert "error: ckpts: all checkpoints are damaged; the newest: ckpts/step-00000800: its training state" in done.err
+    assert "\nhint: " in done.err
+
+
+def test_a_run_does_not_go_into_the_prepared_data(nmt, reverse_run: Path, monkeypatch) -> None:
+    monkeypatch.chdir(reverse_run)
+    assert "is inside the prepared data" in nmt("train", "recipe.yaml", "--out", "data/reverse/ckpts").err

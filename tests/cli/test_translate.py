@@ -1,0 +1,360 @@
+"""`nmt translate` as users meet it: results, options, streams and files."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from reverse_task import sets, shell, write_reverse_task
+
+HOSTILE = [
+    *[""] * 5,
+    "   ",
+    "x" * 10_000,
+    "a b\u2028c d",
+    "a\rb",
+    "\x0b\x85\x1c",
+    "a b c 🦊👩‍👩‍👧",
+    "\x00\x01\x7f\x1b[31m",
+    "<s> </s> <pad> <unk>",
+    "\u2581\u2581",
+    "\ufeffa b",
+]
+
+
+@pytest.mark.parametrize("split", ["auto", "sentences", "length"])
+def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path, split: str) -> None:
+    text = "".join(line + "\n" for line in HOSTILE).encode() + b"a b \xff\xfe c\r\nlast without end"
+    settings = ("--set", "max_source=32", "--set", "max_extra=3", "--set", f"split={split}")
+    arguments = ("--model", reverse_run / "ckpts", *settings)
+    done = nmt("translate", *arguments, stdin=text)
+    assert done.code == 0, done.err
+    lines = done.out.decode().split("\n")
+    assert len(lines) == len(HOSTILE) + 2 + 1
+    assert lines[:6] == [""] * 6
+    assert lines[-1] == ""
+    assert b"\r" not in done.out
+    alone = [nmt("translate", *arguments, stdin=line.encode() + b"\n").out.decode() for line in HOSTILE]
+    assert [line + "\n" for line in lines[: len(HOSTILE)]] == alone
+    summary = r"^17 sentences, [\d,]+ tokens/s; caps hit \d+, inputs split (\d+), unknown .*\n\Z"
+    assert (found := re.search(summary, done.err, re.M))
+    assert int(found[1]) == 1 if split == "length" else int(found[1]) > 1
+
+
+def test_n_best_lines_are_ranked_and_scored(nmt, reverse_run: Path) -> None:
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--n-best", 3, "--quiet", stdin=b"a b c d\nj i h\n")
+    rows = [line.split("\t") for line in done.out.decode().splitlines()]
+    assert [row[:2] for row in rows] == [[line, rank] for line in "12" for rank in "123"]
+    assert rows[0][3] == "d c b a"
+    assert rows[3][3] == "h i j"
+    for group in (rows[:3], rows[3:]):
+        scores = [float(row[2]) for row in group]
+        assert scores == sorted(scores, reverse=True)
+        assert len({row[3] for row in group}) == 3
+    assert done.err == ""
+
+
+def test_json_lines_tell_scores_subwords_and_what_they_look_at(nmt, reverse_run: Path) -> None:
+    arguments = ("--model", reverse_run / "ckpts", "--json", "--n-best", 2, "--quiet", "--set", "max_source=4")
+    done = nmt("translate", *arguments, stdin=b"a b c d\n\nd b e b f j c g\n")
+    lines = [json.loads(line) for line in done.out.decode().splitlines()]
+    assert [line["line"] for line in lines] == [1, 2, 3]
+    assert [line["parts"] for line in lines] == [1, 0, 2]
+    assert lines[0]["source"] == ["▁a", "▁b", "▁c", "▁d"]
+    assert [len(line["hypotheses"]) for line in lines] == [2, 1, 2]
+    for line in lines:
+        for found in line["hypotheses"]:
+            assert set(found) == {"text", "score", "tokens", "alignment", "log_probabilities"}
+            assert len(found["alignment"]) == len(found["log_probabilities"]) == len(found["tokens"])
+            assert max(found["log_probabilities"], default=0) <= 0
+    best = [line["hypotheses"][0] for line in lines]
+    assert [found["text"] for found in best] == ["d c b a", "", "b e b d g c j f"]  # of the last, part by part
+    seen = [line["source"][index] for line, found in zip(lines, best, strict=True) for index in found["alignment"]]
+    repeats = [token for found in best for token in found["tokens"]]
+    # A subword looks at the one that it repeats; nobody has taught the model to, so a few may not.
+    assert sum(one == other for one, other in zip(seen, repeats, strict=True)) >= len(repeats) - 2
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_translations_begin_with_the_lines_of_a_prefix_file(
+    devices: int, nmt, reverse_run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "prefixes").write_text("j \n\nd c\n")
+    arguments = ("--model", reverse_run / "ckpts", "--quiet", "--devices", devices, "--prefix", tmp_path / "prefixes")
+    done = nmt("translate", *arguments, stdin=b"a b c d\na b c d\na b c d\n")
+    first, free, forced = done.out.decode().splitlines()
+    assert first.startswith("j ")
+    assert free == forced == "d c b a"
+    assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize("more", [("--devices", 1), ("--devices", 3, "--batch-tokens", 7)])
+def test_samples_come_on_lines_of_their_own_the_same_from_any_workers(more, nmt, reverse_run: Path) -> None:
+    text = b"".join(b"%c b c d\n" % letter for letter in b"abcdefghij") + b"\na b c d\n"
+    arguments = ("--model", reverse_run / "ckpts", "--quiet", "--set", "temperature=3")
+    expected = nmt("translate", *arguments, "--sample", 3, "--json", stdin=text).out.splitlines()
+    samples = [[found["text"] for found in json.loads(line)["hypotheses"]] for line in expected]
+    assert [len(texts) for texts in samples] == [3] * 12
+    assert samples[10] == [""] * 3
+    assert samples[11] == samples[0]  # equal lines
+    assert len({text for texts in samples for text in texts}) > 20  # of 30
+    done = nmt("translate", *arguments, "--sample", 3, *more, stdin=text)
+    assert done.out.decode() == "".join(f"{text}\n" for texts in samples for text in texts)
+    assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("other", "error"),
+    [
+        ("--n-best=2", "--sample does not go with --terms, --keep or --n-best"),
+        ("--terms=terms", "--sample does not go with --terms, --keep or --n-best"),
+        ("--keep=a", "--sample does not go with --terms, --keep or --n-best"),
+        ("--engine=ctranslate2", "--sample goes with --engine nmt"),
+    ],
+)
+def test_options_that_do_not_go_with_samples_are_a_usage_error(other: str, error: str, nmt, reverse_run: Path) -> None:
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--sample", 2, other, stdin=b"a b\n")
+    assert (done.code, done.out) == (2, b"")
+    assert f"Error: {error}\n" in done.err
+
+
+def test_a_prefix_file_with_more_or_fewer_lines_than_the_input_is_an_error(
+    nmt, reverse_run: Path, tmp_path: Path
+) -> None:
+    (prefixes := tmp_path / "prefixes").write_text("d\n")
+    arguments = ("--model", reverse_run / "ckpts", "--quiet", "--prefix", prefixes)
+    for lines, what in ((b"a b c d\na b c d\n", "ends after 1 lines"), (b"", "goes on after 0 lines")):
+        done = nmt("translate", *arguments, stdin=lines)
+        assert done.code == 1
+        assert f"error: --prefix {prefixes}: {what}, unlike the input\nhint: " in done.err
+    assert nmt("translate", *arguments, "--engine", "ctranslate2", stdin=b"a\n").code == 2
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_terms_of_a_table_stand_in_translations(devices: int, nmt, reverse_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "terms").write_text("a\tj\nb c\tno such words\nb c\tf\n")
+    arguments = (
+        "--model",
+        reverse_run / "ckpts",
+        "--devices",
+        devices,
+        "--terms",
+        tmp_path / "terms",
+        "--keep",
+        "[gh] h",
+    )
+    done = nmt("translate", *arguments, stdin=b"a b d\na b c d\nd g h e\nd e f\n")
+    first, second, third, free = done.out.decode().splitlines()
+    assert "j" in first.split()
+    assert {"j", "f"} <= set(second.split())
+    assert "g h" in third
+    assert free == "f e d"
+    assert done.code == 0
+    assert done.err.endswith("missing terms 0\n")
+
+
+def test_a_wrong_table_or_pattern_is_an_error(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "terms").write_text("a\n")
+    arguments = ("translate", "--model", reverse_run / "ckpts", "--quiet")
+    done = nmt(*arguments, "--terms", tmp_path / "terms", stdin=b"a\n")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith(f"error: {tmp_path / 'terms'}:1: is no source term, tab, target term")
+    done = nmt(*arguments, "--keep", "(", stdin=b"a\n")
+    assert (done.code, done.err.splitlines()[0]) == (
+        1,
+        "error: --keep: '(' is no regular expression: missing ), unterminated subpattern at position 0",
+    )
+    for option in ("--terms", "--keep"):
+        assert nmt(*arguments, option, tmp_path / "terms", "--engine", "ctranslate2", stdin=b"a\n").code == 2
+
+
+def test_a_model_of_several_sentences_a_line_is_given_as_many(nmt, tmp_path: Path) -> None:
+    write_reverse_task(tmp_path)
+    for split in ("train", "valid"):
+        for side in "ab":
+            path = tmp_path / f"{split}.{side}"
+            lines = [f"{line.capitalize()}." for line in path.read_text().splitlines()]
+            path.write_text("".join(f"{' '.join(three)}\n" for three in zip(*[iter(lines)] * 3, strict=False)))
+    updates = "training.updates=2", "training.checkpoint_updates=2"
+    settings = sets(f"data.root={tmp_path}", "tokenizer.vocab_size=300", *updates)
+    ckpts = tmp_path / "ckpts"
+    done = nmt("train", tmp_path / "recipe.yaml", *settings, "--out", ckpts, "--quiet")
+    assert done.code == 0, done.err
+    three, twelve = ("A b c d. D e f g. G h i j. " * times for times in (1, 4))
+    done = nmt("translate", "--model", ckpts, "--json", stdin=f"{three}\n{twelve}\n".encode())
+    assert [json.loads(line)["parts"] for line in done.out.decode().splitlines()] == [1, 4]
+    assert "inputs split 1" in done.err
+
+
+def test_an_ensemble_of_a_model_with_itself_finds_what_it_finds(nmt, reverse_run: Path) -> None:
+    model, text = ("--model", reverse_run / "ckpts/averaged"), (reverse_run / "test.a").read_bytes()[:500]
+    once, twice = (nmt("translate", *models, "--quiet", stdin=text).out for models in (model, model + model))
+    assert once == twice
+
+
+def test_strict_makes_an_error_of_what_went_less_than_well(nmt, reverse_run: Path) -> None:
+    arguments = ("translate", "--model", reverse_run / "ckpts", "--strict", "--quiet")
+    done = nmt(*arguments, stdin=b"a b c\n\nj i h\n")
+    assert (done.code, done.out, done.err) == (0, b"c b a\n\nh i j\n", "")
+    done = nmt(*arguments, "--set", "max_source=3", stdin="a b c\né\na b c d\n".encode())
+    assert done.code == 1
+    assert done.out.count(b"\n") == 3
+    message, hint, end = done.err.split("\n")
+    assert message.startswith("error: --strict: ")
+    assert "inputs split 1 (first in line 3), unknown characters 1 (first in line 2)" in message
+    assert (hint[:6], end) == ("hint: ", "")
+
+
+def test_several_workers_write_what_one_writes(nmt, reverse_run: Path, monkeypatch) -> None:
+    monkeypatch.chdir(reverse_run)
+    one = nmt("translate", "--input", "test.a")
+    for options in ("--threads 2", "--devices 3 --threads 3"):  # of threads on a CPU workers are made
+        done = shell(f"nmt translate --input test.a {options}", reverse_run)
+        assert (done.returncode, done.stdout) == (0, one.out), done.stderr.decode()
+        assert b"100 sentences" in done.stderr
+
+
+def test_the_ctranslate2_engine_writes_the_same_and_loads_no_torch(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    shutil.copytree(reverse_run / "ckpts/averaged", tmp_path / "model")
+    program = "import sys\nfrom nmt.cli import main\ntry:\n  main()\nfinally:\n  assert 'torch' not in sys.modules\n"
+    # A wider beam may end elsewhere, since CTranslate2 stops by another rule.
+    arguments = ["translate", "--model", tmp_path / "model", "--input", reverse_run / "test.a", "--beam", "1"]
+    command = [sys.executable, "-c", program, *arguments, "--engine", "ctranslate2"]
+    found = subprocess.run(command, capture_output=True, check=True).stdout
+    assert found == nmt(*arguments).out
+    both = nmt(*arguments, "--engine", "ctranslate2", "--model", tmp_path / "model")
+    assert (both.code, "--engine ctranslate2: searches with one model" in both.err) == (1, True)
+
+
+def test_a_terminal_shows_how_far_translating_is(nmt, reverse_run: Path, tmp_path: Path, monkeypatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    (tmp_path / "in").write_text("a b c\n\nc d e\n")
+    monkeypatch.delenv("CI", raising=False)  # where nobody watches
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--input", tmp_path / "in")
+    assert done.out == b"c b a\n\ne d c\n"
+    shown = terminal.getvalue()
+    assert re.search(r"3/3.* lines.* tokens/s", shown)
+    assert "3 sentences, " in shown[shown.rindex("3/3") :]
+
+
+def test_files_may_be_compressed_on_both_ways(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "in.gz", tmp_path / "out.gz"
+    source.write_bytes(gzip.compress(b"a b c d\n"))
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--input", source, "--output", output, "--beam", 1)
+    assert done.code == 0
+    assert gzip.decompress(output.read_bytes()) == b"d c b a\n"
+    reference = tmp_path / "ref.gz"
+    reference.write_bytes(gzip.compress(b"d c b a\n"))
+    assert "BLEU 100.00  nrefs:1" in nmt("score", reference, output).out.decode()
+
+
+def test_an_output_is_only_opened_when_the_input_is_there_and_another_file(
+    nmt, reverse_run: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("a b c\n")
+    arguments = ("translate", "--model", reverse_run / "ckpts", "--output", kept)
+    same = nmt(*arguments, "--input", kept)
+    assert (same.code, "is also the input" in same.err) == (1, True)
+    missing = nmt(*arguments, "--input", tmp_path / "missing")
+    assert (missing.code, "missing: cannot be read" in missing.err) == (1, True)
+    assert kept.read_text() == "a b c\n"
+
+
+def test_an_output_takes_its_name_when_it_is_whole(nmt, reverse_run: Path, tmp_path: Path) -> None:
+    kept, broken = tmp_path / "kept", tmp_path / "broken.gz"
+    kept.write_text("old\n")
+    broken.write_bytes(gzip.compress(b"a b c\n" * 100)[:-4])
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--input", broken, "--output", kept)
+    assert (done.code, "broken.gz: cannot be read to its end" in done.err) == (1, True)
+    assert kept.read_text() == "old\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.gz", "kept"]
+    assert nmt("translate", "--model", reverse_run / "ckpts", "--output", kept, stdin=b"a b c\n").code == 0
+    assert kept.read_text() == "c b a\n"
+
+
+def test_the_model_is_found_by_flag_environment_and_default(nmt, reverse_run: Path, monkeypatch) -> None:
+    assert "hint: name a bundle" in nmt("translate", "--model", "nowhere").err
+    monkeypatch.setenv("NMT_MODEL", str(reverse_run / "ckpts" / "step-00000800"))
+    assert "step-00000800" in nmt("translate").err
+    monkeypatch.delenv("NMT_MODEL")
+    monkeypatch.chdir(reverse_run)
+    assert "model: ckpts/averaged" in nmt("translate").err
+
+
+def test_a_closed_pipe_ends_quietly(reverse_run: Path) -> None:
+    line = "yes 'a b c' | head -3000 | nmt translate --quiet --beam 1 | head -1; echo ${PIPESTATUS[2]}"
+    done = shell(line, reverse_run)
+    assert done.stdout == b"c b a\n0\n"
+    assert done.stderr == b""
+
+
+def test_translate_answers_each_line_before_the_next_one_comes(reverse_run: Path) -> None:
+    command = [sys.executable, "-m", "nmt", "translate", "--quiet", "--beam", "1"]
+    process = subprocess.Popen(command, cwd=reverse_run, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for line, answer in ((b"a b c\n", b"c b a\n"), (b"\n", b"\n"), (b"j i h\n", b"h i j\n")):
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline() == answer
+    assert process.communicate(timeout=60)[0] == b""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (signal.SIGINT, 130, b"interrupted\n"),
+        (signal.SIGTERM, 143, b"terminated\n"),
+        (signal.SIGHUP, 129, b"hung up\n"),
+    ],
+)
+def test_translate_stops_at_once_while_it_waits_for_input(
+    reverse_run: Path, tmp_path: Path, number: int, code: int, said: bytes
+) -> None:
+    command = [sys.executable, "-m", "nmt", "translate", "--quiet", "--output", tmp_path / "out"]
+    process = subprocess.Popen(command, cwd=reverse_run, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.write(b"a b c\n")
+    process.stdin.flush()
+    while not list(tmp_path.iterdir()):  # it has loaded its model, and writes
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.stderr.read() == said
+    assert process.wait(60) == code
+    process.stdin.close()
+    assert list(tmp_path.iterdir()) == []  # nothing half-written
+
+
+def test_a_full_disk_under_an_output_is_one_line(reverse_run: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    done = shell("echo a b c | nmt translate --quiet --output /dev/full", reverse_run)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: /dev/full: the disk is full\n")
+
+
+def test_an_output_is_kept_when_n_best_exceeds_the_beam(nmt, reverse_run, tmp_path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("1")
+    done = nmt("translate", "--model", reverse_run / "ckpts", "--n-best", 9, "--output", kept, stdin=b"a\n")
+    assert done.code == 1
+    assert "n-best 9 needs a beam at least as wide (got 4)" in done.err
+    assert kept.read_text() == "1"

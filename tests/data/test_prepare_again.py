@@ -1,0 +1,205 @@
+"""Data is prepared once, and again only when something changed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prepared import OUT, QUIET, recipe, snapshot, table
+
+from nmt.data.prepare import fingerprint, prepare
+from nmt.errors import UserError
+from nmt.files import sha256
+from nmt.text.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def no_reading(path: Path) -> str:
+    raise AssertionError(f"{path} was read")
+
+
+# --- nothing to do ------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_does_nothing() -> None:
+    prepare(recipe(), QUIET, 1)
+    before = snapshot()
+    assert prepare(recipe(), QUIET, 1) is False
+    assert snapshot() == before
+
+
+def test_a_second_run_removes_what_a_killed_one_had_replaced() -> None:
+    prepare(recipe(), QUIET, 1)
+    before, old = snapshot(), OUT.with_name(f".{OUT.name}@old.tmp")
+    old.mkdir()
+    (old / "train.arrow").write_text("old")
+    assert prepare(recipe(), QUIET, 1) is False
+    assert (snapshot(), old.exists()) == (before, False)
+
+
+def test_touching_a_file_changes_nothing_but_what_is_known_of_its_time() -> None:
+    prepare(recipe(), QUIET, 1)
+    before = snapshot()
+    for name in ("a.en", "v.de"):
+        os.utime(name, ns=(1, 1))
+    assert prepare(recipe(), QUIET, 1) is False
+    after = snapshot()
+    known = json.loads(before.pop(str(OUT / "fingerprint.json"))[0])
+    known["files"]["a.en"][1] = known["files"]["v.de"][1] = 1
+    now = json.loads(after.pop(str(OUT / "fingerprint.json"))[0])
+    assert now["hashes"].pop("fingerprint.json") != known["hashes"].pop("fingerprint.json")
+    assert now == known
+    assert after == before
+
+
+def test_data_prepared_without_hashes_is_not_prepared_anew() -> None:
+    """As earlier versions left it."""
+    prepare(recipe(), QUIET, 1)
+    path = OUT / "fingerprint.json"
+    values = json.loads(path.read_text())
+    del values["hashes"]
+    path.write_text(json.dumps(values))
+    os.utime("a.en", ns=(1, 1))
+    assert prepare(recipe(), QUIET, 1) is False
+    assert "hashes" not in json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("name", ["train.arrow", "valid.arrow", "tokenizer.model", "report.json", "fingerprint.json"])
+def test_data_that_is_damaged_is_named_and_stays(name: str) -> None:
+    prepare(recipe(), QUIET, 1)
+    content = bytearray((OUT / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (OUT / name).write_bytes(content)
+    before = snapshot()
+    with pytest.raises(UserError, match=f"{name}: damaged") as caught:
+        prepare(recipe(), QUIET, 1)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(f"remove {OUT}, then nmt preprocess writes it again")
+    assert snapshot() == before
+
+
+@pytest.mark.parametrize("change", ["touched", "moved"])
+def test_unchanged_content_is_read_once_more_and_not_at_every_start(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(recipe(), QUIET, 1)
+    root = "."
+    if change == "touched":
+        os.utime("a.en", ns=(1, 1))
+    else:
+        root = "corpus"
+        Path(root).mkdir()
+        for name in ("a.en", "a.de", "v.en", "v.de", "t.en", "t.de"):
+            shutil.move(name, root)
+    read = []
+    monkeypatch.setattr("nmt.files.sha256", lambda path: read.append(path) or sha256(path))
+    assert prepare(recipe(data={"root": root}), QUIET, 1) is False
+    assert len(read) == (1 if change == "touched" else 6)
+    assert prepare(recipe(data={"root": root}), QUIET, 1) is False
+    assert len(read) == (1 if change == "touched" else 6)
+
+
+def test_a_file_that_was_gone_and_came_back_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(recipe(), QUIET, 1)
+    os.utime("v.en", ns=(1, 1))
+    os.rename("a.en", "aside")
+    assert prepare(recipe(), QUIET, 1) is False
+    os.rename("aside", "a.en")
+    monkeypatch.setattr("nmt.files.sha256", no_reading)
+    assert prepare(recipe(), QUIET, 1) is False
+
+
+def test_prepared_data_that_cannot_be_written_is_good_to_train_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(recipe(), QUIET, 1)
+    before = snapshot()
+    os.utime("a.en", ns=(1, 1))
+
+    def refuse(path: Path, target: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    assert prepare(recipe(), QUIET, 1) is False
+    assert snapshot() == before
+
+
+def test_files_that_moved_change_nothing() -> None:
+    prepare(recipe(), QUIET, 1)
+    Path("corpus").mkdir()
+    for name in ("a.en", "a.de", "v.en", "v.de", "t.en", "t.de"):
+        shutil.move(name, f"corpus/{name}")
+    assert prepare(recipe(data={"root": "corpus"}), QUIET, 1) is False
+
+
+def test_files_that_are_gone_are_not_needed_any_more() -> None:
+    prepare(recipe(), QUIET, 1)
+    for name in ("a.en", "a.de", "v.en"):
+        os.unlink(name)
+    assert prepare(recipe(), QUIET, 1) is False
+
+
+def test_settings_of_model_training_and_decoding_do_not_matter() -> None:
+    prepare(recipe(), QUIET, 1)
+    other = recipe(model={"layers": 2}, training={"updates": 3, "seed": 4}, decoding={"beam": 1})
+    assert prepare(other, QUIET, 1) is False
+
+
+def test_unchanged_files_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(recipe(), QUIET, 1)
+    monkeypatch.setattr("nmt.files.sha256", no_reading)
+    assert prepare(recipe(), QUIET, 1) is False
+
+
+# --- something to do ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.en", "a.de", "v.en", "v.de", "t.en", "t.de"])
+def test_changed_content_is_prepared_again(name: str) -> None:
+    prepare(recipe(), QUIET, 1)
+    before = fingerprint(recipe())
+    changed = Path(name).read_text().replace("the", "eth").replace("dog", "god")
+    Path(name).write_text(changed)  # of the same size
+    assert fingerprint(recipe()) != before
+    assert prepare(recipe(), QUIET, 1) is True
+    split, side = (
+        {"a": "train", "v": "valid", "t": "test"}[name[0]],
+        {"en": "source", "de": "target"}[name[2:]],
+    )
+    vocabulary = Tokenizer.load(OUT).source
+    assert vocabulary.decode(table(split)[side][0].as_py()) == changed.split("\n")[0]
+    assert prepare(recipe(), QUIET, 1) is False
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tokenizer": {"vocab_size": 310}},
+        {"tokenizer": {"algorithm": "unigram"}},
+        {"data": {"max_length": 5}},
+        {"data": {"max_ratio": 1.0}},
+        {"data": {"test": []}},
+        {"data": {"source": "de", "target": "en"}},
+        {"data": {"train": [{"source": "a.de", "target": "a.en"}]}},
+        {"data": {"valid": [{"source": "t.en", "target": "t.de"}]}},
+    ],
+    ids=str,
+)
+def test_changed_settings_ask_for_preparing_again(change: dict[str, Any]) -> None:
+    original = recipe()
+    other = recipe(**change)
+    prepare(original, QUIET, 1)
+    assert fingerprint(original) == json.loads((OUT / "fingerprint.json").read_text())["fingerprint"]
+    assert fingerprint(other) != fingerprint(original)
+
+
+def test_preparing_again_leaves_nothing_of_before() -> None:
+    prepare(recipe(tokenizer={"shared": False}, model={"tie_embeddings": "none"}), QUIET, 1)
+    assert (OUT / "source.model").exists()
+    assert prepare(recipe(), QUIET, 1) is True
+    assert not (OUT / "source.model").exists()
+    assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]

@@ -1,0 +1,137 @@
+"""Treebanks to a prepared directory."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prepared import OUT, QUIET, report, table
+from tiny_treebank import write_treebank
+
+from nmt.console import Console
+from nmt.data.prepare import prepare, set_sizes
+from nmt.errors import UserError
+from nmt.recipe import Recipe
+from nmt.text.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+TREES = """\
+( (S (NP-SBJ (DT the) (NN dog))
+     (VP (VBZ sees) (NP (DT a) (NN tree)))
+     (. .)) )
+( (S (NP-SBJ (-NONE- *)) (VP (VB look) (NP-PRD (-NONE- *T*-1))) (. !)) )
+( (NP (-NONE- *)) )
+"""
+
+
+def tree_recipe(**data: Any) -> Recipe:
+    """A parser's recipe on files of trees that `treebank` writes."""
+    sets = {"train": [{"trees": "a.mrg"}], "valid": [{"trees": "v.mrg"}]}
+    return Recipe.model_validate(
+        {
+            "name": "x",
+            "data": {"name": "x", "source": "en", "target": "tree", **sets, **data},
+            "tokenizer": {"vocab_size": 286},
+        }
+    )
+
+
+@pytest.fixture
+def treebank(workplace: None) -> None:
+    Path("a.mrg").write_text(TREES * 40)
+    Path("v.mrg").write_text(TREES + "(TOP (INTJ (UH oh)))")
+
+
+@pytest.mark.usefixtures("treebank")
+def test_trees_become_words_and_symbols() -> None:
+    prepare(tree_recipe(), QUIET, 1)
+    assert {path.name for path in OUT.iterdir()} >= {"source.model", "tree.json"}
+    tokenizer = Tokenizer.load(OUT)
+    rows = table("train")
+    assert rows["source"][0].as_py() == tokenizer.source.encode("the dog sees a tree .")
+    symbols = tokenizer.target.decode(rows["target"][0].as_py())
+    assert symbols == "(S (NP XX XX )NP (VP XX (NP XX XX )NP )VP XX )S"
+    assert tokenizer.target.decode(rows["target"][1].as_py()) == "(S (VP XX )VP XX )S"
+
+
+@pytest.mark.usefixtures("treebank")
+def test_trees_without_words_are_dropped_but_kept_for_evaluation() -> None:
+    prepare(tree_recipe(), QUIET, 1)
+    train, valid = report("train"), report("valid")
+    assert (train["read"], train["kept"], train["dropped as empty"]) == (120, 80, 40)
+    assert table("train")["line"].to_pylist()[:3] == [1, 2, 4]
+    assert (valid["read"], valid["kept"]) == (4, 4)
+    texts = table("valid").select(["source_text", "target_text"]).to_pylist()
+    assert texts[1] == {"source_text": "look !", "target_text": "(TOP (S (VP (VB look)) (. !)))"}
+    assert texts[2] == {"source_text": "", "target_text": ""}
+
+
+@pytest.mark.usefixtures("treebank")
+def test_labels_unseen_in_training_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    prepare(tree_recipe(), Console(), 1)
+    assert report("valid")["trees with a label unseen in training"] == 1
+    assert "trees with a label unseen in training" not in report("train")
+    err = capsys.readouterr().err
+    assert "286 pieces and 11 tree symbols" in err
+    assert "train: 80 of 120 trees, " in err
+    assert "tree symbols out" in err
+    assert "1 trees with a label unseen in training" in err
+
+
+@pytest.mark.usefixtures("treebank")
+def test_a_word_of_a_tree_may_be_whitespace_that_text_would_lose() -> None:
+    Path("v.mrg").write_text("(NP (NN tree) (SYM \u00a0))", encoding="utf-8")
+    prepare(tree_recipe(), QUIET, 1)
+    pair = {"source_text": "tree \u00a0", "target_text": "(TOP (NP (NN tree) (SYM \u00a0)))"}
+    assert table("valid").select(list(pair)).to_pylist() == [pair]
+
+
+@pytest.mark.usefixtures("treebank")
+def test_sets_of_trees_are_told_apart_for_their_weights() -> None:
+    Path("b.mrg").write_text(TREES)
+    prepare(tree_recipe(train=[{"trees": "b.mrg", "weight": 10}, {"trees": "a.mrg"}]), QUIET, 1)
+    assert set_sizes(OUT) == [2, 80]
+
+
+@pytest.mark.usefixtures("treebank")
+@pytest.mark.parametrize(
+    ("key", "first", "second"),
+    [
+        ("functional_tags", "(S (NP-SBJ XX XX )NP-SBJ", "(S (VP XX )VP"),
+        ("traces", "(S (NP XX XX )NP", "(S (NP XX )NP (VP XX (NP XX )NP )VP"),
+    ],
+)
+def test_how_trees_are_prepared_makes_other_data(key: str, first: str, second: str) -> None:
+    prepare(tree_recipe(), QUIET, 1)
+    changed = tree_recipe(**{key: True})
+    assert prepare(changed, QUIET, 1) is True
+    rows = [Tokenizer.load(OUT).target.decode(ids) for ids in table("train")["target"].to_pylist()[:2]]
+    assert rows[0].startswith(first)
+    assert rows[1].startswith(second)
+    assert prepare(changed, QUIET, 1) is False
+
+
+def test_prepared_trees_are_enough_where_the_treebank_is_not(tmp_path: Path) -> None:
+    write_treebank(tmp_path / "wsj", ("02", "03", "22"))
+    data = {"root": "wsj", "train": [{"trees": "0[2-9]"}], "valid": [{"trees": "22"}]}
+    prepare(tree_recipe(**data), QUIET, 1)
+    shutil.move("wsj", "away")
+    assert prepare(tree_recipe(**data), QUIET, 1) is False
+    shutil.move("away", "wsj")
+    (tmp_path / "wsj/03/wsj_0300.mrg").unlink()  # one of a folder's files is a change
+    with pytest.raises(UserError, match="03: no file in this folder or below ends in"):
+        prepare(tree_recipe(**data), QUIET, 1)
+    shutil.rmtree(tmp_path / "wsj/03")
+    assert prepare(tree_recipe(**data), QUIET, 1) is True
+
+
+@pytest.mark.usefixtures("treebank")
+def test_trees_that_are_none_are_named_with_their_place_and_leave_nothing() -> None:
+    Path("a.mrg").write_text(TREES + "( (S (NP (DT the)) )\n")
+    with pytest.raises(UserError, match=r"^a\.mrg:6:1: "):
+        prepare(tree_recipe(), QUIET, 1)
+    assert not OUT.exists()

@@ -1,0 +1,203 @@
+"""One recipe extends another one, and `--set` changes single keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recipe_files import BASE, PARSER, Write, refusal
+
+from nmt import recipe as recipes
+from nmt.errors import UserError
+from nmt.recipe import (
+    load,
+    override_decoding,
+)
+
+# --- extends ------------------------------------------------------------------------------------------------
+
+
+def test_a_recipe_inherits_and_changes_single_keys(write: Write) -> None:
+    write(BASE + "model: {layers: 2, d_ff: 64}\n", "base.yaml")
+    recipe = load(write("extends: base.yaml\nname: row\nmodel: {layers: 3}\n"))
+    assert (recipe.name, recipe.model.layers, recipe.model.d_ff) == ("row", 3, 64)
+    assert recipe.data.train[0].source == "a.en"
+
+
+def test_a_list_replaces_that_of_the_base(write: Write) -> None:
+    write(BASE.replace("[{", "[{source: z.en, target: z.de}, {"), "base.yaml")
+    recipe = load(write("extends: base.yaml\ndata: {train: [{source: b.en, target: b.de}]}\n"))
+    assert [dataset.source for dataset in recipe.data.train] == ["b.en"]
+
+
+def test_inheritance_goes_over_two_levels_and_folders(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    write(BASE + "model: {layers: 2, d_ff: 64, heads: 2}\n", "base.yaml")
+    write("extends: ../base.yaml\nname: middle\nmodel: {layers: 3, d_ff: 32}\n", "sub/middle.yaml")
+    recipe = load(write("extends: sub/middle.yaml\nname: leaf\nmodel: {layers: 4}\n"))
+    assert (recipe.name, recipe.model.layers, recipe.model.d_ff, recipe.model.heads) == ("leaf", 4, 32, 2)
+
+
+def test_inheriting_from_oneself_is_refused(write: Write) -> None:
+    assert "extends itself" in refusal(write("extends: r.yaml\n")).message
+    write("extends: r.yaml\n", "other.yaml")
+    assert "extends itself" in refusal(write("extends: other.yaml\n")).message
+
+
+def test_a_missing_or_nameless_base_is_refused(write: Write) -> None:
+    assert "nope.yaml: no such recipe" in refusal(write("extends: nope.yaml\n")).message
+    path = write(BASE + "extends: 3\n")
+    assert refusal(path).message == f"{path}:6: extends: must be a file name (got 3)"
+
+
+def test_an_error_names_the_file_that_the_value_stands_in(write: Write) -> None:
+    base = write(BASE + "decoding: {beam: 0}\n", "base.yaml")
+    path = write("extends: base.yaml\n\nmodel: {layers: 2}\n")
+    assert refusal(path).message.startswith(f"{base}:6: decoding.beam")
+    write(BASE + "decoding: {beam: 4}\n", "base.yaml")
+    path = write("extends: base.yaml\n\ndecoding: {beam: 0}\n")
+    assert refusal(path).message.startswith(f"{path}:3: decoding.beam")
+
+
+@pytest.mark.parametrize(
+    ("change", "data_name"),
+    [
+        ("model: {layers: 3}", "tiny"),
+        ("training: {updates: 7}", "tiny"),
+        ("data: {max_length: 100}", "row"),
+        ("data: {train: [{source: b.en, target: b.de}]}", "row"),
+        ("tokenizer: {vocab_size: 300}", "row"),
+        ("tokenizer: {vocab_size: 300}\ndata: {name: mine}", "mine"),
+    ],
+)
+def test_prepared_data_is_shared_unless_data_or_tokenizer_change(
+    write: Write,
+    change: str,
+    data_name: str,
+) -> None:
+    write(BASE, "base.yaml")
+    assert load(write(f"extends: base.yaml\nname: row\n{change}\n")).data.name == data_name
+
+
+def test_prepared_data_is_shared_over_two_levels(write: Write) -> None:
+    write(BASE, "base.yaml")
+    write("extends: base.yaml\nname: middle\nmodel: {layers: 3}\n", "middle.yaml")
+    write("extends: base.yaml\nname: other\ntokenizer: {vocab_size: 300}\n", "other.yaml")
+    assert load(write("extends: middle.yaml\nname: leaf\n")).data.name == "tiny"
+    assert load(write("extends: other.yaml\nname: leaf\n")).data.name == "other"
+    assert load(write("extends: other.yaml\nname: leaf\ntokenizer: {vocab_size: 400}\n")).data.name == "leaf"
+
+
+def test_a_base_without_data_can_be_completed(write: Write) -> None:
+    write("model: {layers: 2}\n", "base.yaml")
+    recipe = load(write("extends: base.yaml\n" + BASE))
+    assert (recipe.model.layers, recipe.data.name) == (2, "tiny")
+
+
+# --- overrides ----------------------------------------------------------------------------------------------
+
+
+def test_overrides_are_yaml_and_the_last_one_wins(write: Write) -> None:
+    recipe = load(
+        write(BASE),
+        [
+            "training.updates=3",
+            "training.updates=2000",
+            "training.clip_norm = 1e-1",
+            "training.checkpoint_minutes=null",
+            "tokenizer.shared=false",
+            "model.tie_embeddings=none",
+            "data.source=no",
+            "data.train=[{source: x.en, target: x.de}, {file: y.tsv}]",
+            "data.root=a=b",
+        ],
+    )
+    assert recipe.training.updates == 2000
+    assert recipe.training.clip_norm == 0.1
+    assert recipe.training.checkpoint_minutes is None
+    assert recipe.tokenizer.shared is False
+    assert recipe.model.tie_embeddings == "none"
+    assert recipe.data.source == "no"
+    assert [d.source or d.file for d in recipe.data.train] == ["x.en", "y.tsv"]
+    assert recipe.data.root == "a=b"
+
+
+def test_an_override_is_named_where_its_value_is_wrong(write: Write) -> None:
+    error = refusal(write(BASE), ["decoding.beam=0"])
+    assert error.message.startswith("--set decoding.beam=0: decoding.beam: ")
+    error = refusal(write(BASE), ["trainig.updates=5"])
+    assert error.message.startswith("--set trainig.updates=5: trainig")
+    assert error.hint == "did you mean training?"
+
+
+def test_an_overridden_list_is_named_instead_of_the_line_it_replaces(write: Write) -> None:
+    override = "data.train=[{source: x.en, target: x.de}, {sorce: y}]"
+    path = write(BASE.replace("[{", "[{source: z.en, target: z.de}, {"))
+    message = refusal(path, [override]).message
+    assert message.startswith(f"--set {override}: data.train.1.sorce")
+    assert str(path) not in message
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["updates", "training.updates", "=5", ".updates=5", "training..updates=5", "training.updates=[",
+     "name.x=1", "data.train.0.source=a", "training.updates=!!int a"],
+)  # fmt: skip
+def test_an_override_that_cannot_be_read_is_refused(write: Write, override: str) -> None:
+    assert refusal(write(BASE), [override]).message.startswith(f"--set {override}: ")
+
+
+def test_prepared_data_follows_an_overridden_name(write: Write) -> None:
+    assert load(write(BASE), ["name=other"]).data.name == "other"
+    assert load(write(BASE), ["name=other", "data.name=mine"]).data.name == "mine"
+
+
+def test_decoding_settings_can_be_overridden_alone(write: Write) -> None:
+    recipe = load(write(BASE + "decoding: {beam: 7}\n"))
+    changed = override_decoding(recipe, ["decoding.alpha=1.0", "max_extra=3"])
+    assert changed == recipes.Decoding(beam=7, alpha=1.0, max_extra=3)
+
+
+@pytest.mark.parametrize(
+    ("override", "words", "hint"),
+    [
+        ("training.updates=5", "only keys of decoding", "decoding.beam"),
+        ("decoding.beem=5", "decoding.beem: unknown key", "decoding.beam?"),
+        ("beem=5", "decoding.beem: unknown key", "decoding.beam?"),
+        ("beam=0", "decoding.beam: must be greater", ""),
+        ("beam", "must be section.key=value", ""),
+    ],
+)
+def test_other_overrides_of_decoding_are_refused(write: Write, override: str, words: str, hint: str) -> None:
+    with pytest.raises(UserError) as caught:
+        override_decoding(load(write(BASE)), [override])
+    assert words in caught.value.message
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed", "reason"),
+    [
+        ("decoding.split", '"none"', '"auto"', "a tree is over one sentence"),
+        ("decoding.split", '"length"', '"auto"', "a tree is over one sentence"),
+        ("decoding.min_length", "3", "0", "the words of a sentence determine how long its tree can be"),
+    ],
+)
+def test_what_a_parsers_recipe_may_not_say_no_override_may_say(
+    write: Write, key: str, value: str, allowed: str, reason: str
+) -> None:
+    recipe = load(write(PARSER))
+    for override in (f"{key}={value}", f"{key.removeprefix('decoding.')}={value}"):
+        with pytest.raises(UserError) as caught:
+            override_decoding(recipe, ["beam=2", override])
+        said = f"--set {key}={value}: {key}: must be {allowed} with data.target: tree, since {reason} (got {value})"
+        assert (caught.value.message, caught.value.hint) == (said, f"--set {key}={allowed}")
+    assert override_decoding(recipe, ["beam=2", f"{key}={allowed}"]).beam == 2
+
+
+def test_relative_data_files_stand_below_the_root(write: Write) -> None:
+    data = load(write(BASE), ["data.root=corpora"]).data
+    assert data.path("a.en") == Path("corpora/a.en")
+    assert data.path("/abs/a.en") == Path("/abs/a.en")
+    assert data.path("~/a.en") == Path.home() / "a.en"
+    assert load(write(BASE)).data.path("a.en") == Path("a.en")

@@ -1,0 +1,169 @@
+"""What the task decides: recipes of parsers and of language models."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from typing import Any, get_args
+
+import pytest
+from recipe_files import BASE, PARSER, RECIPES, Write, refusal
+
+from nmt.recipe import (
+    KINDS,
+    Recipe,
+    TaskName,
+    load,
+)
+
+# --- parsers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        ("data", {"max_length": 512, "max_ratio": 20.0, "functional_tags": False, "traces": False}),
+        ("tokenizer", {"shared": False, "vocab_size": 37_000}),
+        ("model", {"tie_embeddings": "target", "d_model": 512}),
+        ("decoding", {"beam": 21, "alpha": 0.3, "max_extra": 300, "max_source": 1024}),
+    ],
+)
+def test_trees_as_target_are_all_that_a_parser_changes(write: Write, section: str, values: dict[str, Any]) -> None:
+    recipe = load(write(PARSER))
+    assert recipe.task == "parse"
+    assert {key: getattr(getattr(recipe, section), key) for key in values} == values
+
+
+def test_a_translator_keeps_its_defaults(write: Write) -> None:
+    recipe = load(write(BASE))
+    assert recipe.task == "translate"
+    assert (recipe.tokenizer.shared, recipe.decoding.beam, recipe.data.max_length) == (True, 4, 256)
+
+
+def test_what_a_parsers_recipe_says_is_kept(write: Write) -> None:
+    path = write(PARSER + "  max_ratio: 4.0\nmodel: {tie_embeddings: none}\ndecoding: {beam: 2}\n")
+    recipe = load(path, ["decoding.alpha=0.5"])
+    assert (recipe.data.max_ratio, recipe.data.max_length) == (4.0, 512)
+    assert recipe.model.tie_embeddings == "none"
+    assert (recipe.decoding.beam, recipe.decoding.alpha, recipe.decoding.max_extra) == (2, 0.5, 300)
+
+
+def test_a_resolved_parser_loads_back_to_an_equal_one(write: Write) -> None:
+    recipe = load(write(PARSER + "  functional_tags: true\ndecoding: {beam: 3}\n"))
+    assert load(write(recipe.to_yaml(), "again.yaml")) == recipe
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["tokenizer.shared=true"], "tokenizer.shared: must be false with data.target: tree"),
+        (["model.tie_embeddings=all"], "model.tie_embeddings: all needs one vocabulary"),
+        (["training.target_embeddings=x"], "training.target_embeddings: must be null with data.target: tree"),
+        (["decoding.min_length=3"], "decoding.min_length: must be 0 with data.target: tree"),
+        (["decoding.split=none"], 'decoding.split: must be "auto" with data.target: tree'),
+        (["decoding.no_repeat=3"], "decoding.no_repeat: must be null with data.target: tree"),
+        (["decoding.top_p=0.5"], "decoding.top_p: must be 1.0 with data.target: tree, since trees are not drawn"),
+        (["data.target=de"], "data.train.0.trees: needs data.target: tree, which makes a parser (got de)"),
+        (["data.valid=[{file: a.tsv}]"], "data.valid.0: must be trees, {trees: NAME}, since data.target is tree"),
+        (
+            ["data.target=de", "data.train=[{file: a.tsv}]", "data.traces=true"],
+            "data.traces: is for trees, and needs data.target: tree (got de)",
+        ),
+        (["data.train=[{trees: a, fields: [a, b]}]"], "data.train.0.fields: goes with file or hub"),
+        (["data.train=[{trees: a, file: b.tsv}]"], "data.train.0: needs exactly one of"),
+        (["data.valid=[{trees: a, weight: 2}]"], "data.valid.0.weight: is for training sets"),
+    ],
+)
+def test_combinations_that_make_no_parser_are_refused(write: Write, settings: list[str], message: str) -> None:
+    refused = refusal(write(PARSER), settings).message
+    assert message in refused
+    assert refused.startswith(("--set data.", f"--set {settings[-1]}", str(write(PARSER))))
+
+
+# --- the table of tasks -------------------------------------------------------------------------------------
+
+
+def test_every_task_has_a_row() -> None:
+    assert set(KINDS) == set(get_args(TaskName))
+
+
+def test_the_rows_name_only_keys_that_recipes_have() -> None:
+    sections = {name: field.annotation for name, field in Recipe.model_fields.items()}
+    for kind in KINDS.values():
+        defaults = [f"{section}.{key}" for section, values in kind.defaults.items() for key in values]
+        for key in (*defaults, *kind.fixed):
+            section, name = key.split(".")
+            assert name in sections[section].model_fields, key
+
+
+# --- language models ----------------------------------------------------------------------------------------
+
+
+LANGUAGE_MODEL = """\
+name: tiny
+data:
+  target: en
+  train: [{target: a.en}]
+"""
+
+
+def test_a_recipe_without_a_source_is_a_language_models(write: Write) -> None:
+    recipe = load(write(LANGUAGE_MODEL))
+    assert recipe.task == "language_model"
+    assert (recipe.data.languages, recipe.kind.unit) == (("en",), "lines")
+    assert load(write(recipe.to_yaml(), "again.yaml")) == recipe
+
+
+def test_a_recipe_without_its_source_is_that_of_a_language_model(write: Write) -> None:
+    write(BASE.replace("{source: a.en, target: a.de}", "{hub: wmt/wmt14, config: de-en}"), "base.yaml")
+    path = write("extends: base.yaml\nname: lm\ndata: {source: null}\n")
+    assert load(path).task == load(path.parent / "base.yaml", ["data.source=null"]).task == "language_model"
+    assert load(path).data.name == "lm"
+
+
+def test_a_language_models_limits_are_those_of_its_side(write: Write) -> None:
+    settings = ["model.positions=learned", "model.max_positions=257"]
+    assert load(write(LANGUAGE_MODEL), settings).model.max_positions == 257
+    refused = refusal(write(LANGUAGE_MODEL), ["model.positions=learned", "model.max_positions=256"]).message
+    assert "model.max_positions: must be at least 257 for data.max_length 256 with one end symbol (got 256)" in refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["data.train=[{source: a, target: b}]"],
+            "data.train.0.source: needs data.source; without it a language model",
+        ),
+        (["data.valid=[{sacrebleu: wmt13}]"], "data.valid.0.sacrebleu: needs data.source; without it"),
+        (["data.train=[{file: a.tsv}]"], "data.train.0.fields: must name the column of the target without data.source"),
+        (["data.train=[{file: a.jsonl, fields: [a, b]}]"], "fields: must be 1, the target's, without data.source"),
+        (["data.train=[{trees: a}]"], "data.train.0.trees: needs data.target: tree"),
+        (["data.train=[{trees: a}]", "data.target=tree"], "data.source: must be given with data.target: tree"),
+        (["tokenizer.shared=false", "model.tie_embeddings=none"], "tokenizer.shared: must be true without data.source"),
+        (["training.source_embeddings=x"], "training.source_embeddings: must be null without data.source"),
+        (["data.source=de"], "data.train.0: source and target go together"),
+    ],
+)
+def test_combinations_that_make_no_language_model_are_refused(write: Write, settings: list[str], message: str) -> None:
+    assert message in refusal(write(LANGUAGE_MODEL), settings).message
+
+
+def test_a_parser_that_extends_a_translator_is_told_what_does_not_fit(write: Write) -> None:
+    base = write(BASE + "tokenizer: {shared: true}\n", "base.yaml")
+    path = write("extends: base.yaml\ndata: {target: tree, train: [{trees: a.mrg}]}\n")
+    assert refusal(path).message.startswith(f"{base}:6: tokenizer.shared: must be false")
+    assert load(path, ["tokenizer.shared=false"]).model.tie_embeddings == "target"
+
+
+def test_the_papers_parsers_are_as_the_paper_says() -> None:
+    wsj, semi = load(RECIPES / "wsj.yaml"), load(RECIPES / "wsj_semi.yaml")
+    for recipe, vocabulary in ((wsj, 16_000), (semi, 32_000)):
+        assert recipe.tokenizer.vocab_size == vocabulary
+        assert (recipe.model.layers, recipe.model.d_model) == (4, 1024)
+        assert (recipe.decoding.beam, recipe.decoding.alpha, recipe.decoding.max_extra) == (21, 0.3, 300)
+        assert recipe.model.attention_dropout > 0
+        assert [dataset.trees for dataset in (*recipe.data.valid, *recipe.data.test)] == ["22", "23"]
+    sections = [name for n in range(25) if any(fnmatch(name := f"{n:02}", str(d.trees)) for d in wsj.data.train)]
+    assert sections == [f"{n:02}" for n in range(2, 22)]
+    assert [dataset.weight for dataset in semi.data.train] == [10, 10, 10, 1]
+    assert semi.data.name == "wsj_semi"
