@@ -176,12 +176,21 @@ def _is_gone(owner: str) -> bool:
     if host != _host():
         return False
     try:
-        os.kill(int(number), 0)
-    except (ProcessLookupError, ValueError):
+        process = int(number)
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError, ValueError):
         return True
     except OSError:  # it runs as another user
         return False
-    return int(number) == os.getpid()
+    return process == os.getpid() or _is_zombie(process)
+
+
+def _is_zombie(process: int) -> bool:
+    """Whether a process has ended, and its parent does not wait for it, as in a container without init."""
+    try:
+        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b") ")[2].startswith(b"Z")
+    except OSError:  # there is no /proc, or its parent has just waited for it
+        return False
 
 
 def set_aside(path: Path) -> Path:

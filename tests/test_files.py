@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,27 @@ def test_parts_of_processes_that_are_gone_are_removed_and_all_others_stay(tmp_pa
         with whole_directory(target, "a") as part:
             (part / "a").write_text("1")
     assert sorted(tmp_path.iterdir()) == sorted([target, of_parent, of_another_host, of_another_name])
+
+
+def test_parts_of_a_process_that_nobody_has_waited_for_are_removed(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    try:
+        part_of(f"{files._host()}-{child.pid}", tmp_path / "out")
+        deadline = time.monotonic() + 60
+        while list(tmp_path.iterdir()):
+            assert time.monotonic() < deadline, "the part stays"
+            time.sleep(0.01)
+            clear_parts(tmp_path, "out")
+    finally:
+        child.kill()
+        child.wait(60)
+
+
+@pytest.mark.parametrize("number", ["9" * 30, "x", ""])
+def test_a_part_whose_name_holds_no_process_is_removed(tmp_path: Path, number: str) -> None:
+    part_of(f"{files._host()}-{number}", tmp_path / "out")
+    clear_parts(tmp_path, "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_whoever_holds_the_lock_clears_parts_of_other_hosts_too(tmp_path: Path) -> None:
