@@ -33,13 +33,16 @@ def page(attentions: Iterable[Attention], title: str, note: str) -> str:
     for number, attention in enumerate(attentions):
         sentences.append(_described(attention))
         scripts.append(f'<script type="text/plain" id="weights-{number}">{_packed(attention)}</script>')
-    template, style, script = ((TEMPLATES / f"attention.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
+    template, colours, style, script = (
+        (TEMPLATES / name).read_text("utf-8")
+        for name in ("attention.html", "colours.css", "attention.css", "attention.js")
+    )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
         "title": escape(title),
         "note": escape(note),
         "policy": f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:",
-        "style": style,
+        "style": colours + style,
         "script": script,
         "content": _json({"sentences": sentences, "colours": COLOURS, "titles": TITLES, "levels": LEVELS}),
         "weights": "\n".join(scripts),

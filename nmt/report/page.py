@@ -52,7 +52,7 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
     """
     check_packages()
     shown = [(section, content) for section in SECTIONS if (content := section.content(records)) is not None]
-    names = ["page", "brackets", *(section.name for section, _ in shown)]
+    names = ["colours", "page", "brackets", *(section.name for section, _ in shown)]
     scripts = [charts.bokeh_script(), *_sources(names, ".js")]
     html = (
         _environment()
