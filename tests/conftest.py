@@ -28,11 +28,11 @@ from nmt.files import exclusive
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds that what a test has started may take to end after it; on a busy machine it waits long for its turn."""
 
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # commands run the tree that these tests stand in
-settings.load_profile("ci")  # the same inputs in every run, however long one takes; make fuzz looks for new ones
+settings.load_profile("ci")  # draws by fixed seeds, without a limit of time; make fuzz looks for new inputs
 torch.set_num_threads(1)  # on tensors as tiny as those of tests, threads cost more than they save
 # A process that a script starts in the background ignores SIGINT, and under nohup SIGHUP; so would all its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -156,6 +156,7 @@ def made_once(temporary: pytest.TempPathFactory, name: str, make: Callable[[Path
     folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / name
     with exclusive(folder.with_suffix(".lock"), name, print, wait=True):
         if not folder.with_suffix(".made").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a process that was interrupted
             folder.mkdir()
             make(folder)
             folder.with_suffix(".made").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -65,7 +66,10 @@ os.killpg(0, 9)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's /proc")
+@pytest.mark.skipif(
+    not (Path("/proc/self/smaps_rollup").exists() and Path(f"/proc/self/task/{os.getpid()}/children").exists()),
+    reason="needs Linux's /proc, with lists of children",
+)
 def test_what_a_process_and_its_child_hold_is_counted() -> None:
     counted = []
     for holds in (False, True):

@@ -35,6 +35,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
     return lambda name, fill: made_once(tmp_path_factory, name, fill)
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", QUICK, ids=name)
 def test_the_blocks_of_a_page_run_in_order(page: Path, folder: PageFolder, make: Make) -> None:
     assert run_page(page, folder, make, slow=False) > 0

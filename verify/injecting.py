@@ -118,11 +118,11 @@ def under_the_shim() -> None:
 
 
 def compiled(folder: Path) -> Path | None:
-    """Compiles `faults.c`; None without a C compiler."""
+    """Compiles `faults.c`; None where that cannot be done."""
     library, source = folder / "faults.so", HERE / "faults.c"
     try:
         subprocess.run(["cc", "-O2", "-Wall", "-fPIC", "-shared", "-o", library, source, "-ldl"], check=True)
-    except FileNotFoundError:
+    except (OSError, subprocess.CalledProcessError):  # there is none, or it has no headers
         return None
     return library
 

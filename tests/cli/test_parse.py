@@ -179,6 +179,8 @@ def test_a_terminal_shows_how_far_parsing_is(parse, tmp_path: Path, monkeypatch)
 
     (tmp_path / "in").write_text("the dog\n\na cat\n")
     monkeypatch.delenv("CI", raising=False)  # where nobody watches
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     assert parse("--input", tmp_path / "in").out.count(b"\n") == 3
     assert re.search(r"3/3.* lines.* tokens/s", terminal.getvalue())

@@ -37,6 +37,7 @@ def here(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 10)
     monkeypatch.setattr("nmt.terminal.blocks.LOOK", 0.02)
+    monkeypatch.setattr("nmt.tasks.lines.PATIENCE", 60.0)  # a file is a fast input, however slow the machine is
     return tmp_path
 
 

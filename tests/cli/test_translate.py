@@ -243,6 +243,8 @@ def test_a_terminal_shows_how_far_translating_is(nmt, reverse_run: Path, tmp_pat
 
     (tmp_path / "in").write_text("a b c\n\nc d e\n")
     monkeypatch.delenv("CI", raising=False)  # where nobody watches
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     done = nmt("translate", "--model", reverse_run / "ckpts", "--input", tmp_path / "in")
     assert done.out == b"c b a\n\ne d c\n"

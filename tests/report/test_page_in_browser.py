@@ -45,8 +45,8 @@ def test_a_finger_scrolls_the_page_over_a_chart(window: Opened) -> None:
 
 
 def until(window: Opened, holds: Callable[[], bool]) -> bool:
-    """Whether something holds within half a minute."""
-    return any(holds() or window.page.wait_for_timeout(30) for _ in range(1000))
+    """Whether something holds within three minutes."""
+    return any(holds() or window.page.wait_for_timeout(30) for _ in range(6000))
 
 
 def over(window: Opened, name: str) -> tuple[float, float]:

@@ -153,6 +153,7 @@ def test_constituents_are_compared_and_drawn(browser: Browser, tmp_path: Path) -
     )
     record = run("parser", [[flat, "(", inside], [gold, gold, stop]], [[80.0, 0.0, 100.0], [100.0] * 3], "parse")
     with opened(browser, write_sections([record], tmp_path / "parser.html"), 390, "dark") as shown:
+        shown.page.locator("#sentences-list > li").first.wait_for()
         shown.page.locator("#sentences-checkpoint").press("ArrowLeft")
         assert texts(shown, 1)[1:] == [gold, f"{flat} missing: (NP the dog)"]
         assert texts(shown, 2)[2] == "no tree"

@@ -53,7 +53,10 @@ def chromium() -> Iterator[Browser]:
     if found is None:
         pytest.skip("needs Chromium: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        try:
+            browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        except sync_api.Error as error:  # a snap's launcher without snap, or libraries that are missing
+            pytest.skip(f"{found} does not start: {str(error).splitlines()[0]}")
         yield browser
         browser.close()
 
@@ -65,6 +68,7 @@ def opened(
     """A file in a window `width` pixels wide; nothing off the page can be fetched."""
     height = 844 if width < 600 else 900
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    context.set_default_timeout(180_000)  # milliseconds
     page = context.new_page()
     result = Opened(page)
 

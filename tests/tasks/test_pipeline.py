@@ -45,6 +45,12 @@ def _no_thread_is_left() -> Iterator[None]:
         assert not thread.is_alive()
 
 
+@pytest.fixture
+def fast_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes every input for a fast one, however slow the machine is."""
+    monkeypatch.setattr(feed_module, "PATIENCE", WAIT)
+
+
 # --- order and windows --------------------------------------------------------------------------------------
 
 
@@ -54,14 +60,15 @@ def test_results_are_in_order_whatever_the_engine_does(make: Callable[[], Mirror
     assert texts(make(), lines) == [line[::-1] for line in lines]
 
 
+@pytest.mark.usefixtures("fast_input")
 def test_long_lines_are_searched_first_and_padding_counts() -> None:
     engine = Mirror(tokens=12)
     texts(engine, ["aa", "bbbbb", "c", "dddd", "eeeeeeeeeeeeeee", "ff"])
     assert engine.batches == [["eeeeeeeeeeeeeee"], ["bbbbb", "dddd"], ["aa", "ff", "c"]]
 
 
-def test_windows_are_full_when_the_input_is_fast_so_runs_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "PATIENCE", WAIT)  # this input is fast, however slow the machine is
+@pytest.mark.usefixtures("fast_input")
+def test_windows_are_full_when_the_input_is_fast_so_runs_are_alike() -> None:
     lines = [line or "x" for line in some_lines(3 * LARGEST_WINDOW)]
     first, second = Mirror(), Mirror()
     texts(first, lines)
@@ -104,6 +111,7 @@ class Stuck(Mirror):
         yield first.number, mirrored(first, n_best)
 
 
+@pytest.mark.usefixtures("fast_input")
 @pytest.mark.parametrize(
     ("length", "lines"),
     [
@@ -111,10 +119,7 @@ class Stuck(Mirror):
         (1280 - 64, 4 + 13 + 52 + 2 * 103),  # each counts as 20
     ],
 )
-def test_a_first_line_that_takes_long_does_not_let_the_rest_run_away(
-    length: int, lines: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feed_module, "PATIENCE", WAIT)  # this input is fast, however slow the machine is
+def test_a_first_line_that_takes_long_does_not_let_the_rest_run_away(length: int, lines: int) -> None:
     pulled, then = count(), []
     engine = Stuck(lines, lambda: then.append(next(pulled)))
     # the first is the longest
@@ -175,9 +180,9 @@ def test_blank_lines_without_end_do_not_wait_for_others() -> None:
     results.close()
 
 
-def test_an_impatient_window_is_searched_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("fast_input")
+def test_an_impatient_window_is_searched_as_a_whole() -> None:
     """Lines that come together are searched together, however few they are."""
-    monkeypatch.setattr(feed_module, "PATIENCE", WAIT)
     engine = Mirror()
     texts(engine, ["a", "b", "ccc"])
     assert engine.batches == [["ccc", "a", "b"]]
@@ -362,6 +367,7 @@ def test_a_hypothesis_at_its_cap_is_told() -> None:
     assert [found.capped for found in pipeline(Mirror()).stream(["abcd"])] == [False]
 
 
+@pytest.mark.usefixtures("fast_input")
 def test_lines_are_counted_as_soon_as_they_are_searched() -> None:
     """Blank ones are not; `</s>` counts where there is one, in each part."""
     counts: list[int] = []
@@ -395,6 +401,7 @@ def test_no_search_begins_for_blank_lines_alone() -> None:
     assert searches == [1]
 
 
+@pytest.mark.usefixtures("fast_input")
 def test_blank_lines_of_a_fast_input_are_given_out_by_the_window() -> None:
     groups = [len(group) for group in pipeline(Mirror()).groups([""] * 10_000)]
     assert sum(groups) == 10_000

@@ -37,6 +37,12 @@ class Typist:
             if select.select([self._terminal], [], [], 0.2)[0]:
                 self.shown += os.read(self._terminal, 4096)
 
+    def sees_the_rest(self) -> None:
+        """Takes what the terminal of a command that has ended has shown."""
+        with suppress(OSError):  # which tells on Linux that nobody holds the other end any more
+            while shown := os.read(self._terminal, 4096):
+                self.shown += shown
+
 
 @contextmanager
 def typing(cwd: Path, *command: str, to_terminal: bool = True) -> Iterator[tuple[Typist, subprocess.Popen[bytes]]]:
@@ -79,6 +85,8 @@ def test_answers_in_a_pipe_are_not_disturbed(reverse_run: Path) -> None:
         person.types(b"a b c\n" + END)
         assert process.stdout is not None
         assert process.stdout.read() == b"c b a\n"
+        assert process.wait(60) == 0
+        person.sees_the_rest()
     assert re.fullmatch(rb"(a b c\r\n(\^D\x08\x08)?)?", person.shown)  # what the person typed, and nothing else
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import os
 import subprocess
@@ -192,6 +193,7 @@ def test_a_file_ending_in_gz_is_compressed(tmp_path: Path) -> None:
 
 @compressed
 def test_files_are_closed_with_their_stream(tmp_path: Path, name: str) -> None:
+    gc.collect()  # files that other tests have left open
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
         with written(tmp_path / name) as stream:

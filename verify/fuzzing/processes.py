@@ -89,7 +89,7 @@ def _become(trial: Trial, given: argparse.Namespace, number: int) -> NoReturn:
         coverage = _coverage(given.scratch / f"{name}.{number}") if given.engine == "hypothesis" else None
         with open("/proc/self/statm") as statistics:
             size = int(statistics.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
         try:
             if coverage is not None:
                 coverage.start()

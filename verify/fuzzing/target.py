@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def accepted(read: Callable[[], T]) -> T | None:
 def folder() -> Path:
     """A folder of this process for the files of its trials, in memory where the system has such folders."""
     memory = Path("/dev/shm")
-    made = tempfile.TemporaryDirectory(prefix="nmt-fuzz-", dir=memory if memory.is_dir() else None)
+    made = tempfile.TemporaryDirectory(prefix="nmt-fuzz-", dir=memory if os.access(memory, os.W_OK) else None)
     _KEPT.append(made)
     return Path(made.name)
 
