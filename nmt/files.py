@@ -82,12 +82,12 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     target = Path(os.path.realpath(path))
     part = path if direct else _part(target)
     try:
-        if not direct:
-            clear_parts(target.parent, escape(target.name))
-        stream = part.open("ab" if direct else "wb")
-    except OSError as error:
-        raise _not_written(path, error) from None
-    try:
+        try:
+            if not direct:
+                clear_parts(target.parent, escape(target.name))
+            stream = part.open("ab" if direct else "wb")
+        except OSError as error:
+            raise _not_written(path, error) from None
         try:
             with stream:
                 yield stream
@@ -106,7 +106,8 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             raise _not_written(path, error) from None
     finally:
         if not direct:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):  # its directory is missing, or may not be written
+                part.unlink(missing_ok=True)
 
 
 def is_replaceable(path: Path, replaceable: str | None) -> bool:
@@ -243,19 +244,34 @@ def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = Fa
     """
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("w")
+        file = lock.open("ab+", buffering=0)  # which leaves what the holder has written
     except OSError as error:
         raise _not_written(Path(what), error) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"{what}: another nmt is writing there", "wait until it ends, or stop it") from None
+            raise _held(what, file) from None
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
             say(f"{what}: cannot be locked ({error.strerror}): see that no other nmt writes there meanwhile")
+        with suppress(OSError):  # a full disk; it serves the message alone
+            file.truncate(0)
+            file.write(f"{os.getpid()} on {os.uname().nodename}".encode())
         yield
+
+
+def _held(what: str, file: IO[bytes]) -> UserError:
+    """The error for a lock file that another process holds, which has most often written who it is."""
+    file.seek(0)
+    holder = re.fullmatch(rb"([0-9]{1,10}) on [\w.-]{1,64}", file.read(100))
+    if holder is None:
+        return UserError(f"{what}: another nmt is writing there", "wait until it ends, or stop it")
+    return UserError(
+        f"{what}: another nmt is writing there, process {holder[0].decode()}",
+        f"wait until it ends, or stop it there by `kill {holder[1].decode()}`",
+    )
 
 
 def write_json(path: Path, value: Any) -> None:

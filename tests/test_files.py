@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nmt import files
-from nmt.errors import UserError
+from nmt.errors import Interrupted, UserError
 from nmt.files import (
     clear_old,
     clear_parts,
@@ -383,6 +383,50 @@ def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
         replace_json(path, 3)
     assert read_json(path) == 2
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_who_holds_a_lock_is_named(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    with exclusive(lock, "ckpts", print), pytest.raises(UserError) as error, exclusive(lock, "ckpts", print):
+        pass
+    process = f"process {os.getpid()} on {os.uname().nodename}"
+    assert error.value.message == f"ckpts: another nmt is writing there, {process}"
+    assert error.value.hint == f"wait until it ends, or stop it there by `kill {os.getpid()}`"
+
+
+@pytest.mark.parametrize("content", [b"", b"7", b"7 on a\x1b[2J", b"7 on node\n", b"x on node", b"7 on " + b"n" * 1000])
+def test_a_lock_file_of_others_is_not_trusted(tmp_path: Path, content: bytes) -> None:
+    lock = tmp_path / ".lock"
+    with exclusive(lock, "ckpts", print):
+        lock.write_bytes(content)
+        with pytest.raises(UserError) as error, exclusive(lock, "ckpts", print):
+            pass
+    assert (error.value.message, error.value.hint) == (
+        "ckpts: another nmt is writing there",
+        "wait until it ends, or stop it",
+    )
+
+
+def test_a_lock_file_that_cannot_be_written_locks_all_the_same(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    (tmp_path / ".lock").symlink_to("/dev/full")
+    ran = False
+    with exclusive(tmp_path / ".lock", "ckpts", print):
+        ran = True
+    assert ran
+
+
+def test_a_signal_right_after_a_part_was_opened_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop_after(self: Path, mode: str) -> None:
+        open(self, mode).close()
+        raise Interrupted("terminated", 15)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", stop_after)
+        with pytest.raises(Interrupted), whole_file(tmp_path / "out"):
+            pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
