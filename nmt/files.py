@@ -257,9 +257,13 @@ def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = Fa
                 raise
             say(f"{what}: cannot be locked ({error.strerror}): see that no other nmt writes there meanwhile")
         with suppress(OSError):  # a full disk; it serves the message alone
-            file.truncate(0)
+            file.truncate(0)  # what a killed process has left
             file.write(f"{os.getpid()} on {os.uname().nodename}".encode())
-        yield
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                file.truncate(0)
 
 
 def _held(what: str, file: IO[bytes]) -> UserError:

@@ -389,6 +389,7 @@ def test_who_holds_a_lock_is_named(tmp_path: Path) -> None:
     lock = tmp_path / ".lock"
     with exclusive(lock, "ckpts", print), pytest.raises(UserError) as error, exclusive(lock, "ckpts", print):
         pass
+    assert lock.read_bytes() == b""
     process = f"process {os.getpid()} on {os.uname().nodename}"
     assert error.value.message == f"ckpts: another nmt is writing there, {process}"
     assert error.value.hint == f"wait until it ends, or stop it there by `kill {os.getpid()}`"
