@@ -199,7 +199,8 @@ def test_fine_tuning_starts_from_a_language_model_and_from_no_translator(
 def test_the_best_by_perplexity_are_averaged(nmt: Callable[..., Any], copy: Path) -> None:
     for step, perplexity in ((20, 3.0), (40, 2.0), (60, 5.0), (80, 4.0)):
         bundles.add_info(copy / f"ckpts/step-{step:08d}", {"scores": {"perplexity": perplexity}})
-    assert nmt("average", "ckpts", "--best", "2").err == "averaged 2 checkpoints, updates 20, 40: ckpts/averaged\n"
+    said = nmt("average", "ckpts", "--best", "2").err.splitlines()
+    assert said[0] == "averaged 2 checkpoints, updates 20, 40: ckpts/averaged"
 
 
 def test_auto_takes_the_number_of_the_lowest_perplexity(

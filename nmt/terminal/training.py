@@ -17,6 +17,9 @@ from nmt.files import check_replaceable
 from nmt.place import Place, device_of, find_place
 from nmt.recipe import Recipe
 
+ALIKE = 0.8
+"""Of the better dev score, what the worse one of two checkpoints has at least that are worth averaging"""
+
 
 def train(
     recipe: Recipe,
@@ -85,7 +88,7 @@ def average(
         from nmt.bundle import average as average_checkpoints
 
         result = average_checkpoints(ckpts, last, out, best, console)
-    steps, wanted = result.info["steps"], best or last
+    steps, wanted = result.info["steps"], best or last or result.recipe.decoding.average_last
     listed = [f"{step:,}" for step in steps]
     updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
     there = f"only {len(steps)} there{' with a dev score' if best else ''}"
@@ -93,7 +96,20 @@ def average(
     scored = "" if result.dev_score is None else f", dev {result.kind.label} {result.dev_score:.2f}"
     plural = "s" if len(steps) > 1 else ""
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
+    if last != "auto":
+        _say_how_they_differ(ckpts, steps, console)
     return result
+
+
+def _say_how_they_differ(ckpts: Path, steps: Sequence[int], console: Console) -> None:
+    """Says if the worst of the checkpoints that were averaged is far from the best, as early ones are."""
+    from nmt.bundle import checkpoints, ranked
+
+    chosen = ranked([bundle for bundle in checkpoints(ckpts) if bundle.step in steps])
+    scores = [bundle.dev_score or 0.0 for bundle in chosen]
+    if scores and min(scores) < ALIKE * max(scores):
+        ends = [f"{scores[end]:.2f} at update {chosen[end].step:,}" for end in (0, -1)]
+        console.say(f"  dev {chosen[0].kind.label} was {' and '.join(ends)}: --last auto tries how many to average")
 
 
 def _refresh_report(ckpts: Path, console: Console) -> None:

@@ -139,10 +139,29 @@ def test_what_to_average_is_said_once(nmt: Callable[..., Any], arguments: list[s
     assert problem in done.err
 
 
+@pytest.mark.parametrize(("early", "is_said"), [(15.9, True), (16.1, False), (None, False)])
+def test_an_average_with_an_early_checkpoint_says_what_to_try(
+    nmt: Callable[..., Any], ckpts: Path, early: float | None, is_said: bool
+) -> None:
+    for step, bleu in ((200, 1.0), (400, early), (600, 18.0), (800, 20.0)):
+        bundles.add_info(ckpts / f"step-{step:08d}", {"scores": {} if bleu is None else {"bleu": bleu}})
+    said = nmt("average", ckpts, "--last", "3").err.splitlines()
+    assert said[0] == "averaged 3 checkpoints, updates 400 to 800: ckpts/averaged"
+    hint = "  dev BLEU was 15.90 at update 400 and 20.00 at update 800: --last auto tries how many to average"
+    assert said[1:] == [hint] * is_said
+
+
+def test_a_recipe_that_asks_for_more_checkpoints_than_there_are_is_told(nmt: Callable[..., Any], ckpts: Path) -> None:
+    for step in (200, 400, 600):
+        shutil.rmtree(ckpts / f"step-{step:08d}")
+    said = "averaged 1 checkpoint, update 800 (only 1 there, 2 asked for): ckpts/averaged\n"
+    assert nmt("average", ckpts).err == said
+
+
 def test_the_best_are_named(nmt: Callable[..., Any], ckpts: Path) -> None:
     for step, bleu in ((200, 30.0), (400, None), (600, 10.0), (800, 20.0)):
         bundles.add_info(ckpts / f"step-{step:08d}", {"scores": {} if bleu is None else {"bleu": bleu}})
-    said = nmt("average", ckpts, "--best", "2").err
-    assert said == "averaged 2 checkpoints, updates 200, 800: ckpts/averaged\n"
+    said = nmt("average", ckpts, "--best", "2").err.splitlines()
+    assert said[0] == "averaged 2 checkpoints, updates 200, 800: ckpts/averaged"
     said = nmt("average", ckpts, "--best", "4").err
     assert "updates 200, 600, 800 (only 3 there with a dev score, 4 asked for): " in said
