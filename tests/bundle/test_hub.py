@@ -52,7 +52,8 @@ def fetching(cache: Path, endpoint: str, **environment: str) -> Iterator[Fetch]:
 
     That process must show no progress of downloads, as its stderr is no terminal.
     """
-    variables = {"HF_ENDPOINT": endpoint, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1", **environment}
+    variables = {"HF_ENDPOINT": endpoint, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
+    variables |= {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", **environment}
     command = [sys.executable, "-c", PROGRAM]
     pipe = subprocess.PIPE
     streams = {"stdin": pipe, "stdout": pipe, "stderr": pipe}

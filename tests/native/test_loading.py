@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -31,7 +32,14 @@ def compile_c(source: str, to: Path) -> Path:
     if compiler is None:
         pytest.skip("needs a C compiler")
     to.with_suffix(".c").write_text(source)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", to, to.with_suffix(".c")], check=True)
+    command = [compiler, "-shared", "-fPIC", "-o", to, to.with_suffix(".c")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"the C compiler does not work: {done.stderr[-200:]}")
+    try:
+        ctypes.CDLL(str(to))
+    except OSError as error:  # as on a file system that is mounted noexec
+        pytest.skip(f"no library can be opened: {error}")
     return to
 
 

@@ -200,7 +200,7 @@ def test_the_fast_search_finds_what_the_plain_one_finds(members, beam, count):
         found = search(models, sources, symbols, beam, beam=beam, alpha=0.3, batch_tokens=batch_tokens)
         for one, other in zip(found, expected, strict=True):
             assert [h.ids for h in one] == [h.ids for h in other]
-            assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-5)
+            assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-6, abs=1e-5)
 
 
 @pytest.mark.parametrize(("words", "cap", "longest_run"), [(1, 2, 2), (1, 4, 1), (2, 6, 2), (2, 7, 1)])

@@ -73,7 +73,7 @@ def assert_same(found, expected):
     for one, other in zip(found, expected, strict=True):
         assert [h.ids for h in one] == [h.ids for h in other]
         assert [h.finished for h in one] == [h.finished for h in other]
-        assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-5)
+        assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-6, abs=1e-5)
 
 
 def plain(models, sources, **options):

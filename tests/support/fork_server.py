@@ -253,10 +253,10 @@ def begin(connection: socket.socket, environment: Mapping[str, str]) -> Begun:
     if (child := os.fork()) == 0:
         while not begun.request.from_shell and os.getppid() == between:
             time.sleep(0.0005)
-        connection.sendall(b"%d\n" % os.getpid())
-        connection.close()
         if begun.request.new_session:
             os.setsid()
+        connection.sendall(b"%d\n" % os.getpid())
+        connection.close()
         return begun
     if begun.request.from_shell:
         wait_for(child, connection)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -151,7 +152,7 @@ def test_training_goes_on_meanwhile_and_saved_is_said_once_it_is(
     written.check()
     assert (said, steps(tmp_path)) == ([], [])
     gate.set()
-    written._waiting[0][0].result(20)
+    written._waiting[0][0].result()
     assert (said, steps(tmp_path)) == ([], [1])
     written.check()
     assert said == [path.name]
@@ -308,13 +309,14 @@ def test_a_process_killed_at_any_time_leaves_whole_checkpoints_alone(
     """Killed at every call that changes the disk, one after another."""
     data = {"name": "x", "source": "a", "target": "b", "train": [{"file": "x.tsv"}]}
     recipe = Recipe.model_validate({"name": "x", "data": data, "training": {"keep_last": 2}})
+    to = Checkpoints(tmp_path / "before", recipe, tokenizer, Console())
+    for before in (1, 2):
+        write(to, before, Told())
+    to.wait()
     ended = False
     for calls in range(1, 100):
         out = tmp_path / str(calls)
-        to = Checkpoints(out, recipe, tokenizer, Console())
-        for before in (1, 2):
-            write(to, before, Told())
-        to.wait()
+        shutil.copytree(tmp_path / "before", out)
         if ended := killed_after(calls, out, recipe, tokenizer, step):
             break
         clear_leftovers(out)

@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -195,8 +196,9 @@ def test_one_rank_alone_says_why_all_stop(pair: tuple[Group, Group]) -> None:
     assert [other.fail(), lead.fail(), other.fail()] == [True, False, False]
 
 
-def test_a_broken_group_names_who_is_behind(pair: tuple[Group, Group]) -> None:
+def test_a_broken_group_names_who_is_behind(pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch) -> None:
     lead, other = pair
+    monkeypatch.setattr(distributed, "time", SimpleNamespace(monotonic=lambda: 1000.0))
     with pytest.raises(GroupError, match="rank 0 lost the others while agreeing: Timed out") as error:  # noqa: SIM117
         with lead.guard("agreeing"):
             raise RuntimeError("[/pytorch/third_party/gloo/transport.cc:81] Timed out waiting 6000ms\nmore")

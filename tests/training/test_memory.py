@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -77,11 +78,8 @@ def test_memory_that_does_not_grow_is_no_division_by_zero() -> None:
 
 
 def test_the_memory_of_this_process_is_counted_in_bytes() -> None:
-    before = peak_memory(torch.device("cpu"))
-    assert before > 50 << 20  # torch alone is more
-    block = torch.ones(before // 8)  # fp32: half as much again
-    assert peak_memory(torch.device("cpu")) >= before
-    del block
+    there_is = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 50 << 20 < peak_memory(torch.device("cpu")) < there_is  # torch alone is more
 
 
 @pytest.mark.parametrize(
