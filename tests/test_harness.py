@@ -27,7 +27,7 @@ def test_a_child_is_interrupted():
 def test_that_leaves_an_orphan():
     subprocess.run(["sh", "-c", "sleep 61 & exit 0"], check=True)
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(5)
 def test_that_does_not_end():
     time.sleep(60)
 """
