@@ -199,8 +199,10 @@ def test_fine_tuning_starts_from_a_language_model_and_from_no_translator(
 def test_the_best_by_perplexity_are_averaged(nmt: Callable[..., Any], copy: Path) -> None:
     for step, perplexity in ((20, 3.0), (40, 2.0), (60, 5.0), (80, 4.0)):
         bundles.add_info(copy / f"ckpts/step-{step:08d}", {"scores": {"perplexity": perplexity}})
-    said = nmt("average", "ckpts", "--best", "2").err.splitlines()
-    assert said[0] == "averaged 2 checkpoints, updates 20, 40: ckpts/averaged"
+    assert nmt("average", "ckpts", "--best", "2").err.splitlines() == [
+        "averaged 2 checkpoints, updates 20, 40: ckpts/averaged",
+        "  dev ppl was 3.00 at update 20 and 2.00 at update 40: --last auto tries how many to average",
+    ]
 
 
 def test_auto_takes_the_number_of_the_lowest_perplexity(

@@ -161,7 +161,9 @@ def test_a_recipe_that_asks_for_more_checkpoints_than_there_are_is_told(nmt: Cal
 def test_the_best_are_named(nmt: Callable[..., Any], ckpts: Path) -> None:
     for step, bleu in ((200, 30.0), (400, None), (600, 10.0), (800, 20.0)):
         bundles.add_info(ckpts / f"step-{step:08d}", {"scores": {} if bleu is None else {"bleu": bleu}})
-    said = nmt("average", ckpts, "--best", "2").err.splitlines()
-    assert said[0] == "averaged 2 checkpoints, updates 200, 800: ckpts/averaged"
+    assert nmt("average", ckpts, "--best", "2").err.splitlines() == [
+        "averaged 2 checkpoints, updates 200, 800: ckpts/averaged",
+        "  dev BLEU was 20.00 at update 800 and 30.00 at update 200: --last auto tries how many to average",
+    ]
     said = nmt("average", ckpts, "--best", "4").err
     assert "updates 200, 600, 800 (only 3 there with a dev score, 4 asked for): " in said
