@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 from reverse_task import BARE, sets, shell
 from rich.cells import cell_len
+from terminals import Terminal, watched
 
 from nmt.console import Console, Work
 from nmt.errors import Interrupted
@@ -37,21 +38,6 @@ def test_work_goes_on_when_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> No
     console.say("lost")
     assert console.quiet
     console.say("not even tried")
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """A terminal in place of stderr that somebody watches, whatever the machine that runs the tests sets."""
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    for name in ("CI", "NO_COLOR", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    return terminal
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import re
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from reverse_task import shell
+from terminals import watched
 from tiny_parser import train_tokenizer, write_parser
 
 from nmt.bundle import add_info
@@ -173,15 +173,8 @@ def test_files_are_read_and_written_plain_or_compressed(parse, tmp_path: Path) -
 
 
 def test_a_terminal_shows_how_far_parsing_is(parse, tmp_path: Path, monkeypatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     (tmp_path / "in").write_text("the dog\n\na cat\n")
-    monkeypatch.delenv("CI", raising=False)  # where nobody watches
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    terminal = watched(monkeypatch)
     assert parse("--input", tmp_path / "in").out.count(b"\n") == 3
     assert re.search(r"3/3.* lines.* tokens/s", terminal.getvalue())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import re
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from reverse_task import sets, shell, write_reverse_task
+from terminals import watched
 
 HOSTILE = [
     *[""] * 5,
@@ -237,15 +237,8 @@ def test_the_ctranslate2_engine_writes_the_same_and_loads_no_torch(nmt, reverse_
 
 
 def test_a_terminal_shows_how_far_translating_is(nmt, reverse_run: Path, tmp_path: Path, monkeypatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     (tmp_path / "in").write_text("a b c\n\nc d e\n")
-    monkeypatch.delenv("CI", raising=False)  # where nobody watches
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    terminal = watched(monkeypatch)
     done = nmt("translate", "--model", reverse_run / "ckpts", "--input", tmp_path / "in")
     assert done.out == b"c b a\n\ne d c\n"
     shown = terminal.getvalue()
