@@ -56,11 +56,12 @@ TRY_AGAIN = 75  # exit status of a process whose group broke: EX_TEMPFAIL of sys
 class GroupError(Exception):
     """The other processes of a group are gone or silent, one of them has already said why it stopped, or a GPU failed.
 
-    The command line prints the message, if there is one, and exits with TRY_AGAIN, or with 1 where a retry would
-    fail alike.
+    The command line prints message and hint, if there is a message, and exits with TRY_AGAIN, or with 1 where a retry
+    would fail alike.
     """
 
-    def __init__(self, message: str, retry: bool = True) -> None:
+    def __init__(self, message: str, retry: bool = True, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.retry = retry
+        self.hint = hint or "run the same command again; it resumes from the last checkpoint"

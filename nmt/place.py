@@ -19,19 +19,25 @@ class Place:
     """Number among the ranks of this host"""
     local_size: int = 1
     """Ranks on this host"""
+    has_own_cores: bool = False
+    """Whether the cores that this process may use are its own, as a Slurm task's are; else the ranks share them"""
+
+    def threads(self, cores: int) -> int:
+        """Return how many threads this process should have where it may use so many cores."""
+        return cores if self.has_own_cores else max(1, cores // self.local_size)
 
 
 def find_place(environment: Mapping[str, str]) -> Place | None:
     """The place that torchrun, or srun with several tasks, gives this process; None where it runs alone."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
-        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        names, own = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), False
     elif environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
-        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
+        names, own = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"), True
     else:
         return None
     given = {name: environment[name] for name in names if name in environment}
     try:
-        return Place(*(int(given.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)))
+        return Place(*(int(given.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)), own)
     except ValueError:
         listed = ", ".join(f"{name}={value}" for name, value in given.items())
         raise UserError(

@@ -108,6 +108,14 @@ def test_cores_are_no_more_than_the_quota(monkeypatch, quota, expected):
     assert cores() == expected
 
 
+@pytest.mark.parametrize(("cpus", "expected"), [("8", 8), ("100", 64), ("0", 1), ("many", 64)])
+def test_cores_are_no_more_than_slurm_reserves(monkeypatch, cpus, expected):
+    monkeypatch.setattr(device.os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
+    monkeypatch.setattr(device, "cpu_quota", lambda: None)
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", cpus)
+    assert cores() == expected
+
+
 def test_operations_have_no_more_threads_than_cores(monkeypatch):
     before = torch.get_num_threads()
     try:

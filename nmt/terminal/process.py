@@ -86,8 +86,7 @@ def ending_of(error: BaseException) -> Ending:
         case UserError():
             return _failed(error.message, error.hint)
         case GroupError():
-            hint = "run the same command again; it resumes from the last checkpoint"
-            lines = _complaint(error.message, hint) if error.message else ()
+            lines = _complaint(error.message, error.hint) if error.message else ()
             return Ending(TRY_AGAIN if error.retry else 1, lines, traceback=error.retry)
         case Interrupted():
             return Ending(128 + error.signal_number, (error.message,) if error.message and speaks else ())

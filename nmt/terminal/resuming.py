@@ -52,8 +52,8 @@ class Share:
                 "give --resume, --input and --output, and they share one input; where each has an input of its own, "
                 "unset RANK and SLURM_STEP_NUM_TASKS",
             )
-        threads = max(1, (options.threads or cores()) // place.local_size)
-        return cls(Console(options.console.quiet or place.rank > 0), device_of(options.device, place), threads)
+        console = Console(options.console.quiet or place.rank > 0)
+        return cls(console, device_of(options.device, place), place.threads(options.threads or cores()))
 
 
 def files_to_resume(

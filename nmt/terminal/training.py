@@ -49,7 +49,7 @@ def train(
     from nmt.training.run import train as run
 
     # As many as there are cores and no more: threads that wait for one another take the time of those that work.
-    threads_each = max(1, (threads or cores()) // place.local_size) if place.size > 1 else threads
+    threads_each = place.threads(threads or cores()) if place.size > 1 else threads
     chosen = choose_device(device_of(device, place), threads_each)
     run(recipe, out, Console(console.quiet or place.rank > 0), chosen, threads or cores(), place, base)
 

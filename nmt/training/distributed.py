@@ -6,6 +6,7 @@ the few numbers that they add up, travel through gloo on the host, so that they 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -14,7 +15,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from threading import Thread, current_thread, main_thread
 from typing import Any, Self, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -25,14 +28,19 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt.device import device_error, memory_error
-from nmt.errors import GroupError, Interrupted, UserError
+from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.place import Place
 
 FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by the job's number
-LOOK = 0.1  # seconds between two looks whether rank 0 is done
+LOOK = 0.1  # seconds between two looks into the store
 BEAT = 1.0  # seconds between two notes of a rank's progress
-FAILED = "nmt/failed"  # key of the store: how many ranks have failed
-GPU_FAILED = "nmt/gpu-failed"  # key of the store: there if a GPU has failed, so that the group is to start again
+FAILED = "failed"  # key of the store: how many ranks have failed
+GPU_FAILED = "gpu-failed"  # key of the store: there if a GPU has failed, so that the group is to start again
+ORPHANED = 20.0  # seconds for which a rank without a launcher waits for others
+INTERFACES = (
+    "if a host's name means 127.0.1.1 on that host, name its network interface: GLOO_SOCKET_IFNAME=eth0 and, with GPUs, "
+    "NCCL_SOCKET_IFNAME=eth0 (see ip addr)"
+)
 
 Result = TypeVar("Result")
 
@@ -50,6 +58,37 @@ def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
     return host, FIRST_PORT + int(environment.get("SLURM_JOB_ID", 0)) % PORTS
 
 
+def private_store(store: Any, rank: int, size: int, patience: timedelta) -> PrefixStore:
+    """Return the part of a store that only the ranks of this attempt use; wait until all of them are there.
+
+    torchrun keeps one store for all attempts, and nothing names an attempt on every host: TORCHELASTIC_RESTART_COUNT is
+    counted by each host for itself. So each rank writes a fresh token, and rank 0 publishes the list of all tokens
+    whenever it changes. Tokens of an earlier attempt may be among them, but no rank is left to confirm such a list.
+    Raise GroupError if some rank has not come within `patience`.
+    """
+    token, deadline = uuid4().hex, time.monotonic() + patience.total_seconds()
+    tokens = [f"nmt/token/{number}" for number in range(size)]
+    store.set(tokens[rank], token)
+    published = confirmed = ""
+    while time.monotonic() < deadline:
+        if rank == 0 and store.check(tokens):
+            found = " ".join(value.decode() for value in store.multi_get(tokens))
+            if found != published:
+                store.set("nmt/attempt", published := found)
+        if store.check(["nmt/attempt"]):
+            listed = store.get("nmt/attempt").decode()
+            attempt = "nmt/" + hashlib.sha256(listed.encode()).hexdigest()
+            members = listed.split()
+            if len(members) == size and members[rank] == token:
+                confirmations = store.add(f"{attempt}/confirmations", int(listed != confirmed))
+                confirmed = listed
+                if confirmations == size:
+                    return PrefixStore(attempt, store)
+        time.sleep(LOOK)
+    minutes = patience.total_seconds() / 60
+    raise GroupError(f"rank {rank} waited {minutes:g} minutes for the other {size - 1} to start")
+
+
 class Group:
     """The processes that train together. In a group of one process, everything here costs nothing.
 
@@ -60,6 +99,7 @@ class Group:
         self.rank, self.size, self.local_size = place.rank, place.size, place.local_size
         self._timeout = timedelta(minutes=timeout_minutes)
         self._parent, self._beat, self._told, self._left = os.getppid(), 0.0, 0, False
+        self._waiting_since: float | None = None  # the time since when the main thread has waited for others
         self._store: Any = None
         self._parallel: DistributedDataParallel | None = None
 
@@ -70,8 +110,10 @@ class Group:
                 host, port = slurm_meeting_point(os.environ)
                 os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
             os.environ.update(RANK=str(self.rank), WORLD_SIZE=str(self.size))
-            with self.guard("meeting the others"):
-                self._store, _, _ = next(rendezvous("env://", timeout=self._timeout))
+            Thread(target=self._end_as_orphan, name="orphan", daemon=True).start()
+            with self.guard("meeting the others", INTERFACES):
+                store, _, _ = next(rendezvous("env://", timeout=self._timeout))
+                self._store = private_store(store, self.rank, self.size, self._timeout)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -104,7 +146,7 @@ class Group:
         All ranks return what it returns, which must be a plain value that JSON can hold.
         """
         self._told += 1
-        key = f"nmt/first/{self._told}"
+        key = f"first/{self._told}"
         if self.leads:
             result = work()
             if self.size > 1:
@@ -130,10 +172,10 @@ class Group:
         if self.size == 1:
             return
         on_gpu = device.type == "cuda"
-        with self.guard("connecting"):
+        with self.guard("connecting", INTERFACES):
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
-                store=PrefixStore("nmt/group", self._store),
+                store=PrefixStore("group", self._store),
                 rank=self.rank,
                 world_size=self.size,
                 timeout=self._timeout,
@@ -176,6 +218,14 @@ class Group:
         """Whether the launcher of this process is gone, so that nobody would stop or restart it."""
         return self.size > 1 and os.getppid() != self._parent
 
+    def _end_as_orphan(self) -> None:
+        """End this process if its launcher is gone while it waits for others; signals cannot end PyTorch's waits."""
+        while not self._left:
+            time.sleep(BEAT)
+            since = self._waiting_since
+            if self.is_orphaned() and since is not None and time.monotonic() - since > ORPHANED:
+                os._exit(TRY_AGAIN)
+
     def largest(self, *values: int) -> list[int]:
         """The largest of each value over all ranks: how they agree."""
         return list(values) if self.size == 1 else self._reduce(values, torch.int64, dist.ReduceOp.MAX)
@@ -210,14 +260,17 @@ class Group:
         if self.size > 1 and time.monotonic() - self._beat > BEAT:
             self._beat = time.monotonic()
             with suppress(RuntimeError):  # the launcher is gone, which `is_orphaned` tells
-                self._store.set(f"nmt/step/{self.rank}", str(step))
+                self._store.set(f"step/{self.rank}", str(step))
 
     @contextmanager
-    def guard(self, doing: str) -> Iterator[None]:
+    def guard(self, doing: str, hint: str = "") -> Iterator[None]:
         """Turns PyTorch's error about a broken group into a GroupError that names the rank to look at.
 
         Errors of this rank's own GPU stay as they are.
         """
+        is_outermost = self._waiting_since is None and current_thread() is main_thread()
+        if is_outermost:
+            self._waiting_since = time.monotonic()
         try:
             yield
         except torch.OutOfMemoryError:
@@ -231,8 +284,11 @@ class Group:
                 told, late = False, ""
             if told:
                 raise self._failed_elsewhere() from error
-            reason = re.sub(r"^\[.*?\] ?", "", str(error).strip().split("\n")[0])
-            raise GroupError(f"rank {self.rank} lost the others while {doing}{late}: {reason}") from error
+            reason = re.sub(r"^\[.*?\] ?", "", str(error).strip().split("\n")[0]).partition(". This is typically")[0]
+            raise GroupError(f"rank {self.rank} lost the others while {doing}{late}: {reason}", hint=hint) from error
+        finally:
+            if is_outermost:
+                self._waiting_since = None
 
     def _has_failed(self) -> bool:
         """Whether a rank has said that it failed."""
@@ -255,7 +311,7 @@ class Group:
 
     def _behind(self) -> str:
         """The other ranks that have come least far, as a part of a message."""
-        keys = {rank: f"nmt/step/{rank}" for rank in range(self.size) if rank != self.rank}
+        keys = {rank: f"step/{rank}" for rank in range(self.size) if rank != self.rank}
         steps = {rank: int(self._store.get(key)) for rank, key in keys.items() if self._store.check([key])}
         least = min(steps.values(), default=0)
         ranks = [str(rank) for rank, step in steps.items() if step == least]

@@ -6,7 +6,8 @@ import os
 import sys
 import threading
 import time
-from contextlib import nullcontext, suppress
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -83,6 +84,16 @@ def test_a_group_of_one_is_free() -> None:
         raise RuntimeError("as it was")
 
 
+def start_attempt(store: dist.Store, size: int, last: int = 0) -> list[Group]:
+    """Have the ranks of an attempt meet, of which one comes after the others; all in this process."""
+    groups = [Group(Place(rank, size, rank, size), 1) for rank in range(size)]
+    with ThreadPoolExecutor(size) as pool:
+        met = {rank: pool.submit(groups[rank].__enter__) for rank in range(size) if rank != last}
+        assert not wait(met.values(), timeout=0.3).done
+        met[last] = pool.submit(groups[last].__enter__)
+        return [met[rank].result() for rank in range(size)]
+
+
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Group, Group]:
     """Two ranks of a group that have met and are not yet connected; both in this process."""
@@ -90,7 +101,28 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Group, Group]:
     monkeypatch.setattr(distributed, "rendezvous", lambda *arguments, **options: iter([(store, 0, 2)]))
     for name in ("MASTER_ADDR", "RANK", "WORLD_SIZE"):
         monkeypatch.setenv(name, "0")
-    return Group(Place(0, 2, 0, 2), 1).__enter__(), Group(Place(1, 2, 1, 2), 1).__enter__()
+    lead, other = start_attempt(store, 2)
+    return lead, other
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("size", [2, 3])
+def test_an_attempt_reads_nothing_of_the_one_before(pair: tuple[Group, Group], last: int, size: int) -> None:
+    """torchrun keeps one store for all attempts, in which ranks of a dead one have left what they told one another."""
+    lead, other = pair
+    lead.first(lambda: "update 5")
+    assert other.fail()
+    again = start_attempt(lead._store.underlying_store, size, last)
+    assert [group.first(lambda: "update 7") for group in again] == size * ["update 7"]
+    again[1].check()
+    assert again[1].fail()  # the first of this attempt
+
+
+def within(group: Group) -> ExitStack:
+    """A block at whose end a group is left that was entered before."""
+    stack = ExitStack()
+    stack.push(group)
+    return stack
 
 
 def test_others_wait_until_rank_0_is_done(pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,9 +163,9 @@ def refuse() -> None:
 
 def test_leaving_a_group_tells_the_error_of_the_first_rank_alone(pair: tuple[Group, Group]) -> None:
     lead, other = pair
-    with pytest.raises(UserError, match="no"), lead:
+    with pytest.raises(UserError, match="no"), within(lead):
         refuse()
-    with pytest.raises(GroupError) as error, other:
+    with pytest.raises(GroupError) as error, within(other):
         refuse()
     assert (error.value.message, error.value.retry) == ("", False)
 
@@ -141,7 +173,7 @@ def test_leaving_a_group_tells_the_error_of_the_first_rank_alone(pair: tuple[Gro
 def test_the_signal_that_ends_those_who_outlive_a_failure_says_nothing(pair: tuple[Group, Group]) -> None:
     lead, other = pair
     assert other.fail()
-    with pytest.raises(GroupError) as error, lead:
+    with pytest.raises(GroupError) as error, within(lead):
         raise Interrupted("terminated", 15)
     assert (error.value.message, error.value.retry) == ("", False)
 
@@ -151,7 +183,7 @@ def test_what_ends_all_ranks_alike_is_no_failure_of_one(
     pair: tuple[Group, Group], error: Interrupted | GroupError | None
 ) -> None:
     lead, other = pair
-    with pytest.raises(type(error)) if error else nullcontext(), lead:
+    with pytest.raises(type(error)) if error else nullcontext(), within(lead):
         if error:
             raise error
     assert other.fail()  # the first
@@ -185,7 +217,7 @@ def test_nothing_of_a_group_is_left_that_an_error_keeps_in_its_traceback(pair: t
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     wait_until_threads_of_gloo(are_there=True)
-    with pytest.raises(Interrupted) as error, pair[0]:
+    with pytest.raises(Interrupted) as error, within(pair[0]):
         train()
     assert error.value.__traceback__ is not None
     wait_until_threads_of_gloo(are_there=False)
@@ -221,13 +253,13 @@ ILLEGAL = "CUDA error: an illegal memory access was encountered"
 def test_a_gpu_that_fails_is_told_by_its_rank_alone_and_the_group_is_to_start_again(pair: tuple[Group, Group]) -> None:
     lead, other = pair
     place = f"rank 1 on {os.uname().nodename}"
-    with pytest.raises(GroupError) as error, other, other.guard("adding up gradients"):
+    with pytest.raises(GroupError) as error, within(other), other.guard("adding up gradients"):
         raise torch.AcceleratorError(f"{ILLEGAL}\nCUDA kernel errors might be asynchronously reported")
     assert (error.value.message, error.value.retry) == (f"{place}: {ILLEGAL}", True)
-    with pytest.raises(GroupError) as error, lead, lead.guard("agreeing"):
+    with pytest.raises(GroupError) as error, within(lead), lead.guard("agreeing"):
         raise RuntimeError("Connection closed by peer")
     assert (error.value.message, error.value.retry) == ("", True)
-    with pytest.raises(GroupError) as error, lead:
+    with pytest.raises(GroupError) as error, within(lead):
         raise ValueError("something that followed from it")
     assert (error.value.message, error.value.retry) == ("", True)
     with pytest.raises(GroupError) as error:
@@ -285,11 +317,12 @@ def test_a_place_without_a_meeting_point_is_refused(monkeypatch: pytest.MonkeyPa
 def test_the_table_of_ranks_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under Slurm PyTorch is told what it would read from torchrun's variables."""
     seen: dict[str, str] = {}
+    store = dist.HashStore()
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
     def meet(url: str, timeout: object) -> Any:
         seen.update({name: os.environ[name] for name in names})
-        return iter([(dist.HashStore(), 3, 4)])
+        return iter([(store, 3, 4)])
 
     for name in names:
         monkeypatch.setenv(name, "")  # so that what the group sets is taken back
@@ -297,6 +330,6 @@ def test_the_table_of_ranks_is_that_of_the_environment(monkeypatch: pytest.Monke
     monkeypatch.setenv("SLURM_STEP_NODELIST", "n[1-2]")
     monkeypatch.setenv("SLURM_JOB_ID", "5")
     monkeypatch.setattr(distributed, "rendezvous", meet)
-    with Group(Place(3, 4, 1, 2), 1):
+    with pytest.raises(GroupError, match="rank 3 waited 0.001 minutes for the other 3"), Group(Place(3, 4, 1, 2), 0.001):
         pass
     assert seen == {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "20005"}
