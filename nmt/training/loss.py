@@ -22,7 +22,7 @@ from nmt.training.flops import training_flops
 
 ALIGNED = 8  # GPUs multiply in bf16 on tensor cores only if rows are multiples of 16 bytes
 
-Softmax = Callable[[Tensor, Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor]]
+Softmax = Callable[[Tensor, Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
 
 
 def chunk_softmax(
@@ -30,19 +30,20 @@ def chunk_softmax(
     weight: Tensor,  # (vocabulary, d_model)
     targets: Tensor,  # (chunk, 1)
     wide: torch.dtype,  # to compute in
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The softmax of a chunk's logits, before its division, and the sums over tokens that the loss consists of.
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Compute the softmax of a chunk's logits, before its division, and the sums over tokens that the loss consists of.
 
-    Returns the exponentials (chunk, vocabulary) of the logits less each row's highest, in the weight's type; their
-    totals (chunk, 1); the sum () of −log p of the targets; and the sum () of log Σ exp(logits). Compiled, it reads the
-    logits twice and writes the exponentials once.
+    Return the exponentials (chunk, vocabulary) of the logits less each row's highest, in the weight's type; those of the
+    targets (chunk, 1) and the totals (chunk, 1), which are not rounded; the sum () of −log p of the targets; and the sum
+    () of log Σ exp(logits). Compiled, it reads the logits twice and writes the exponentials once.
     """
     logits = F.linear(states, weight).to(wide)
     right, highest = logits.gather(-1, targets), logits.amax(-1, keepdim=True)
     exponentials = logits.sub_(highest).exp_()  # in the logits' place
     totals = exponentials.sum(-1, keepdim=True)
     log_totals = totals.log() + highest
-    return exponentials.to(weight.dtype), totals, (log_totals - right).sum(), log_totals.sum()
+    right_exponentials = (right - highest).exp()
+    return exponentials.to(weight.dtype), right_exponentials, totals, (log_totals - right).sum(), log_totals.sum()
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
@@ -64,23 +65,29 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         nll = states.new_zeros((), dtype=torch.float64)
         log_totals = states.new_zeros((), dtype=torch.float64)
         factors, factor = states.to(product), weight.to(product)
+        is_rounded = product != wide or torch.get_float32_matmul_precision() != "highest"
         for begin in range(0, states.size(0), rows):
             part, answer = factors[begin : begin + rows], targets[begin : begin + rows, None]
-            exponentials, totals, chunk_nll, chunk_log_totals = softmax(part, factor, answer, wide)
+            exponentials, right, totals, chunk_nll, chunk_log_totals = softmax(part, factor, answer, wide)
             nll += chunk_nll
             log_totals += chunk_log_totals
             # The gradient of the logits is exponentials / totals − target. The division is done on the small side of
             # the products, and the target's part of them is added below: fewer passes over the vocabulary.
+            if is_rounded:  # but of a good model's target little is left, which must not be lost in rounding
+                exponentials.scatter_(-1, answer, (right - (1.0 - smoothing) * totals).to(product))
             if states_grad is not None:
                 torch.div(exponentials @ factor, totals, out=states_grad[begin : begin + rows])
             if weight_grad is not None:
                 _add_product(weight_grad, exponentials.t(), (part / totals).to(product))
         states, mean_weight = states.to(wide), weight.mean(0)
         if states_grad is not None:
-            states_grad.sub_(weight.index_select(0, targets), alpha=1.0 - smoothing).sub_(mean_weight, alpha=smoothing)
+            if not is_rounded:
+                states_grad.sub_(weight.index_select(0, targets), alpha=1.0 - smoothing)
+            states_grad.sub_(mean_weight, alpha=smoothing)
         sum_states = states.sum(0)
         if weight_grad is not None:
-            weight_grad.index_add_(0, targets, states, alpha=smoothing - 1.0)
+            if not is_rounded:
+                weight_grad.index_add_(0, targets, states, alpha=smoothing - 1.0)
             weight_grad.sub_(sum_states, alpha=smoothing / vocabulary)
         uniform = log_totals - (sum_states.double() @ mean_weight.double())  # −Σ log p, averaged over the vocabulary
         ctx.save_for_backward(states_grad, weight_grad)
@@ -110,8 +117,8 @@ def smoothed_cross_entropy(
 
     Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ; targets (tokens,). The smoothed target gives
     `smoothing` uniformly to the whole vocabulary and the rest to the right symbol (section 5.4). Only the first
-    result can be differentiated, and only once. Under autocast the factors of matrix products are rounded to its type;
-    logits, sums and gradients have the weight's. `softmax` may be compiled.
+    result can be differentiated, and only once. Under autocast the factors and results of matrix products are rounded
+    to its type, logits among them; sums and gradients have the weight's. `softmax` may be compiled.
     """
     kind = states.device.type
     product = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
