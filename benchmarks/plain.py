@@ -268,7 +268,7 @@ class PlainTraining:
             loss.backward()
             total += loss.detach()
         for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate(self.step, self._width, self._settings.warmup, 1.0)
+            group["lr"] = learning_rate(self.step, self._width, self._settings)
         self._optimizer.step()
         self._optimizer.zero_grad()
         return total

@@ -37,7 +37,9 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
         return None
     given = {name: environment[name] for name in names if name in environment}
     try:
-        return Place(*(int(given.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)), own)
+        numbers = (int(given.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True))
+        rank, size, local_rank, local_size = numbers
+        return Place(rank, size, local_rank, local_size, has_own_cores=own)
     except ValueError:
         listed = ", ".join(f"{name}={value}" for name, value in given.items())
         raise UserError(

@@ -227,14 +227,23 @@ class Mean:
 
 
 def initial_bundle(recipe: Recipe) -> Bundle | None:
-    """Return the bundle that training.init_from names, if it names one.
+    """Return the bundle that training.init_from names, if it names one; with training.init_state a checkpoint.
 
-    Raises UserError if it is for another task, or if the recipe gives a key of `model` another value than it has.
+    Raises UserError if it is for another task, if it lacks a training state that it needs, or if the recipe gives a key
+    of `model` another value than it has.
     """
     if recipe.training.init_from is None:
         return None
-    found, _ = resolve(Path(recipe.training.init_from))
+    path = Path(recipe.training.init_from)
+    if recipe.training.init_state:
+        path = next(reversed(checkpoint_folders(path)), path)
+    found, _ = resolve(path)
     found.check_task(recipe.task)
+    if recipe.training.init_state and not (found.path / POSITION).exists():
+        raise UserError(
+            f"training.init_state: {found.path} is not a checkpoint and has no training state",
+            "name a checkpoint, such as ckpts/step-00010000, or remove training.init_state",
+        )
     before, given = found.recipe.model, recipe.model
     for key in sorted(given.model_fields_set - MAY_CHANGE):
         if (value := getattr(given, key)) != getattr(before, key):

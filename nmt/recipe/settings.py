@@ -157,12 +157,18 @@ class Training(Settings):
     the gradients of its micro-batches. Default: 4,096 on a CPU; on a GPU as many as fit into memory, tried out once."""
     warmup: int = Field(4000, ge=1, le=MOST_UPDATES)
     """Number of updates over which the learning rate grows linearly."""
+    schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = "inverse_sqrt"
+    """Learning rate after warm-up, at whose end it is the paper's peak, d_model^-0.5 · warmup^-0.5. It falls with the
+    inverse square root of the update, as in the paper; stays; or falls to zero at `updates` along a line or cosine."""
     learning_rate_scale: float = Field(1.0, gt=0)
-    """Factor on the paper's learning rate, d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
+    """Factor on the learning rate, which in the paper is d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
     adam_betas: tuple[float, float] = Field((0.9, 0.98), strict=False)
     """β1 and β2 of Adam."""
     adam_epsilon: float = Field(1e-9, gt=0)
     """ε of Adam."""
+    weight_decay: float = Field(0.0, ge=0, lt=1)
+    """Decay of weights apart from Adam's moments, as in AdamW: every update multiplies matrices by 1 - learning rate ·
+    weight_decay. Biases and LayerNorms do not decay, nor do frozen embeddings."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """ε_ls, spread uniformly over the vocabulary."""
     clip_norm: float | None = Field(None, gt=0)
@@ -200,6 +206,9 @@ class Training(Settings):
     init_from: str | None = None
     """What training starts from (fine-tuning): a bundle, a run's directory, a folder with a Marian model, or a name of
     the hub, hf:ORG/NAME. Its tokenizer is used, and its keys of `model` where the recipe does not give them."""
+    init_state: bool = False
+    """Also take over Adam's moments and the number of updates of `init_from`, a checkpoint or a run's directory, whose
+    newest checkpoint is taken: training goes on with other data, up to `updates` in all."""
     source_embeddings: str | None = None
     """Text file in word2vec format with initial vectors of source subwords or words."""
     target_embeddings: str | None = None
@@ -218,6 +227,17 @@ class Training(Settings):
             raise Refusal(
                 f"device_tokens: must not exceed batch_tokens {self.batch_tokens} (got {self.device_tokens})",
                 f"--set training.device_tokens={self.batch_tokens}",
+            )
+        if self.schedule in ("linear", "cosine") and self.updates <= self.warmup:
+            raise Refusal(
+                f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}, which must be more "
+                f"than training.warmup (got {self.warmup:,})",
+                f"--set training.warmup={max(1, self.updates // 10)}, or more updates",
+            )
+        if self.init_state and self.init_from is None:
+            raise Refusal(
+                "init_state: needs init_from, the checkpoint to go on from",
+                "--set training.init_from=ckpts/step-00010000, or remove init_state",
             )
         if self.freeze_embeddings and not (self.source_embeddings or self.target_embeddings):
             raise Refusal(

@@ -38,8 +38,8 @@ FAILED = "failed"  # key of the store: how many ranks have failed
 GPU_FAILED = "gpu-failed"  # key of the store: there if a GPU has failed, so that the group is to start again
 ORPHANED = 20.0  # seconds for which a rank without a launcher waits for others
 INTERFACES = (
-    "if a host's name means 127.0.1.1 on that host, name its network interface: GLOO_SOCKET_IFNAME=eth0 and, with GPUs, "
-    "NCCL_SOCKET_IFNAME=eth0 (see ip addr)"
+    "if a host's name means 127.0.1.1 on that host, name its network interface, such as eth0 (see ip addr), in "
+    "GLOO_SOCKET_IFNAME and, with GPUs, NCCL_SOCKET_IFNAME"
 )
 
 Result = TypeVar("Result")

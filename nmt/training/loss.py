@@ -33,9 +33,9 @@ def chunk_softmax(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Compute the softmax of a chunk's logits, before its division, and the sums over tokens that the loss consists of.
 
-    Return the exponentials (chunk, vocabulary) of the logits less each row's highest, in the weight's type; those of the
-    targets (chunk, 1) and the totals (chunk, 1), which are not rounded; the sum () of −log p of the targets; and the sum
-    () of log Σ exp(logits). Compiled, it reads the logits twice and writes the exponentials once.
+    Return the exponentials (chunk, vocabulary) of the logits less each row's highest, in the weight's type; those of
+    the targets (chunk, 1) and the totals (chunk, 1), not rounded; the sum () of −log p of the targets; and the sum ()
+    of log Σ exp(logits). Compiled, it reads the logits twice and writes the exponentials once.
     """
     logits = F.linear(states, weight).to(wide)
     right, highest = logits.gather(-1, targets), logits.amax(-1, keepdim=True)

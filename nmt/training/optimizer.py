@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from nmt.recipe import Training
 
 
-def learning_rate(step: int, d_model: int, warmup: int, scale: float) -> float:
-    """Rate of update `step`, counted from 1: linear warm-up, then the inverse square root; equation 3."""
-    return float(scale * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5))
+def learning_rate(step: int, d_model: int, settings: Training) -> float:
+    """Return the rate of update `step`, counted from 1, by `training.schedule`.
+
+    All schedules share the paper's linear warm-up and its peak; inverse_sqrt is equation 3.
+    """
+    warmup, scale = settings.warmup, settings.learning_rate_scale * d_model**-0.5
+    if settings.schedule == "inverse_sqrt" or step <= warmup:
+        return float(scale * min(step**-0.5, step * warmup**-1.5))
+    peak = scale * warmup**-0.5
+    if settings.schedule == "constant":
+        return float(peak)
+    done = min(1.0, (step - warmup) / (settings.updates - warmup))
+    return float(peak * (1.0 - done if settings.schedule == "linear" else (1.0 + math.cos(math.pi * done)) / 2.0))
 
 
 class Optimizer:
     """Adam over named parameters; the learning rate is a pure function of the step."""
 
     def __init__(self, model: nn.Module, d_model: int, settings: Training) -> None:
-        self._names, parameters = zip(*model.named_parameters(), strict=True)
-        self._adam = torch.optim.Adam(parameters, betas=settings.adam_betas, eps=settings.adam_epsilon, fused=True)
+        self._parameters = dict(model.named_parameters())
+        decayed: list[Tensor] = []
+        others: list[Tensor] = []
+        for name, parameter in self._parameters.items():
+            is_held = settings.freeze_embeddings and "embedding" in name  # whose gradients are zero
+            (decayed if parameter.dim() > 1 and not is_held else others).append(parameter)
+        groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others}]
+        self._adam = torch.optim.Adam(
+            groups,
+            betas=settings.adam_betas,
+            eps=settings.adam_epsilon,
+            decoupled_weight_decay=True,
+            fused=True,
+        )
         self._d_model, self._settings = d_model, settings
 
     def rate(self, step: int) -> float:
         """The learning rate of update `step`, counted from 1."""
-        return learning_rate(step, self._d_model, self._settings.warmup, self._settings.learning_rate_scale)
+        return learning_rate(step, self._d_model, self._settings)
 
     def update(self, step: int, skip: Tensor) -> None:
         """Applies the gradients as update `step`, counted from 1, unless `skip` () is true; then drops them.
@@ -42,17 +67,13 @@ class Optimizer:
 
     def bytes_to_come(self) -> int:
         """Memory that the first update will allocate for moments; 0 after it."""
-        return sum(
-            2 * parameter.nbytes
-            for parameter in self._adam.param_groups[0]["params"]
-            if parameter not in self._adam.state
-        )
+        return sum(2 * parameter.nbytes for parameter in self._parameters.values() if parameter not in self._adam.state)
 
     def state(self) -> dict[str, Tensor]:
         """Adam's moments by parameter name; empty before the first update."""
         return {
             f"{name}:{moment}": self._adam.state[parameter][moment]
-            for name, parameter in zip(self._names, self._adam.param_groups[0]["params"], strict=True)
+            for name, parameter in self._parameters.items()
             if parameter in self._adam.state
             for moment in ("exp_avg", "exp_avg_sq")
         }
@@ -62,7 +83,7 @@ class Optimizer:
 
         Raises KeyError where a parameter's moments are missing, and ValueError where they have another shape.
         """
-        for name, parameter in zip(self._names, self._adam.param_groups[0]["params"], strict=True):
+        for name, parameter in self._parameters.items():
             for moment in ("exp_avg", "exp_avg_sq"):
                 if state[f"{name}:{moment}"].shape != parameter.shape:
                     raise ValueError(f"{name}:{moment} has another shape than the weight {name}")

@@ -25,7 +25,7 @@ from nmt.training.state import RunState
 
 ELSEWHERE = "train into another directory: --out OTHER"
 # Keys of training that shape the first update and no later one.
-ONLY_AT_START = ("training.init_from", "training.source_embeddings", "training.target_embeddings")
+ONLY_AT_START = {f"training.{key}" for key in ("init_from", "init_state", "source_embeddings", "target_embeddings")}
 
 
 @dataclass
@@ -92,6 +92,8 @@ def open_directory(recipe: Recipe, out: Path, console: Console, threads: int, he
     origin = (resumed or bundles.initial_bundle(recipe)) if recipe.training.init_from else None
     tokenizer_from = origin.path if origin else None
     recipe = bundles.with_model_of(recipe, origin)
+    if resumed is None and recipe.training.init_state and origin is not None:
+        _check_updates_left(origin, recipe)
     if resumed is not None:
         _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
         for line in _changes(resumed, recipe):
@@ -175,14 +177,28 @@ def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
         )
 
 
+def _check_updates_left(origin: Bundle, recipe: Recipe) -> None:
+    """Raise UserError if a run that goes on from a checkpoint, as training.init_state asks, is over at its start."""
+    updates = recipe.training.updates
+    if origin.step >= updates:
+        raise UserError(
+            f"training.updates: {updates:,} are not more than the {origin.step:,} of training.init_from {origin.path}, "
+            "which count as well",
+            f"--set training.updates={2 * origin.step}, or remove training.init_state",
+        )
+
+
 def _changes(checkpoint: Bundle, recipe: Recipe) -> list[str]:
     """Lines that announce which settings differ from those of the checkpoint and apply from now on."""
-    return [
-        f"changed: {key} from {before} to {now}"
+    changes = {
+        key: f"changed: {key} from {before} to {now}"
         for section in ("training", "decoding")
         for key, before, now in _differences(section, checkpoint.recipe, recipe)
         if key not in ONLY_AT_START
-    ]
+    }
+    if "training.updates" in changes and recipe.training.schedule in ("linear", "cosine"):
+        changes["training.updates"] += ", at which the learning rate is zero now"
+    return list(changes.values())
 
 
 def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, Any, Any]]:
@@ -204,6 +220,20 @@ def restore(
         raise UserError(
             f"{directory(recipe)}: has another tokenizer than the run's checkpoint {checkpoint.path}", ELSEWHERE
         )
+    state = restore_state(checkpoint, model, optimizer)
+    if checkpoint.recipe.training.device_tokens != recipe.training.device_tokens:
+        state.device_tokens = 0
+    if _shape_of_epochs(checkpoint.recipe) != _shape_of_epochs(recipe):
+        state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be cut in another way
+        console.say(f"batches differ from before: continuing with epoch {state.epoch}")
+    return state
+
+
+def restore_state(checkpoint: Bundle, model: Transformer, optimizer: Optimizer) -> RunState:
+    """Load the weights of a checkpoint and Adam's moments; return how far its run had come.
+
+    Raise UserError if the checkpoint does not fit the model, or lacks some of its training state.
+    """
     bundles.load_weights(model, checkpoint.weights(), checkpoint.path)
     state = RunState.of(checkpoint)
     try:
@@ -212,11 +242,6 @@ def restore(
         raise UserError(
             f"{checkpoint.path}: its training state is not complete: {error}", remedy(checkpoint.path / POSITION)
         ) from None
-    if checkpoint.recipe.training.device_tokens != recipe.training.device_tokens:
-        state.device_tokens = 0
-    if _shape_of_epochs(checkpoint.recipe) != _shape_of_epochs(recipe):
-        state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be cut in another way
-        console.say(f"batches differ from before: continuing with epoch {state.epoch}")
     return state
 
 

@@ -40,7 +40,7 @@ from nmt.training.optimizer import Optimizer
 from nmt.training.precision import set_precision
 from nmt.training.progress import METRICS, Progress, show_progress
 from nmt.training.reporting import Reporting
-from nmt.training.resume import BestScore, Start, open_directory, restore
+from nmt.training.resume import BestScore, Start, open_directory, restore, restore_state
 from nmt.training.state import RunState
 from nmt.training.validation import Validation
 
@@ -84,8 +84,12 @@ def set_up(
     if checkpoint is not None:
         state = restore(checkpoint, recipe, tokenizer, model, optimizer, console)
     elif (initial := bundles.initial_bundle(recipe)) is not None:
-        bundles.load_weights(model, initial.weights(), initial.path)
-        console.say(f"weights: from {initial.path}")
+        if settings.init_state:
+            before = restore_state(initial, model, optimizer)
+            state = RunState(before.step, epoch=0, offset=0, skipped=before.skipped)  # of other data
+        else:
+            bundles.load_weights(model, initial.weights(), initial.path)
+        console.say(f"{'weights and moments' if settings.init_state else 'weights'}: from {initial.path}")
     use_embeddings(model, tokenizer, settings, console, fresh=checkpoint is None)
     if group.size > 1:
         group.check_same(_identity(state, data, model))  # before DistributedDataParallel copies the weights of rank 0

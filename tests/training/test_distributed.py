@@ -330,6 +330,9 @@ def test_the_table_of_ranks_is_that_of_the_environment(monkeypatch: pytest.Monke
     monkeypatch.setenv("SLURM_STEP_NODELIST", "n[1-2]")
     monkeypatch.setenv("SLURM_JOB_ID", "5")
     monkeypatch.setattr(distributed, "rendezvous", meet)
-    with pytest.raises(GroupError, match="rank 3 waited 0.001 minutes for the other 3"), Group(Place(3, 4, 1, 2), 0.001):
+    with (
+        pytest.raises(GroupError, match=r"rank 3 waited 0\.001 minutes for the other 3"),
+        Group(Place(3, 4, 1, 2), 0.001),
+    ):
         pass
     assert seen == {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "20005"}

@@ -27,18 +27,36 @@ from nmt.training.optimizer import Optimizer, learning_rate
     ],
 )
 def test_learning_rate_is_equation_3(step, d_model, warmup, scale, rate):
-    assert learning_rate(step, d_model, warmup, scale) == pytest.approx(rate, rel=1e-6)
+    settings = Training(warmup=warmup, learning_rate_scale=scale)
+    assert learning_rate(step, d_model, settings) == pytest.approx(rate, rel=1e-6)
 
 
 @pytest.mark.parametrize("warmup", [1, 7, 400])
 def test_learning_rate_grows_until_the_end_of_warmup_and_falls_from_there(warmup):
-    rates = [learning_rate(step, 512, warmup, 1.0) for step in range(1, 1000)]
+    rates = [learning_rate(step, 512, Training(warmup=warmup)) for step in range(1, 1000)]
     growing, falling = rates[:warmup], rates[warmup - 1 :]
     assert growing == sorted(set(growing))
     assert falling == sorted(set(falling), reverse=True)
     assert max(rates) == rates[warmup - 1]
     steps = [later - earlier for earlier, later in pairwise(growing)]
     assert steps == pytest.approx([rates[0]] * len(steps))  # linear
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shares"),  # of the peak, at updates 100, 200, 300 and 500 of 500
+    [
+        ("inverse_sqrt", [1, 0.5**0.5, 3**-0.5, 5**-0.5]),
+        ("constant", [1, 1, 1, 1]),
+        ("linear", [1, 0.75, 0.5, 0]),
+        ("cosine", [1, (1 + 0.5**0.5) / 2, 0.5, 0]),
+    ],
+)
+def test_schedules_share_the_warmup_and_differ_after_it(schedule, shares):
+    settings = Training(schedule=schedule, warmup=100, updates=500, learning_rate_scale=2.0)
+    peak = 2.0 * (512 * 100) ** -0.5
+    assert [learning_rate(step, 512, settings) for step in (1, 50)] == pytest.approx([peak / 100, peak / 2])
+    rates = [learning_rate(step, 512, settings) for step in (100, 200, 300, 500)]
+    assert rates == pytest.approx([peak * share for share in shares], abs=1e-12)
 
 
 # --- updates ------------------------------------------------------------------------------------------------
@@ -81,7 +99,7 @@ def test_updates_are_adam_with_the_rate_of_their_step():
     expected = [value.double() for value in values(model)]
     first, second = ([torch.zeros_like(value) for value in expected] for _ in range(2))
     rates = train(model, Optimizer(model, 8, SETTINGS), range(1, 8))
-    assert rates == [learning_rate(step, 8, 5, 1.0) for step in range(1, 8)]
+    assert rates == [learning_rate(step, 8, SETTINGS) for step in range(1, 8)]
     gradients = tiny()
     for step, rate in enumerate(rates, 1):
         give_gradients(gradients, step)
@@ -111,6 +129,23 @@ def test_what_the_settings_say_reaches_adam(changes):
     assert not any(torch.allclose(a, b) for a, b in zip(values(plain), values(other), strict=True))
 
 
+def test_matrices_decay_apart_from_the_moments_and_biases_and_norms_do_not():
+    plain, other = tiny(), tiny()
+    rate = train(plain, first := Optimizer(plain, 8, SETTINGS), [1])[0]
+    train(other, second := Optimizer(other, 8, Training(warmup=5, weight_decay=0.3)), [1])
+    for (name, start), found, undecayed in zip(tiny().named_parameters(), values(other), values(plain), strict=True):
+        decay = 0.3 * rate if start.dim() > 1 else 0.0
+        torch.testing.assert_close(found, undecayed - decay * start.detach(), msg=name)
+    assert all(torch.equal(moment, first.state()[name]) for name, moment in second.state().items())
+    frozen = tiny()
+    train(
+        frozen,
+        Optimizer(frozen, 8, Training(warmup=5, weight_decay=0.3, freeze_embeddings=True, target_embeddings="x")),
+        [1],
+    )
+    assert torch.equal(frozen.source_embedding.weight, plain.source_embedding.weight)
+
+
 def test_an_update_uses_up_the_gradients():
     model = tiny()
     train(model, Optimizer(model, 8, SETTINGS), [1])
@@ -129,7 +164,7 @@ def test_a_skipped_update_counts_for_the_learning_rate_alone(skipped, value):
             for parameter in model.parameters():
                 parameter.grad[-1] = value
         optimizer.update(step, torch.tensor(step in skipped))
-        assert optimizer.rate(step) == learning_rate(step, 8, 5, 1.0)
+        assert optimizer.rate(step) == learning_rate(step, 8, SETTINGS)
         assert all(parameter.grad is None for parameter in model.parameters())
         if step in skipped:
             assert all(torch.equal(a, b) for a, b in zip(values(model), before, strict=True))

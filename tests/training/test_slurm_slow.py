@@ -130,7 +130,7 @@ def test_the_documented_job_goes_on_after_a_task_was_killed_and_at_its_time_limi
     def said() -> str:
         return Path(f"slurm-{job}.out").read_text() if Path(f"slurm-{job}.out").exists() else ""
 
-    small = "--nodes=1 --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 --time=1".split()
+    small = ["--nodes=1", "--ntasks-per-node=2", "--gpus-per-node=0", "--cpus-per-task=1", "--time=1"]
     job = slurm("sbatch", *small, "job.sh").split()[-1]
     until(lambda: "saved ckpts/step-00000050" in said())
     tasks = pids_of_tasks(job)
