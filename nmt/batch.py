@@ -70,6 +70,10 @@ class Batch:
         """The batch in memory that a GPU can copy from by itself."""
         return self._each(Tensor.pin_memory)
 
+    def hold(self, stream: torch.cuda.Stream) -> None:
+        """Keep the memory of the batch until a stream, other than that which copied it, has used it."""
+        self._each(lambda ids: ids.record_stream(stream) or ids)  # type: ignore[func-returns-value]
+
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         source = None if self.source is None else change(self.source)
         packing = self.packing

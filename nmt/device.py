@@ -90,10 +90,16 @@ def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Bytes that a process could still get: of a GPU what is free, else `host_memory`."""
+    """Return the bytes that this process could still get: of a GPU what is free or held unused by PyTorch's allocator.
+
+    Elsewhere return `host_memory`.
+    """
     import torch
 
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else host_memory()
+    if device.type != "cuda":
+        return host_memory()
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def host_memory() -> int | None:

@@ -73,7 +73,7 @@ def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
     weight = models[0].output_embedding.weight
     if weight.device.type == "cpu":
         return max(1, CPU_BATCH_TOKENS * CPU_BEAM // max(CPU_BEAM, decoding.beam))
-    free, _ = torch.cuda.mem_get_info(weight.device)
+    free = available_memory(weight.device) or 0
     # Keys and values of a token of the source and of each hypothesis, which is assumed to be as long.
     values = sum(2 * model.config.decoder_depth * model.config.d_model * (1 + decoding.beam) for model in models)
     return min(MOST_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))

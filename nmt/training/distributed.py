@@ -181,6 +181,9 @@ class Group:
                 timeout=self._timeout,
                 device_id=device if on_gpu else None,
             )
+        if on_gpu:  # NCCL ends a process that waits too long: later than gloo, whose error names the rank to look at
+            world: Any = dist.group.WORLD
+            world._get_backend(device)._set_default_timeout(self._timeout + timedelta(minutes=1))
 
     def _disconnect(self) -> None:
         """Closes the channels.

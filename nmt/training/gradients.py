@@ -70,6 +70,7 @@ class Gradients:
         self._group, self._device, self._console = group, device, console
         self._autocast = autocast_dtype(settings.precision, device)
         self._parallel = group.parallel(objective)
+        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._packer: Packer | None = None
         if use_packing(objective.model.config, settings, device):
             self._packer = Packer(-(-settings.batch_tokens // group.size), corpus.longest() + 1)
@@ -96,10 +97,13 @@ class Gradients:
         """This rank's stripe of the micro-batches of an update."""
         split = split_update if self._packer is None else deal_update
         parts = split(*lengths, device_tokens, self._group.size)
-        batches = [make_batch(self._corpus, rows[part]) for part in parts[self._group.rank :: self._group.size]]
-        if self._packer is not None:
-            batches = [self._packer.pack(batch, device_tokens) for batch in batches]
+        batches = [self._batch(rows[part], device_tokens) for part in parts[self._group.rank :: self._group.size]]
         return [batch.pin() for batch in batches] if self._device.type == "cuda" else batches
+
+    def _batch(self, rows: Rows, device_tokens: int) -> Batch:
+        """Read pairs into a micro-batch, padded or packed as all of this run are."""
+        batch = make_batch(self._corpus, rows)
+        return batch if self._packer is None else self._packer.pack(batch, device_tokens)
 
     def _accumulate(self, batches: list[Batch], tokens: int, requests: Requests) -> tuple[Sums | None, Requests]:
         """Forward and backward passes of all micro-batches of an update with so many target tokens over all ranks.
@@ -144,8 +148,19 @@ class Gradients:
             with self._group.guard("agreeing on the order of gradients"):
                 self._parallel.reducer._rebuild_buckets()
         with torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None):
-            loss, nll = (self._parallel or self._objective)(batch.to(self._device))
+            loss, nll = (self._parallel or self._objective)(self._on_device(batch))
         return loss, nll
+
+    def _on_device(self, batch: Batch) -> Batch:
+        """Copy a micro-batch to the device; to a GPU on a stream of its own, beside what it computes meanwhile."""
+        if self._copies is None:
+            return batch.to(self._device)
+        with torch.cuda.stream(self._copies):
+            copied = batch.to(self._device)
+        computing = torch.cuda.current_stream(self._device)
+        computing.wait_stream(self._copies)
+        copied.hold(computing)
+        return copied
 
     def _local(self) -> AbstractContextManager[None]:
         """Keeps gradients on this rank for now."""
@@ -158,7 +173,7 @@ class Gradients:
             torch.cuda.empty_cache()
         if self._parallel is not None:  # ranks that finished their last forward pass wait for its backward pass
             with self._group.guard("beginning an update anew"):
-                self._forward(make_batch(self._corpus, np.empty(0, np.int64)))[0].backward()
+                self._forward(self._batch(np.empty(0, np.int64), device_tokens=1))[0].backward()
             self._optimizer.clear()
 
     def _halve(self, state: RunState) -> None:

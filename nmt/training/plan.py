@@ -172,6 +172,23 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {value}" for name, value in rows)])
 
 
+def too_many_gpus(recipe: Recipe, devices: int, peak: float) -> str | None:
+    """Return a line that says so if less than half of the GPUs would be of use, at `peak` FLOP/s each."""
+    plan = make_plan(recipe, torch.device("cuda"), devices)
+    useful = make_plan(recipe, torch.device("cuda")).gpu_seconds(peak) / plan.gpu_seconds(peak)
+    if useful >= devices / 2:
+        return None
+    return (
+        f"{devices} GPUs: by the plan's model an update of {recipe.training.batch_tokens:,} tokens keeps about "
+        f"{useful:.1f} of them busy; {_larger_updates(recipe, plan, peak)}, or use --devices {max(1, round(useful))}"
+    )
+
+
+def _larger_updates(recipe: Recipe, plan: Plan, peak: float) -> str:
+    tokens = math.ceil(plan.busy_factor(peak) * recipe.training.batch_tokens / 5000) * 5000
+    return f"training.batch_tokens={tokens} would keep {plan.devices} GPUs busy"
+
+
 def _scaling(recipe: Recipe, device: torch.device, plan: Plan, peak: float) -> list[tuple[str, str]]:
     """How an update's time falls with the number of GPUs, and the size from which on it would fall further."""
     seconds = {count: make_plan(recipe, device, count).gpu_seconds(peak) for count in {*COUNTS, plan.devices}}
@@ -179,8 +196,7 @@ def _scaling(recipe: Recipe, device: torch.device, plan: Plan, peak: float) -> l
     times = ", ".join(f"{count}: {1000 * seconds[count]:.3g} ms ({share[count]:.0%})" for count in sorted(seconds))
     rows = [("time by GPUs", f"{times}; in brackets the efficiency; assumed, see docs/scaling.md")]
     if share[plan.devices] < BUSY:
-        tokens = math.ceil(plan.busy_factor(peak) * recipe.training.batch_tokens / 5000) * 5000
-        rows.append(("larger updates", f"training.batch_tokens={tokens} would keep {plan.devices} GPUs busy"))
+        rows.append(("larger updates", _larger_updates(recipe, plan, peak)))
     return rows
 
 

@@ -32,12 +32,14 @@ from nmt.training.cost import cost_of, summary
 from nmt.training.distributed import Group
 from nmt.training.embeddings import use_embeddings
 from nmt.training.epochs import Epochs
+from nmt.training.flops import measured_flops
 from nmt.training.graphs import compile_parts
 from nmt.training.loop import Loop
 from nmt.training.loss import Objective
 from nmt.training.memory import check_memory
 from nmt.training.optimizer import Optimizer
-from nmt.training.precision import set_precision
+from nmt.training.plan import too_many_gpus
+from nmt.training.precision import product_dtype, set_precision
 from nmt.training.progress import METRICS, Progress, show_progress
 from nmt.training.reporting import Reporting
 from nmt.training.resume import BestScore, Start, open_directory, restore, restore_state
@@ -67,6 +69,10 @@ def train(
             wait_for(start.checkpoint.path / bundles.MANIFEST, 60 * patience, group.check)
         group.connect(device)
         recipe = bundles.with_model_of(recipe, start.checkpoint or bundles.initial_bundle(recipe))
+        if group.leads and group.size > 1 and device.type == "cuda":
+            peak = measured_flops(device, product_dtype(recipe.training.precision, device))
+            if (advice := too_many_gpus(recipe, group.size, peak)) is not None:
+                console.say(advice)
         set_up(recipe, out, console, device, group, start, base).go_on()
 
 

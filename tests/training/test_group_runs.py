@@ -412,7 +412,10 @@ epochs.plan_epoch = refuse
     assert not list((task / "ckpts").glob("step-*"))
 
 
-def test_ranks_halve_their_micro_batches_together(start, inject, task: Path, alone: dict[str, Path]) -> None:
+@pytest.mark.parametrize("packing", ["false", pytest.param("true", marks=pytest.mark.slow)])
+def test_ranks_halve_their_micro_batches_together(
+    start, inject, task: Path, alone: dict[str, Path], packing: str
+) -> None:
     inject(
         1,
         """
@@ -424,7 +427,7 @@ def forward(self, batch):
 calls, original, Gradients._forward = 0, Gradients._forward, forward
 """,
     )
-    said = start("--devices", "2", settings=(EXACT,)).end()
+    said = start("--devices", "2", settings=(EXACT, f"training.packing={packing}")).end()
     assert len(re.findall(r"update \d+: out of memory; from here on micro-batches have half the size, 65", said)) == 1
     assert said.count("out of memory") == 1
     assert position(task / "ckpts")["device_tokens"] == 65

@@ -147,6 +147,15 @@ def test_larger_updates_are_recommended_where_gpus_would_wait(monkeypatch: pytes
     assert "GPUs" not in plan_run(recipe, CPU, 8)
 
 
+def test_a_run_says_if_less_than_half_of_its_gpus_are_of_use() -> None:
+    recipe = load(RECIPES / "wmt14_en_de.yaml")
+    assert plans.too_many_gpus(recipe, 4, SPEED) is None  # an efficiency of 62%
+    said = plans.too_many_gpus(recipe, 8, SPEED)  # and of 31%
+    assert said is not None
+    assert said.startswith("8 GPUs: by the plan's model an update of 25,000 tokens keeps about 2.5 of them busy; train")
+    assert said.endswith("or use --devices 2")
+
+
 def test_a_shorter_side_keeps_less() -> None:
     model = load(RECIPES / "wsj.yaml").model
     both, encoder = kept_per_token(model), kept_per_token(model, 1.0, 0.0)
