@@ -3,13 +3,14 @@
     python benchmarks/gpu_check.py [--no-compile]
     python benchmarks/gpu_check.py --device cpu              # whether the script itself works
 
-Small models with random weights. The reference is a CPU in fp64 without compilation, one micro-batch an update and one
-sentence a search. Each line has a figure and its limit, and a figure above its limit fails; the exit status is 1 if any
-does. Figures of gradients are the largest relative error of a parameter, in the 2-norm. A search's error is how far its
-scores are from what the reference gives to the same outputs; its loss is how much better the reference's own outputs
-are than other ones, which is more than rounding only where the search is wrong. The resumed run uses PyTorch's
-deterministic algorithms. It must be equal to the bit if two equal runs are; if they differ, it may differ four times
-as much.
+Small models with random weights, and one that has learnt some sentences. The reference is a CPU in fp64 without
+compilation, one micro-batch an update and one sentence a search. Each line has a figure and its limit, and a figure
+above its limit fails; the exit status is 1 if any does. Figures of gradients are the largest relative error of a
+parameter, in the 2-norm. A search's error is how far its scores are from what the reference gives to the same outputs;
+its loss is how much better the reference's own outputs are than other ones, which is more than rounding only where the
+search is wrong. On a GPU the default path, bf16 with packing and compilation together, is compared with padded batches.
+The resumed run uses PyTorch's deterministic algorithms. It must be equal to the bit if two equal runs are; if they
+differ, it may differ four times as much.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from constraint_cost import random_parser
 from contest import Pile, random_bundle
@@ -57,7 +59,7 @@ from nmt.training.distributed import Group
 from nmt.training.flops import device_name
 from nmt.training.gradients import Gradients, Requests, Update
 from nmt.training.graphs import compile_parts
-from nmt.training.loss import Objective
+from nmt.training.loss import Objective, chunk_softmax, smoothed_cross_entropy
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import factors_rounded, set_precision
 from nmt.training.state import RunState
@@ -70,12 +72,14 @@ MODELS = {
     "post-norm": Model(layers=2, d_model=128, d_ff=256, heads=2, dropout=0.0),
     "pre-norm, learned positions, window 8, untied": Model(
         layers=2, d_model=128, d_ff=256, heads=2, dropout=0.0, norm="pre", positions="learned", attention_window=8,
-        tie_embeddings="none",
+        tie_embeddings="none", activation="gelu",
     ),
 }  # fmt: skip
 PAIRS, TOKENS, UPDATES = 1000, 1500, 4
 SENTENCES = 30
 PRECISIONS = {"fp32": 1e-4, "bf16": 0.1}  # and the largest error of gradients
+PACKED = 0.02  # largest difference of gradients in bf16 between packed and padded micro-batches
+LEARNT = 40  # sentences that a model learns by heart
 
 
 class Check(NamedTuple):
@@ -98,6 +102,12 @@ Weights = dict[str, Tensor]
 def error(found: Weights, exact: Weights) -> float:
     """The largest relative error of a parameter."""
     return largest(float((found[name] - exact[name]).norm() / exact[name].norm()) for name in exact)
+
+
+def distance(found: Weights, other: Weights) -> float:
+    """The relative difference of all parameters together, which a few units of ReLU that change sides hardly move."""
+    apart = sum(float((found[name] - other[name]).norm()) ** 2 for name in other)
+    return math.sqrt(apart / sum(float(value.norm()) ** 2 for value in other.values()))
 
 
 def largest(figures: Iterable[float]) -> float:
@@ -162,22 +172,72 @@ def copied(model: torch.nn.Module, of: Callable[[nn.Parameter], Tensor | None]) 
 
 
 def gradients(corpus: Corpus, device: torch.device, compiled: bool) -> Iterator[Check]:
-    """Losses and gradients of updates of different shapes: whole, in micro-batches, compiled, packed."""
+    """Losses and gradients of several updates: whole, in micro-batches, compiled, packed, and by default."""
     ways: dict[str, dict[str, Any]] = {"": {}, ", micro-batches": {"device_tokens": 300}}
     if compiled:
         ways[", compiled"] = {"compiled": True}
+    packed: dict[str, dict[str, Any]] = {", packed": {"packing": True}}
+    if compiled:  # what a GPU does by default, in bf16
+        packed[", packed and compiled"] = {"packing": True, "compiled": True}
     for title, config in MODELS.items():
         reference = Trainer(config, corpus, CPU, "fp64")
         exact = [reference.compute(number) for number in range(UPDATES)]
         for precision, limit in PRECISIONS.items():
             packs = device.type == "cpu" or precision == "bf16"  # on a GPU, the kernel of packed attention is for bf16
-            for way, how in (ways | ({", packed": {"packing": True}} if packs else {})).items():
+            gradients: list[list[Weights]] = []
+            for way, how in (ways | (packed if packs else {})).items():
                 trainer = Trainer(config, corpus, device, precision, **how)
                 found = [trainer.compute(number) for number in range(UPDATES)]
+                gradients.append([of for _, of in found])
                 losses = [abs(ours / right - 1) for (ours, _), (right, _) in zip(found, exact, strict=True)]
                 errors = [error(ours, right) for (_, ours), (_, right) in zip(found, exact, strict=True)]
                 yield Check(f"{title}, {precision}{way}: loss", largest(losses), limit / 10)
                 yield Check(f"{title}, {precision}{way}: gradients", largest(errors), limit)
+            if packs:  # both ways are compiled, or neither is
+                padded = gradients[len(ways) - 1] if compiled else gradients[0]
+                apart = [distance(one, other) for one, other in zip(gradients[-1], padded, strict=True)]
+                yield Check(f"{title}, {precision}: packed against padded", largest(apart), min(PACKED, limit))
+
+
+def learnt(device: torch.device, folder: Path, compiled: bool) -> Iterator[Check]:
+    """The loss's gradient in bf16 for a model that knows its sentences: what is large in it cancels."""
+    write_corpus(folder / "learnt.arrow", *wmt_lengths(LEARNT), vocabulary=VOCABULARY)
+    corpus, smoothing = Corpus(folder / "learnt.arrow"), 0.1
+    settings = Training(
+        batch_tokens=TOKENS, device_tokens=TOKENS, warmup=100, learning_rate_scale=0.5, precision="fp32"
+    )
+    torch.manual_seed(1)
+    model = Transformer(MODELS["post-norm"], VOCABULARY, VOCABULARY).to(device).train()
+    Ours(model, corpus, settings, device, Console(quiet=True)).train(120)
+    exact = copy.deepcopy(model).double().cpu()
+    batch = make_batch(corpus, np.arange(len(corpus)))
+    with torch.no_grad():
+        states = exact.states(batch.source, batch.target_in).flatten(0, 1).index_select(0, batch.real)
+    targets, weight = batch.target_out.flatten().index_select(0, batch.real), exact.output_embedding.weight.detach()
+    known = float((states @ weight.t()).softmax(-1).gather(-1, targets[:, None]).mean())
+    yield Check("a model that has learnt its sentences: mean probability of other symbols", 1 - known, 0.4)
+    softmax = torch.compile(chunk_softmax) if compiled else chunk_softmax
+
+    def ours(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        return smoothed_cross_entropy(states, weight, targets, smoothing, softmax)[0]
+
+    def plain(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(F.linear(states, weight), targets, label_smoothing=smoothing, reduction="sum")
+
+    def gradients(loss: Callable[[Tensor, Tensor, Tensor], Tensor], dtype: torch.dtype, where: torch.device) -> Weights:
+        factors = [factor.detach().to(where, dtype).requires_grad_() for factor in (states, weight)]
+        with torch.autocast(where.type, torch.bfloat16, enabled=dtype == torch.float32):
+            total = loss(factors[0], factors[1], targets.to(where))
+        of_states, of_weight = (each.double().cpu() for each in torch.autograd.grad(total, factors))
+        return {"states": of_states, "their sum": of_states.sum(0), "weights": of_weight}
+
+    exact_gradients = gradients(plain, torch.float64, CPU)
+    found, autocast = gradients(ours, torch.float32, device), gradients(plain, torch.float32, device)
+    for name in found:
+        one, other = (error({name: of[name]}, {name: exact_gradients[name]}) for of in (found, autocast))
+        yield Check(
+            f"its loss in bf16, error of the gradient of {name}, over that of plain autocast", one / other, 1.15
+        )
 
 
 def plainly(corpus: Corpus) -> Iterator[Check]:
@@ -215,10 +275,13 @@ def updates(corpus: Corpus, device: torch.device) -> Iterator[Check]:
     yield Check("a skipped update changes weights and moments", largest((change, moved)), 0.0)
 
 
-def resumption(corpus: Corpus, device: torch.device) -> Iterator[Check]:
-    """A run that is stopped and resumed, beside two that are not; everything after it is deterministic, too."""
+def resumption(corpus: Corpus, device: torch.device, compiled: bool) -> Iterator[Check]:
+    """A run by default settings that is stopped and resumed, beside two that are not.
+
+    Everything after it is deterministic, too.
+    """
     torch.use_deterministic_algorithms(True)  # warn_only would leave attention as it is
-    settings = Training(batch_tokens=TOKENS, device_tokens=TOKENS, warmup=10, log_updates=10)
+    settings = Training(batch_tokens=TOKENS, device_tokens=TOKENS, warmup=10, log_updates=10, compile=compiled)
     config = MODELS["post-norm"].model_copy(update={"dropout": 0.1})
 
     def begin() -> tuple[Transformer, Ours]:
@@ -358,10 +421,11 @@ def main() -> None:
         blocks = (
             plainly(corpus),
             gradients(corpus, device, compiled),
+            learnt(device, folder, compiled),
             updates(corpus, device),
             searches(device, folder),
             rest(device),
-            resumption(corpus, device),
+            resumption(corpus, device, compiled),
         )
         failed = sum(map(failures, blocks))
     print(f"{failed} failed, {time.perf_counter() - began:.0f} s")
