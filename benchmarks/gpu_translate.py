@@ -26,15 +26,17 @@ import torch
 from contest import Contestant, Pile, forced_lengths, ours, random_bundle, random_sources, series, theirs
 from counts import host_waits, print_graphs, print_profile, print_waits, profiler
 from nmt.bundle import Bundle
+from nmt.bundle.conversion import export
 from nmt.device import choose_device
 from nmt.model.transformer import Transformer
-from nmt.recipe import Decoding
-from nmt.search.ctranslate2 import AUTO_BATCH_TOKENS, convert
+from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.search.engine import SearchEngine
 from nmt.search.feed import Source
 from nmt.training.flops import device_name, peak_flops, training_flops
 from plain import PlainTransformer, translate
 from synthetic import MODELS, VOCABULARY, wmt_lengths
+
+RIVAL_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 16_384}  # of a batch of CTranslate2
 
 
 def ctranslate2_engine(
@@ -50,8 +52,10 @@ def ctranslate2_engine(
         print("  CTranslate2 is left out: the package ctranslate2 sees no GPU")
         return None
     kind = "float16" if device.type == "cuda" else "float32"
-    translator = ctranslate2.Translator(str(convert(bundle, decoding)), device=device.type, compute_type=kind)
-    tokens = AUTO_BATCH_TOKENS[device.type] if decoding.batch_tokens == "auto" else decoding.batch_tokens
+    folder = bundle.path.with_name("exported")
+    export(bundle, folder, "float32")
+    translator = ctranslate2.Translator(str(folder), device=device.type, compute_type=kind)
+    tokens = RIVAL_TOKENS[device.type] if decoding.batch_tokens == "auto" else decoding.batch_tokens
     options = {
         **forced_lengths(length),
         "beam_size": decoding.beam,

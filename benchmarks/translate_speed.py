@@ -26,10 +26,10 @@ import torch
 
 from contest import Contestant, forced_lengths, ours, random_bundle, random_sources, series, spread, theirs
 from nmt.bundle import Bundle, resolve
+from nmt.bundle.conversion import export
 from nmt.device import choose_device
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model
-from nmt.search.ctranslate2 import convert
 from nmt.search.engine import SearchEngine
 from nmt.search.feed import Engine, Source
 from nmt.search.workers import Workers
@@ -62,11 +62,12 @@ def contest(
     """Every engine over the same sources."""
     tokenizer = bundle.tokenizer().source
     pieces = [[*tokenizer.pieces(source.ids), "</s>"] for source in sources]
-    folder = convert(bundle, decoding)
     options = {"beam_size": decoding.beam, "length_penalty": decoding.alpha, **options}
     choose_device("cpu", 1)  # before the forks, which would lack the threads of operations
     contestants: dict[str, Contestant] = {}
     with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()), "exported")
+        export(bundle, folder, "float32")
         for precision in ("fp32", "int8", "bf16"):
             engine = SearchEngine(
                 [bundle.model(torch.device("cpu"))], decoding.model_copy(update={"precision": precision})

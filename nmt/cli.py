@@ -136,10 +136,15 @@ def train(
 @in_output(
     "--format",
     "form",
-    type=click.Choice(["nmt", "huggingface"]),
+    type=click.Choice(["nmt", "huggingface", "ctranslate2"]),
     default="nmt",
     show_default=True,
-    help="huggingface: also write the average to --out, as a folder that transformers loads.",
+    help="Also write the average to --out, as a folder that transformers or CTranslate2 loads.",
+)
+@in_output(
+    "--quantization",
+    type=click.Choice(["float32", "int8"]),
+    help="Number format of the weights for CTranslate2; default: float32.",
 )
 @device_option
 @common_options
@@ -149,7 +154,8 @@ def average(
     best: int | None,
     weights: tuple[float, ...] | None,
     out: Path | None,
-    form: Literal["nmt", "huggingface"],
+    form: Literal["nmt", "huggingface", "ctranslate2"],
+    quantization: Literal["float32", "int8"] | None,
     device: str,
     threads: int | None,
     console: Console,
@@ -162,7 +168,7 @@ def average(
     With --weights 0.3,0.7 the models in two CKPTS, each a bundle, a run's directory or a name of the hub, are averaged
     with these shares of their sum. A model between those before and after fine-tuning forgets less of what it knew.
 
-    With --format huggingface CKPTS may also be a bundle, which is written to --out as it is.
+    With --format huggingface or ctranslate2 CKPTS may also be a bundle, which is written to --out as it is.
     """
     from nmt.terminal import training
 
@@ -172,8 +178,10 @@ def average(
         training.mix(ckpts, weights, out, console)
     elif len(ckpts) > 1:
         raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
-    elif form == "huggingface":
-        training.export(ckpts[0], last, best, out, device, threads, console)
+    elif form != "nmt":
+        training.export(ckpts[0], last, best, out, form, quantization, device, threads, console)
+    elif quantization:
+        raise click.UsageError("--quantization goes with --format ctranslate2")
     else:
         training.average(ckpts[0], last, best, out, device, threads, console)
 

@@ -183,7 +183,7 @@ def test_what_transformers_lacks_is_refused_by_name(tmp_path: Path, model: dict[
     bundle = random_bundle(tmp_path / "bundle", **model)
     with pytest.raises(UserError, match=f"transformers has nothing like {named}\n") as caught:
         export(bundle, tmp_path / "out")
-    assert "--engine ctranslate2" in caught.value.hint
+    assert "--format ctranslate2" in caught.value.hint
     assert not (tmp_path / "out").exists()
 
 

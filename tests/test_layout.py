@@ -147,7 +147,7 @@ def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
 def test_text_imports_no_torch() -> None:
     for library in ("torch", "safetensors"):
         assert [name for name in importers(library) if layer(name) == "text"] == []
-    torchless = {f"nmt.search.{name}" for name in ("feed", "workers", "ctranslate2", "conversion")}
+    torchless = {f"nmt.search.{name}" for name in ("feed", "workers", "ctranslate2")} | {"nmt.bundle.conversion"}
     torchless |= {name_of(path) for path in FILES if layer(name_of(path)) == "tasks"}
     assert not torchless & importers("torch")
 
@@ -173,7 +173,7 @@ def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
         "nmt.text.lines",
         "nmt.device",
         "nmt.search.ctranslate2",
-        "nmt.search.conversion",
+        "nmt.bundle.conversion",
     ]
     modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.bleu", "nmt.metrics.brackets", "nmt.report.record"]
     program = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'datasets'}} & set(sys.modules)))"

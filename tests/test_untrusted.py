@@ -239,13 +239,13 @@ def test_tables_of_positions_that_fit_into_no_memory_are_refused(
     monkeypatch: pytest.MonkeyPatch, hostile: Bundle
 ) -> None:
     pytest.importorskip("ctranslate2")
-    monkeypatch.setattr("nmt.search.conversion.host_memory", lambda: 10**7)
+    monkeypatch.setattr("nmt.bundle.conversion.host_memory", lambda: 10**7)
     decoding = Decoding(max_source=100_000, max_extra=10_000)
     refused(
         lambda: convert(hostile, decoding), "decoding.max_source and max_extra: encodings of 110,000 positions need"
     )
     assert not (hostile.path / "ctranslate2").exists()
-    monkeypatch.setattr("nmt.search.conversion.host_memory", lambda: 10**12)
+    monkeypatch.setattr("nmt.bundle.conversion.host_memory", lambda: 10**12)
     assert (convert(hostile, Decoding()) / "model.bin").exists()
 
 

@@ -77,7 +77,7 @@ def check_expressible(bundle: Bundle) -> None:
             where = " with model.norm pre" if key == "tie_embeddings" else ""
             raise UserError(
                 f"{bundle.path}: transformers has nothing like model.{key} {getattr(model, key)}{where}",
-                "nmt translate --engine ctranslate2 converts most models, or use nmt itself",
+                "--format ctranslate2 takes most models; or use nmt itself",
             )
 
 

@@ -28,12 +28,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nmt.bundle import MANIFEST, Bundle
+from nmt.bundle import Bundle
+from nmt.bundle.conversion import check_expressible, library, positions_for, specification
 from nmt.device import device_error, find_device, memory_error
 from nmt.errors import UserError
 from nmt.files import exclusive, sha256, whole_directory
 from nmt.integrity import check_files, read_manifest, replace_manifest, write_manifest
-from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model
+from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.search.feed import Feed, Hypothesis, Source
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 from nmt.text.tokenizer import Tokenizer
@@ -41,7 +42,6 @@ from nmt.text.tokenizer import Tokenizer
 PATIENCE = 1.5  # of 1,000 texts of Multi30k 22 differ with 1.0, 8 with 1.5, 7 with 8.0, which takes thrice as long
 FOLDER, STAMP = "ctranslate2", "converted.json"
 FORMAT = 1  # of the folder; one of another format is made again
-MULTIPLE = 8  # CTranslate2 pads lengths to multiples of this on a GPU
 AUTO_BATCH_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 16_384}  # about 2 GiB for the base model and a beam of 4
 COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}  # of decoding.precision
 
@@ -63,7 +63,7 @@ def load_engine(
     device is missing, the device does not compute in that precision, the bundle is damaged, or the folder cannot be
     written or loaded.
     """
-    ctranslate2 = _library()  # before any work
+    ctranslate2 = library()  # before any work
     path = convert(bundle, decoding, folder, say)
     kind, _, number = find_device(device, ctranslate2.get_cuda_device_count(), worker).partition(":")
     index, batches = int(number or 0), threads if kind == "cpu" else 1
@@ -200,30 +200,15 @@ def convert(
     Raises UserError if ctranslate2 is not installed, the model uses what CTranslate2 does not support, the bundle is
     damaged or the folder cannot be written.
     """
-    _check_supported(bundle)
+    check_expressible(bundle)
     for path in _places(bundle, folder):
         if _is_current(path, bundle, decoding):
             return path
-    _library()
     with exclusive(path.parent / f".{path.name}.lock", str(path), say, wait=True):
         if not _is_current(path, bundle, decoding):  # else the process that held the lock has just made it
             say(f"converting {bundle.path} for CTranslate2: {path}")
             _write(path, bundle, decoding)
     return path
-
-
-def _check_supported(bundle: Bundle) -> None:
-    """Raises UserError if the model uses what CTranslate2 does not support."""
-    if not (bundle.path / MANIFEST).is_file():
-        raise UserError(
-            f"{bundle.path}: is a model of transformers, and only bundles are converted for CTranslate2",
-            f"nmt average {bundle.path} --weights 1 --out NAME makes a bundle of it",
-        )
-    model = bundle.recipe.model
-    for key, lacking in (("attention_window", model.attention_window), ("positions", model.positions == "words")):
-        if lacking:
-            value = getattr(model, key)
-            raise UserError(f"{bundle.path}: CTranslate2 has nothing like model.{key} {value}", "use --engine nmt")
 
 
 def _places(bundle: Bundle, folder: Path | None) -> Iterator[Path]:
@@ -235,9 +220,7 @@ def _places(bundle: Bundle, folder: Path | None) -> Iterator[Path]:
 
 def _write(path: Path, bundle: Bundle, decoding: Decoding) -> None:
     """Converts a bundle into a folder."""
-    from nmt.search.conversion import specification
-
-    positions = _positions(bundle.recipe.model, decoding)
+    positions = positions_for(bundle.recipe.model, decoding)
     made_from = {"format": FORMAT, "positions": positions, "sha256": _digest(bundle), **_size_and_time(bundle)}
     model = specification(bundle, positions)
     with whole_directory(path, STAMP) as part:
@@ -268,7 +251,7 @@ def _is_current(path: Path, bundle: Bundle, decoding: Decoding) -> bool:
     If the weights have only another time, as those of a copied bundle, it is recorded.
     """
     try:
-        weights, positions = _size_and_time(bundle), _positions(bundle.recipe.model, decoding)
+        weights, positions = _size_and_time(bundle), positions_for(bundle.recipe.model, decoding)
         made_from = read_manifest(path / STAMP)
         if made_from["format"] != FORMAT or made_from["positions"] < positions:
             return False
@@ -296,17 +279,3 @@ def _digest(bundle: Bundle) -> str:
 
 def _weights(bundle: Bundle) -> Path:
     return bundle.path / "model.safetensors"
-
-
-def _positions(config: Model, decoding: Decoding) -> int:
-    """Rows of the tables of position encodings."""
-    longest = config.max_positions if config.positions == "learned" else decoding.max_source + decoding.max_extra
-    return -(-longest // MULTIPLE) * MULTIPLE
-
-
-def _library() -> Any:
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise UserError(f"CTranslate2 is not installed: {error}", "pip install ctranslate2") from None
-    return ctranslate2

@@ -126,27 +126,38 @@ def export(
     last: int | Literal["auto"] | None,
     best: int | None,
     out: Path | None,
+    form: Literal["huggingface", "ctranslate2"],
+    quantization: Literal["float32", "int8"] | None,
     device: str,
     threads: int | None,
     console: Console,
 ) -> None:
-    """Writes a bundle, or the average of a run's checkpoints, as a folder for `transformers`, and says what differs."""
-    from nmt.bundle.huggingface import check_expressible, export
+    """Write a bundle, or the average of a run's checkpoints, in the format of other programs; say what differs."""
+    from nmt.bundle import conversion, huggingface
 
     if out is None:
-        raise click.UsageError("--format huggingface needs --out, the folder to write")
+        raise click.UsageError(f"--format {form} needs --out, the folder to write")
+    if quantization and form != "ctranslate2":
+        raise click.UsageError("--quantization goes with --format ctranslate2")
     bundle, _ = resolve(ckpts)
-    check_expressible(bundle)  # before averages are computed
+    (huggingface if form == "huggingface" else conversion).check_expressible(bundle)  # before averages are computed
     check_replaceable(out, None)
     if bundle.path != ckpts:
         bundle = average(ckpts, last, best, None, device, threads, console)
     elif last or best:
         raise click.UsageError(f"--last and --best are for a run's directory, and {ckpts} is a bundle")
-    export(bundle, out)
-    console.say(
-        f"written for transformers: {out}; its search differs, since its length penalty is a power of the length and "
-        f"its cap does not depend on the input ({out / 'README.md'} lists all differences)"
-    )
+    if form == "huggingface":
+        huggingface.export(bundle, out)
+        console.say(
+            f"written for transformers: {out}; its search differs, since its length penalty is a power of the length "
+            f"and its cap does not depend on the input ({out / 'README.md'} lists all differences)"
+        )
+    else:
+        conversion.export(bundle, out, quantization or "float32")
+        console.say(
+            f"written for CTranslate2, in {quantization or 'float32'}: {out}; beam and α are arguments of its "
+            "translate_batch, and its length penalty is a power of the length"
+        )
 
 
 def mix(models: Sequence[Path], shares: Sequence[float], out: Path | None, console: Console) -> None:

@@ -20,12 +20,11 @@ from reference_search import random_model, reference_search
 from reverse_task import reseal
 
 from nmt.api import Translator
-from nmt.bundle import Bundle, save_bundle
+from nmt.bundle import Bundle, conversion, save_bundle
 from nmt.errors import UserError
 from nmt.model import layers
 from nmt.model.transformer import Memory
 from nmt.recipe import Decoding, Recipe, TokenizerSettings
-from nmt.search import conversion
 from nmt.search import ctranslate2 as engine_module
 from nmt.search.ctranslate2 import PATIENCE, convert, load_engine
 from nmt.search.feed import Source
@@ -382,15 +381,17 @@ def test_lines_go_through_the_pipeline(make_bundle):
 # --- conversion ---------------------------------------------------------------------------------------------
 
 
-def test_the_folder_is_all_that_ctranslate2_needs(make_bundle, tmp_path):
-    bundle = make_bundle(tie_embeddings="none")
-    said = []
-    folder = convert(bundle, bundle.recipe.decoding, say=said.append)
-    assert folder == bundle.path / "ctranslate2"
-    assert str(folder) in said[0]
+@pytest.mark.parametrize("quantization", ["float32", "int8"])
+def test_an_export_is_all_that_ctranslate2_needs(make_bundle, nmt, tmp_path, quantization):
+    bundle, folder = make_bundle(tie_embeddings="none"), tmp_path / "exported"
+    form = "--format", "ctranslate2", "--quantization", quantization
+    done = nmt("average", str(bundle.path), *form, "--out", str(folder))
+    assert done.code == 0, done.err
+    assert f"written for CTranslate2, in {quantization}: {folder}" in done.err
     source, target = bundle.tokenizer().source, bundle.tokenizer().target
     (ours,) = search_plainly(bundle, [Source(0, source.encode("the dog likes the tree"), 20)], beam=1)
     moved = folder.rename(tmp_path / "elsewhere")
+    assert quantization in ctranslate2.Translator(str(moved)).compute_type
     (found,) = ctranslate2.Translator(str(moved), intra_threads=1).translate_batch(
         [source.pieces(source.encode("the dog likes the tree"))], beam_size=1, max_decoding_length=20
     )

@@ -1,4 +1,4 @@
-"""Weights of a bundle as a CTranslate2 model; imports no torch."""
+"""A translator as a folder that CTranslate2 loads; imports no torch."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.bundle import Bundle, check_numbers, tensors_of
+from nmt.bundle.reading import MANIFEST, Bundle, check_numbers, tensors_of
 from nmt.device import check_room, host_memory
 from nmt.errors import UserError
-from nmt.recipe import Model
+from nmt.files import whole_directory
+from nmt.recipe import Decoding, Model
 
 Array = NDArray[np.float32]
 
+MULTIPLE = 8  # CTranslate2 pads lengths to multiples of this on a GPU
 KINDS = ("F32", "F16", "F64")  # of weights, as safetensors calls them; of those that torch has, numpy lacks bfloat16
 
 ACTIVATIONS = {"relu": "RELU", "silu": "SWISH", "gelu": "GELU"}  # of a recipe, and as CTranslate2 calls them
@@ -47,8 +49,53 @@ ATTENTION_BIASES = {  # as LAYER, if `attention_bias` is set
 }
 
 
-def specification(bundle: Bundle, positions: int) -> Any:
-    """A bundle's model as a `ctranslate2.specs.TransformerSpec` that can be saved, its weights in float32.
+def export(bundle: Bundle, path: Path, quantization: str) -> None:
+    """Write a translator's bundle as a folder for `ctranslate2.Translator`, with its SentencePiece models.
+
+    `quantization` is float32 or int8. Raises UserError if `check_expressible` does, if the bundle is damaged, or if the
+    folder cannot be written or is not empty.
+    """
+    check_expressible(bundle)
+    model = specification(bundle, positions_for(bundle.recipe.model, bundle.recipe.decoding), quantization)
+    with whole_directory(path, None) as part:
+        model.save(str(part))
+        for name, content in bundle.tokenizer().files().items():
+            (part / name).write_bytes(content)
+
+
+def check_expressible(bundle: Bundle) -> None:
+    """Raise UserError if CTranslate2 is not installed, or has no such model."""
+    bundle.check_task("translate")
+    if not (bundle.path / MANIFEST).is_file():
+        raise UserError(
+            f"{bundle.path}: is a model of transformers, and only bundles are converted for CTranslate2",
+            f"nmt average {bundle.path} --weights 1 --out NAME makes a bundle of it",
+        )
+    model = bundle.recipe.model
+    for key, lacking in (("attention_window", model.attention_window), ("positions", model.positions == "words")):
+        if lacking:
+            value = getattr(model, key)
+            raise UserError(f"{bundle.path}: CTranslate2 has nothing like model.{key} {value}", "use nmt itself")
+    library()
+
+
+def positions_for(config: Model, decoding: Decoding) -> int:
+    """Return how many rows the tables of position encodings need."""
+    longest = config.max_positions if config.positions == "learned" else decoding.max_source + decoding.max_extra
+    return -(-longest // MULTIPLE) * MULTIPLE
+
+
+def library() -> Any:
+    """Import the package ctranslate2; raise UserError if it is not installed."""
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise UserError(f"CTranslate2 is not installed: {error}", "pip install ctranslate2") from None
+    return ctranslate2
+
+
+def specification(bundle: Bundle, positions: int, quantization: str = "float32") -> Any:
+    """Return a bundle's model as a `ctranslate2.specs.TransformerSpec` that can be saved, in float32 or int8.
 
     `positions` is the number of rows in the tables of position encodings. The symbols are the pieces of the
     SentencePiece models; CTranslate2 itself adds `</s>` to a source and `<s>` to a target. Raises UserError if weights
@@ -61,17 +108,17 @@ def specification(bundle: Bundle, positions: int) -> Any:
         "--set decoding.max_source=1024 --set decoding.max_extra=50",
     )
     config, tokenizer, read = bundle.recipe.model, bundle.tokenizer(), _Reader(bundle.path / "model.safetensors")
-    library = _transformer_spec()
-    spec = library.TransformerSpec.from_config(
+    specs = _transformer_spec()
+    spec = specs.TransformerSpec.from_config(
         (config.layers, config.decoder_depth),
         config.heads,
         pre_norm=config.norm == "pre",
-        activation=library.common_spec.Activation[ACTIVATIONS[config.activation]],
+        activation=specs.common_spec.Activation[ACTIVATIONS[config.activation]],
     )
     encoder, decoder = spec.encoder, spec.decoder
     for name, variable in _names(config):
         scope, _, attribute = variable.rpartition("/")
-        setattr(library.model_spec.index_spec(spec, scope), attribute, _layer_weight(read, name, config))
+        setattr(specs.model_spec.index_spec(spec, scope), attribute, _layer_weight(read, name, config))
     attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
     for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
         attention.queries_scale = np.float32(config.key_width**-0.5)
@@ -89,7 +136,7 @@ def specification(bundle: Bundle, positions: int) -> Any:
     spec.register_target_vocabulary(tokenizer.target.listing())
     spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_epsilon
     spec.validate()
-    spec.optimize()  # stores equal tensors once
+    spec.optimize(quantization)  # also stores equal tensors once
     return spec
 
 
