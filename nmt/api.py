@@ -165,25 +165,10 @@ class Parser(_Model[Parse]):
 
     _task: Callable[..., Task[Parse]] = Parsing
 
-    def __init__(
-        self,
-        model: Transformer | Sequence[Transformer],
-        tokenizer: Tokenizer,
-        decoding: Decoding,
-        constrained: bool = True,
-    ) -> None:
-        """Unless `constrained`, outputs may be malformed: the search finds what the model prefers, tree or not.
-
-        Raises UserError if decoding.max_source is longer than what a model serves.
-        """
-        self._task = partial(Parsing, constrained=constrained)
-        super().__init__(model, tokenizer, decoding)
-
     def parse(self, lines: Sequence[str]) -> list[Tree | None]:
         """Parse sentences of Treebank tokens separated by spaces; one tree for each, in order.
 
-        The leaves of a tree are the words of its sentence, and its root is TOP. None for a blank line and, without the
-        constraint, for an output that is no tree over the words.
+        The leaves of a tree are the words of its sentence, and its root is TOP. None for a blank line.
         """
         if isinstance(lines, str):
             raise TypeError("parse takes a list of sentences; for one: parse([sentence])")

@@ -242,17 +242,15 @@ def translate(
 )
 @search_options
 @in_files("--pretty", is_flag=True, help="Draw each tree over several lines, with an empty one after it.")
-@in_search("--unconstrained", is_flag=True, help="Search without the constraint to trees; mend malformed outputs.")
-def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
+def parse(options: SearchOptions, pretty: bool) -> None:
     """Parse sentences, Treebank tokens with a space between: one bracketed tree for each line in, in order.
 
-    The search finds nothing but trees over exactly the words of a line. With --unconstrained an output may be
-    malformed; brackets are added or removed to mend it, and where its leaves are not as many as the words the line
-    stays empty. At the end stderr shows the number of lines, the speed, and counts of warnings.
+    The search finds nothing but trees over exactly the words of a line. At the end stderr shows the number of lines,
+    the speed, and counts of warnings.
     """
     from nmt.terminal import searching
 
-    searching.parse(options, pretty, unconstrained)
+    searching.parse(options, pretty)
 
 
 @cli.command(

@@ -53,8 +53,8 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer()
 
 
-def make_parser(tokenizer: Tokenizer, model: Any = None, constrained: bool = True, **decoding: Any) -> Parser:
-    return Parser(model or make_model(tokenizer), tokenizer, Decoding(**DECODING | decoding), constrained)
+def make_parser(tokenizer: Tokenizer, model: Any = None, **decoding: Any) -> Parser:
+    return Parser(model or make_model(tokenizer), tokenizer, Decoding(**DECODING | decoding))
 
 
 def assert_tree_over(tree: Tree | None, line: str, labels: TreeVocabulary) -> None:
@@ -78,7 +78,7 @@ def test_any_line_becomes_a_tree_over_exactly_its_words(tokenizer: Tokenizer) ->
     found = list(parser.stream([*HOSTILE, *BLANK]))
     for line, parse in zip(HOSTILE, found, strict=False):
         assert_tree_over(parse.trees[0], line, tokenizer.target)
-        assert (parse.malformed, parse.capped) == ([False], False)
+        assert not parse.capped
     assert [parse.trees for parse in found[len(HOSTILE) :]] == [[None]] * len(BLANK)
     assert [parse.cut for parse in found] == [line.count("x" * 5_000) for line in (*HOSTILE, *BLANK)]
     assert found[HOSTILE.index(sentence(3_000, seed=2))].parts > 50
@@ -92,16 +92,6 @@ def test_no_wish_of_a_model_makes_it_anything_but_a_tree(tokenizer: Tokenizer, f
     for parse, line in zip(make_parser(tokenizer, model, max_extra=5).stream(lines, n_best=3), lines, strict=True):
         for tree in parse.trees:
             assert_tree_over(tree, line, tokenizer.target)
-
-
-def test_without_the_constraint_outputs_are_counted_mended_or_failed(tokenizer: Tokenizer) -> None:
-    parser = make_parser(tokenizer, constrained=False)
-    lines = [sentence(1 + seed % 12, seed) for seed in range(60)]
-    found = list(parser.stream(lines))
-    assert all(parse.malformed[0] == (parse.mended or parse.failed) for parse in found)
-    assert sum(parse.malformed[0] for parse in found) > 30
-    for parse, line in zip(found, lines, strict=True):
-        assert parse.failed or (parse.trees[0] is not None and parse.trees[0].leaves() == line.split())
 
 
 def test_punctuation_has_its_tags_and_nothing_else_has(tokenizer: Tokenizer) -> None:

@@ -25,21 +25,9 @@ class Parse(LineResult):
     """The trees of one line; their texts are the trees on a line each, or nothing where there is no tree."""
 
     trees: list[Tree | None]
-    """None for a malformed output that could not be mended, and for a blank line."""
-    malformed: list[bool]
-    """Whether the output of the model was no tree over the words, which happens only without the constraint."""
+    """None for a blank line."""
     cut: int
     """Number of words that are longer than decoding.max_source, so that the model saw only their beginning."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether a line that is not blank has no tree."""
-        return self.parts > 0 and self.trees[0] is None
-
-    @property
-    def mended(self) -> bool:
-        """Whether the best output was malformed and could be mended."""
-        return self.malformed[0] and self.trees[0] is not None
 
 
 class Parsing:
@@ -51,22 +39,17 @@ class Parsing:
         "inputs split": lambda parse: parse.parts > 1,
         "words cut": lambda parse: parse.cut,
         "unknown characters": lambda parse: parse.unknown,
-        "malformed": lambda parse: parse.malformed[0],
-        "mended": lambda parse: parse.mended,
-        "failed": lambda parse: parse.failed,
     }
 
-    def __init__(self, tokenizer: Tokenizer, decoding: Decoding, constrained: bool = True) -> None:
-        """Unless `constrained`, an output may be malformed."""
+    def __init__(self, tokenizer: Tokenizer, decoding: Decoding) -> None:
         assert isinstance(tokenizer.target, TreeVocabulary), "the tokenizer of a parser knows the symbols of trees"
         self.tokenizer, self._trees, self._limit = tokenizer, tokenizer.target, decoding.max_source
-        self._constrained = constrained
 
-    def constraint(self, decoding: Decoding) -> MakeConstraint | None:
+    def constraint(self, decoding: Decoding) -> MakeConstraint:
         """See `Task`."""
         from nmt.search.constraints import TreeConstraint
 
-        return partial(TreeConstraint, self._trees) if self._constrained else None
+        return partial(TreeConstraint, self._trees)
 
     def split(self, request: Request) -> list[Part]:
         """See `Task`; a line beyond decoding.max_source subwords is split between words."""
@@ -102,23 +85,22 @@ class Parsing:
         """See `Task`; the trees of all parts get one root."""
         words = _words_of_parts(line)
         trees = (self._tree([part[rank].ids for part in line.hypotheses], words) for rank in wanted.ranks(line))
-        each = (("" if tree is None else str(tree), (rank, tree, odd)) for rank, (tree, odd) in enumerate(trees))
+        each = (("" if tree is None else str(tree), (rank, tree)) for rank, tree in enumerate(trees))
         found = wanted.choose(each)
         return Parse.of(
             line,
-            [rank for _, (rank, _, _) in found],
+            [rank for _, (rank, _) in found],
             self.tokenizer,
             [text for text, _ in found],
-            trees=[tree for _, (_, tree, _) in found],
-            malformed=[malformed for _, (_, _, malformed) in found],
+            trees=[tree for _, (_, tree) in found],
             cut=sum(map(self._is_cut, line.parts, words)),
         )
 
     def as_json(self, number: int, parse: Parse) -> str:
         """See `Task`; a tree is null where there is none."""
         hypotheses = [
-            {"tree": text or None, "score": score, "malformed": odd, "tokens": self.tokenizer.target.pieces(ids)}
-            for text, score, odd, ids in zip(parse.texts, parse.scores, parse.malformed, parse.ids, strict=True)
+            {"tree": text or None, "score": score, "malformed": False, "tokens": self.tokenizer.target.pieces(ids)}
+            for text, score, ids in zip(parse.texts, parse.scores, parse.ids, strict=True)
         ]
         return as_json(number, parse, self.tokenizer, hypotheses, cut=parse.cut)
 
@@ -126,22 +108,10 @@ class Parsing:
         """Encode each word as in training: escaped, and with no subword that spans two words."""
         return self.tokenizer.source.encode_all([escape(word) for word in words])
 
-    def _tree(self, found: Sequence[list[int]], words: Sequence[list[str]]) -> tuple[Tree | None, bool]:
-        """Join the trees of the parts of a line, given their symbols and words; tells whether any was malformed."""
-        parts = list(map(self._mended, found, words))
-        trees = [tree for tree, _ in parts if tree is not None]
-        whole = bool(parts) and len(trees) == len(parts)
-        malformed = any(malformed for _, malformed in parts)
-        return Tree(TOP, tuple(child for tree in trees for child in tree.children)) if whole else None, malformed
-
-    def _mended(self, ids: list[int], words: list[str]) -> tuple[Tree | None, bool]:
-        """Build the tree over these words from symbols, mended if they are malformed; tells whether they are."""
-        try:
-            return self._trees.tree(ids, words), False
-        except ValueError:
-            if self._trees.count_leaves(ids) != len(words):  # mending changes brackets only
-                return None, True
-        return self._trees.tree(self._trees.mend(ids), words), True
+    def _tree(self, found: Sequence[list[int]], words: Sequence[list[str]]) -> Tree | None:
+        """Join the trees of the parts of a line, given their symbols and words; None for a blank line."""
+        trees = list(map(self._trees.tree, found, words))
+        return Tree(TOP, tuple(child for tree in trees for child in tree.children)) if trees else None
 
     def _is_cut(self, part: Part, words: list[str]) -> bool:
         """Tell whether the only word of a part has more subwords than the part."""

@@ -87,15 +87,15 @@ def translate(options: SearchOptions, own: TranslateOptions) -> None:
     _answer(options, share, bundles, decoding, task, asked)
 
 
-def parse(options: SearchOptions, pretty: bool, unconstrained: bool) -> None:
+def parse(options: SearchOptions, pretty: bool) -> None:
     """Parses lines by the models that the options name; `pretty` draws the trees."""
     options.check()
     if pretty and (options.as_json or options.n_best):
         raise click.UsageError("--pretty does not go with --json or --n-best")
     share = Share.of(options)
     bundles, decoding = find_models(options.paths, "parse", options.settings, share.console)
-    task = Parsing(common_tokenizer(bundles), decoding, constrained=not unconstrained)
-    settings = {"--pretty": pretty, "--unconstrained": unconstrained}
+    task = Parsing(common_tokenizer(bundles), decoding)
+    settings = {"--pretty": pretty, "--unconstrained": False}  # the latter as in outputs begun by earlier versions
     _answer(options, share, bundles, decoding, task, _Asked("parsing", settings, drawn if pretty else None))
 
 

@@ -194,13 +194,6 @@ class TreeVocabulary:
         """Count the ids that stand for a word."""
         return sum(index in self.leaves for index in ids)
 
-    def mend(self, ids: Sequence[int]) -> list[int]:
-        """Balance all brackets by the fewest additions and removals, with none empty; control symbols are removed."""
-        from nmt.text.mending import mend  # imports numpy, which a translator does not need
-
-        partner = dict(zip(self.openers, self.closers, strict=True))
-        return mend([index for index in ids if index > EOS], partner)
-
 
 def _by_frequency(counts: Counter[str]) -> list[str]:
     return sorted(counts, key=lambda name: (-counts[name], name))

@@ -60,8 +60,7 @@ def test_as_many_trees_come_out_as_lines_went_in(parse) -> None:
     assert [tree.leaves() if tree else [] for tree in trees(done.out)] == words
     assert done.out.startswith(b"(TOP ")
     assert re.search(
-        r"^11 sentences, [\d,]+ tokens/s; caps hit 0, inputs split \d, words cut 1, unknown characters \d+, "
-        r"malformed 0, mended 0, failed 0\n\Z",
+        r"^11 sentences, [\d,]+ tokens/s; caps hit 0, inputs split \d, words cut 1, unknown characters \d+\n\Z",
         done.err,
         re.M,
     )
@@ -107,24 +106,6 @@ def test_pretty_draws_each_tree_and_an_empty_line_after_it(parse) -> None:
     for option in (("--json",), ("--n-best", 2)):
         done = parse("--pretty", *option)
         assert (done.code, "--pretty does not go with --json or --n-best" in done.err) == (2, True)
-
-
-def test_unconstrained_malformed_trees_are_counted_mended_or_left_out(parse) -> None:
-    lines = [f"the {word} sees a {other}" for word in ("dog", "cat", "tree", "fish") for other in ("house", "it", ".")]
-    text = "".join(f"{line}\n" for line in lines).encode()
-    done = parse("--unconstrained", "--strict", stdin=text)
-    found = trees(done.out)
-    assert [tree is None or tree.leaves() == line.split() for tree, line in zip(found, lines, strict=True)] == [
-        True
-    ] * 12
-    malformed, mended, failed = map(int, re.findall(r"(?:malformed|mended|failed) (\d+)", done.err.splitlines()[1]))
-    assert malformed == mended + failed > 0
-    assert failed == found.count(None)
-    assert done.code == 1
-    assert re.search(r"^error: --strict: .*malformed \d+ \(first in line \d+\)", done.err, re.M)
-    objects = [json.loads(line) for line in parse("--unconstrained", "--json", stdin=text).out.splitlines()]
-    assert [line["hypotheses"][0]["tree"] for line in objects] == [tree and str(tree) for tree in found]
-    assert sum(line["hypotheses"][0]["malformed"] for line in objects) == malformed
 
 
 def test_strict_makes_an_error_of_what_went_less_than_well(parse) -> None:

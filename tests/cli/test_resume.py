@@ -233,7 +233,7 @@ HARMLESS = {"strict", "output", "resume", "batch_tokens", "devices", "device", "
 """Parameters that do not."""
 REFUSED = {"attention", "layer", "heads"}
 """Parameters that do not go with --resume."""
-OWN_OF_PARSE = {"pretty": "--pretty", "unconstrained": "--unconstrained"}
+OWN_OF_PARSE = {"pretty": "--pretty"}
 
 
 def test_it_is_known_of_every_option_whether_it_changes_what_is_written() -> None:

@@ -45,7 +45,6 @@ CATS = Parse(
     texts=[str(TREE), ""],
     trees=[TREE, None],
     scores=[-0.25, -1.0],
-    malformed=[True, True],
     ids=[[5, 4], [4]],
     source=[7, 8, 9],
     parts=1,
@@ -54,7 +53,7 @@ CATS = Parse(
     pairs=[([7, 8, 9], [5, 4])],
     cut=0,
 )
-NOTHING = Parse(**EMPTY, trees=[None], malformed=[False], cut=0)
+NOTHING = Parse(**EMPTY, trees=[None], cut=0)
 
 
 class Numbers:
@@ -100,8 +99,8 @@ def test_json_tells_all_of_a_parse_in_one_line() -> None:
         "line": 3,
         "source": ["\u25817", "\u25818", "\u25819"],
         "hypotheses": [
-            {"tree": str(TREE), "score": -0.25, "malformed": True, "tokens": ["\u25815", "\u25814"]},
-            {"tree": None, "score": -1.0, "malformed": True, "tokens": ["\u25814"]},
+            {"tree": str(TREE), "score": -0.25, "malformed": False, "tokens": ["\u25815", "\u25814"]},
+            {"tree": None, "score": -1.0, "malformed": False, "tokens": ["\u25814"]},
         ],
         "parts": 1,
         "capped": False,
@@ -207,14 +206,12 @@ def test_a_ledger_without_problems_passes() -> None:
     assert ledger.summary().startswith("2 sentences, 0 tokens/s; caps hit 0, ")
 
 
-def test_the_ledger_of_a_parser_tells_the_mended_from_the_failed() -> None:
+def test_the_ledger_of_a_parser_counts_words_that_were_cut() -> None:
     ledger = Ledger("searching", Parsing.warnings)
-    failed, fine = replace(CATS, trees=[None], malformed=[True]), replace(CATS, malformed=[False, True])
-    for parse in [CATS, NOTHING, fine, failed, replace(fine, cut=2, parts=3, capped=True, unknown=4)]:
+    for parse in [CATS, NOTHING, replace(CATS, cut=2, parts=3, capped=True, unknown=4)]:
         ledger.add(parse)
     assert ledger.summary() == (
-        "5 sentences, 0 tokens/s; caps hit 1, inputs split 1, words cut 2, unknown characters 4, "
-        "malformed 2, mended 1, failed 1"
+        "3 sentences, 0 tokens/s; caps hit 1, inputs split 1, words cut 2, unknown characters 4"
     )
-    with pytest.raises(UserError, match=r"malformed 2 \(first in line 1\), .*failed 1 \(first in line 4\)"):
+    with pytest.raises(UserError, match=r"words cut 2 \(first in line 3\)"):
         ledger.check()

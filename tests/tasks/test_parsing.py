@@ -113,7 +113,7 @@ def test_long_lines_are_split_between_words_and_long_words_are_cut(line: str, pa
 def test_parts_have_one_root_and_all_the_words() -> None:
     (parse,) = parses(Saying(flat), ["ab c def longest x"], max_source=4)
     assert parse.texts == ["(TOP (S (XX ab) (XX c)) (S (XX def)) (S (XX longest)) (S (XX x)))"]
-    assert (parse.parts, parse.cut, parse.scores, parse.malformed) == (4, 1, [-4.0], [False])
+    assert (parse.parts, parse.cut, parse.scores) == (4, 1, [-4.0])
     assert Characters().decode(parse.source) == "abcdeflongx"
     assert TREES.decode(parse.ids[0]) == "(S XX XX )S (S XX )S (S XX )S (S XX )S"
 
@@ -125,57 +125,23 @@ def test_a_word_that_just_fits_is_not_cut() -> None:
 # --- what the engine says -----------------------------------------------------------------------------------
 
 
-def test_a_blank_line_has_no_tree_and_is_no_failure() -> None:
+def test_a_blank_line_has_no_tree() -> None:
     engine = Saying(flat)
     blank, parse = parses(engine, [" ", "a"], n_best=1)
-    assert (blank.trees, blank.texts, blank.scores, blank.malformed) == ([None], [""], [0.0], [False])
-    assert (blank.parts, blank.cut, blank.capped, blank.failed, blank.mended) == (0, 0, False, False, False)
-    assert (parse.parts, parse.failed) == (1, False)
+    assert (blank.trees, blank.texts, blank.scores) == ([None], [""], [0.0])
+    assert (blank.parts, blank.cut, blank.capped) == (0, 0, False)
+    assert parse.parts == 1
     assert len(engine.sources) == 1
     assert parses(engine, [""], n_best=3)[0].texts == [""]
 
 
-@pytest.mark.parametrize("said", ["(S (NP XX )NP XX", "(S XX XX )S )S", "(S XX (NP )NP XX )S", "(S XX (NP XX )S )NP"])
-def test_what_is_malformed_is_mended_and_told(said: str) -> None:
-    (parse,) = parses(Saying(lambda source: [said]), ["a b"])
-    assert parse.trees == [TREES.tree(TREES.mend(ids_of(said)), ["a", "b"])]
-    assert (parse.malformed, parse.mended, parse.failed) == ([True], True, False)
-    assert TREES.decode(parse.ids[0]) == said
-
-
-@pytest.mark.parametrize("said", ["XX", "(S XX XX XX )S", "(S", ""])
-def test_other_leaves_than_words_are_a_failure(said: str) -> None:
-    (parse,) = parses(Saying(lambda source: [said]), ["a b"])
-    assert (parse.trees, parse.texts, parse.malformed) == ([None], [""], [True])
-    assert (parse.failed, parse.mended) == (True, False)
-
-
-def test_a_part_that_failed_fails_its_line() -> None:
+def test_hypotheses_are_ranked_and_each_tree_stands_once() -> None:
     def say(source: Source) -> list[str]:
-        return flat(source) if source.words > 1 else ["XX XX"]
-
-    good, bad = parses(Saying(say), ["a b", "a b c d e"], max_source=4)
-    assert (good.failed, bad.failed, bad.parts) == (False, True, 2)
-
-
-def test_hypotheses_are_ranked_and_each_tells_whether_it_was_malformed() -> None:
-    def say(source: Source) -> list[str]:
-        return ["(S XX )S", "(NP XX", "XX XX"]
+        return ["(S XX )S", "(S XX )S", "(NP XX )NP"]
 
     (parse,) = parses(Saying(say), ["."], n_best=3)
-    assert [tree is None for tree in parse.trees] == [False, False, True]
-    assert parse.malformed == [False, True, True]
-    assert parse.scores == [-1.0, -2.0, -3.0]
-    assert (parse.failed, parse.mended) == (False, False)
-
-
-def test_each_tree_stands_once_whether_it_was_mended_or_not() -> None:
-    def say(source: Source) -> list[str]:
-        return ["(S XX", "(S XX )S", "XX XX", "(NP XX )NP", "XX XX XX"]
-
-    (parse,) = parses(Saying(say), ["."], n_best=4)
-    assert parse.texts == ["(TOP (S (. .)))", "", "(TOP (NP (. .)))"]
-    assert (parse.scores, parse.malformed) == ([-1.0, -3.0, -4.0], [True, True, False])
+    assert parse.texts == ["(TOP (S (. .)))", "(TOP (NP (. .)))"]
+    assert parse.scores == [-1.0, -3.0]
 
 
 def test_a_tree_may_be_words_alone() -> None:

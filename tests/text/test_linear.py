@@ -1,10 +1,11 @@
-"""Trees become sequences of symbols and come back; what is no tree is said to be none, or mended."""
+"""Trees become sequences of symbols and come back; what is no tree is said to be none."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,6 @@ def test_leaves_may_be_tags_which_the_tree_then_has() -> None:
     assert vocabulary.count_leaves(ids) == 4
     assert vocabulary.tree(ids, ["Mary", ",", "sleeps", "."]) == parse_tree(TRAINING[1])
     assert vocabulary.tree(ids, ["a", "b", ".", "?"]).pos() == [("a", "NNP"), ("b", "XX"), (".", "."), ("?", ".")]
-    assert vocabulary.tree(vocabulary.mend(ids[:-1]), ["Mary", ",", "sleeps", "."]) == parse_tree(TRAINING[1])
     assert vocabulary.pieces(vocabulary.encode("(TOP (NP (QQ a) (NN b)))")) == ["(NP", "<unk>", "NN", ")NP"]
 
 
@@ -105,7 +105,6 @@ def test_every_tree_over_known_labels_survives_the_round_trip(tree: Tree) -> Non
     ids = VOCABULARY.encode(str(tree))
     assert ids == ids_of(VOCABULARY.decode(ids))
     assert VOCABULARY.tree(ids, tree.leaves()) == tree
-    assert VOCABULARY.mend(ids) == ids
 
 
 def test_deep_trees_survive_the_round_trip() -> None:
@@ -138,18 +137,9 @@ def test_ids_that_are_no_tree_are_an_error_that_says_why(symbols: str, words: st
 
 @settings(max_examples=150)
 @given(ids=IDS)
-def test_ids_are_a_tree_or_become_one_by_mending(ids: list[int]) -> None:
-    words = ["w"] * ids.count(LEAF)
-    mended = VOCABULARY.mend([BOS, *ids, UNK, EOS, PAD])
-    try:
-        tree = VOCABULARY.tree(ids, words)
-    except ValueError:
-        assert not words or mended != ids
-    else:
-        assert mended == ids
-        assert VOCABULARY.encode(str(tree)) == ids
-    if words:
-        assert VOCABULARY.encode(str(VOCABULARY.tree(mended, words))) == mended
+def test_ids_that_are_a_tree_are_those_of_that_tree(ids: list[int]) -> None:
+    with suppress(ValueError):
+        assert VOCABULARY.encode(str(VOCABULARY.tree(ids, ["w"] * ids.count(LEAF)))) == ids
 
 
 # --- words -------------------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def norms(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     original = Optimizer.update
 
     def update(self: Optimizer, step: int, skip: Tensor) -> None:
-        gradients = [p.grad for p in self._adam.param_groups[0]["params"] if p.grad is not None]
+        gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
         seen.append(float(torch.nn.utils.get_total_norm(gradients)))
         original(self, step, skip)
 
