@@ -23,14 +23,15 @@ SPINS = 1000  # rounds that a waiting thread spins before it sleeps; GNU OpenMP 
 def cores() -> int:
     """CPU cores that this process may keep busy: those of its affinity mask, or fewer by its container's CPU quota.
 
-    SLURM_CPUS_PER_TASK is a limit as well, since not every Slurm binds tasks to their cores.
+    For a task of Slurm, SLURM_CPUS_PER_TASK is a limit as well, since not every Slurm binds tasks to their cores.
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota()
     if quota is not None:
         allowed = max(1, min(allowed, math.ceil(quota)))
-    with suppress(KeyError, ValueError):
-        allowed = max(1, min(allowed, int(os.environ["SLURM_CPUS_PER_TASK"])))
+    if "SLURM_STEP_NUM_TASKS" in os.environ:  # which a batch script has not
+        with suppress(KeyError, ValueError):
+            allowed = max(1, min(allowed, int(os.environ["SLURM_CPUS_PER_TASK"])))
     return allowed
 
 

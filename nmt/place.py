@@ -20,7 +20,7 @@ class Place:
     local_size: int = 1
     """Ranks on this host"""
     has_own_cores: bool = False
-    """Whether the cores that this process may use are its own, as a Slurm task's are; else the ranks share them"""
+    """Whether the cores that this process may use are its own, as Slurm may give them; else the ranks share them"""
 
     def threads(self, cores: int) -> int:
         """Return how many threads this process should have where it may use so many cores."""
@@ -30,22 +30,28 @@ class Place:
 def find_place(environment: Mapping[str, str]) -> Place | None:
     """The place that torchrun, or srun with several tasks, gives this process; None where it runs alone."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
-        names, own = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), False
+        names, has_own_cores = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), False
     elif environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
-        names, own = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"), True
+        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
+        has_own_cores = is_bound(environment)
     else:
         return None
     given = {name: environment[name] for name in names if name in environment}
     try:
         numbers = (int(given.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True))
         rank, size, local_rank, local_size = numbers
-        return Place(rank, size, local_rank, local_size, has_own_cores=own)
+        return Place(rank, size, local_rank, local_size, has_own_cores)
     except ValueError:
         listed = ", ".join(f"{name}={value}" for name, value in given.items())
         raise UserError(
             f"the environment must place this process by whole numbers, but has {listed}",
             f"start it by torchrun or srun, or alone: unset {' '.join(given)}",
         ) from None
+
+
+def is_bound(environment: Mapping[str, str]) -> bool:
+    """Return whether Slurm gives each task cores of its own; without --cpus-per-task and binding they share them."""
+    return "SLURM_CPUS_PER_TASK" in environment or "cpu" in environment.get("SLURM_CPU_BIND_TYPE", "")
 
 
 def device_of(device: str, place: Place) -> str:

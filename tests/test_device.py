@@ -113,6 +113,8 @@ def test_cores_are_no_more_than_slurm_reserves(monkeypatch, cpus, expected):
     monkeypatch.setattr(device.os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
     monkeypatch.setattr(device, "cpu_quota", lambda: None)
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", cpus)
+    assert cores() == 64  # of a batch script, whose processes share the cores of its tasks
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     assert cores() == expected
 
 

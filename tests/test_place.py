@@ -23,8 +23,11 @@ def words(text: str) -> dict[str, str]:
         ("RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1", Place(0, 1, 0, 1)),
         ("SLURM_JOB_ID=7 SLURM_NTASKS=8 SLURM_PROCID=0", None),  # in a batch script, before srun
         ("SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0", None),
-        ("SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_NTASKS_PER_NODE=4", Place(5, 8, 1, 4, True)),
-        ("SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1", Place(5, 8, 1, 1, True)),
+        ("SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_NTASKS_PER_NODE=4", Place(5, 8, 1, 4)),
+        ("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPUS_PER_TASK=4", Place(1, 2, 0, 1, has_own_cores=True)),
+        ("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPU_BIND_TYPE=mask_cpu:", Place(1, 2, 0, 1, has_own_cores=True)),
+        ("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPU_BIND_TYPE=none", Place(1, 2, 0, 1)),
+        ("SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1", Place(5, 8, 1, 1)),
         # torchrun as the one task of a Slurm step, or started by it on each host
         ("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=2", Place(1, 2, 1, 1)),
     ],

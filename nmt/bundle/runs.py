@@ -235,9 +235,8 @@ def initial_bundle(recipe: Recipe) -> Bundle | None:
     if recipe.training.init_from is None:
         return None
     path = Path(recipe.training.init_from)
-    if recipe.training.init_state:
-        path = next(reversed(checkpoint_folders(path)), path)
-    found, _ = resolve(path)
+    of_run, _ = survey(path) if recipe.training.init_state else ([], [])
+    found = of_run[-1] if of_run else resolve(path)[0]
     found.check_task(recipe.task)
     if recipe.training.init_state and not (found.path / POSITION).exists():
         raise UserError(

@@ -239,6 +239,11 @@ class Training(Settings):
                 "init_state: needs init_from, the checkpoint to go on from",
                 "--set training.init_from=ckpts/step-00010000, or remove init_state",
             )
+        if self.init_state and (self.source_embeddings or self.target_embeddings):
+            raise Refusal(
+                "init_state: does not go with source_embeddings or target_embeddings, of which it has no moments",
+                "remove them: the checkpoint has its embeddings",
+            )
         if self.freeze_embeddings and not (self.source_embeddings or self.target_embeddings):
             raise Refusal(
                 "freeze_embeddings: needs source_embeddings or target_embeddings",

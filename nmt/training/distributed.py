@@ -58,13 +58,15 @@ def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
     return host, FIRST_PORT + int(environment.get("SLURM_JOB_ID", 0)) % PORTS
 
 
-def private_store(store: Any, rank: int, size: int, patience: timedelta) -> PrefixStore:
+def private_store(
+    store: Any, rank: int, size: int, patience: timedelta, is_orphaned: Callable[[], bool]
+) -> PrefixStore:
     """Return the part of a store that only the ranks of this attempt use; wait until all of them are there.
 
     torchrun keeps one store for all attempts, and nothing names an attempt on every host: TORCHELASTIC_RESTART_COUNT is
     counted by each host for itself. So each rank writes a fresh token, and rank 0 publishes the list of all tokens
     whenever it changes. Tokens of an earlier attempt may be among them, but no rank is left to confirm such a list.
-    Raise GroupError if some rank has not come within `patience`.
+    Raise GroupError if some rank has not come within `patience`, or if the launcher of this one is gone.
     """
     token, deadline = uuid4().hex, time.monotonic() + patience.total_seconds()
     tokens = [f"nmt/token/{number}" for number in range(size)]
@@ -84,6 +86,8 @@ def private_store(store: Any, rank: int, size: int, patience: timedelta) -> Pref
                 confirmed = listed
                 if confirmations == size:
                     return PrefixStore(attempt, store)
+        if is_orphaned():  # else it might be taken for a rank of the next attempt
+            raise GroupError(f"rank {rank}: its launcher is gone")
         time.sleep(LOOK)
     minutes = patience.total_seconds() / 60
     raise GroupError(f"rank {rank} waited {minutes:g} minutes for the other {size - 1} to start")
@@ -99,6 +103,7 @@ class Group:
         self.rank, self.size, self.local_size = place.rank, place.size, place.local_size
         self._timeout = timedelta(minutes=timeout_minutes)
         self._parent, self._beat, self._told, self._left = os.getppid(), 0.0, 0, False
+        self._interfaces = INTERFACES if self.size > self.local_size else ""
         self._waiting_since: float | None = None  # the time since when the main thread has waited for others
         self._store: Any = None
         self._parallel: DistributedDataParallel | None = None
@@ -111,9 +116,9 @@ class Group:
                 os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
             os.environ.update(RANK=str(self.rank), WORLD_SIZE=str(self.size))
             Thread(target=self._end_as_orphan, name="orphan", daemon=True).start()
-            with self.guard("meeting the others", INTERFACES):
+            with self.guard("meeting the others", self._interfaces):
                 store, _, _ = next(rendezvous("env://", timeout=self._timeout))
-                self._store = private_store(store, self.rank, self.size, self._timeout)
+                self._store = private_store(store, self.rank, self.size, self._timeout, self.is_orphaned)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -172,7 +177,7 @@ class Group:
         if self.size == 1:
             return
         on_gpu = device.type == "cuda"
-        with self.guard("connecting", INTERFACES):
+        with self.guard("connecting", self._interfaces):
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
                 store=PrefixStore("group", self._store),
@@ -183,7 +188,8 @@ class Group:
             )
         if on_gpu:  # NCCL ends a process that waits too long: later than gloo, whose error names the rank to look at
             world: Any = dist.group.WORLD
-            world._get_backend(device)._set_default_timeout(self._timeout + timedelta(minutes=1))
+            with suppress(AttributeError):  # of a group that TORCH_DISTRIBUTED_DEBUG wraps
+                world._get_backend(device)._set_default_timeout(self._timeout + timedelta(minutes=1))
 
     def _disconnect(self) -> None:
         """Closes the channels.
@@ -223,10 +229,13 @@ class Group:
 
     def _end_as_orphan(self) -> None:
         """End this process if its launcher is gone while it waits for others; signals cannot end PyTorch's waits."""
+        launched = time.monotonic()  # when its launcher was last there
         while not self._left:
             time.sleep(BEAT)
+            if not self.is_orphaned():
+                launched = time.monotonic()
             since = self._waiting_since
-            if self.is_orphaned() and since is not None and time.monotonic() - since > ORPHANED:
+            if since is not None and time.monotonic() - max(since, launched) > ORPHANED:
                 os._exit(TRY_AGAIN)
 
     def largest(self, *values: int) -> list[int]:

@@ -33,9 +33,11 @@ class Optimizer:
         self._parameters = dict(model.named_parameters())
         decayed: list[Tensor] = []
         others: list[Tensor] = []
-        for name, parameter in self._parameters.items():
-            is_held = settings.freeze_embeddings and "embedding" in name  # whose gradients are zero
-            (decayed if parameter.dim() > 1 and not is_held else others).append(parameter)
+        given = {"source": settings.source_embeddings, "target": settings.target_embeddings}
+        sides = [side for side, file in given.items() if file and settings.freeze_embeddings]
+        held = {id(model.get_parameter(f"{side}_embedding.weight")) for side in sides}
+        for parameter in self._parameters.values():
+            (decayed if parameter.dim() > 1 and id(parameter) not in held else others).append(parameter)
         groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others}]
         self._adam = torch.optim.Adam(
             groups,

@@ -180,7 +180,7 @@ def too_many_gpus(recipe: Recipe, devices: int, peak: float) -> str | None:
         return None
     return (
         f"{devices} GPUs: by the plan's model an update of {recipe.training.batch_tokens:,} tokens keeps about "
-        f"{useful:.1f} of them busy; {_larger_updates(recipe, plan, peak)}, or use --devices {max(1, round(useful))}"
+        f"{useful:.1f} of them busy; {_larger_updates(recipe, plan, peak)}, or use about {max(1, round(useful))} GPUs"
     )
 
 

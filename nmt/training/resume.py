@@ -93,7 +93,7 @@ def open_directory(recipe: Recipe, out: Path, console: Console, threads: int, he
     tokenizer_from = origin.path if origin else None
     recipe = bundles.with_model_of(recipe, origin)
     if resumed is None and recipe.training.init_state and origin is not None:
-        _check_updates_left(origin, recipe)
+        _check_origin(origin, recipe)
     if resumed is not None:
         _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
         for line in _changes(resumed, recipe):
@@ -177,8 +177,10 @@ def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
         )
 
 
-def _check_updates_left(origin: Bundle, recipe: Recipe) -> None:
-    """Raise UserError if a run that goes on from a checkpoint, as training.init_state asks, is over at its start."""
+def _check_origin(origin: Bundle, recipe: Recipe) -> None:
+    """Raise UserError if a run cannot go on from a checkpoint, as training.init_state asks: damaged, or all is done."""
+    origin.check()
+    RunState.of(origin)
     updates = recipe.training.updates
     if origin.step >= updates:
         raise UserError(

@@ -216,7 +216,10 @@ class Run:
             bundles.add_info(path, {"cost": cost_of(self.state)})
 
     def _opening(self) -> tuple[str, str]:
-        begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
+        begin = "starting"
+        if self.state.step:
+            is_new = (self.state.epoch, self.state.offset) == (0, 0)  # by training.init_state
+            begin = f"{'going on from' if is_new else 'resuming at'} update {self.state.step:,}"
         device = self.loop.device
         devices = f"{self.group.size} devices, {device.type}" if self.group.size > 1 else str(device)
         size, pairs = _size(self.model) / 1e6, f"{len(self.loop.corpus):,} {self.recipe.kind.unit}"

@@ -137,13 +137,19 @@ def test_matrices_decay_apart_from_the_moments_and_biases_and_norms_do_not():
         decay = 0.3 * rate if start.dim() > 1 else 0.0
         torch.testing.assert_close(found, undecayed - decay * start.detach(), msg=name)
     assert all(torch.equal(moment, first.state()[name]) for name, moment in second.state().items())
-    frozen = tiny()
-    train(
-        frozen,
-        Optimizer(frozen, 8, Training(warmup=5, weight_decay=0.3, freeze_embeddings=True, target_embeddings="x")),
-        [1],
-    )
-    assert torch.equal(frozen.source_embedding.weight, plain.source_embedding.weight)
+
+
+@pytest.mark.parametrize("tied", ["all", "none"])
+def test_a_frozen_embedding_does_not_decay_and_others_do(tied):
+    torch.manual_seed(1)
+    config = Model(layers=1, d_model=8, d_ff=12, heads=2, dropout=0.0, tie_embeddings=tied)
+    model, plain = (Transformer(config, 11, 11) for _ in range(2))
+    plain.load_state_dict(model.state_dict())
+    train(plain, Optimizer(plain, 8, SETTINGS), [1])
+    settings = Training(warmup=5, weight_decay=0.3, freeze_embeddings=True, target_embeddings="vectors")
+    train(model, Optimizer(model, 8, settings), [1])
+    assert torch.equal(model.target_embedding.weight, plain.target_embedding.weight)
+    assert torch.equal(model.source_embedding.weight, plain.source_embedding.weight) == (tied == "all")
 
 
 def test_an_update_uses_up_the_gradients():

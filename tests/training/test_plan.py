@@ -153,7 +153,7 @@ def test_a_run_says_if_less_than_half_of_its_gpus_are_of_use() -> None:
     said = plans.too_many_gpus(recipe, 8, SPEED)  # and of 31%
     assert said is not None
     assert said.startswith("8 GPUs: by the plan's model an update of 25,000 tokens keeps about 2.5 of them busy; train")
-    assert said.endswith("or use --devices 2")
+    assert said.endswith("or use about 2 GPUs")
 
 
 def test_a_shorter_side_keeps_less() -> None:

@@ -52,6 +52,9 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
 
+SMALL = ("--nodes=1", "--ntasks-per-node=2", "--gpus-per-node=0", "--cpus-per-task=1")
+
+
 def until(holds: Callable[[], object], seconds: float = 180) -> None:
     """Wait until something holds; fail if it does not."""
     deadline = time.monotonic() + seconds
@@ -118,20 +121,26 @@ def pids_of_tasks(job: str) -> list[int]:
     return [found[rank] for rank in sorted(found)]
 
 
+def write_job(task: Path, updates: int) -> None:
+    """Write the job of the page, and a small recipe under the name that it trains."""
+    page = (ROOT / "docs/scaling.md").read_text().split("\n## Slurm\n")[1]
+    block = re.search(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    (task / "job.sh").write_text(block[1])
+    recipe = (task / "recipe.yaml").read_text().replace("updates: 800", f"updates: {updates}")
+    (task / "recipes").mkdir()
+    (task / "recipes/wmt14_en_de.yaml").write_text(recipe.replace("checkpoint_updates: 200", "checkpoint_updates: 50"))
+
+
 def test_the_documented_job_goes_on_after_a_task_was_killed_and_at_its_time_limit(
     slurm: Callable[..., str], task: Path
 ) -> None:
-    page = (ROOT / "docs/scaling.md").read_text().split("\n## Slurm\n")[1]
-    Path("job.sh").write_text(re.search(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1])  # type: ignore[index]
-    (task / "recipes").mkdir()
-    recipe = Path("recipe.yaml").read_text().replace("updates: 800", "updates: 4000")
-    Path("recipes/wmt14_en_de.yaml").write_text(recipe.replace("checkpoint_updates: 200", "checkpoint_updates: 50"))
+    write_job(task, updates=4000)
 
     def said() -> str:
         return Path(f"slurm-{job}.out").read_text() if Path(f"slurm-{job}.out").exists() else ""
 
-    small = ["--nodes=1", "--ntasks-per-node=2", "--gpus-per-node=0", "--cpus-per-task=1", "--time=1"]
-    job = slurm("sbatch", *small, "job.sh").split()[-1]
+    job = slurm("sbatch", *SMALL, "--time=2", "--signal=B:USR1@60", "job.sh").split()[-1]
     until(lambda: "saved ckpts/step-00000050" in said())
     tasks = pids_of_tasks(job)
     assert [len(os.sched_getaffinity(task)) for task in tasks] == [1, 1]
@@ -146,3 +155,16 @@ def test_the_documented_job_goes_on_after_a_task_was_killed_and_at_its_time_limi
     slurm("scontrol", "update", f"jobid={job}", "StartTime=now")
     until(lambda: f"resuming at update {int(stopped):,}" in said())
     slurm("scancel", job)
+    until(lambda: not slurm("squeue", "-h"))
+
+
+def test_a_problem_that_would_come_again_does_not_start_the_documented_job_again(
+    slurm: Callable[..., str], task: Path
+) -> None:
+    write_job(task, updates=1)
+    (task / "train.b").unlink()
+    shutil.rmtree(task / "data")
+    job = slurm("sbatch", *SMALL, "job.sh").split()[-1]
+    until(lambda: not slurm("squeue", "-h", "-t", "pending,running"))
+    said = Path(f"slurm-{job}.out").read_text()
+    assert said.count("error: train.b: no such file") == 1
