@@ -34,7 +34,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from constraint_cost import random_parser
 from contest import Pile, random_bundle
 from gpu_train import Ours
 from nmt.console import Console
@@ -64,7 +63,7 @@ from nmt.training.optimizer import Optimizer
 from nmt.training.precision import factors_rounded, set_precision
 from nmt.training.state import RunState
 from plain import PlainTransformer, smoothed_loss
-from search_agreement import BATCHES, VOCABULARY, random_model, random_sources, score
+from search_agreement import BATCHES, VOCABULARY, random_model, random_parser, random_sources, score
 from synthetic import wmt_lengths, write_corpus
 
 CPU = torch.device("cpu")

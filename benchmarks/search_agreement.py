@@ -11,6 +11,7 @@ rounding. The difference of scores is the largest of all outputs whose texts are
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import random
 import time
@@ -28,6 +29,7 @@ from nmt.recipe import Decoding, Model
 from nmt.search.beam import length_penalty
 from nmt.search.engine import SearchEngine
 from nmt.search.feed import Hypothesis, Source
+from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import BOS, EOS
 
 VOCABULARY, LONGEST, EXTRA = 1000, 24, 16
@@ -60,6 +62,18 @@ def random_sources(count: int) -> list[Source]:
     pick = random.Random(1)
     lists = [[pick.randrange(EOS + 1, VOCABULARY) for _ in range(pick.randint(1, LONGEST))] for _ in range(count)]
     return [Source(number, ids, len(ids) + EXTRA) for number, ids in enumerate(lists)]
+
+
+def random_parser() -> tuple[Transformer, TreeVocabulary, list[Source]]:
+    """An untrained parser of 32 labels, and 70 sentences of 22 words and 28 subwords for it."""
+    labels = [f"L{n}" for n in range(32)]
+    content = {"tags": [], "labels": labels, "longest_run": 8, "punctuation": {}, "ambiguous": []}
+    vocabulary = TreeVocabulary(json.dumps(content).encode(), "random labels")
+    torch.manual_seed(1)
+    config = Model(layers=4, d_model=256, d_ff=1024, heads=4, tie_embeddings="target")
+    pick = random.Random(1)
+    sources = [Source(number, [pick.randrange(4, 8000) for _ in range(28)], 91, 22) for number in range(70)]
+    return Transformer(config, 8000, len(vocabulary)).eval(), vocabulary, sources
 
 
 def libraries() -> Iterator[Library | None]:

@@ -8,8 +8,8 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
+import measuring
 import model_readers
-import processes
 import pytest
 import readers
 import trials
@@ -69,7 +69,7 @@ def test_memory_time_and_the_end_of_a_process_are_findings(
 ) -> None:
     monkeypatch.setattr(trials, "PATIENCE", 0.05)
     given = Namespace(seconds=0.001, seed=1, engine="hypothesis", scratch=tmp_path, findings=tmp_path / "found")
-    figures = processes.try_target(Target(run, st.just(7), ()), given)
+    figures = measuring.try_target(Target(run, st.just(7), ()), given)
     (finding,) = figures["findings"]
     assert problem in finding["problem"]
     assert Path(finding["file"]).read_bytes() == b"7"

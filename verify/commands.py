@@ -10,9 +10,10 @@ import tempfile
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from injecting import Plan, follow
+from processes import Ended, forked, wait
 
 IMPORTED = (
     *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),
@@ -20,14 +21,6 @@ IMPORTED = (
     *("nmt.terminal.making", "nmt.terminal.searching", "nmt.terminal.training"),
 )
 PATIENCE = 120  # seconds that a command may take
-
-
-class Ended(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    """Exit code, or minus the signal"""
-    stderr: str
 
 
 def prepare() -> None:
@@ -54,48 +47,32 @@ def warm_up(ckpts: Path) -> None:
 
 def run(command: str, folder: Path, plan: Plan | None = None) -> Ended:
     """Runs a command in a folder, under a plan if there is one."""
-    said = folder.parent / "stderr"
-    pid = os.fork()
-    if pid == 0:
-        _become(command, folder, said, plan)
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return Ended(os.waitstatus_to_exitcode(status), said.read_text(errors="replace"))
-        if time.monotonic() > deadline:
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            return Ended(-signal.SIGALRM, f"did not end within {PATIENCE} s\n")
-        time.sleep(0.002)
+    said, until = folder.parent / "stderr", time.monotonic() + PATIENCE
+    pid = forked(lambda: _become(command, folder, said, plan))
+    code, _ = wait(pid, lambda: time.monotonic() > until, os.killpg)
+    return Ended(code, said.read_text(errors="replace"))
 
 
 def _become(command: str, folder: Path, said: Path, plan: Plan | None) -> None:
     """Turns this fork into the command."""
-    code = 70
-    try:
-        os.setsid()
-        os.chdir(folder)
-        for descriptor, path, flags in (
-            (0, os.devnull, os.O_RDONLY),
-            (1, os.devnull, os.O_WRONLY),
-            (2, str(said), os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
-        ):
-            os.dup2(os.open(path, flags, 0o644), descriptor)
-        sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__  # not what a test captures
-        sys.argv = ["nmt", *command.split()]
-        os.environ["TMPDIR"] = tempfile.tempdir = str(folder / "tmp")
-        from nmt.__main__ import main
+    os.setsid()
+    os.chdir(folder)
+    for descriptor, path, flags in (
+        (0, os.devnull, os.O_RDONLY),
+        (1, os.devnull, os.O_WRONLY),
+        (2, str(said), os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+    ):
+        os.dup2(os.open(path, flags, 0o644), descriptor)
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__  # not what a test captures
+    sys.argv = ["nmt", *command.split()]
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder / "tmp")
+    from nmt.__main__ import main
 
+    try:
         follow(plan)
         main()
-    except SystemExit as ending:
-        code = ending.code if isinstance(ending.code, int) else 1
-    except BaseException as error:
-        os.write(2, f"not an ending of a command: {error!r}\n".encode())
     finally:
         follow(None)
-        os._exit(code)
 
 
 class _ForkedReports:
@@ -109,9 +86,7 @@ class _ForkedReports:
     class Popen:
         def __init__(self, command: list[str], *given: Any, **named: Any) -> None:
             requests, answers = os.pipe(), os.pipe()
-            self.pid = os.fork()
-            if self.pid == 0:
-                _become_report(Path(command[-1]), requests, answers)
+            self.pid = forked(lambda: _become_report(Path(command[-1]), requests, answers))
             os.close(requests[0])
             os.close(answers[1])
             self.stdin, self.stdout = os.fdopen(requests[1], "wb", 0), os.fdopen(answers[0], "rb", 0)
@@ -132,13 +107,10 @@ def _become_report(out: Path, requests: tuple[int, int], answers: tuple[int, int
     """Turns this fork into `python -m nmt.report.writing`."""
     writing: Any = import_module("nmt.report.writing")
     writing.NICENESS = 0  # a command waits for its last page, which takes long at a low priority beside other work
-    try:
-        os.setpgid(0, 0)
-        os.dup2(requests[0], 0)
-        os.dup2(answers[1], 1)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the lock of the run among them
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115  # not the command's, which may have been read to its end
-        writing.serve(out)
-    finally:
-        os._exit(1)
+    os.setpgid(0, 0)
+    os.dup2(requests[0], 0)
+    os.dup2(answers[1], 1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the lock of the run among them
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115  # not the command's, which may have been read to its end
+    writing.serve(out)

@@ -24,7 +24,6 @@ Findings are printed with the line that repeats them. `--only NAME --fault KIND:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import re
@@ -32,7 +31,6 @@ import shutil
 import signal
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
@@ -40,9 +38,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from commands import Ended, prepare, run, warm_up
+from commands import prepare, run, warm_up
 from contents import contents, damaged, is_temporary
 from injecting import KILL, POSSIBLE, Fault, Plan, has_shim, under_the_shim
+from processes import Ended, problem_of, write_report
 from scenarios import BLOCK_LINES, SCENARIOS, Scenario, write_corpus
 
 SKIPPED = "; skipped: "  # what is said where a checkpoint cannot be read, and another one is taken
@@ -105,7 +104,7 @@ class Trials:
 
     def _findings(self, fault: Fault, ended: Ended) -> list[str]:
         found = [*self._ending(ended, fault), *damaged(self._work)]
-        if SKIPPED not in ended.stderr:
+        if SKIPPED not in ended.said:
             found += [text for text in self._differences(ended) if not self._gone(text)]
         if fault.error != KILL:
             found += [f"{name} is left" for name in contents(self._work) if is_temporary(name) and not self._gone(name)]
@@ -113,10 +112,10 @@ class Trials:
             return found  # it had done its work
         again = run(self.scenario.command, self._work)
         if again.code != 0:
-            return [*found, f"the next run ends with {again.code}: {again.stderr.strip()[-300:]}"]
-        if re.search(self.scenario.never, again.stderr):
-            found.append(f"the next run begins anew: {again.stderr.strip()[:300]}")
-        if ended.code == 0 and SKIPPED in ended.stderr:
+            return [*found, f"the next run ends with {again.code}: {again.said.strip()[-300:]}"]
+        if re.search(self.scenario.never, again.said):
+            found.append(f"the next run begins anew: {again.said.strip()[:300]}")
+        if ended.code == 0 and SKIPPED in ended.said:
             return found  # it has made the output of another checkpoint, and said so
         left = self._differences(ended._replace(code=0))  # but for what the first went on without
         found += [f"after the next run: {text}" for text in left if text != f"{REPORT} is missing"]
@@ -135,13 +134,11 @@ class Trials:
         return removed[3] == "gone" or (self._work / (removed[1] or "") / removed[2]).exists()
 
     def _ending(self, ended: Ended, fault: Fault) -> Iterator[str]:
-        allowed = {0, 1, -signal.SIGKILL} if fault.error == KILL else {0, 1}
-        starts = Counter(line.split(":")[0] for line in ended.stderr.splitlines())
-        said = 1 if ended.code == 1 else 0
-        if ended.code not in allowed or "Traceback" in ended.stderr or "a bug of nmt" in ended.stderr:
-            yield f"ends with {ended.code}: {ended.stderr.strip()[-300:]}"
-        elif (starts["error"], starts["hint"]) != (said, said):
-            yield f"says {starts['error']} errors and {starts['hint']} hints: {ended.stderr.strip()[-300:]}"
+        allowed = {-signal.SIGKILL} if fault.error == KILL else set()
+        if problem := problem_of(*ended, allowed):
+            yield problem
+        elif ended.code != 1 and re.search("^(error|hint):", ended.said, re.MULTILINE):
+            yield f"ends with {ended.code}, and says: {ended.said.strip()[-300:]}"
 
     def _differences(self, ended: Ended) -> Iterator[str]:
         """Files that are neither as before nor as in the reference; once finished, all must be as in the latter.
@@ -150,9 +147,9 @@ class Trials:
         """
         finished = ended.code == 0
         now = {name: content for name, content in contents(self._work).items() if finished or not is_temporary(name)}
-        without = [line for line in ended.stderr.splitlines() if WITHOUT.search(line)]
+        without = [line for line in ended.said.splitlines() if WITHOUT.search(line)]
         for name in sorted({*now, *self.reference}) if finished else now:
-            if any(name in line for line in without) or (SET_ASIDE in ended.stderr and KEPT.fullmatch(name)):
+            if any(name in line for line in without) or (SET_ASIDE in ended.said and KEPT.fullmatch(name)):
                 continue
             if not finished and re.fullmatch(self.scenario.unfinished, name):
                 continue
@@ -173,7 +170,7 @@ def _emptied(folder: Path) -> Path:
 def _succeed(command: str, folder: Path, plan: Plan | None = None) -> None:
     ended = run(command, folder, plan)
     if ended.code != 0:
-        raise SystemExit(f"{command} ends with {ended.code} undisturbed: {ended.stderr}")
+        raise SystemExit(f"{command} ends with {ended.code} undisturbed: {ended.said}")
 
 
 # --- the command ---------------------------------------------------------------------------------------------------
@@ -245,9 +242,7 @@ def main() -> None:
         results = {}
         for scenario in chosen:
             results[scenario.name] = try_all(scenario, Path(folder, scenario.name), given)
-            if given.report:
-                given.report.parent.mkdir(parents=True, exist_ok=True)
-                given.report.write_text(json.dumps(results, indent=2))
+            write_report(given.report, results)
     raise SystemExit(1 if any(result["findings"] for result in results.values()) else 0)
 
 

@@ -23,6 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from processes import write_report
+
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "fuzzing"), str(HERE.parent / "tests" / "support"), str(HERE.parent)]
 os.environ |= {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
@@ -83,7 +85,7 @@ def main() -> None:
     if given.repeat:
         return repeat(given.repeat)
     if given.engine:
-        from processes import run_all
+        from measuring import run_all
 
         return run_all(given)
     engines = [engine for engine in ENGINES if find_spec(engine)]
@@ -95,9 +97,7 @@ def main() -> None:
         print(line(name, result))
     for finding in (finding for result in results.values() for finding in result["findings"]):
         print(f"\n{finding['problem']}\n    python verify/fuzz.py --repeat {finding['file']}")
-    if given.report:
-        given.report.parent.mkdir(parents=True, exist_ok=True)
-        given.report.write_text(json.dumps({"seed": given.seed, "engines": engines, "targets": results}, indent=2))
+    write_report(given.report, {"seed": given.seed, "engines": engines, "targets": results})
     raise SystemExit(1 if any(result["findings"] for result in results.values()) else 0)
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from contents import contents, is_temporary
-from running import TREE, Job, Running
+from processes import TREE, Job, Running
 from scenarios import write_corpus
 
 from nmt.bundle import checkpoint_folders, checkpoint_path

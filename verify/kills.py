@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from jobs import JOBS, OF_A_RUN, begin, copy_of, reference
 from pairs import Done, pairs
-from running import Job, Running, problem_of
+from processes import Job, Running, problem_of, write_report
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 SHARES = {"train": 8, "train on 2 ranks": 8, "translate": 3, "preprocess": 1}
@@ -236,9 +236,7 @@ def main() -> None:
             print(trial, flush=True)
     found = figures(done, both)
     print(json.dumps(found, indent=2))
-    if given.report:
-        given.report.parent.mkdir(parents=True, exist_ok=True)
-        given.report.write_text(json.dumps(found, indent=2) + "\n")
+    write_report(given.report, found)
     raise SystemExit(1 if found["findings"] else 0)
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from contents import damaged
 from jobs import JOBS, UPDATES, copy_of, preparing, reference
-from running import Running, problem_of
+from processes import Running, problem_of
 
 HELD = 6.0  # seconds that the first is stopped at most, for the second to come where it is refused or waits
 AT_ONCE, KILLED = "the same instant", ("SIGKILL", "SIGTERM")

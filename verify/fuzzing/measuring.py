@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import shutil
-import signal
 import time
-import traceback
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from processes import forked, wait
 from trials import ENGINES, Board, TimeIsUp, Trial, save
 
 if TYPE_CHECKING:
@@ -68,10 +68,8 @@ def try_target(target: Target, given: argparse.Namespace) -> dict[str, Any]:
     used, folder = 0.0, given.scratch / f"{given.engine}-found" / target.name
     while used < given.seconds and deaths < DEATHS:
         board = Board()
-        pid = os.fork()
-        if pid == 0:
-            _become(Trial(target, board, given.seconds - used, folder), given, deaths)
-        ending, seconds = _watch(pid, board)
+        pid = forked(partial(_try, target, board, given.seconds - used, folder, given, deaths))
+        ending, seconds = wait(pid, partial(_hangs, board))
         counted, good, _, newest = board.read()
         inputs, accepted, used = inputs + counted, accepted + good, used + seconds
         if ending == 0:
@@ -82,39 +80,27 @@ def try_target(target: Target, given: argparse.Namespace) -> dict[str, Any]:
     return {"inputs": inputs, "accepted": accepted, "cpu_seconds": used, "findings": found}
 
 
-def _become(trial: Trial, given: argparse.Namespace, number: int) -> NoReturn:
-    """Turn this fork into one that tries a target."""
-    code, name = 70, trial.target.name
-    try:
-        coverage = _coverage(given.scratch / f"{name}.{number}") if given.engine == "hypothesis" else None
-        with open("/proc/self/statm") as statistics:
-            size = int(statistics.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-        try:
-            if coverage is not None:
-                coverage.start()
-            ENGINES[given.engine](trial, given.seed * 1_000_000 + number * 1000, given.scratch / "corpus" / name)
-        except TimeIsUp:
-            code = 0
-        if coverage is not None:
-            coverage.stop()
-            coverage.save()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
+def _try(target: Target, board: Board, seconds: float, folder: Path, given: argparse.Namespace, number: int) -> None:
+    """Try a target in this process, with little memory, until its time is up."""
+    trial, name = Trial(target, board, seconds, folder), target.name
+    coverage = _coverage(given.scratch / f"{name}.{number}") if given.engine == "hypothesis" else None
+    with open("/proc/self/statm") as statistics:
+        size = int(statistics.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    if coverage is not None:
+        coverage.start()
+    with suppress(TimeIsUp):
+        ENGINES[given.engine](trial, given.seed * 1_000_000 + number * 1000, given.scratch / "corpus" / name)
+        raise RuntimeError("an engine ends before its time is up")
+    if coverage is not None:
+        coverage.stop()
+        coverage.save()
 
 
-def _watch(pid: int, board: Board) -> tuple[int, float]:
-    """Wait for a process; returns its exit code, or minus the signal, and its CPU seconds. Ends it if it hangs."""
-    while True:
-        found, status, usage = os.wait4(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
-        _, _, began, _ = board.read()
-        if began and time.monotonic() > began + HANGS:
-            os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
+def _hangs(board: Board) -> bool:
+    """Whether the process that this board is of is at one input for too long."""
+    _, _, began, _ = board.read()
+    return bool(began) and time.monotonic() > began + HANGS
 
 
 def _findings(found: Path, kept: Path) -> list[dict[str, str]]:

@@ -1,25 +1,71 @@
-"""Commands that run in a folder, forked from a process that has loaded all modules: looked at, stopped and killed.
-
-What a command is doing is seen in the files that it writes and in what it says. To look at it, the process that writes
-is stopped by SIGSTOP, so that what is seen still holds when a signal is sent.
-"""
+"""Processes that are forked, watched, stopped and killed, and what is wrong with their ends: for all of `verify/`."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 TREE = Path(__file__).resolve().parents[1]
 PATIENCE = 300  # seconds that a command may take
 RESTARTED = ", from the last checkpoint\n"  # what a launcher says
+
+
+class Ended(NamedTuple):
+    """How a process ended."""
+
+    code: int
+    """Exit code, or minus the signal; minus SIGALRM if it took too long"""
+    said: str
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Start a fork of this process that does some work and ends; its exit code is 70 if that raises an exception."""
+    if pid := os.fork():
+        return pid
+    code = 70
+    try:
+        work()
+        code = 0
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def wait(pid: int, is_late: Callable[[], bool], kill: Callable[[int, int], None] = os.kill) -> tuple[int, float]:
+    """Wait for a child, and kill it when it is late; returns its code, as of `Ended`, and its CPU seconds."""
+    late = False
+    while True:
+        found, status, usage = os.wait4(pid, os.WNOHANG)
+        if found:
+            return -signal.SIGALRM if late else os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+        if not late and is_late():
+            late = True
+            kill(pid, signal.SIGKILL)
+        time.sleep(0.002)
+
+
+def write_report(path: Path | None, figures: Mapping[str, object]) -> None:
+    """Write figures as JSON, if a file was named for them."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+# --- commands that run in a folder ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +87,11 @@ class Job:
 
 
 class Running:
-    """A job's command that runs in a folder."""
+    """A job's command that runs in a folder, forked from a process that has loaded all modules.
+
+    What it is doing is seen in the files that it writes and in what it says. To look at it, the process that writes is
+    stopped by SIGSTOP, so that what is seen still holds when a signal is sent.
+    """
 
     def __init__(self, job: Job, folder: Path, command: str = "") -> None:
         self.job, self.folder, self.began = job, folder, time.time()
@@ -115,11 +165,8 @@ class Running:
         with suppress(ProcessLookupError):
             os.kill(self._stopped, signal.SIGCONT)
 
-    def end(self) -> tuple[int, str]:
-        """Waits until all processes have ended; the exit code, or minus the signal, and what was said.
-
-        Kills them if this takes too long, which is -SIGALRM; they have then said where they were.
-        """
+    def end(self) -> Ended:
+        """Waits until all processes have ended. Kills them if this takes too long; they then say where they were."""
         until, late = time.monotonic() + PATIENCE, ""
         while self.process.poll() is None or len(self.processes()) > 1:
             if time.monotonic() > until:
@@ -127,7 +174,7 @@ class Running:
                 self._kill()
             time.sleep(0.005)
         said = self._said.read_text(errors="replace")
-        return (-signal.SIGALRM, f"{said}\nstill there: {late}") if late else (self.process.returncode, said)
+        return Ended(-signal.SIGALRM, f"{said}\nstill there: {late}") if late else Ended(self.process.returncode, said)
 
     def _kill(self) -> None:
         """Kills all processes, after they have printed their stacks."""
