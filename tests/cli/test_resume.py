@@ -36,7 +36,6 @@ def here(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     shutil.copy(reverse_run / "test.a", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 10)
-    monkeypatch.setattr("nmt.terminal.blocks.LOOK", 0.02)
     monkeypatch.setattr("nmt.tasks.lines.PATIENCE", 60.0)  # a file is a fast input, however slow the machine is
     return tmp_path
 
@@ -163,11 +162,15 @@ def test_a_killed_command_goes_on(nmt, here: Path) -> None:
     assert (here / "out").read_bytes() == (here / "plain").read_bytes()
 
 
+def places(size: int) -> list[dict[str, str]]:
+    """The environment of each rank."""
+    return [{"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)} for rank in range(size)]
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_ranks_share_an_input(nmt, here: Path, ranks: int) -> None:
+def test_ranks_share_an_input_and_one_joins_their_blocks(nmt, here: Path, ranks: int) -> None:
     plain = nmt("translate", *INPUT, "plain")
-    places = [{"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)} for rank in range(ranks)]
-    processes = [started(here, **place) for place in places]
+    processes = [started(here, **place) for place in places(ranks)]
     errors = [process.communicate(timeout=120)[1].decode() for process in processes]
     assert [process.returncode for process in processes] == [0] * ranks
     assert (here / "out").read_bytes() == (here / "plain").read_bytes()
@@ -177,12 +180,38 @@ def test_ranks_share_an_input(nmt, here: Path, ranks: int) -> None:
     assert [without_speed(line) for line in told] == [without_speed(summary)]
 
 
-def test_slurm_tasks_with_inputs_of_their_own_do_not_wait_for_one_another(nmt, here: Path, monkeypatch) -> None:
-    for name, value in (("STEP_NUM_TASKS", 4), ("PROCID", 3), ("LOCALID", 3), ("NTASKS_PER_NODE", 4)):
-        monkeypatch.setenv(f"SLURM_{name}", str(value))
-    done = nmt("translate", *INPUT, "out.3", "--resume")
+def test_a_rank_makes_its_blocks_and_says_which_are_missing(nmt, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert nmt("translate", *INPUT, "plain").code == 0
+    for name, value in places(3)[1].items():
+        monkeypatch.setenv(name, value)
+    done = nmt("translate", *INPUT, "out", "--resume")
     assert done.code == 0
-    assert (here / "out.3").read_bytes().count(b"\n") == 100
+    assert done.err == (
+        "out.parts: other ranks have yet to make blocks 0, 2, 3, 5, 6, 8, 9; "
+        "if one was stopped, run the same command again\n"
+    )
+    made = sorted(path.name for path in (here / "out.parts").glob("0*"))
+    assert made == [f"{number:08}.{kind}" for number in (1, 4, 7) for kind in ("json", "txt")]
+    for name in places(3)[1]:
+        monkeypatch.delenv(name)
+    assert nmt("translate", *INPUT, "out", "--resume").code == 0
+    assert (here / "out").read_bytes() == (here / "plain").read_bytes()
+
+
+def test_a_second_command_is_refused_while_the_first_runs(nmt, here: Path) -> None:
+    (here / "test.a").write_text((here / "test.a").read_text() * 20)
+    with started(here) as process:
+        until = time.monotonic() + 60
+        while not (here / "out.parts/00000000.json").exists():
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        process.send_signal(signal.SIGSTOP)
+        done = nmt("translate", *INPUT, "out", "--resume")
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(120) == 0
+    assert done.code == 1
+    assert "error: out: another nmt is writing there, process " in done.err
+    assert (here / "out").read_bytes().count(b"\n") == 2000
 
 
 @pytest.mark.parametrize("command", ["translate", "parse"])

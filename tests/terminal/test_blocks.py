@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import gzip
 import json
 import os
 import random
-import subprocess
-import sys
+import shutil
+import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nmt.errors import UserError
-from nmt.terminal import blocks as module
+from nmt.place import Place
 from nmt.terminal.blocks import Blocks, folder_of, open_blocks
 from nmt.terminal.ledger import Tally
 from nmt.terminal.making import Making
@@ -31,7 +34,6 @@ class Stopped(Exception):
 @pytest.fixture
 def making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Making:
     monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 10)
-    monkeypatch.setattr(module, "LOOK", 0.01)
     source, weights = tmp_path / "in", tmp_path / "weights"
     source.write_bytes(TEXT.lower())
     weights.write_bytes(b"w")
@@ -42,11 +44,14 @@ def count(making: Making) -> int:
     return len(making.inputs["--input"].read_bytes().splitlines())
 
 
-def fill(blocks: Blocks, source: Path, lines: Iterator[object]) -> list[int]:
-    """Makes the missing blocks until `lines` ends, which is a kill; returns their numbers."""
-    made = []
-    for number, before, size in blocks.claimed(lambda tally: None):
-        made.append(number)
+def opened(making: Making, place: Place = Place()) -> AbstractContextManager[Blocks | None]:  # noqa: B008
+    return open_blocks(making, lambda: count(making), place, print)
+
+
+def fill(blocks: Blocks, source: Path, numbers: list[int], lines: Iterator[object]) -> None:
+    """Makes blocks until `lines` ends, which is a kill."""
+    for number in numbers:
+        before, size = blocks.span(number)
         tally = Tally(warnings={"odd": (1, before + 1)})
         with blocks.writing(number, tally) as write:
             for line in source.read_text().splitlines()[before : before + size]:
@@ -54,18 +59,19 @@ def fill(blocks: Blocks, source: Path, lines: Iterator[object]) -> list[int]:
                     raise Stopped
                 write(line.upper())
                 tally.lines, tally.tokens = tally.lines + 1, tally.tokens + 2
-    return made
 
 
 def make(making: Making, most: int = 10**6) -> tuple[list[int], Tally, list[str]]:
     """Makes the output, or is killed after so many lines: the blocks made, what was counted, what was said."""
     said: list[str] = []
     made: list[int] = []
-    with open_blocks(making, lambda: count(making)) as blocks:
+    with opened(making) as blocks:
         assert blocks is not None
-        while not blocks.gone:
-            made += fill(blocks, making.inputs["--input"], iter(range(most)))
-            blocks.join(said.append)
+        numbers = blocks.missing()
+        while numbers or not blocks.joined:
+            fill(blocks, making.inputs["--input"], numbers, iter(range(most)))
+            made += numbers
+            numbers = blocks.join(said.append)
         return made, blocks.total, said
 
 
@@ -74,7 +80,7 @@ def test_blocks_that_could_not_be_removed_go_when_the_output_is_asked_for_again(
     left = making.output.with_name(".out.parts@gone.tmp")
     left.mkdir()
     (left / "00000000.txt").write_text("A\n")
-    with open_blocks(making, lambda: count(making)) as blocks:
+    with opened(making) as blocks:
         assert blocks is None
     assert not left.exists()
 
@@ -142,62 +148,102 @@ def test_a_block_with_a_damaged_record_is_made_again(making: Making, damage) -> 
     assert making.output.read_bytes() == TEXT
 
 
-CLAIM = """
-import sys, time
-from pathlib import Path
-from nmt.terminal.blocks import open_blocks
-from nmt.terminal.making import Making
-folder = Path(sys.argv[1])
-settings = {"decoding.beam": 4, "--model": ["hash"]}
-making = Making(folder / "out", {"--input": folder / "in"}, [folder / "weights"], settings)
-with open_blocks(making, lambda: 47) as blocks:
-    for number, _, _ in blocks.claimed(lambda tally: None):
-        print(number, flush=True)
-        time.sleep(60)
-"""
+def made_by_ranks(making: Making, size: int) -> list[Blocks]:
+    """All blocks, each made by its rank; the ranks have not tried to join them."""
+    ranks = []
+    for rank in range(size):
+        with opened(making, Place(rank, size)) as blocks:
+            assert blocks
+            numbers = [number for number in blocks.missing() if number % size == rank]
+            fill(blocks, making.inputs["--input"], numbers, iter(range(100)))
+            ranks.append(blocks)
+    return ranks
 
 
-def test_processes_share_the_blocks_and_take_over_those_of_a_killed_one(making: Making) -> None:
+@pytest.mark.parametrize("damage", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_of_ranks_that_end_at_once_one_joins(making: Making, seed: int, damage: bool) -> None:
+    ranks, begin, again = made_by_ranks(making, 3), threading.Barrier(3), []
+    if damage:
+        truncate(folder_of(making.output) / "00000002.txt")
+
+    def join(blocks: Blocks) -> None:
+        begin.wait()
+        if numbers := blocks.join(lambda message: None):
+            again.append(numbers)
+            fill(blocks, making.inputs["--input"], numbers, iter(range(100)))
+            assert blocks.join(print) == []
+
+    threads = [threading.Thread(target=join, args=(blocks,)) for blocks in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [blocks.joined for blocks in ranks].count(True) == 1
+    assert again == [[2]] * damage
+    assert next(blocks.total for blocks in ranks if blocks.joined).lines == LINES
+    assert making.output.read_bytes() == TEXT
+    assert {path.name for path in making.output.parent.iterdir()} == {"out", "in", "weights"}
+
+
+def test_one_rank_joins_where_the_file_system_has_no_locks(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(file: object, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    first, second, third = made_by_ranks(making, 3)
+    copy, late = shutil.copyfileobj, [second]
+
+    def overtaken(block: object, stream: object) -> None:
+        if late:
+            assert late.pop().join(print) == []
+        copy(block, stream)
+
+    monkeypatch.setattr(shutil, "copyfileobj", overtaken)
+    assert first.join(print) == third.join(print) == []
+    assert [blocks.joined for blocks in (first, second, third)] == [False, True, False]
+    assert making.output.read_bytes() == TEXT
+    assert {path.name for path in making.output.parent.iterdir()} == {"out", "in", "weights"}
+
+
+@pytest.mark.parametrize("place", ["shutil.copyfileobj", "nmt.terminal.blocks.remove_directory"])
+def test_after_a_kill_of_the_rank_that_joins_the_same_command_goes_on(
+    making: Making, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    ranks = made_by_ranks(making, 2)
+
+    def killed(*arguments: object) -> None:
+        raise Stopped
+
+    monkeypatch.setattr(place, killed)
     with pytest.raises(Stopped):
-        make(making, 15)  # block 0 is finished, and the folder's blocks have 10 lines
-    with (
-        subprocess.Popen([sys.executable, "-c", CLAIM, making.output.parent], stdout=subprocess.PIPE) as other,
-        open_blocks(making, lambda: LINES) as blocks,
-    ):
-        assert blocks is not None
-        assert other.stdout
-        assert other.stdout.readline() == b"1\n"
-        made = []
-        try:
-            for number, before, size in blocks.claimed(lambda tally: None):
-                made.append(number)
-                with blocks.writing(number, Tally(size)) as write:
-                    write("\n".join(f"LINE {before + line}" for line in range(1, size + 1)))
-                if number == 4:
-                    other.kill()
-        finally:
-            other.kill()
-        assert made == [2, 3, 4, 1]
-        assert blocks.join(print)
+        ranks[1].join(print)
+    monkeypatch.undo()
+    assert make(making)[0] == []
     assert making.output.read_bytes() == TEXT
 
 
-def test_what_another_process_finishes_is_told_and_not_made_twice(making: Making) -> None:
-    with open_blocks(making, lambda: LINES) as first, open_blocks(making, lambda: LINES) as second:
-        assert first
-        assert second
-        fill(first, making.inputs["--input"], iter(range(100)))
-        told: list[Tally] = []
-        assert list(second.claimed(told.append)) == []
-        assert sum(tally.lines for tally in told) == LINES
-        assert first.join(print)
-        assert not second.join(print)
-        assert second.gone
+def test_a_rank_whose_blocks_are_done_does_not_wait(making: Making) -> None:
+    with opened(making, Place(0, 2)) as blocks:
+        assert blocks
+        fill(blocks, making.inputs["--input"], [0, 2, 4], iter(range(100)))
+        assert (blocks.missing(), blocks.join(print), blocks.joined) == ([1, 3], [], False)
+    assert make(making)[0] == [1, 3]
+
+
+def test_a_second_command_is_refused(making: Making) -> None:
+    with pytest.raises(Stopped):
+        make(making, 15)
+    with opened(making) as blocks:
+        assert blocks
+        with pytest.raises(UserError, match=r"out: another nmt is writing there"):
+            make(making)
+    assert make(making)[0] == [1, 2, 3, 4]
 
 
 def test_an_output_newer_than_its_sources_is_left_alone(making: Making) -> None:
     make(making)
-    with open_blocks(making, lambda: LINES) as blocks:
+    with opened(making) as blocks:
         assert blocks is None
     later = making.output.stat().st_mtime_ns + 10**9
     os.utime(making.models[0], ns=(later, later))
@@ -238,11 +284,15 @@ def test_blocks_of_another_input_are_kept(making: Making) -> None:
 
 def test_an_input_that_changes_meanwhile_is_an_error(making: Making) -> None:
     source = making.inputs["--input"]
-    with open_blocks(making, lambda: LINES) as blocks:
-        assert blocks
-        source.write_bytes(source.read_bytes() + b"more\n")
-        with pytest.raises(UserError, match="in: has changed while it was read"):
-            fill(blocks, source, iter(range(100)))
+
+    def fill_after_a_change() -> None:
+        with opened(making) as blocks:
+            assert blocks
+            source.write_bytes(source.read_bytes() + b"more\n")
+            fill(blocks, source, blocks.missing(), iter(range(100)))
+
+    with pytest.raises(UserError, match="in: has changed while it was read"):
+        fill_after_a_change()
     assert not folder_of(making.output).exists()
 
 
