@@ -110,6 +110,28 @@ def test_finished_blocks_are_not_made_again(making: Making) -> None:
     assert make(making)[0] == [3, 4]
 
 
+BEGUN_BEFORE = {
+    "blocks.json": '{"format": 1, "lines": 3, "block_lines": 2, "files": {"--input": [6, 1795473504433318446, '
+    '"880553fca8fcea94e325ee2cfb48e5a985cc797f39a14cc6d3cedecfeb2ae4d2"]}, "settings": {"decoding.beam": 4, '
+    '"--model": ["hash"]}, "hashes": {"blocks.json": "566f55f88ec0846c"}}',
+    "00000000.json": '{"text": "19610cac9b051784", "lines": 2, "tokens": 5, "warnings": {"odd": [1, 2]}, '
+    '"hashes": {"00000000.json": "53bf20192f0d6a89"}}',
+    "00000000.txt": "A\nB\n",
+    ".claims": "",
+}
+"""Files of an output of three lines that a version with claims has begun."""
+
+
+def test_an_output_that_an_earlier_version_began_goes_on(making: Making) -> None:
+    making.inputs["--input"].write_bytes(b"a\nb\nc\n")
+    folder_of(making.output).mkdir()
+    for name, content in BEGUN_BEFORE.items():
+        (folder_of(making.output) / name).write_text(content)
+    assert make(making)[:2] == ([1], Tally(3, 7, {"odd": (2, 2)}))
+    assert making.output.read_bytes() == b"A\nB\nC\n"
+    assert not folder_of(making.output).exists()
+
+
 def test_an_empty_input_is_an_empty_output(making: Making) -> None:
     making.inputs["--input"].write_bytes(b"")
     assert make(making)[:2] == ([], Tally())
