@@ -23,11 +23,10 @@ import os
 import signal
 from pathlib import Path
 
-import nmt.terminal.blocks as blocks
 import nmt.terminal.making as making
 
 faulthandler.register(signal.SIGUSR1)
-making.BLOCK_LINES, blocks.LOOK = 10, 0.05
+making.BLOCK_LINES = 10
 if "RANK" in os.environ:
     Path("ranks", f"{os.getppid()}-{os.environ['RANK']}-{os.getpid()}").touch()
 """

@@ -70,11 +70,6 @@ class Ledger(Generic[Result]):
         self._tokens += tokens
         self._advance(1, self.speed())
 
-    def searched_elsewhere(self, tally: Tally) -> None:
-        """Shows the progress of another process that searches the same input; what it counted is added later."""
-        self._tokens += tally.tokens
-        self._advance(tally.lines, self.speed())
-
     def add(self, result: Result) -> int:
         """Counts the result of the next line, and returns the number of that line in the input, from 1 on."""
         self.tally.lines += 1

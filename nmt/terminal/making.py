@@ -44,15 +44,15 @@ def agree_on_plan(path: Path, making: Making, count: Callable[[], int]) -> dict[
     """
     folder = path.parent
     before = _read_plan(path) if os.path.lexists(path) else None
+    if before is None and (others := sorted(file.name for file in folder.glob("[!.]*"))):
+        hint = "move it away, or name another --output"
+        raise UserError(f"{folder}: should hold blocks of the output, but holds {others[0]}", hint)
     files = {
         option: identify(file, before["files"].get(option) if before else None)
         for option, file in making.inputs.items()
     }
     settings = json.loads(json.dumps(making.settings))
     if before is None:
-        if others := sorted(file.name for file in folder.glob("[!.]*")):
-            hint = "move it away, or name another --output"
-            raise UserError(f"{folder}: should hold blocks of the output, but holds {others[0]}", hint)
         plan: dict[str, Any] = {"format": FORMAT, "lines": count(), "block_lines": BLOCK_LINES}
         plan |= {"files": files, "settings": settings, HASHES: {}}
         replace_manifest(path, plan)

@@ -1,12 +1,12 @@
-"""`--resume`: a search that goes on after it was stopped, and that several ranks share."""
+"""`--resume`: a search that goes on after it was stopped, and whose blocks are dealt out to ranks."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,6 +27,8 @@ from nmt.text.lines import open_input
 if TYPE_CHECKING:
     from nmt.terminal.options import SearchOptions
 
+MOST_NUMBERS = 10  # of missing blocks that are listed
+
 Search = Callable[[Pipeline[Result], Iterator[Any], Callable[[str], None]], None]
 """Searches lines by a pipeline and writes their results."""
 
@@ -35,8 +37,11 @@ Search = Callable[[Pipeline[Result], Iterator[Any], Callable[[str], None]], None
 class Share:
     """What one of several ranks has for itself; a process that runs alone has everything."""
 
+    place: Place
     console: Console
     """Quiet unless this is rank 0, which speaks for all."""
+    own_console: Console
+    """Says what concerns this rank alone."""
     device: str
     threads: int | None
 
@@ -45,7 +50,7 @@ class Share:
         """The share of this process; raises UserError if it is one of several that would all do the same."""
         place = find_place(os.environ) or Place()
         if place.size == 1:
-            return cls(options.console, options.device, options.threads)
+            return cls(place, options.console, options.console, options.device, options.threads)
         if not options.resume:
             raise UserError(
                 f"this is one of {place.size} ranks, and each would search the whole input",
@@ -53,7 +58,8 @@ class Share:
                 "unset RANK and SLURM_STEP_NUM_TASKS",
             )
         console = Console(options.console.quiet or place.rank > 0)
-        return cls(console, device_of(options.device, place), place.threads(options.threads or cores()))
+        threads = place.threads(options.threads or cores())
+        return cls(place, console, options.console, device_of(options.device, place), threads)
 
 
 def files_to_resume(
@@ -80,66 +86,47 @@ def search_in_blocks(
     opened: Callable[[], AbstractContextManager[Pipeline[Result]]],
     search: Search[Result],
     ledger: Ledger[Result],
-    console: Console,
+    share: Share,
 ) -> bool:
-    """Searches what is missing of an output, and joins it; tells whether this process did the latter.
+    """Search the missing blocks of this rank, and join all if none is missing; return whether this process did.
 
-    `read` reads the input from its beginning, and `opened` loads the models. The ledger has counted all lines then.
+    `read` reads the input from its beginning, and `opened` loads the models. The ledger of the process that joins the
+    blocks has counted all lines then. Rank r of R makes the blocks whose number is r modulo R, and waits for no other.
     """
-    with open_blocks(making, lambda: sum(1 for _ in read())) as blocks:
+
+    def search_blocks(blocks: Blocks, numbers: Sequence[int]) -> None:
+        done, at, lines = blocks.total.lines, 0, read()
+        total = done + sum(blocks.span(number)[1] for number in numbers)
+        with opened() as pipeline, ledger.progress(share.console, total, done):
+            for number in numbers:
+                before, count = blocks.span(number)
+                deque(islice(lines, before - at), maxlen=0)
+                at = before + count
+                with blocks.writing(number, ledger.begin(before)) as write:
+                    search(pipeline, islice(lines, count), write)
+
+    output, folder, place = making.output, folder_of(making.output), share.place
+    with open_blocks(making, lambda: sum(1 for _ in read()), place, share.console.say) as blocks:
         if blocks is None:
-            console.say(f"{making.output}: is there, and newer than what it is made from; remove it to make it again")
+            share.console.say(f"{output}: is there, and newer than what it is made from; remove it to make it again")
             return False
-        joined = False
+        numbers = [number for number in blocks.missing() if number % place.size == place.rank]
         with _saying_what_is_done(blocks):
-            while not blocks.gone:
-                if not blocks.is_finished:
-                    with opened() as pipeline:
-                        _search_missing(blocks, _Spans(read), pipeline, search, ledger, console)
-                joined = blocks.join(console.say)
-        if not joined and not making.is_done():
-            raise UserError(
-                f"{folder_of(making.output)}: was removed before the output was whole",
-                "run the same command again; it begins anew",
-            )
+            while True:
+                if numbers:
+                    search_blocks(blocks, numbers)
+                numbers = [] if blocks.missing() else blocks.join(share.own_console.say)
+                if not numbers:
+                    break
+        if missing := blocks.missing():
+            numbered = ", ".join(map(str, missing[:MOST_NUMBERS])) + (", …" if len(missing) > MOST_NUMBERS else "")
+            hint = "if one was stopped, run the same command again"
+            share.own_console.say(f"{folder}: other ranks have yet to make blocks {numbered}; {hint}")
+        elif not blocks.joined and not making.is_done():
+            hint = "run the same command again; it begins anew"
+            raise UserError(f"{folder}: was removed before the output was whole", hint)
         ledger.tally = blocks.total
-        return joined
-
-
-def _search_missing(
-    blocks: Blocks,
-    spans: _Spans,
-    pipeline: Pipeline[Result],
-    search: Search[Result],
-    ledger: Ledger[Result],
-    console: Console,
-) -> None:
-    done = blocks.total.lines
-    with (
-        ledger.progress(console, blocks.lines, done),
-        closing(blocks.claimed(ledger.searched_elsewhere)) as claimed,
-    ):
-        for number, before, count in claimed:
-            tally = ledger.begin(before)
-            with blocks.writing(number, tally) as write:
-                search(pipeline, spans.lines(before, count), write)
-
-
-class _Spans:
-    """Successive lines of an input, at any place; memory does not depend on its size."""
-
-    def __init__(self, read: Callable[[], Iterator[Any]]) -> None:
-        self._read = read
-        self._lines: Iterator[Any] = iter(())
-        self._at: int | None = None  # number of lines that were taken
-
-    def lines(self, before: int, count: int) -> Iterator[Any]:
-        """The lines that come after the first `before`; all have to be taken before this is called again."""
-        if self._at is None or before < self._at:
-            self._lines, self._at = self._read(), 0
-        deque(islice(self._lines, before - self._at), maxlen=0)
-        self._at = before + count
-        return islice(self._lines, count)
+        return blocks.joined
 
 
 @contextmanager

@@ -144,7 +144,7 @@ def _answer(
     with attending(options, bundles[0]) as attended:
         if options.resume:
             making = _making(options, bundles, decoding, asked)
-            if not search_in_blocks(making, read, opened, search, ledger, share.console):
+            if not search_in_blocks(making, read, opened, search, ledger, share):
                 return
         else:
             _search_at_once(options, read, opened, search, ledger)

@@ -36,7 +36,6 @@ def here(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     shutil.copy(reverse_run / "test.a", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 10)
-    monkeypatch.setattr("nmt.terminal.blocks.LOOK", 0.02)
     monkeypatch.setattr("nmt.tasks.lines.PATIENCE", 60.0)  # a file is a fast input, however slow the machine is
     return tmp_path
 
@@ -163,13 +162,16 @@ def test_a_killed_command_goes_on(nmt, here: Path) -> None:
     assert (here / "out").read_bytes() == (here / "plain").read_bytes()
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_ranks_share_an_input(nmt, here: Path, ranks: int) -> None:
+def places(size: int) -> list[dict[str, str]]:
+    """The environment of each rank."""
+    return [{"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)} for rank in range(size)]
+
+
+def test_ranks_share_an_input_and_one_joins_their_blocks(nmt, here: Path) -> None:
     plain = nmt("translate", *INPUT, "plain")
-    places = [{"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)} for rank in range(ranks)]
-    processes = [started(here, **place) for place in places]
+    processes = [started(here, **place) for place in places(3)]
     errors = [process.communicate(timeout=120)[1].decode() for process in processes]
-    assert [process.returncode for process in processes] == [0] * ranks
+    assert [process.returncode for process in processes] == [0, 0, 0]
     assert (here / "out").read_bytes() == (here / "plain").read_bytes()
     assert not (here / "out.parts").exists()
     summary = plain.err.splitlines()[-1]
@@ -177,12 +179,22 @@ def test_ranks_share_an_input(nmt, here: Path, ranks: int) -> None:
     assert [without_speed(line) for line in told] == [without_speed(summary)]
 
 
-def test_slurm_tasks_with_inputs_of_their_own_do_not_wait_for_one_another(nmt, here: Path, monkeypatch) -> None:
-    for name, value in (("STEP_NUM_TASKS", 4), ("PROCID", 3), ("LOCALID", 3), ("NTASKS_PER_NODE", 4)):
-        monkeypatch.setenv(f"SLURM_{name}", str(value))
-    done = nmt("translate", *INPUT, "out.3", "--resume")
+def test_a_rank_makes_its_blocks_and_says_which_are_missing(nmt, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert nmt("translate", *INPUT, "plain").code == 0
+    for name, value in places(3)[1].items():
+        monkeypatch.setenv(name, value)
+    done = nmt("translate", *INPUT, "out", "--resume")
     assert done.code == 0
-    assert (here / "out.3").read_bytes().count(b"\n") == 100
+    assert done.err == (
+        "out.parts: other ranks have yet to make blocks 0, 2, 3, 5, 6, 8, 9; "
+        "if one was stopped, run the same command again\n"
+    )
+    made = sorted(path.name for path in (here / "out.parts").glob("0*"))
+    assert made == [f"{number:08}.{kind}" for number in (1, 4, 7) for kind in ("json", "txt")]
+    for name in places(3)[1]:
+        monkeypatch.delenv(name)
+    assert nmt("translate", *INPUT, "out", "--resume").code == 0
+    assert (here / "out").read_bytes() == (here / "plain").read_bytes()
 
 
 @pytest.mark.parametrize("command", ["translate", "parse"])
@@ -282,8 +294,6 @@ def test_blocks_of_a_parser_made_with_other_options_do_not_go_on(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--resume"], "--resume needs --input and --output"),
-        (["--resume", "--input", "test.a"], "--resume needs --input and --output"),
         (["--resume", "--output", "out"], "--resume needs --input and --output"),
         (["--resume", "--input", "pipe", "--output", "out"], "--resume needs regular files, and --input pipe is none"),
         (["--resume", *INPUT, "/dev/null"], "--resume needs regular files, and --output /dev/null is none"),

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import gzip
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nmt.errors import UserError
-from nmt.terminal import blocks as module
+from nmt.place import Place
 from nmt.terminal.blocks import Blocks, folder_of, open_blocks
 from nmt.terminal.ledger import Tally
 from nmt.terminal.making import Making
@@ -31,7 +36,6 @@ class Stopped(Exception):
 @pytest.fixture
 def making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Making:
     monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 10)
-    monkeypatch.setattr(module, "LOOK", 0.01)
     source, weights = tmp_path / "in", tmp_path / "weights"
     source.write_bytes(TEXT.lower())
     weights.write_bytes(b"w")
@@ -42,11 +46,14 @@ def count(making: Making) -> int:
     return len(making.inputs["--input"].read_bytes().splitlines())
 
 
-def fill(blocks: Blocks, source: Path, lines: Iterator[object]) -> list[int]:
-    """Makes the missing blocks until `lines` ends, which is a kill; returns their numbers."""
-    made = []
-    for number, before, size in blocks.claimed(lambda tally: None):
-        made.append(number)
+def opened(making: Making, place: Place = Place()) -> AbstractContextManager[Blocks | None]:  # noqa: B008
+    return open_blocks(making, lambda: count(making), place, print)
+
+
+def fill(blocks: Blocks, source: Path, numbers: list[int], lines: Iterator[object]) -> None:
+    """Makes blocks until `lines` ends, which is a kill."""
+    for number in numbers:
+        before, size = blocks.span(number)
         tally = Tally(warnings={"odd": (1, before + 1)})
         with blocks.writing(number, tally) as write:
             for line in source.read_text().splitlines()[before : before + size]:
@@ -54,18 +61,19 @@ def fill(blocks: Blocks, source: Path, lines: Iterator[object]) -> list[int]:
                     raise Stopped
                 write(line.upper())
                 tally.lines, tally.tokens = tally.lines + 1, tally.tokens + 2
-    return made
 
 
 def make(making: Making, most: int = 10**6) -> tuple[list[int], Tally, list[str]]:
     """Makes the output, or is killed after so many lines: the blocks made, what was counted, what was said."""
     said: list[str] = []
     made: list[int] = []
-    with open_blocks(making, lambda: count(making)) as blocks:
+    with opened(making) as blocks:
         assert blocks is not None
-        while not blocks.gone:
-            made += fill(blocks, making.inputs["--input"], iter(range(most)))
-            blocks.join(said.append)
+        numbers = blocks.missing()
+        while numbers or not blocks.joined:
+            fill(blocks, making.inputs["--input"], numbers, iter(range(most)))
+            made += numbers
+            numbers = blocks.join(said.append)
         return made, blocks.total, said
 
 
@@ -74,13 +82,12 @@ def test_blocks_that_could_not_be_removed_go_when_the_output_is_asked_for_again(
     left = making.output.with_name(".out.parts@gone.tmp")
     left.mkdir()
     (left / "00000000.txt").write_text("A\n")
-    with open_blocks(making, lambda: count(making)) as blocks:
+    with opened(making) as blocks:
         assert blocks is None
     assert not left.exists()
 
 
-@pytest.mark.parametrize("name", ["out", "out.gz"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("name", "seed"), [("out", 0), ("out.gz", 1)])
 def test_an_output_stopped_anywhere_is_the_one_never_stopped(making: Making, name: str, seed: int) -> None:
     making = replace(making, output=making.output.with_name(name))
     draw, stops = random.Random(seed), 0
@@ -104,6 +111,28 @@ def test_finished_blocks_are_not_made_again(making: Making) -> None:
     assert make(making)[0] == [3, 4]
 
 
+BEGUN_BEFORE = {
+    "blocks.json": '{"format": 1, "lines": 3, "block_lines": 2, "files": {"--input": [6, 1795473504433318446, '
+    '"880553fca8fcea94e325ee2cfb48e5a985cc797f39a14cc6d3cedecfeb2ae4d2"]}, "settings": {"decoding.beam": 4, '
+    '"--model": ["hash"]}, "hashes": {"blocks.json": "566f55f88ec0846c"}}',
+    "00000000.json": '{"text": "19610cac9b051784", "lines": 2, "tokens": 5, "warnings": {"odd": [1, 2]}, '
+    '"hashes": {"00000000.json": "53bf20192f0d6a89"}}',
+    "00000000.txt": "A\nB\n",
+    ".claims": "",
+}
+"""Files of an output of three lines that a version with claims has begun."""
+
+
+def test_an_output_that_an_earlier_version_began_goes_on(making: Making) -> None:
+    making.inputs["--input"].write_bytes(b"a\nb\nc\n")
+    folder_of(making.output).mkdir()
+    for name, content in BEGUN_BEFORE.items():
+        (folder_of(making.output) / name).write_text(content)
+    assert make(making)[:2] == ([1], Tally(3, 7, {"odd": (2, 2)}))
+    assert making.output.read_bytes() == b"A\nB\nC\n"
+    assert not folder_of(making.output).exists()
+
+
 def test_an_empty_input_is_an_empty_output(making: Making) -> None:
     making.inputs["--input"].write_bytes(b"")
     assert make(making)[:2] == ([], Tally())
@@ -114,7 +143,7 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
 
 
-@pytest.mark.parametrize("damage", [truncate, Path.unlink, lambda path: path.write_bytes(b"x" * path.stat().st_size)])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"x" * path.stat().st_size)])
 def test_a_damaged_block_is_said_and_made_again(making: Making, damage) -> None:
     with pytest.raises(Stopped):
         make(making, 35)
@@ -128,9 +157,7 @@ def test_a_damaged_block_is_said_and_made_again(making: Making, damage) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        truncate,
         lambda path: path.write_text(path.read_text().replace('"tokens": 20', '"tokens": 21')),
-        lambda path: path.write_text("[]"),
         lambda path: path.write_text('{"text": "", "lines": 10, "tokens": 1, "warnings": {"odd": 1}}'),
     ],
 )
@@ -142,62 +169,139 @@ def test_a_block_with_a_damaged_record_is_made_again(making: Making, damage) -> 
     assert making.output.read_bytes() == TEXT
 
 
-CLAIM = """
-import sys, time
+def made_by_ranks(making: Making, size: int) -> list[Blocks]:
+    """All blocks, each made by its rank; the ranks have not tried to join them."""
+    ranks = []
+    for rank in range(size):
+        with opened(making, Place(rank, size)) as blocks:
+            assert blocks
+            numbers = [number for number in blocks.missing() if number % size == rank]
+            fill(blocks, making.inputs["--input"], numbers, iter(range(100)))
+            ranks.append(blocks)
+    return ranks
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_of_ranks_that_end_at_once_one_joins(making: Making, damage: bool) -> None:
+    ranks, begin, again = made_by_ranks(making, 3), threading.Barrier(3), []
+    if damage:
+        truncate(folder_of(making.output) / "00000002.txt")
+
+    def join(blocks: Blocks) -> None:
+        begin.wait()
+        if numbers := blocks.join(lambda message: None):
+            again.append(numbers)
+            fill(blocks, making.inputs["--input"], numbers, iter(range(100)))
+            assert blocks.join(print) == []
+
+    threads = [threading.Thread(target=join, args=(blocks,)) for blocks in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [blocks.joined for blocks in ranks].count(True) == 1
+    assert again == [[2]] * damage
+    assert next(blocks.total for blocks in ranks if blocks.joined).lines == LINES
+    assert making.output.read_bytes() == TEXT
+    assert {path.name for path in making.output.parent.iterdir()} == {"out", "in", "weights"}
+
+
+def test_one_rank_joins_where_the_file_system_has_no_locks(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(file: object, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    first, second, third = made_by_ranks(making, 3)
+    copy, late = shutil.copyfileobj, [second]
+
+    def overtaken(block: object, stream: object) -> None:
+        if late:
+            assert late.pop().join(print) == []
+        copy(block, stream)
+
+    monkeypatch.setattr(shutil, "copyfileobj", overtaken)
+    assert first.join(print) == third.join(print) == []
+    assert [blocks.joined for blocks in (first, second, third)] == [False, True, False]
+    assert making.output.read_bytes() == TEXT
+    assert {path.name for path in making.output.parent.iterdir()} == {"out", "in", "weights"}
+
+
+JOIN = """
+import shutil, sys, time
 from pathlib import Path
+from nmt.place import Place
 from nmt.terminal.blocks import open_blocks
 from nmt.terminal.making import Making
+def hang(block, stream):
+    stream.write(b"L")
+    print("joining", flush=True)
+    time.sleep(60)
+shutil.copyfileobj = hang
 folder = Path(sys.argv[1])
 settings = {"decoding.beam": 4, "--model": ["hash"]}
 making = Making(folder / "out", {"--input": folder / "in"}, [folder / "weights"], settings)
-with open_blocks(making, lambda: 47) as blocks:
-    for number, _, _ in blocks.claimed(lambda tally: None):
-        print(number, flush=True)
-        time.sleep(60)
+with open_blocks(making, lambda: 47, Place(0, 2), print) as blocks:
+    blocks.join(print)
 """
 
 
-def test_processes_share_the_blocks_and_take_over_those_of_a_killed_one(making: Making) -> None:
-    with pytest.raises(Stopped):
-        make(making, 15)  # block 0 is finished, and the folder's blocks have 10 lines
-    with (
-        subprocess.Popen([sys.executable, "-c", CLAIM, making.output.parent], stdout=subprocess.PIPE) as other,
-        open_blocks(making, lambda: LINES) as blocks,
-    ):
-        assert blocks is not None
-        assert other.stdout
-        assert other.stdout.readline() == b"1\n"
-        made = []
-        try:
-            for number, before, size in blocks.claimed(lambda tally: None):
-                made.append(number)
-                with blocks.writing(number, Tally(size)) as write:
-                    write("\n".join(f"LINE {before + line}" for line in range(1, size + 1)))
-                if number == 4:
-                    other.kill()
-        finally:
-            other.kill()
-        assert made == [2, 3, 4, 1]
-        assert blocks.join(print)
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_a_rank_joined_that_was_killed_another_joins(making: Making, waits: bool) -> None:
+    _, other = made_by_ranks(making, 2)
+    joining = threading.Thread(target=other.join, args=(print,))
+    with subprocess.Popen([sys.executable, "-c", JOIN, making.output.parent], stdout=subprocess.PIPE) as first:
+        assert first.stdout
+        assert first.stdout.readline() == b"joining\n"
+        if waits:  # it has ended at the same time
+            joining.start()
+            joining.join(0.1)
+            assert not other.joined
+        first.kill()
+    if waits:
+        joining.join(60)
+        assert other.joined
+    else:
+        assert make(making)[0] == []
     assert making.output.read_bytes() == TEXT
+    assert {path.name for path in making.output.parent.iterdir()} == {"out", "in", "weights"}
 
 
-def test_what_another_process_finishes_is_told_and_not_made_twice(making: Making) -> None:
-    with open_blocks(making, lambda: LINES) as first, open_blocks(making, lambda: LINES) as second:
-        assert first
-        assert second
-        fill(first, making.inputs["--input"], iter(range(100)))
-        told: list[Tally] = []
-        assert list(second.claimed(told.append)) == []
-        assert sum(tally.lines for tally in told) == LINES
-        assert first.join(print)
-        assert not second.join(print)
-        assert second.gone
+def test_an_output_that_is_there_with_its_blocks_is_joined_again(
+    making: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*arguments: object) -> None:
+        raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr("nmt.terminal.blocks.remove_directory", killed)
+        with pytest.raises(Stopped):
+            make(making)
+    assert making.output.read_bytes() == TEXT
+    assert make(making)[0] == []
+    assert not folder_of(making.output).exists()
+
+
+def test_a_rank_whose_blocks_are_done_does_not_wait(making: Making) -> None:
+    with opened(making, Place(0, 2)) as blocks:
+        assert blocks
+        fill(blocks, making.inputs["--input"], [0, 2, 4], iter(range(100)))
+        assert (blocks.missing(), blocks.join(print), blocks.joined) == ([1, 3], [], False)
+    assert make(making)[0] == [1, 3]
+
+
+def test_a_second_command_is_refused(making: Making) -> None:
+    with pytest.raises(Stopped):
+        make(making, 15)
+    with opened(making) as blocks:
+        assert blocks
+        with pytest.raises(UserError, match=r"out: another nmt is writing there"):
+            make(making)
+    assert make(making)[0] == [1, 2, 3, 4]
 
 
 def test_an_output_newer_than_its_sources_is_left_alone(making: Making) -> None:
     make(making)
-    with open_blocks(making, lambda: LINES) as blocks:
+    with opened(making) as blocks:
         assert blocks is None
     later = making.output.stat().st_mtime_ns + 10**9
     os.utime(making.models[0], ns=(later, later))
@@ -208,7 +312,6 @@ def test_an_output_newer_than_its_sources_is_left_alone(making: Making) -> None:
     ("changes", "differences"),
     [
         ({"settings": {"decoding.beam": 5, "--model": ["hash"]}}, "decoding.beam (4 there, 5 here)"),
-        ({"settings": {"decoding.beam": 4, "--model": ["other"]}}, "--model"),
         ({"settings": {"decoding.beam": 4, "--model": ["hash"], "--new": 1}}, "--new (None there, 1 here)"),
         ({"settings": {"--model": ["hash", "other"]}}, "decoding.beam (4 there, None here), --model"),
     ],
@@ -238,15 +341,19 @@ def test_blocks_of_another_input_are_kept(making: Making) -> None:
 
 def test_an_input_that_changes_meanwhile_is_an_error(making: Making) -> None:
     source = making.inputs["--input"]
-    with open_blocks(making, lambda: LINES) as blocks:
-        assert blocks
-        source.write_bytes(source.read_bytes() + b"more\n")
-        with pytest.raises(UserError, match="in: has changed while it was read"):
-            fill(blocks, source, iter(range(100)))
+
+    def fill_after_a_change() -> None:
+        with opened(making) as blocks:
+            assert blocks
+            source.write_bytes(source.read_bytes() + b"more\n")
+            fill(blocks, source, blocks.missing(), iter(range(100)))
+
+    with pytest.raises(UserError, match="in: has changed while it was read"):
+        fill_after_a_change()
     assert not folder_of(making.output).exists()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"format": 2, "hashes": {}}', "{}", None])
+@pytest.mark.parametrize("content", ["{", '{"format": 2, "hashes": {}}', None])
 def test_a_damaged_plan_is_an_error(making: Making, content: str | None) -> None:
     with pytest.raises(Stopped):
         make(making, 35)
