@@ -14,7 +14,7 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml setup.py constraints.txt $(wildcard nmt/native/*.c)
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,report]'
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt ctranslate2 \
 	  || echo "nmt translate --engine ctranslate2 will not work: the package could not be installed"
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt sacremoses \

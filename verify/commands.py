@@ -81,36 +81,43 @@ class _ForkedReports:
     A new one would import for a second, in every trial.
     """
 
-    PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
+    PIPE, DEVNULL, TimeoutExpired = subprocess.PIPE, subprocess.DEVNULL, subprocess.TimeoutExpired
 
     class Popen:
-        def __init__(self, command: list[str], *given: Any, **named: Any) -> None:
-            requests, answers = os.pipe(), os.pipe()
-            self.pid = forked(lambda: _become_report(Path(command[-1]), requests, answers))
-            os.close(requests[0])
+        def __init__(self, command: list[str], **named: Any) -> None:
+            answers = os.pipe()
+            self._has_ended = False
+            self.pid = forked(lambda: _become_report(Path(command[-1]), answers))
             os.close(answers[1])
-            self.stdin, self.stdout = os.fdopen(requests[1], "wb", 0), os.fdopen(answers[0], "rb", 0)
+            self.stdout = os.fdopen(answers[0], "rb")
+
+        def wait(self, timeout: float) -> None:
+            until = time.monotonic() + timeout
+            while not self._has_ended:
+                self._has_ended = os.waitpid(self.pid, os.WNOHANG)[0] != 0
+                if not self._has_ended and time.monotonic() >= until:
+                    raise subprocess.TimeoutExpired("report", timeout)
+                time.sleep(0 if self._has_ended else 0.005)
 
         def kill(self) -> None:
-            os.kill(self.pid, signal.SIGKILL)
+            if not self._has_ended:
+                os.kill(self.pid, signal.SIGKILL)
 
         def __enter__(self) -> _ForkedReports.Popen:
             return self
 
         def __exit__(self, *error: object) -> None:
-            self.stdin.close()
             self.stdout.close()
-            os.waitpid(self.pid, 0)
+            self.wait(60)
 
 
-def _become_report(out: Path, requests: tuple[int, int], answers: tuple[int, int]) -> None:
+def _become_report(out: Path, answers: tuple[int, int]) -> None:
     """Turns this fork into `python -m nmt.report.writing`."""
     writing: Any = import_module("nmt.report.writing")
     writing.NICENESS = 0  # a command waits for its last page, which takes long at a low priority beside other work
     os.setpgid(0, 0)
-    os.dup2(requests[0], 0)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     os.dup2(answers[1], 1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    os.dup2(0, 2)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the lock of the run among them
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115  # not the command's, which may have been read to its end
-    writing.serve(out)
+    writing.main(out)

@@ -24,7 +24,7 @@ import pytest
 
 IMPORTED = (
     *("torch", "torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece", "pyarrow"),
-    *("pydantic", "rich.console", "click", "yaml", "xxhash", "hypothesis", "huggingface_hub", "ctranslate2", "bokeh"),
+    *("pydantic", "rich.console", "click", "yaml", "xxhash", "hypothesis", "huggingface_hub", "ctranslate2"),
 )
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTEST_XDIST_WORKER": "gw0"}
 """The last one has the tests look for the runs and data that they share in the folder above their own."""

@@ -2,7 +2,7 @@
 
     python docs/pictures/screens.py [--demo runs/demo]
 
-It needs Chromium, and the package playwright, which `make install` brings.
+It needs Chromium and the packages playwright, which `make install` brings, and pillow.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
         for name, (path, show) in PICTURES.items():
             page.goto((given.demo / path).resolve().as_uri())
             show(page)
-            page.wait_for_timeout(1000)  # milliseconds, until charts are drawn
+            page.wait_for_timeout(1000)  # milliseconds, until what the scripts draw is there
             picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
             target = HERE / f"{name}.png"
             picture.quantize(COLOURS).save(target, optimize=True)

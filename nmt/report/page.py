@@ -1,7 +1,7 @@
 """The page of one or more runs: a single file that works from disk, without a network.
 
-Each section is a function that turns runs into plain values, and a Jinja template that shows them. What a page needs
-is in it: Bokeh's script, our own scripts and styles. Its security policy lets nothing else run or load.
+Each section is a function that turns runs into plain values, and a Jinja template that shows them. The page holds the
+scripts and styles that it needs. Its security policy lets nothing else run or load.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nmt.errors import UserError
+import jinja2
+
 from nmt.files import whole_file
 from nmt.report import charts, hygiene, overview, recipe, sentences, trees
 from nmt.report.record import RunRecord
@@ -48,12 +48,11 @@ SECTIONS = (
 def write_page(records: Sequence[RunRecord], path: Path) -> None:
     """Write one page about these runs, of which there is at least one; a page at `path` is replaced as a whole.
 
-    Raises UserError if a package of the extra `report` is missing, or if `path` cannot be written.
+    Raises UserError if `path` cannot be written.
     """
-    check_packages()
     shown = [(section, content) for section in SECTIONS if (content := section.content(records)) is not None]
     names = ["colours", "page", "brackets", *(section.name for section, _ in shown)]
-    scripts = [charts.bokeh_script(), *_sources(names, ".js")]
+    scripts = _sources(names, ".js")
     html = (
         _environment()
         .get_template("page.html")
@@ -70,20 +69,9 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
         stream.write(html.encode())
 
 
-def check_packages() -> None:
-    """Raises UserError if a package that makes pages is missing."""
-    for name in ("bokeh", "jinja2"):
-        if find_spec(name) is None:
-            raise UserError(
-                f"a report needs the package {name}, which is not installed", "pip install 'nmt-paper-toolkit[report]'"
-            )
-
-
 @cache
-def _environment() -> Any:
+def _environment() -> jinja2.Environment:
     """Jinja with our templates, which are compiled once for all pages of a process."""
-    import jinja2
-
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,

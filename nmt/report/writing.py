@@ -1,4 +1,4 @@
-"""Writes the page about a run, as often as the process that trains asks for it: see `nmt/training/refreshing.py`."""
+"""Writes the page about a run once; the process that trains starts this one: see `nmt/training/refreshing.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 
 from nmt.errors import UserError
 from nmt.report.page import write_page
@@ -34,29 +32,14 @@ def attempt(out: Path) -> str | None:
     return None
 
 
-def serve(out: Path) -> None:
-    """Writes the page for every line of stdin, at a low priority, and ends with the process that asks.
-
-    Answers each with a line of JSON on stdout: `seconds` of processor time since the last answer, and the `problem` if
-    the page could not be written.
-    """
+def main(out: Path) -> None:
+    """Write the page at a low priority; tell on stdout, in a line of JSON, its processor time and what went wrong."""
     os.nice(NICENESS)
-    requests: SimpleQueue[bytes] = SimpleQueue()
-    Thread(target=_listen, args=(requests,), daemon=True).start()
-    before, answers = 0.0, os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print goes to stderr, and nothing but answers goes to the pipe
-    while requests.get():
-        problem, now = attempt(out), time.process_time()
-        print(json.dumps({"seconds": now - before, "problem": problem}), file=answers, flush=True)
-        before = now
-
-
-def _listen(requests: SimpleQueue[bytes]) -> None:
-    """Passes on the lines of stdin; at its end, where the process that trains has ended, ends this one at once."""
-    for line in sys.stdin.buffer:
-        requests.put(line)
-    os._exit(0)
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print goes to stderr
+    problem = attempt(out)
+    print(json.dumps({"seconds": time.process_time(), "problem": problem}), file=answer, flush=True)
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    main(Path(sys.argv[1]))

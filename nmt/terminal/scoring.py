@@ -63,11 +63,9 @@ def _score_runs(options: ScoreOptions) -> None:
     _refuse(others | {"--baseline": options.baseline}, "does not go with --runs")
     from nmt.device import choose_device
     from nmt.report.comparison import record_of
-    from nmt.report.page import check_packages, write_page
+    from nmt.report.page import write_page
     from nmt.training.cost import summarise, table
 
-    if options.html:
-        check_packages()  # a run without a dev score is scored below, which may take minutes
     device = choose_device(options.device, options.threads)
     found = []
     with options.console.progress("reading", len(options.files), "runs") as advance:

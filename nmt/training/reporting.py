@@ -46,7 +46,7 @@ class Reporting:
         if validation is not None and validation.sources:
             sources, references = validation.sources, validation.references
             self._samples = Samples(out / SAMPLES, sources, references, validation.each, console)
-        self._page = Page(out, console)
+        self._page = Page(out, console, wanted=recipe.training.report)
         self._keeping = self._told = 0.0  # seconds spent on samples, and all seconds that are in metrics.jsonl
 
     def begin(self, parameters: int, scored: bool) -> None:
@@ -61,8 +61,8 @@ class Reporting:
         replace_json(self._out / ABOUT, {"parameters": parameters, "base": base, "data": data})
 
     def __enter__(self) -> Self:
-        if self._recipe.training.report:
-            self._page.open()
+        self._page.refresh()
+        self._page.check()
         return self
 
     def __exit__(
@@ -98,5 +98,5 @@ class Reporting:
         self._page.refresh()
 
     def check(self) -> None:
-        """Has the page refreshed if that is due; takes no time."""
-        self._page.check(self._state.seconds, self._keeping)
+        """Has the page refreshed if that is due, without waiting for it."""
+        self._page.check()

@@ -33,13 +33,3 @@ def test_only_runs_have_a_page(nmt: Callable[..., Any], arguments: tuple[str, ..
     done = nmt("score", *arguments, "--html", "page.html")
     assert done.code == 2
     assert said in done.err
-
-
-def test_a_missing_package_is_named_before_anything_is_scored(
-    nmt: Callable[..., Any], runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nmt.report.page.find_spec", lambda name: None)
-    done = nmt("score", "--runs", "a", "--html", "page.html")
-    assert done.code == 1
-    assert done.out == b""
-    assert "pip install 'nmt-paper-toolkit[report]'" in done.err

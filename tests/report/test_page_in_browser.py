@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +13,6 @@ from browser import SCHEMES, WIDTHS, Opened, opened
 from synthetic_run import synthetic_run
 
 from nmt.report.page import write_page
-
-READY = "html[data-charts=ready]"
 
 
 @pytest.fixture(scope="module")
@@ -29,34 +28,21 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def window(browser: Any, page: Path) -> Iterator[Opened]:
     """The page in a window that the tests of what it does share."""
     with opened(browser, page) as found:
-        found.page.wait_for_selector(READY)
         yield found
 
 
-def plot(window: Opened, name: str, what: str) -> Any:
-    """A value of a chart."""
-    return window.page.evaluate(f"Bokeh.documents[0].get_model_by_name({name!r}).{what}")
+def labels(window: Opened, name: str, axis: str) -> list[float]:
+    """The numbers along an axis of a chart, `up` or `across`."""
+    return [float(text.replace(",", "")) for text in window.page.locator(f"#plot-{name} .{axis}").all_inner_texts()]
 
 
-def test_a_finger_scrolls_the_page_over_a_chart(window: Opened) -> None:
-    events = "document.querySelector('#plot-loss > *').shadowRoot.querySelector('.bk-Canvas').shadowRoot"
-    style = window.page.evaluate(f"getComputedStyle({events}.querySelector('.bk-events')).touchAction")
-    assert style == "pan-y pinch-zoom"
-
-
-def until(window: Opened, holds: Callable[[], bool]) -> bool:
-    """Whether something holds within three minutes."""
-    return any(holds() or window.page.wait_for_timeout(30) for _ in range(6000))
-
-
-def over(window: Opened, name: str) -> tuple[float, float]:
-    """Puts the pointer on the middle of a chart."""
+def over(window: Opened, name: str, share: float = 0.5) -> tuple[float, float]:
+    """Put the pointer on a chart, at a share of its width."""
     place = window.page.locator(f"#plot-{name}")
     place.scroll_into_view_if_needed()
     box = place.bounding_box()
     assert box is not None
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    window.page.mouse.move(x - 1, y)
+    x, y = box["x"] + box["width"] * share, box["y"] + box["height"] / 2
     window.page.mouse.move(x, y)
     return x, y
 
@@ -65,90 +51,85 @@ def over(window: Opened, name: str) -> tuple[float, float]:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_page_is_in_order(browser: Any, page: Path, width: int, scheme: Literal["light", "dark"]) -> None:
     with opened(browser, page, width, scheme) as window:
-        window.page.wait_for_selector(READY)
-        assert window.page.locator(".plot canvas").count() >= 7
+        assert window.page.locator(".plot path.line").count() >= 14
         assert window.overflow() <= 0
         assert window.findings() == []
         assert (window.errors, window.requests) == ([], [])
 
 
-def test_curves_have_the_colours_of_the_scheme_and_follow_it(window: Opened) -> None:
-    def colour() -> Any:
-        return plot(window, "loss", "renderers[0].glyph.line_color.value")
-
-    light = colour()
-    window.page.emulate_media(color_scheme="dark")
-    assert until(window, lambda: colour() != light)
-    window.page.emulate_media(color_scheme="light")
-    assert until(window, lambda: colour() == light)
-
-
-def test_the_pointer_shows_the_values_of_all_runs(window: Opened) -> None:
-    over(window, "loss")
-    reading = window.page.locator("#chart-loss .reading")
+def test_the_pointer_shows_the_values_of_all_runs_at_the_nearest_update(window: Opened) -> None:
+    over(window, "score", (0.015 + 1.01 / 3) / 1.03)  # next to a third of the 4,800 updates of the longer run
+    reading = window.page.locator("#chart-score .reading")
     reading.wait_for(state="visible")
-    told = reading.inner_text()
-    assert told.startswith("update ")
-    assert "multi30k" in told
-    assert "wide" in told
+    told = [" ".join(text.split()) for text in reading.locator("p").all_inner_texts()]
+    assert told[:2] == ["update 1,600", "3.04 M tokens, 0.14 h"]
+    assert told[2:] == ["multi30k 30.82", "wide at 1,440 24.02"]  # the fifth and the third of their scores
     window.page.mouse.move(5, 5)
     reading.wait_for(state="hidden")
 
 
 def test_dragging_zooms_all_charts_and_a_double_click_goes_back(window: Opened) -> None:
-    whole = plot(window, "score", "x_range.end")
-    low = plot(window, "loss", "y_range.end")
+    whole, high = labels(window, "score", "across"), labels(window, "loss", "up")
+    assert whole == [0, 2000, 4000]
     x, y = over(window, "loss")
     window.page.mouse.down()
-    window.page.mouse.move(x + 60, y, steps=4)
+    window.page.mouse.move(x + 100, y, steps=4)
     window.page.mouse.up()
-    assert until(window, lambda: plot(window, "score", "x_range.end") < whole)
-    assert until(window, lambda: plot(window, "loss", "y_range.end") < low)  # what is seen fills the chart
+    zoomed = labels(window, "score", "across")
+    assert 2300 < zoomed[0] < zoomed[-1] < 4000
+    assert max(labels(window, "loss", "up")) < max(high)  # what is seen fills the chart
     window.page.mouse.dblclick(x, y)
-    assert until(window, lambda: plot(window, "score", "x_range.end") == whole)
-
-
-def test_the_wheel_zooms_with_ctrl_and_scrolls_without(window: Opened) -> None:
-    def width() -> float:
-        return plot(window, "loss", "x_range.end") - plot(window, "loss", "x_range.start")
-
-    over(window, "loss")
-    before = width()
-    window.page.mouse.wheel(0, 40)
-    window.page.wait_for_timeout(100)
-    assert width() == before
-    over(window, "loss")
-    window.page.keyboard.down("Control")
-    window.page.mouse.wheel(0, -200)
-    assert until(window, lambda: width() < before)
-    window.page.keyboard.up("Control")
-    window.page.get_by_role("button", name="whole run").click()
-    assert until(window, lambda: width() == before)
+    assert (labels(window, "score", "across"), labels(window, "loss", "up")) == (whole, high)
 
 
 def test_the_keyboard_reaches_switches_and_zoom(window: Opened) -> None:
     keyboard = window.page.keyboard
     window.page.locator("input[value=updates]").focus()
     keyboard.press("ArrowRight")
-    assert plot(window, "loss", "below[0].axis_label") == "target tokens, millions"
-    assert plot(window, "loss", "renderers[0].glyph.x.field") == "tokens"
+    assert window.page.locator("#plot-loss .unit").inner_text() == "target tokens, millions"
+    assert labels(window, "loss", "across") == [0, 2, 4, 6, 8]  # 4,800 updates of 1,900 tokens
     keyboard.press("Tab")
     keyboard.press("ArrowRight")
-    assert plot(window, "loss", "y_scale.type") == "LogScale"
-    assert plot(window, "score", "y_scale.type") == "LinearScale"
-    whole = plot(window, "loss", "x_range.end")
+    assert labels(window, "perplexity", "up") == [10, 100, 1000]
+    assert labels(window, "score", "up") == [10, 20, 30]  # a score has no logarithmic axis
     keyboard.press("Tab")
     assert window.page.evaluate("document.activeElement.ariaLabel") == "Zoom in"
     assert window.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     keyboard.press("Enter")
-    assert plot(window, "loss", "x_range.end") < whole
+    assert labels(window, "loss", "across") == [3, 4, 5, 6]
+    window.page.get_by_role("button", name="whole run").click()
+    for name in ("updates", "linear"):
+        window.page.get_by_label(name, exact=True).check()
+
+
+def test_what_a_switch_draws_anew_is_what_the_page_began_with(browser: Any, page: Path) -> None:
+    """The page is drawn by drawing.py, and by curves.js once someone uses a switch."""
+    with opened(browser, page) as window:
+
+        def drawn() -> tuple[list[str], list[list[float]]]:
+            marks = window.page.locator(":is(.up, .across):has(span)").evaluate_all(
+                "all => all.map(one => one.innerText)"
+            )
+            paths = window.page.locator(".plot path").evaluate_all("all => all.map(one => one.getAttribute('d'))")
+            return marks, [[float(number) for number in re.findall(r"-?[\d.]+", path)] for path in paths]
+
+        marks, paths = drawn()
+        window.page.get_by_label("log", exact=True).check()
+        assert drawn()[0] != marks
+        window.page.get_by_label("linear", exact=True).check()
+        assert drawn()[0] == marks
+        assert [pytest.approx(path, abs=0.2) for path in paths] == drawn()[1]  # of 1,000
 
 
 def test_a_run_is_muted_in_all_charts(window: Opened) -> None:
     window.page.get_by_role("checkbox", name="wide").uncheck()
     for name in ("score", "loss"):
-        muted = plot(window, name, "renderers.map(line => [line.tags[0], line.muted])")
-        assert {tuple(entry) for entry in muted} == {(0, False), (1, True)}
+        opacities = "[...new Set(lines.map(line => getComputedStyle(line).opacity))]"
+        faded = window.page.locator(f"#plot-{name} path[style*='--run-2']").evaluate_all(f"lines => {opacities}")
+        assert faded == ["0.1"]
+    over(window, "loss")
+    assert "wide" not in window.page.locator("#chart-loss .reading").inner_text()
+    window.page.get_by_role("checkbox", name="wide").check()
 
 
 def test_the_table_of_runs_is_sorted_by_its_heads(window: Opened) -> None:
@@ -163,10 +144,14 @@ def test_the_table_of_runs_is_sorted_by_its_heads(window: Opened) -> None:
     assert runs() == ["multi30k", "wide"]
 
 
-def test_the_page_on_paper_has_still_pictures_in_light_colours(window: Opened) -> None:
-    window.page.emulate_media(media="print", color_scheme="dark")
-    window.page.locator("#chart-loss .still").wait_for(state="visible")
-    window.page.locator("#plot-loss").wait_for(state="hidden")
-    colour = "getComputedStyle(document.body).color"
-    assert until(window, lambda: window.page.evaluate(colour) == "rgb(28, 30, 34)")
-    window.page.emulate_media(media="screen", color_scheme="light")
+def test_the_page_on_paper_and_without_scripts_has_its_charts_and_no_switches(browser: Any, page: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    without = context.new_page()
+    without.goto(page.resolve().as_uri())
+    with opened(browser, page, scheme="dark") as window:
+        window.page.emulate_media(media="print")
+        for shown in (without, window.page):
+            assert shown.locator("#plot-loss path.line").first.is_visible()
+            assert not shown.locator(".switches").is_visible()
+        assert window.page.evaluate("getComputedStyle(document.body).color") == "rgb(28, 30, 34)"
+    context.close()

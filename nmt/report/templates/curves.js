@@ -1,140 +1,152 @@
-// Embeds the charts, and makes them follow the switches above them and the colour scheme of the system.
-(async () => {
+// Makes the charts follow the pointer and the switches above them. What changes is drawn anew, as by drawing.py.
+(() => {
   "use strict";
-  const embedded = document.getElementById("curves-document");
+  const SIDE = 1000, ASIDE = 0.015, MARGIN = 0.05, FAR = 1e5;
+  const TITLES = {updates: "updates", tokens: "target tokens, millions", hours: "hours of training"};
   const switches = document.querySelector("#curves .switches");
-  const content = JSON.parse(embedded.textContent);
-  const places = Object.fromEntries(content.roots.map(root => [root.id, `plot-${root.attributes.name}`]));
-  for (const place of Object.values(places)) document.getElementById(place).hidden = false;
-  document.documentElement.classList.add("drawn"); // the still pictures are for paper from now on
-
-  Bokeh.set_log_level("warn");
-  await Bokeh.embed.embed_items({curves: content}, [{docid: "curves", roots: places, root_ids: Object.keys(places)}]);
-  const plots = Bokeh.documents.find(document => document.roots().some(root => root.id in places)).roots();
-  const across = plots[0].x_range, cursor = plots[0].toolbar.tools.find(tool => tool.type === "CrosshairTool").overlay;
-  const titles = {updates: "updates", tokens: "target tokens, millions", hours: "hours of training"};
   const chosen = name => switches.elements[name].value;
-  const lines = plot => plot.renderers.filter(line => !line.muted);
-
-  // Lowest and highest of a column at the rows that `keep` admits, for as many lines as there are.
-  function extent(lines, column, keep) {
-    let low = Infinity, high = -Infinity;
-    for (const line of lines) {
-      const data = line.data_source.data, values = data[column];
-      for (let row = 0; row < values.length; row++) {
-        if (Number.isFinite(values[row]) && keep(data, row)) {
-          low = Math.min(low, values[row]);
-          high = Math.max(high, values[row]);
-        }
-      }
+  const unpack = text => new Float32Array(Uint8Array.from(atob(text), character => character.charCodeAt(0)).buffer);
+  const charts = JSON.parse(document.getElementById("curves-figures").textContent).map(chart => {
+    const plot = document.getElementById(`plot-${chart.name}`);
+    const [reading, cursor, band] = ["reading", "cursor", "band"].map(name => plot.appendChild(element("div", name)));
+    for (const part of [reading, cursor, band]) part.hidden = true;
+    for (const line of chart.lines) {
+      for (const column of [...Object.keys(TITLES), "values"]) line[column] = unpack(line[column]);
     }
-    return low <= high ? [low, high] : null;
+    return {...chart, plot, reading, cursor, band};
+  });
+  const muted = new Set(); // runs
+
+  function element(name, style, text = "") {
+    const made = document.createElement(name);
+    made.className = style;
+    made.textContent = text;
+    return made;
   }
 
-  function whole() {
-    const [low, high] = extent(plots.flatMap(plot => plot.renderers), chosen("across"), () => true) ?? [0, 1];
-    const margin = (high - low || 1) * 0.015;
+  function furthest() {
+    const xs = charts.flatMap(chart => chart.lines.flatMap(line => [...line[chosen("across")]]));
+    return xs.reduce((most, x) => (x > most ? x : most), 0) || 1;
+  }
+
+  const whole = () => [-ASIDE * furthest(), (1 + ASIDE) * furthest()];
+  let [start, end] = whole();
+
+  // --- drawing ---
+
+  function draw() {
+    for (const chart of charts) {
+      const logarithmic = chart.logarithmic && chosen("up") === "log";
+      const scale = logarithmic ? y => Math.log10(y > 0 ? y : NaN) : y => y;
+      const range = heights(chart, scale, logarithmic);
+      const across = x => ((x - start) / (end - start)) * SIDE;
+      const up = y => SIDE - ((scale(y) - range[0]) / (range[1] - range[0])) * SIDE;
+      for (const path of chart.plot.querySelectorAll("path")) {
+        const line = chart.lines[path.dataset.line];
+        path.setAttribute("d", outline(line, across, up, path.classList.contains("dots")));
+        path.classList.toggle("muted", muted.has(line.run));
+      }
+      for (const tick of chart.plot.querySelectorAll(".up, .across")) tick.remove();
+      const levels = logarithmic ? powers(...range) : ticks(...range);
+      chart.plot.prepend(
+        ...levels.map(y => mark("up", "top", up(y), y)),
+        ...ticks(start, end).map(x => mark("across", "left", across(x), x)),
+      );
+      chart.plot.querySelector(".unit").textContent = TITLES[chosen("across")];
+    }
+  }
+
+  // What the vertical axis shows: all that is seen of the curves, but of a steep one not how it begins.
+  function heights(chart, scale, logarithmic) {
+    const column = chosen("across"), [first, last] = whole();
+    const lines = chart.lines.filter(line => !muted.has(line.run));
+    const seen = from => lines.flatMap(line =>
+      [...line.values].filter((y, row) => line[column][row] >= from && line[column][row] <= end).map(scale))
+      .filter(Number.isFinite);
+    const all = seen(start);
+    const late = chart.steep && !logarithmic && start <= first && end >= last ? seen(furthest() / 10) : [];
+    if (all.length === 0) return [0, 1];
+    const low = all.reduce((a, b) => Math.min(a, b));
+    const high = (late.length ? late : all).reduce((a, b) => Math.max(a, b));
+    const margin = (high - low) * MARGIN || Math.abs(high) * MARGIN || 1;
     return [low - margin, high + margin];
   }
 
-  // The range of y holds what is seen of the curves, however far x is zoomed.
-  function fit() {
-    const column = chosen("across"), [first, last] = whole();
-    for (const plot of plots) {
-      const logarithmic = plot.tags[0].logarithmic && chosen("up") === "log";
-      const seen = (data, row) =>
-        data[column][row] >= across.start && data[column][row] <= across.end && (!logarithmic || data.y[row] > 0);
-      const found = extent(lines(plot), "y", seen);
-      if (found === null) continue;
-      if (plot.tags[0].steep && !logarithmic && across.start <= first && across.end >= last) {
-        const settled = (data, row) => data[column][row] >= first + (last - first) / 10;
-        found[1] = extent(lines(plot), "y", settled)?.[1] ?? found[1];
-      }
-      const [low, high] = logarithmic ? found.map(Math.log10) : found;
-      const margin = (high - low) * 0.06 || Math.abs(high) * 0.05 || 1;
-      const range = [low - margin, high + margin].map(value => (logarithmic ? 10 ** value : value));
-      plot.y_range.setv({start: range[0], end: range[1]});
+  // The d of a line's path, with gaps where there is no value, or of its dots.
+  function outline(line, across, up, dots) {
+    const xs = line[chosen("across")], parts = [];
+    const last = Math.min(nearest(xs, end) + 1, xs.length - 1);
+    let pen = "M";
+    for (let row = Math.max(nearest(xs, start) - 1, 0); row <= last; row++) {
+      const x = across(xs[row]), y = Math.max(-FAR, Math.min(FAR, up(line.values[row])));
+      if (Number.isFinite(x) && Number.isFinite(y)) {
+        parts.push(`${dots ? "M" : pen}${x.toFixed(1)},${y.toFixed(1)}${dots ? "h0" : ""}`);
+        pen = "L";
+      } else pen = "M";
     }
+    return parts.join("");
   }
 
-  function show([start, end]) {
-    across.setv({start, end});
-  }
-
-  function choose() {
-    const column = chosen("across");
-    for (const plot of plots) {
-      const [scale, ticker] =
-        plot.tags[0].logarithmic && chosen("up") === "log" ? ["LogScale", "LogTicker"] : ["LinearScale", "BasicTicker"];
-      if (plot.y_scale.type !== scale) {
-        plot.y_scale = new (Bokeh.Models.get(scale))();
-        plot.left[0].ticker = new (Bokeh.Models.get(ticker))();
-        for (const grid of plot.center) if (grid.dimension === 1) grid.ticker = plot.left[0].ticker;
-      }
-      for (const line of plot.renderers) {
-        for (const glyph of [line.glyph, line.muted_glyph]) glyph.x = {field: column};
-      }
-      plot.below[0].axis_label = titles[column];
+  function ticks(low, high, wanted = 3) {
+    const power = 10 ** Math.floor(Math.log10(high - low));
+    for (const step of [5, 2, 1, 0.5, 0.2, 0.1].map(factor => power * factor)) {
+      const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+      if (last - first + 1 >= wanted) return Array.from({length: last - first + 1}, (_, index) => (first + index) * step);
     }
+    return [low];
   }
 
-  function paint() {
-    const style = getComputedStyle(document.documentElement);
-    const colour = name => style.getPropertyValue(name).trim();
-    for (const plot of plots) {
-      for (const axis of [...plot.below, ...plot.left]) {
-        axis.setv({
-          axis_line_color: null, major_tick_line_color: null, minor_tick_line_color: null,
-          major_label_text_color: colour("--quiet"), axis_label_text_color: colour("--quiet"),
-          major_label_text_font: colour("--sans"), axis_label_text_font: colour("--sans"),
-          major_label_text_font_size: "12px", axis_label_text_font_size: "12px", axis_label_text_font_style: "normal",
-        });
-      }
-      cursor.line_color = colour("--quiet");
-      for (const grid of plot.center) if ("grid_line_color" in grid.properties) grid.grid_line_color = grid.dimension === 1 ? colour("--rule") : null;
-      for (const line of plot.renderers) {
-        const ink = colour(`--run-${(line.tags[0] % 8) + 1}`);
-        for (const glyph of [line.glyph, line.muted_glyph]) {
-          glyph.line_color = {value: ink};
-          if ("fill_color" in glyph.properties) glyph.fill_color = {value: ink};
-        }
-      }
+  // Of a logarithmic axis from 10 ** low to 10 ** high.
+  function powers(low, high) {
+    const every = Math.ceil((high - low) / 6), found = [];
+    for (let power = Math.floor(low); power <= high; power += every) {
+      for (const factor of high - low < 2 ? [1, 2, 5] : [1]) found.push(factor * 10 ** power);
     }
+    const within = found.filter(y => Math.log10(y) >= low && Math.log10(y) <= high);
+    return within.length > 1 ? within : ticks(10 ** low, 10 ** high);
   }
 
-  // The values of all runs next to the pointer, in a box of our own: Bokeh's would cover each other.
-  function read(plot, box, event) {
-    const column = chosen("across"), {digits} = plot.tags[0];
-    const named = lines(plot).filter(line => line.name !== null);
-    box.replaceChildren();
-    if (event.x < across.start || event.x > across.end || named.length === 0) return leave(box);
-    const found = named.map(line => [line, nearest(line.data_source.data[column], event.x)]);
-    const at = (line, row, column) => Number(line.data_source.data[column][row]);
-    const [update, tokens, hours] = ["updates", "tokens", "hours"].map(name => at(...found[0], name));
-    const place = [Number.isFinite(tokens) && `${number(tokens, 2)} M tokens`, Number.isFinite(hours) && `${number(hours, 2)} h`];
-    box.append(element("p", `update ${number(update, 0)}`), element("p", place.filter(Boolean).join(", ")));
-    for (const [line, row] of found) {
-      const item = element("p", ""), swatch = element("i", ""), step = at(line, row, "updates");
-      swatch.className = "swatch";
-      swatch.style.setProperty("--run", `var(--run-${(line.tags[0] % 8) + 1})`);
-      const aside = step === update ? "" : ` at ${number(step, 0)}`;
-      item.append(swatch, element("span", line.name + aside), element("b", written(at(line, row, "y"), digits)));
-      box.append(item);
-    }
-    box.hidden = false;
-    const right = event.sx > plot.outer_width / 2;
-    box.style.left = right ? "auto" : `${event.sx + 14}px`;
-    box.style.right = right ? `${plot.outer_width - event.sx + 14}px` : "auto";
-  }
-
-  function leave(box) {
-    box.hidden = true;
-  }
-
-  function element(name, text) {
-    const made = document.createElement(name);
-    made.textContent = text;
+  function mark(style, side, place, value) {
+    const made = element("div", style);
+    made.style[side] = `${(place / SIDE) * 100}%`;
+    made.append(element("span", "", Math.abs(value) >= 1e9 ? value.toPrecision(3)
+      : value.toLocaleString("en", {maximumFractionDigits: 10})));
     return made;
+  }
+
+  // --- reading ---
+
+  // Shows the values of all runs at the points nearest to x, and a line at x in all charts.
+  function read(chart, x) {
+    const column = chosen("across");
+    const found = chart.lines.filter(line => line.name !== null && !muted.has(line.run))
+      .map(line => ({line, row: nearest(line[column], x)}));
+    if (found.length === 0) return leave();
+    const apart = ({line, row}) => Math.abs(line[column][row] - x);
+    const closest = found.reduce((best, other) => (apart(other) < apart(best) ? other : best));
+    const [update, tokens, hours] = Object.keys(TITLES).map(name => closest.line[name][closest.row]);
+    const place = [Number.isFinite(tokens) && `${number(tokens, 2)} M tokens`, Number.isFinite(hours) && `${number(hours, 2)} h`];
+    const values = found.map(({line, row}) => {
+      const item = element("p", ""), swatch = element("i", "swatch"), step = line.updates[row];
+      swatch.style.setProperty("--run", `var(--run-${(line.run % 8) + 1})`);
+      const name = line.name + (step === update ? "" : ` at ${number(step, 0)}`);
+      item.append(swatch, element("span", "", name), element("b", "", written(line.values[row], chart.digits)));
+      return item;
+    });
+    const heads = [`update ${number(update, 0)}`, place.filter(Boolean).join(", ")].map(text => element("p", "", text));
+    chart.reading.replaceChildren(...heads, ...values);
+    const share = (x - start) / (end - start);
+    chart.reading.style.left = share > 0.5 ? "auto" : `calc(${share * 100}% + 14px)`;
+    chart.reading.style.right = share > 0.5 ? `calc(${(1 - share) * 100}% + 14px)` : "auto";
+    for (const other of charts) {
+      other.reading.hidden = other !== chart;
+      other.cursor.hidden = false;
+      other.cursor.style.left = `${share * 100}%`;
+    }
+  }
+
+  function leave() {
+    for (const chart of charts) chart.reading.hidden = chart.cursor.hidden = true;
   }
 
   const number = (value, digits) =>
@@ -158,78 +170,72 @@
     return low > 0 && x - column[low - 1] < column[low] - x ? low - 1 : low;
   }
 
-  function zoom(how) {
-    const {start, end} = across, width = end - start, [first, last] = whole();
-    const steps = {in: [0.25, -0.25], out: [-0.5, 0.5], earlier: [-0.25, -0.25], later: [0.25, 0.25]};
-    if (how === "whole") return show([first, last]);
-    const [before, after] = steps[how];
-    const wanted = [start + before * width, end + after * width];
-    if (how === "earlier" || how === "later") {
-      const beyond = Math.max(first - wanted[0], 0) - Math.max(wanted[1] - last, 0);
-      return show(wanted.map(x => x + beyond));
-    }
-    return show([Math.max(wanted[0], first), Math.min(wanted[1], last)]);
+  // --- zooming ---
+
+  function show(from, to) {
+    [start, end] = [from, to];
+    leave();
+    draw();
   }
 
-  let waiting = 0;
-  const refit = () => {
-    cancelAnimationFrame(waiting);
-    waiting = requestAnimationFrame(fit);
-  };
-  across.properties.start.change.connect(refit);
-  across.properties.end.change.connect(refit);
+  function zoom(how) {
+    const width = end - start, [first, last] = whole();
+    const steps = {in: [0.25, -0.25], out: [-0.5, 0.5], earlier: [-0.25, -0.25], later: [0.25, 0.25]};
+    if (how === "whole") return show(first, last);
+    const [from, to] = [start + steps[how][0] * width, end + steps[how][1] * width];
+    if (how === "in" || how === "out") return show(Math.max(from, first), Math.min(to, last));
+    const beyond = Math.max(first - from, 0) - Math.max(to - last, 0);
+    return show(from + beyond, to + beyond);
+  }
+
+  for (const chart of charts) {
+    const {plot, band} = chart;
+    let began = null; // the share of the width at which a drag began
+    const at = event => {
+      const box = plot.getBoundingClientRect();
+      return Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
+    };
+    plot.addEventListener("pointerdown", event => {
+      if (event.pointerType !== "mouse") return read(chart, start + at(event) * (end - start)); // it scrolls the page
+      if (event.button !== 0) return;
+      event.preventDefault(); // no text is to be selected
+      plot.setPointerCapture(event.pointerId);
+      began = at(event);
+    });
+    plot.addEventListener("pointermove", event => {
+      if (event.pointerType !== "mouse") return;
+      read(chart, start + at(event) * (end - start));
+      band.hidden = began === null;
+      if (began === null) return;
+      const [left, right] = [began, at(event)].sort((a, b) => a - b);
+      band.style.left = `${left * 100}%`;
+      band.style.width = `${(right - left) * 100}%`;
+    });
+    plot.addEventListener("pointerup", event => {
+      if (began === null) return;
+      const [left, right] = [began, at(event)].sort((a, b) => a - b).map(share => start + share * (end - start));
+      if ((right - left) / (end - start) > 0.01) show(left, right);
+    });
+    plot.addEventListener("lostpointercapture", () => {
+      began = null;
+      band.hidden = true;
+    });
+    plot.addEventListener("dblclick", () => show(...whole()));
+    plot.addEventListener("pointerleave", event => event.pointerType === "mouse" && leave());
+  }
+  document.addEventListener("pointerdown", event => event.target.closest(".plot") || leave(), true);
   switches.addEventListener("change", event => {
-    if (event.target.name === "run") {
-      const run = Number(event.target.value);
-      for (const line of plots.flatMap(plot => plot.renderers)) {
-        if (line.tags[0] === run) line.muted = !event.target.checked;
-      }
-    } else {
-      choose();
-      if (event.target.name === "across") show(whole());
-    }
-    refit();
+    if (event.target.name === "run") muted[event.target.checked ? "delete" : "add"](Number(event.target.value));
+    if (event.target.name === "across") return show(...whole());
+    return draw();
   });
   switches.addEventListener("click", event => {
     const how = event.target.closest("[data-zoom]")?.dataset.zoom;
     if (how) zoom(how);
   });
   switches.addEventListener("submit", event => event.preventDefault());
-  // Bokeh would catch every touch, but a finger that moves up or down over a chart is to scroll the page; and it would
-  // stop the keyboard at every chart, where no key does anything.
-  function letPass(root) {
-    for (const part of root.querySelectorAll("*")) {
-      if (part.classList.contains("bk-events")) {
-        part.style.setProperty("touch-action", "pan-y pinch-zoom", "important");
-        part.style.setProperty("outline", "none", "important");
-        part.tabIndex = -1;
-      }
-      if (part.shadowRoot !== null) letPass(part.shadowRoot);
-    }
-  }
-
-  const coarse = matchMedia("(pointer: coarse)").matches; // fingers, which scroll, read by a tap and zoom by buttons
-  for (const plot of plots) {
-    if (coarse) plot.toolbar.active_drag = null;
-    const place = document.getElementById(places[plot.id]), box = place.parentElement.querySelector(".reading");
-    letPass(place);
-    place.addEventListener("dblclick", () => show(whole()));
-    for (const name of ["mousemove", "tap"]) plot.on_event(name, event => read(plot, box, event));
-    let touched = false; // a finger leaves at once; what it asked for stays until the next touch elsewhere
-    document.addEventListener("pointerdown", event => {
-      touched = event.pointerType !== "mouse";
-      if (touched && !place.contains(event.target)) leave(box);
-    }, true);
-    plot.on_event("mouseleave", () => touched || leave(box));
-  }
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
-
   for (const choice of switches.elements.across) {
-    choice.disabled = extent(plots.flatMap(plot => plot.renderers), choice.value, () => true) === null;
+    choice.disabled = !charts.some(chart => chart.lines.some(line => line[choice.value].some(Number.isFinite)));
   }
-  choose();
-  paint();
-  show(whole());
-  fit();
-  document.documentElement.dataset.charts = "ready";
+  document.documentElement.classList.add("scripted");
 })();
