@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from ranks import ranks_of
 from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets
 
 from nmt import bundle as bundles
@@ -68,17 +69,7 @@ class Training:
 
     def ranks(self) -> dict[int, int]:
         """The processes of the group: rank to process id."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                    variables = (entry / "environ").read_bytes().split(b"\0")
-                except (OSError, ValueError):
-                    continue
-                if parent == self.process.pid:
-                    found |= {int(v[5:]): int(entry.name) for v in variables if v.startswith(b"RANK=")}
-        return found
+        return ranks_of(self.process.pid)
 
 
 @pytest.fixture

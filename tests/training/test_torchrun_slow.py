@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from ranks import ranks_of
 from reverse_task import BARE, sets
 
 from nmt import bundle as bundles
@@ -30,21 +31,6 @@ SETTINGS = sets(
 )
 TRAIN = ["-m", "nmt", "train", "recipe.yaml", *SETTINGS, "--threads", "1", "--device", "cpu"]
 SLOW_RANK_0 = "import os, time\nif os.environ.get('RANK') == '0': time.sleep(5)\n"
-
-
-def ranks_of(launcher: subprocess.Popen[bytes]) -> dict[int, int]:
-    """The processes that a launcher has started: rank to process id."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                variables = (entry / "environ").read_bytes().split(b"\0")
-            except (OSError, ValueError):
-                continue
-            if parent == launcher.pid:
-                found |= {int(each[5:]): int(entry.name) for each in variables if each.startswith(b"RANK=")}
-    return found
 
 
 def until_checkpoint(out: Path, step: int) -> None:
@@ -74,7 +60,7 @@ def torchrun(task: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         return started[-1]
 
     yield start
-    ranks = [rank for launcher in started for rank in ranks_of(launcher).values()]
+    ranks = [rank for launcher in started for rank in ranks_of(launcher.pid).values()]
     for process in [launcher.pid for launcher in started if launcher.poll() is None] + ranks:
         os.kill(process, signal.SIGKILL)
     for launcher in started:
@@ -100,7 +86,7 @@ def test_a_group_goes_on_after_a_rank_was_killed(
         monkeypatch.setenv("PYTHONPATH", f"{task}/slow{os.pathsep}{os.environ['PYTHONPATH']}")
     launchers = [torchrun(str(hosts), 2 // hosts) for _ in range(hosts)]
     until_checkpoint(task / "ckpts", 40)
-    ranks = {rank: process for launcher in launchers for rank, process in ranks_of(launcher).items()}
+    ranks = {rank: process for launcher in launchers for rank, process in ranks_of(launcher.pid).items()}
     os.kill(ranks[rank], signal.SIGKILL)
     step = resumed_at(task)
     assert step >= 40
@@ -113,14 +99,14 @@ def test_a_host_that_joins_takes_its_share(torchrun, task: Path, monkeypatch: py
     until_checkpoint(task / "ckpts", 40)
     second = torchrun("1:2", 1)
     step = resumed_at(task)
-    assert sorted(ranks_of(first) | ranks_of(second)) == [0, 1]
+    assert sorted(ranks_of(first.pid) | ranks_of(second.pid)) == [0, 1]
     until_checkpoint(task / "ckpts", step + 40)
 
 
 def test_no_rank_waits_for_others_when_its_launcher_is_gone(torchrun, task: Path) -> None:
     launcher = torchrun("1", 2)
     until_checkpoint(task / "ckpts", 20)
-    ranks = ranks_of(launcher)
+    ranks = ranks_of(launcher.pid)
     os.kill(ranks[1], signal.SIGSTOP)
     ended = os.pidfd_open(ranks[0])
     launcher.kill()
