@@ -7,7 +7,7 @@ from pathlib import Path
 
 def ranks_of(launcher: int) -> dict[int, int]:
     """The processes that a launcher has started: rank to process id."""
-    found = {}
+    found: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
