@@ -120,7 +120,7 @@ def share(run: Path) -> None:
     """Prints the share of a run's time that its report took."""
     rows = [json.loads(line) for line in (run / METRICS).read_text().splitlines()]
     spent, seconds = sum(row.get("report_seconds", 0.0) for row in rows), max(row["seconds"] for row in rows)
-    print(f"{run}: {spent:.2f} s of {seconds:,.1f} s, a share of {spent / seconds:.4f} (bar: under 0.01)")
+    print(f"{run}: {spent:.2f} s of {seconds:,.1f} s, a share of {spent / seconds:.4f}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
