@@ -34,9 +34,9 @@ SLOW_RANK_0 = "import os, time\nif os.environ.get('RANK') == '0': time.sleep(5)\
 
 
 def until_checkpoint(out: Path, step: int) -> None:
-    """Wait for the checkpoint of an update; fail if it does not come."""
+    """Wait for a checkpoint of an update, or of a later one; fail if it does not come."""
     deadline = time.monotonic() + 120
-    while not (bundles.checkpoint_path(out, step) / "bundle.json").exists():
+    while not any(bundles.checkpoint_path(out, step) <= path for path in bundles.checkpoint_folders(out)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
