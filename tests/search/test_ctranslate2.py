@@ -186,13 +186,12 @@ def test_greedy_outputs_and_scores_are_those_of_the_reference(make_bundle, varia
 # --- wider beams: equal where the definitions agree ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_equal_outputs_score_equally_and_others_below_the_reference(make_bundle, variant, alpha):
+def test_equal_outputs_score_equally_and_others_below_the_reference(make_bundle, variant):
     bundle = make_bundle(**variant)
     sources = sources_of(bundle, 20)
-    ours, theirs = (find(bundle, sources, 4, beam=4, alpha=alpha) for find in (search_plainly, search))
-    tolerance = rounding(bundle, sources, beam=4, alpha=alpha)
+    ours, theirs = (find(bundle, sources, 4, beam=4, alpha=0.6) for find in (search_plainly, search))
+    tolerance = rounding(bundle, sources, beam=4, alpha=0.6)
     for our, their in zip(ours, theirs, strict=True):
         scores = {(*hypothesis.ids, hypothesis.finished): hypothesis.score for hypothesis in our}
         for hypothesis in their:
@@ -379,9 +378,7 @@ def test_what_ctranslate2_has_not_is_refused(make_bundle, key, value):
     assert not (bundle.path / "ctranslate2").exists()
 
 
-@pytest.mark.parametrize(
-    "damage", ["flipped", "missing", "[]", "{}", '{"format": 1}', '{"format": 1, "positions": "x"}']
-)
+@pytest.mark.parametrize("damage", ["flipped", "missing", '{"format": 1, "positions": "x"}'])
 def test_a_damaged_conversion_is_made_anew(make_bundle, damage):
     bundle = make_bundle()
     path = convert(bundle, bundle.recipe.decoding)
