@@ -223,6 +223,13 @@ def test_parts_of_a_process_that_nobody_has_waited_for_are_removed(tmp_path: Pat
         child.wait(60)
 
 
+@pytest.mark.parametrize("number", ["9" * 30, "x", ""])
+def test_a_part_whose_name_holds_no_process_is_removed(tmp_path: Path, number: str) -> None:
+    part_of(f"{files._host()}-{number}", tmp_path / "out")
+    clear_parts(tmp_path, "out")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_whoever_holds_the_lock_clears_parts_of_other_hosts_too(tmp_path: Path) -> None:
     part_of("0123456789ab-1", tmp_path / "step-00000007")
     part_of("1", tmp_path / "step-00000008")  # a name that earlier versions gave

@@ -120,6 +120,15 @@ def test_what_is_no_arrow_file_is_a_user_error_naming_it(tmp_path: Path, content
         Corpus(tmp_path / "x.arrow")
 
 
+def test_a_type_that_pyarrow_does_not_know_is_refused(tmp_path: Path) -> None:
+    table, path = pa.table({"line": pa.array([1, 2])}), tmp_path / "x.arrow"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    path.write_bytes(path.read_bytes().replace(b"\x40\0\0\0", b"\x80\0\0\0", 1))  # integers of 128 bits
+    with pytest.raises(UserError, match=r"x\.arrow: cannot be read: Integers with more than 64 bits"):
+        Corpus(path)
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "problem"),
     [
