@@ -11,7 +11,7 @@ from nmt.api import Translator
 from nmt.errors import UserError
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.search.engine import SearchEngine
-from nmt.tasks.lines import IN_FLIGHT, Request
+from nmt.tasks.lines import Request
 from nmt.tasks.splitting import LineSplitter
 from nmt.text.tokenizer import Tokenizer
 
@@ -94,29 +94,9 @@ def test_scores_do_not_depend_on_batch_mates(tokenizer):
         assert found.scores == pytest.approx(alone.scores, abs=1e-5)
 
 
-def test_many_lines_stay_in_order(tokenizer):
-    """More lines than one chunk takes, sorted by length inside."""
-    translator = random_translator(tokenizer, beam=1, max_extra=2)
-    known = dict(zip(SENTENCES, translator.translate(SENTENCES), strict=True))
-    lines = random.Random(4).choices([*SENTENCES, ""], k=200)
-    assert translator.translate(lines) == [known.get(line, "") for line in lines]
-
-
-def test_an_endless_stream_is_answered_as_it_comes(tokenizer):
-    translator, taken = random_translator(tokenizer, beam=1, max_extra=2), itertools.count()
-    lines = (SENTENCES[next(taken) % 40] for _ in itertools.repeat(None))
-    first = next(translator.stream(lines))
-    assert first.texts == translator.translate(SENTENCES[:1])
-    assert next(taken) <= IN_FLIGHT
-
-
 def test_one_string_is_no_list_of_sentences(tokenizer):
     with pytest.raises(TypeError, match=r"translate\(\[sentence\]\)"):
         random_translator(tokenizer).translate("a string")
-
-
-def test_no_lines_give_no_lines(tokenizer):
-    assert random_translator(tokenizer).translate([]) == []
 
 
 # --- lines --------------------------------------------------------------------------------------------------
@@ -194,26 +174,6 @@ def test_a_line_of_exactly_max_source_subwords_is_not_split(tokenizer):
     assert (fits.parts, splits.parts) == (1, 2)
 
 
-def test_a_long_line_without_words_is_split_anyway(tokenizer):
-    line = "x" * 100
-    length = len(tokenizer.source.encode(line))
-    (found,) = random_translator(tokenizer, max_source=20).stream([line])
-    assert found.parts == -(-length // 20)
-
-
-def test_learned_positions_serve_the_longest_part_and_its_end_symbol(tokenizer):
-    model = random_model(tokenizer, positions="learned", max_positions=20)
-    line = "x" * 100
-    (found,) = random_translator(tokenizer, model, max_source=19).stream([line])
-    assert found.parts == -(-len(tokenizer.source.encode(line)) // 19)
-
-
-def test_parts_longer_than_learned_positions_are_refused_before_any_work(tokenizer):
-    model = random_model(tokenizer, positions="learned", max_positions=20)
-    with pytest.raises(UserError, match=r"max_source.*max_positions 20.*got 20"):
-        random_translator(tokenizer, model, max_source=20)
-
-
 # --- caps ---------------------------------------------------------------------------------------------------
 
 
@@ -237,12 +197,6 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
     assert length + 1 <= 7 < length + 9
     assert caps == [most or length + 9]
     assert found.capped
-
-
-def test_an_output_that_ends_is_not_marked_as_cut_off(tokenizer):
-    model = random_model(tokenizer, liking=60.0)
-    (found,) = random_translator(tokenizer, model).stream(["the dog sees"])
-    assert (found.texts, found.capped) == ([""], False)
 
 
 # --- n-best lists -------------------------------------------------------------------------------------------
@@ -310,15 +264,6 @@ def test_samples_may_be_more_than_the_beam_and_equal(tokenizer):
     translator = random_translator(tokenizer, beam=1, top_k=1)
     best = translator.translate(SENTENCES[:5])
     assert translator.translate(SENTENCES[:5], sample=4) == [[text] * 4 for text in best]
-
-
-def test_fewer_than_one_sample_is_a_users_error(tokenizer):
-    with pytest.raises(UserError, match=r"sample: must be at least 1 \(got 0\)"):
-        random_translator(tokenizer).translate(["the dog"], sample=0)
-
-
-def test_samples_of_a_blank_line_are_blank(tokenizer):
-    assert random_translator(tokenizer).translate([*BLANK, "the dog", ""], sample=2)[::8] == [["", ""]] * 2
 
 
 def test_samples_of_a_line_in_parts_join_samples_of_the_parts_by_number(tokenizer):

@@ -94,12 +94,6 @@ def test_no_wish_of_a_model_makes_it_anything_but_a_tree(tokenizer: Tokenizer, f
             assert_tree_over(tree, line, tokenizer.target)
 
 
-def test_punctuation_has_its_tags_and_nothing_else_has(tokenizer: Tokenizer) -> None:
-    (tree,) = make_parser(tokenizer).parse(["`` the dog , '' she sees : ( ; ) !"])
-    assert tree is not None
-    assert [tag for _, tag in tree.pos()] == ["``", XX, XX, ",", "''", XX, XX, ":", XX, ":", XX, "."]
-
-
 # --- splitting, order and batches ---------------------------------------------------------------------------
 
 
@@ -132,25 +126,10 @@ def test_a_tree_does_not_depend_on_batch_mates(tokenizer: Tokenizer) -> None:
     assert make_parser(tokenizer, model, max_extra=12).parse(lines) == alone
 
 
-def test_an_ensemble_of_a_model_with_itself_finds_what_it_finds(tokenizer: Tokenizer) -> None:
-    model, lines = make_model(tokenizer), [sentence(4, seed) for seed in range(5)]
-    assert make_parser(tokenizer, [model, model]).parse(lines) == make_parser(tokenizer, model).parse(lines)
-
-
 def test_n_best_trees_are_ranked_and_differ(tokenizer: Tokenizer) -> None:
     for parse in make_parser(tokenizer, beam=4).stream([sentence(5, seed) for seed in range(5)], n_best=4):
         assert len(set(parse.trees)) == len(parse.scores) == 4
         assert parse.scores == sorted(parse.scores, reverse=True)
-
-
-def test_learned_positions_serve_the_longest_part(tokenizer: Tokenizer) -> None:
-    model = make_model(tokenizer, positions="learned", max_positions=20)
-    line = sentence(30, seed=3)
-    assert isinstance(tokenizer.target, TreeVocabulary)
-    (tree,) = make_parser(tokenizer, model, max_source=19).parse([line])
-    assert_tree_over(tree, line, tokenizer.target)
-    with pytest.raises(UserError, match=r"max_source.*max_positions 20.*got 20"):
-        make_parser(tokenizer, model, max_source=20)
 
 
 # --- from Python --------------------------------------------------------------------------------------------
@@ -166,20 +145,6 @@ def test_what_is_loaded_parses_and_says_so_when_asked_to_translate(tokenizer: To
     with pytest.raises(UserError, match="is a parser") as error:
         model.translate(["The cat sleeps ."])
     assert "model.parse" in error.value.hint
-
-
-def test_settings_that_a_parser_cannot_have_are_refused_when_it_is_loaded(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    write_parser(tmp_path / "bundle", tokenizer)
-    with pytest.raises(UserError) as caught:
-        nmt.load(tmp_path / "bundle", min_length=3)
-    assert caught.value.message == (
-        "--set decoding.min_length=3: decoding.min_length: must be 0 with data.target: tree, "
-        "since the words of a sentence determine how long its tree can be (got 3)"
-    )
-    assert caught.value.hint == "--set decoding.min_length=0"
-    with pytest.raises(UserError, match=r"decoding\.split: must be \"auto\" .* \(got \"none\"\)"):
-        nmt.load(tmp_path / "bundle", split="none")
-    assert nmt.load(tmp_path / "bundle", split="auto").decoding.split == "auto"
 
 
 def test_a_translator_says_so_when_asked_to_parse() -> None:

@@ -22,12 +22,6 @@ from nmt.console import Console, Work
 from nmt.errors import Interrupted
 
 
-def test_a_line_goes_to_stderr_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    Console().say("one")
-    Console(quiet=True).say("two")
-    assert capsys.readouterr() == ("", "one\n")
-
-
 def test_work_goes_on_when_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
@@ -136,20 +130,6 @@ def test_the_cursor_comes_back_if_the_display_is_interrupted_while_it_begins(mon
     with suppress(KeyboardInterrupt), Console().progress("folding", 20, "sheets"):
         pass
     assert terminal.getvalue().rindex("\x1b[?25l") < terminal.getvalue().rindex("\x1b[?25h")
-
-
-def test_colours_are_those_that_every_theme_can_show_and_none_if_nobody_wants_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for unwanted, colours in (("", {"35"}), ("1", set())):  # 35 is magenta
-        terminal = watched(monkeypatch)
-        monkeypatch.setenv("NO_COLOR", unwanted)
-        with Console().progress("folding", 2, "sheets") as advance:
-            advance(1)
-        used = {code for codes in re.findall(r"\x1b\[([0-9;]*)m", terminal.getvalue()) for code in codes.split(";")}
-        assert used - {"0", "1"} == colours
-        assert "━" in terminal.getvalue()
-        assert "─" in terminal.getvalue()
 
 
 @pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"CI": "true"}])

@@ -7,24 +7,22 @@ import re
 from pathlib import Path
 
 import pytest
-from documents import broken_links
+from documents import PAGES, broken_links, links
 from test_layout import FILES, MAY_IMPORT, PACKAGE, layer, name_of
 
 ROOT = PACKAGE.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-WALKS = ROOT / "docs" / "how_it_works.md"
 
 REFERENCE = re.compile(r"`([\w./-]+\.py)(?:::?([\w.]+))?`")  # `path.py`, `path.py:name` or, of a test, `path.py::name`
-LINKED = re.compile(r"\[`([\w./-]+\.py)(?::[\w.]+)?`\]\(\.\./([^)]+)\)")  # a reference that links to its file
 COMMAND = re.compile(r"python ((?:benchmarks|recipes)/\w+\.py)")
 
 
-def section(title: str, document: Path = ARCHITECTURE) -> str:
-    """The part of a document below a heading, down to the next heading."""
-    text = document.read_text(encoding="utf-8")
+def section(title: str) -> str:
+    """The part of the architecture below a heading, down to the next heading."""
+    text = ARCHITECTURE.read_text(encoding="utf-8")
     found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#{{1,3}} |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found, f"{document.name} has no section {title!r}"
+    assert found, f"no section {title!r}"
     return found[1]
 
 
@@ -63,28 +61,6 @@ def test_every_link_leads_to_a_file_and_heading_that_exist(document: Path) -> No
     assert broken_links(document) == []
 
 
-@pytest.mark.parametrize(
-    "title", ["A sentence through `nmt translate`", "A batch through `nmt train`", "A tree through `nmt parse`"]
-)
-def test_every_step_of_a_walk_links_to_where_it_happens(title: str) -> None:
-    steps = re.split(r"^\d+\. ", section(title, WALKS), flags=re.MULTILINE)[1:]
-    assert len(steps) >= 10
-    assert [step for step in steps if not LINKED.search(step)] == []
-
-
-def test_links_of_the_walks_lead_to_the_files_that_they_name() -> None:
-    text = WALKS.read_text(encoding="utf-8")
-    linked = LINKED.findall(text)
-    assert [name for name, link in linked if name != link] == []
-    assert len(linked) == len(REFERENCE.findall(text))
-
-
-def test_every_change_of_the_table_has_a_place_to_start() -> None:
-    rows = re.findall(r"^\| (.+?) \| (.+) \|$", section("Where does a change go?"), re.MULTILINE)[1:]
-    assert len(rows) >= 10
-    assert [change for change, start in rows if not REFERENCE.search(start)] == []
-
-
 def test_the_import_table_of_the_document_is_the_one_that_is_enforced() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", section("What may import what"), re.MULTILINE)
     documented = {module: set() if needs == "nothing" else set(needs.split(", ")) for module, needs in rows}
@@ -104,20 +80,7 @@ def test_the_tree_of_the_repository_lists_every_module() -> None:
     assert listed == {path for path in FILES if path.name != "__init__.py" or path.parent == PACKAGE}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "`nmt/nowhere.py`",
-        "`nmt/cli.py:nobody`",
-        "`nmt/api.py:Translator.nothing`",
-        "`tests/test_docs.py::test_nothing`",
-        "python benchmarks/nothing.py --seconds 1",
-    ],
-)
-def test_a_reference_to_what_does_not_exist_is_found(text: str) -> None:
-    assert len(problems(text)) == 1
-
-
-def test_references_to_every_kind_of_name_are_resolved() -> None:
-    found = "`nmt/cli.py` `nmt/cli.py:main` `nmt/recipe/tasks.py:KINDS` `nmt/api.py:Translator.translate`"
-    assert problems(found) == []
+def test_the_index_leads_to_every_page() -> None:
+    index = ROOT / "docs" / "index.md"
+    listed = {(index.parent / link.partition("#")[0]).resolve() for link in links(index) if "://" not in link}
+    assert [page for page in PAGES if page != index and page not in listed] == []

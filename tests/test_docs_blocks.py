@@ -9,7 +9,6 @@ import pytest
 from conftest import made_once
 from documents import PAGES, PROGRAMS, ROOT, TEXTS, Block, begins_with, blocks
 from page_folders import INGREDIENTS, Make, PageFolder, environment, run_page
-from shrunk_nmt import shrunk
 
 
 def name(page: Path) -> str:
@@ -64,14 +63,6 @@ def a_block(text: str, language: str, **markers: str) -> Block:
     return Block(ROOT / "README.md", 1, language, text, tuple(markers.items()))
 
 
-def test_files_are_written_and_python_keeps_its_names(folder: PageFolder) -> None:
-    folder.run(a_block("x: 1\n", "yaml", file="sub/my.yaml"))
-    folder.run(a_block("cat sub/my.yaml > copy\n", "sh"))
-    folder.run(a_block("text = open('copy').read()\n", "python"))
-    folder.run(a_block(">>> text\n'x: 1\\n'\n", "python"))
-    folder.run(a_block("$ echo $WORD; cat copy\nhello\nx: …\n", "console", setup="WORD=hello"))
-
-
 @pytest.mark.parametrize(
     ("text", "language"),
     [
@@ -86,21 +77,3 @@ def test_files_are_written_and_python_keeps_its_names(folder: PageFolder) -> Non
 def test_a_block_that_fails_is_found(folder: PageFolder, text: str, language: str) -> None:
     with pytest.raises(AssertionError):
         folder.run(a_block(text, language))
-
-
-def test_commands_are_processes_of_their_own(folder: PageFolder) -> None:
-    score = "nmt score text"
-    script = f"echo a b > text; {score} < text | head -1; {score} < text 2>&1 > score; nmt nothing || echo $?"
-    done = folder.shell(script)
-    assert done.returncode == 0
-    assert done.stdout.startswith("BLEU")
-    assert done.stdout.endswith("2\n")
-
-
-def test_training_is_shrunk_unless_it_is_only_planned() -> None:
-    assert "model.d_model=32" in shrunk(["train", "r.yaml"])
-    assert shrunk(["train", "r.yaml", "--plan"]) == ["train", "r.yaml", "--plan"]
-    assert shrunk(["translate", "--beam", "4"]) == ["translate", "--beam", "4"]
-    started = shrunk(["train", "r.yaml", "--set", "training.init_from=x"])
-    assert "training.updates=10" in started
-    assert not any("model." in part for part in started)

@@ -40,28 +40,3 @@ def is_said(message: str) -> bool:
 @pytest.mark.parametrize("message", quoted(PAGE.read_text(encoding="utf-8")))
 def test_a_message_that_is_explained_is_one_that_nmt_prints(message: str) -> None:
     assert is_said(message)
-
-
-def test_messages_are_explained_once_and_in_number() -> None:
-    explained = quoted(PAGE.read_text(encoding="utf-8"))
-    assert len(explained) > 40
-    assert len(set(explained)) == len(explained)
-
-
-@pytest.mark.parametrize(
-    ("message", "there"),
-    [
-        ("has no column …", True),
-        ("has no row …", False),
-        ("the columns has no", False),
-    ],
-)
-def test_only_words_of_the_code_in_their_order_are_said(message: str, there: bool) -> None:
-    assert is_said(message) is there
-
-
-def test_the_values_of_a_message_are_left_out() -> None:
-    code = 'raise E(f"{path}: has {len(rows):,} rows" if rows else "is empty")'
-    assert set(texts(code)) >= {"…: has … rows", "is empty"}
-    assert quoted("## By the text of the message\n### Data\n#### `is empty`\n") == []
-    assert quoted("# A\n\n## By the text of the message\n### Data\n#### `is empty`\n") == ["is empty"]

@@ -89,12 +89,6 @@ def test_pages_are_accessible(site: Path, browser: Browser, name: str, scheme: L
         assert shown.findings() == []
 
 
-def test_the_site_begins_at_the_index(site: Path, browser: Browser) -> None:
-    with opened(browser, site / "index.html") as shown:
-        shown.page.wait_for_url("**/docs/index.html")
-        assert (shown.errors, shown.requests) == ([], [])
-
-
 def test_search_works_from_disk(site: Path, browser: Browser) -> None:
     with opened(browser, site / "docs" / "index.html") as shown:
         shown.page.get_by_placeholder("Search").fill("length penalty")
@@ -105,12 +99,3 @@ def test_search_works_from_disk(site: Path, browser: Browser) -> None:
         shown.page.wait_for_selector("article")
         assert "penalty" in shown.page.inner_text("article").lower()
         assert (shown.errors, shown.requests) == ([], [])
-
-
-@pytest.mark.parametrize("symptom", ["out of memory", "resume nothing happens", "unknown token unk"])
-def test_a_search_for_a_symptom_begins_with_troubleshooting(site: Path, browser: Browser, symptom: str) -> None:
-    with opened(browser, site / "docs" / "index.html") as shown:
-        shown.page.get_by_placeholder("Search").fill(symptom)
-        shown.page.keyboard.press("Enter")
-        shown.page.wait_for_selector("#search-results .search-summary:has-text('found')")
-        assert shown.page.locator("#search-results li a").first.inner_text() == "Troubleshooting"

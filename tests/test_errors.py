@@ -64,13 +64,6 @@ def test_a_bundle_cannot_steer_the_terminal(nmt, reverse_run: Path, tmp_path: Pa
     assert_two_plain_lines(done.err)
 
 
-def test_what_is_said_of_a_tree_cannot_steer_the_terminal(nmt, tmp_path: Path) -> None:
-    (tmp_path / "gold").write_text("(TOP (NP (NN a)))\n")
-    (tmp_path / "hyp").write_text("(TOP (NP (NN \x1b[2J\u202e)))\n")
-    err = nmt("score", "--metric", "brackets", tmp_path / "gold", tmp_path / "hyp").err
-    assert err.replace("\n", "").isprintable(), ascii(err)
-
-
 def constructed(*names: str) -> list[tuple[str, ast.Call]]:
     """Every call in nmt/ of a class with one of these names, and the file and line where it stands."""
     return [
@@ -94,14 +87,5 @@ def test_every_error_for_users_says_what_to_do() -> None:
     assert [where for where, call in calls if not hint_of(call)] == []
 
 
-def test_validators_of_recipes_refuse_with_a_hint() -> None:
-    assert [where for where, _ in constructed("ValueError") if where.startswith("recipe/")] == []
-
-
 def test_tracebacks_of_python_programs_show_the_hint() -> None:
     assert traceback.format_exception(UserError("it is wrong", "do this"))[-1] == "hint: do this\n"
-
-
-def test_an_error_for_users_cannot_be_made_without_a_hint() -> None:
-    with pytest.raises(TypeError, match="hint"):
-        UserError("something is wrong")  # type: ignore[call-arg]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import shutil
 import subprocess
@@ -25,7 +24,6 @@ from nmt.files import (
     remove_directory,
     replace_json,
     set_aside,
-    sha256,
     whole_directory,
     whole_file,
     write_json,
@@ -44,15 +42,6 @@ def test_a_directory_appears_only_when_its_block_is_done(tmp_path: Path) -> None
         assert part.name.startswith(".")
         assert not target.exists()
     assert tree(tmp_path) == {"deep/er/out/a": "1"}
-
-
-def test_a_new_directory_replaces_the_old_one_wholly(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        with whole_directory(tmp_path / "out", "a") as part:
-            assert list(part.iterdir()) == []
-            (part / name).write_text(name)
-            assert tree(tmp_path / "out") == ({} if name == "a" else {"a": "a"})
-    assert tree(tmp_path) == {"out/b": "b"}
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
@@ -129,19 +118,6 @@ def test_a_full_disk_is_a_user_error_and_leaves_what_was_there(tmp_path: Path, c
     with pytest.raises(UserError, match="out: the disk is full"), whole_directory(tmp_path / "out", "a"):
         raise OSError(code, os.strerror(code))
     assert tree(tmp_path) == {"out/a": "1"}
-
-
-def test_a_full_disk_at_the_last_sync_is_a_user_error_too(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match="the disk is full"), whole_directory(tmp_path / "out", "a") as part:
-        (part / "a").write_text("1")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None:
@@ -283,16 +259,6 @@ def test_what_is_set_aside_never_takes_the_place_of_another(tmp_path: Path) -> N
     assert tree(tmp_path) == {"damaged-step": "1", "damaged-step-2": "2", "damaged-step-3": "3"}
 
 
-def test_what_was_left_of_several_directories_is_cleared_by_pattern(tmp_path: Path) -> None:
-    for name in ("step-00000007", "step-00000012", "averaged"):
-        left_by_a_killed_process(tmp_path / name)
-    (tmp_path / "step-00000005").mkdir()
-    clear_parts(tmp_path, "step-*")
-    assert len(list(tmp_path.glob(".*step*"))) == 0
-    assert len(list(tmp_path.glob(".*averaged*"))) == 1
-    assert (tmp_path / "step-00000005").exists()
-
-
 def test_a_directory_in_the_making_is_not_taken_for_what_another_left(tmp_path: Path) -> None:
     """Recipes `demo` and `demo.v2` may be prepared at the same time."""
     with whole_directory(tmp_path / "demo.v2", "a") as part:
@@ -300,13 +266,6 @@ def test_a_directory_in_the_making_is_not_taken_for_what_another_left(tmp_path: 
         with whole_directory(tmp_path / "demo", "a") as other:
             (other / "b").write_text("2")
     assert tree(tmp_path) == {"demo.v2/a": "1", "demo/b": "2"}
-
-
-def test_json_reads_back_equal_and_readable(tmp_path: Path) -> None:
-    value = {"b": [1, 2.5, None], "a": "größer \u2028"}
-    write_json(tmp_path / "x.json", value)
-    assert read_json(tmp_path / "x.json") == value
-    assert "größer" in (tmp_path / "x.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b"[" * 100_000, b"1" * 5_000])
@@ -318,11 +277,6 @@ def test_json_that_is_missing_or_broken_is_a_user_error_naming_the_file(
         (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(UserError, match=r"x\.json"):
         read_json(tmp_path / "x.json")
-
-
-def test_sha256_is_that_of_the_content(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"abc" * 100_000)
-    assert sha256(tmp_path / "x") == hashlib.sha256(b"abc" * 100_000).hexdigest()
 
 
 def test_only_a_directory_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
@@ -408,16 +362,6 @@ def test_a_lock_file_of_others_is_not_trusted(tmp_path: Path, content: bytes) ->
     )
 
 
-def test_a_lock_file_that_cannot_be_written_locks_all_the_same(tmp_path: Path) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("this system has no /dev/full")
-    (tmp_path / ".lock").symlink_to("/dev/full")
-    ran = False
-    with exclusive(tmp_path / ".lock", "ckpts", print):
-        ran = True
-    assert ran
-
-
 def test_a_signal_right_after_a_part_was_opened_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop_after(self: Path, mode: str) -> None:
         open(self, mode).close()
@@ -428,18 +372,6 @@ def test_a_signal_right_after_a_part_was_opened_leaves_none(tmp_path: Path, monk
         with pytest.raises(Interrupted), whole_file(tmp_path / "out"):
             pass
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
-    lock = tmp_path / "new" / ".lock"
-    with (
-        exclusive(lock, "new", print),
-        pytest.raises(UserError, match="new: another nmt is writing"),
-        exclusive(lock, "new", print),
-    ):
-        pass
-    with exclusive(lock, "new", print):
-        pass
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
@@ -478,18 +410,6 @@ def test_a_lock_may_be_waited_for(tmp_path: Path) -> None:
 
 
 # --- single files -------------------------------------------------------------------------------------------
-
-
-def test_a_file_appears_only_when_its_block_is_done(tmp_path: Path) -> None:
-    target = tmp_path / "out"
-    for content in (b"1", b"2"):
-        before = target.read_bytes() if target.exists() else None
-        with whole_file(target) as stream:
-            stream.write(content)
-            stream.flush()
-            assert (target.read_bytes() if target.exists() else None) == before
-        assert target.read_bytes() == content
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])

@@ -106,15 +106,6 @@ def test_prepared_data_has_the_lines_alone(run: Path) -> None:
     assert sorted(path.name for path in (run / "data/cycle").glob("*.model")) == ["tokenizer.model"]
 
 
-def test_what_preprocessing_says_is_of_one_side(nmt: Callable[..., Any], copy: Path) -> None:
-    said = nmt("preprocess", "recipe.yaml", *sets("data.name=other")).err
-    assert "all text: training on 402 of 402 sentences" in said
-    assert "train: 400 of 402 lines, " in said
-    assert " subwords each, 2 dropped as empty, 400 lines also in valid or test\n" in said
-    assert "warning: 400 training lines are in valid or test" in said
-    assert not [word for word in ("pairs", "source", " in, ", " out", "shared") if word in said]
-
-
 def test_an_empty_micro_batch_of_a_rank_without_lines_adds_nothing(run: Path) -> None:
     corpus = Corpus(run / "data/cycle/train.arrow")
     objective = Objective(bundles.checkpoints(run / "ckpts")[-1].model(CPU), 0.1)
@@ -196,15 +187,6 @@ def test_fine_tuning_starts_from_a_language_model_and_from_no_translator(
 # --- averages -----------------------------------------------------------------------------------------------
 
 
-def test_the_best_by_perplexity_are_averaged(nmt: Callable[..., Any], copy: Path) -> None:
-    for step, perplexity in ((20, 3.0), (40, 2.0), (60, 5.0), (80, 4.0)):
-        bundles.add_info(copy / f"ckpts/step-{step:08d}", {"scores": {"perplexity": perplexity}})
-    assert nmt("average", "ckpts", "--best", "2").err.splitlines() == [
-        "averaged 2 checkpoints, updates 20, 40: ckpts/averaged",
-        "  dev ppl was 3.00 at update 20 and 2.00 at update 40: --last auto tries how many to average",
-    ]
-
-
 def test_auto_takes_the_number_of_the_lowest_perplexity(
     nmt: Callable[..., Any], copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,12 +231,6 @@ def test_the_score_is_the_perplexity_that_a_softmax_for_each_prefix_gives(
     assert [float(line.split(b"\t")[0]) for line in done.out.splitlines()] == pytest.approx(
         [value for value, _ in expected], abs=1e-3
     )
-
-
-def test_the_dev_score_is_what_scoring_the_development_set_gives(nmt: Callable[..., Any], run: Path) -> None:
-    newest = bundles.checkpoints(run / "ckpts")[-1]
-    done = nmt("score", "--model", newest.path, run / "valid.en", "--json", "--device", "cpu")
-    assert json.loads(done.out)["perplexity"]["score"] == pytest.approx(newest.dev_score, rel=1e-5)
 
 
 @pytest.mark.parametrize(

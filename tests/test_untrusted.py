@@ -75,13 +75,6 @@ def read_all(path: Path) -> None:
     bundle.model(torch.device("cpu"))
 
 
-def test_a_limit_of_memory_is_noticed() -> None:
-    before = getrlimit(RLIMIT_AS)
-    with little_memory(), pytest.raises(MemoryError):
-        bytes(2 * ROOM)
-    assert getrlimit(RLIMIT_AS) == before
-
-
 @pytest.mark.parametrize("name", ["bundle.json", "tokenizer.model", "recipe.yaml"])
 def test_a_file_that_is_read_whole_has_a_limit(hostile: Bundle, name: str) -> None:
     """It may be sparse: a terabyte that takes no place on a disk, and hours to hash."""

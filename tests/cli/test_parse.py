@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import shutil
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from reverse_task import shell
-from terminals import watched
 from tiny_parser import train_tokenizer, write_parser
 
 from nmt.bundle import add_info
@@ -68,19 +66,6 @@ def test_as_many_trees_come_out_as_lines_went_in(parse) -> None:
         assert parse(stdin=line.encode() + b"\n").out == tree
 
 
-def test_n_best_lines_are_ranked_and_scored(parse) -> None:
-    done = parse("--n-best", 2, "--quiet", stdin=b"the dog\n\na cat .\n")
-    rows = [line.split("\t") for line in done.out.decode().splitlines()]
-    assert [row[:2] for row in rows] == [["1", "1"], ["1", "2"], ["2", "1"], ["3", "1"], ["3", "2"]]
-    assert rows[2][3] == ""
-    for first, second in (rows[:2], rows[3:]):
-        assert float(first[2]) >= float(second[2])
-        assert parse_tree(first[3]) != parse_tree(second[3])
-    assert done.err == ""
-    done = parse("--n-best", 9, stdin=b"a\n")
-    assert (done.code, "n-best 9 needs a beam at least as wide (got 3)" in done.err) == (1, True)
-
-
 def test_json_lines_tell_all_that_is_known(parse) -> None:
     done = parse("--json", "--n-best", 2, "--set", "max_source=8", "--quiet", stdin=b"the dog sees a house .\n\n")
     first, blank = (json.loads(line) for line in done.out.splitlines())
@@ -108,73 +93,7 @@ def test_pretty_draws_each_tree_and_an_empty_line_after_it(parse) -> None:
         assert (done.code, "--pretty does not go with --json or --n-best" in done.err) == (2, True)
 
 
-def test_strict_makes_an_error_of_what_went_less_than_well(parse) -> None:
-    assert parse("--strict", stdin=b"the dog\n\n").code == 0
-    done = parse("--strict", "--set", "max_source=6", stdin=f"a\nthe {'x' * 20} dog\n".encode())
-    assert (done.code, done.out.count(b"\n")) == (1, 2)
-    assert "inputs split 1 (first in line 2), words cut 1 (first in line 2)" in done.err
-
-
-def test_an_ensemble_is_not_each_of_its_models(nmt, folder: Path) -> None:
-    text = b"the dog sees a house\nshe likes a tree .\n"
-
-    def found(*models: str) -> bytes:
-        arguments = [part for model in models for part in ("--model", folder / model)]
-        return nmt("parse", *arguments, "--n-best", 1, "--quiet", stdin=text).out
-
-    assert found("ckpts") == found("ckpts", "ckpts")
-    assert len({found("ckpts"), found("other"), found("ckpts", "other")}) == 3
-
-
-def test_options_change_the_settings_of_the_bundle(parse) -> None:
-    text = b"the dog sees a house .\n"
-    greedy = parse("--beam", 1, "--quiet", "--n-best", 1, stdin=text).out
-    assert greedy == parse("--set", "decoding.beam=1", "--quiet", "--n-best", 1, stdin=text).out
-    assert greedy != parse("--beam", 3, "--alpha", 2, "--quiet", "--n-best", 1, stdin=text).out
-    assert parse("--quiet", "--batch-tokens", 8, "--precision", "fp32", stdin=text).out == parse(stdin=text).out
-    assert "decoding.beam: must be greater than or equal to 1" in parse("--set", "beam=0").err
-
-
-def test_a_parser_has_the_settings_that_its_recipe_must_have(parse) -> None:
-    done = parse("--set", "decoding.split=none", stdin=b"the dog\n")
-    assert (done.code, done.out) == (1, b"")
-    assert done.err == (
-        'error: --set decoding.split=none: decoding.split: must be "auto" with data.target: tree, '
-        'since a tree is over one sentence (got "none")\n'
-        'hint: --set decoding.split="auto"\n'
-    )
-
-
-def test_files_are_read_and_written_plain_or_compressed(parse, tmp_path: Path) -> None:
-    (tmp_path / "in.gz").write_bytes(gzip.compress(b"the dog\na cat\n"))
-    done = parse("--input", tmp_path / "in.gz", "--output", tmp_path / "out.gz")
-    assert (done.code, done.out) == (0, b"")
-    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == parse(stdin=b"the dog\na cat\n").out
-    assert "is also the input" in parse("--input", tmp_path / "in.gz", "--output", tmp_path / "in.gz").err
-
-
-def test_a_terminal_shows_how_far_parsing_is(parse, tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "in").write_text("the dog\n\na cat\n")
-    terminal = watched(monkeypatch)
-    assert parse("--input", tmp_path / "in").out.count(b"\n") == 3
-    assert re.search(r"3/3.* lines.* tokens/s", terminal.getvalue())
-
-
 # --- what a model is for ------------------------------------------------------------------------------------
-
-
-def test_a_parser_does_not_translate(nmt, folder: Path) -> None:
-    done = nmt("translate", "--model", folder / "ckpts", stdin=b"the dog\n")
-    assert (done.code, done.out) == (1, b"")
-    assert done.err.startswith(f"error: {folder / 'ckpts'}: is a parser, but a translator is needed\nhint: nmt parse ")
-
-
-def test_a_translator_does_not_parse(nmt, folder: Path, tmp_path: Path) -> None:
-    shutil.copyfile(folder / "ckpts/bundle.json", tmp_path / "bundle.json")
-    add_info(tmp_path, {"task": "translate"})
-    done = nmt("parse", "--model", tmp_path, stdin=b"the dog\n")
-    assert (done.code, done.out) == (1, b"")
-    assert done.err.startswith(f"error: {tmp_path}: is a translator, but a parser is needed\nhint: nmt translate ")
 
 
 @pytest.mark.parametrize("command", ["parse", "translate"])
@@ -188,13 +107,6 @@ def test_a_bundle_that_holds_what_its_task_does_not_want_is_named(nmt, folder: P
     what, has = ("a parser", "lacks") if command == "parse" else ("a translator", "holds")
     assert (done.code, done.out) == (1, b"")
     assert f"its bundle.json says that it is {what}, but it {has} tree.json\nhint: " in done.err
-
-
-def test_the_model_is_found_by_environment_and_default(nmt, folder: Path, monkeypatch) -> None:
-    monkeypatch.chdir(folder)
-    assert "model: ckpts" in nmt("parse", stdin=b"a\n").err
-    monkeypatch.setenv("NMT_MODEL", "other")
-    assert "model: other" in nmt("parse", stdin=b"a\n").err
 
 
 # --- processes of their own ---------------------------------------------------------------------------------

@@ -6,15 +6,12 @@ import gzip
 import json
 import math
 import re
-import shutil
 from pathlib import Path
 
 import pytest
-from reverse_task import reseal, shell
+from reverse_task import shell
 
 from nmt import bundle as bundles
-from nmt.recipe import TokenizerSettings
-from nmt.text.tokenizer import Tokenizer
 
 
 def test_scores_need_equally_many_lines(nmt, tmp_path: Path) -> None:
@@ -128,18 +125,6 @@ def test_an_ensemble_scores_between_its_models_or_better(nmt, reverse_run: Path)
     assert first < both
     assert both > (first + last) / 2  # the logarithm of a mean is at least the mean of logarithms
     assert same == pytest.approx(last, rel=1e-6)
-
-
-def test_models_with_other_tokenizers_are_no_ensemble(nmt, reverse_run: Path, tmp_path: Path) -> None:
-    shutil.copytree(reverse_run / "ckpts/averaged", tmp_path / "other")
-    other = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
-    for name, content in other.files().items():
-        (tmp_path / "other" / name).write_bytes(content)
-    reseal(tmp_path / "other")
-    models = ("--model", reverse_run / "ckpts", "--model", tmp_path / "other")
-    done = nmt("score", *models, "--source", reverse_run / "test.a", reverse_run / "test.b")
-    assert (done.code, done.out) == (1, b"")
-    assert f"{reverse_run / 'ckpts/averaged'} and {tmp_path / 'other'} have different tokenizers" in done.err
 
 
 def test_what_a_model_did_not_see_of_long_lines_is_said(nmt, reverse_run: Path, tmp_path: Path) -> None:

@@ -71,14 +71,10 @@ def test_an_error_keeps_its_exit_code_where_nobody_can_read_it(tmp_path: Path) -
     "command",
     [
         "nmt translate < test.a",
-        "nmt translate --json < test.a",
         "nmt score test.b test.b",
-        "nmt score --model ckpts --source test.a test.b",
         "nmt score --model ckpts --source test.a test.b --metric logprob",
         "nmt train recipe.yaml --plan",
         "nmt --help",
-        "nmt translate --help",
-        "nmt --version",
     ],
 )
 def test_a_closed_stdout_is_one_error(reverse_run: Path, command: str) -> None:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from reverse_task import sets, shell, write_reverse_task
+from reverse_task import shell
 from terminals import watched
 
 HOSTILE = [
@@ -177,30 +177,6 @@ def test_a_wrong_table_or_pattern_is_an_error(nmt, reverse_run: Path, tmp_path: 
         assert nmt(*arguments, option, tmp_path / "terms", "--engine", "ctranslate2", stdin=b"a\n").code == 2
 
 
-def test_a_model_of_several_sentences_a_line_is_given_as_many(nmt, tmp_path: Path) -> None:
-    write_reverse_task(tmp_path)
-    for split in ("train", "valid"):
-        for side in "ab":
-            path = tmp_path / f"{split}.{side}"
-            lines = [f"{line.capitalize()}." for line in path.read_text().splitlines()]
-            path.write_text("".join(f"{' '.join(three)}\n" for three in zip(*[iter(lines)] * 3, strict=False)))
-    updates = "training.updates=2", "training.checkpoint_updates=2"
-    settings = sets(f"data.root={tmp_path}", "tokenizer.vocab_size=300", *updates)
-    ckpts = tmp_path / "ckpts"
-    done = nmt("train", tmp_path / "recipe.yaml", *settings, "--out", ckpts, "--quiet")
-    assert done.code == 0, done.err
-    three, twelve = ("A b c d. D e f g. G h i j. " * times for times in (1, 4))
-    done = nmt("translate", "--model", ckpts, "--json", stdin=f"{three}\n{twelve}\n".encode())
-    assert [json.loads(line)["parts"] for line in done.out.decode().splitlines()] == [1, 4]
-    assert "inputs split 1" in done.err
-
-
-def test_an_ensemble_of_a_model_with_itself_finds_what_it_finds(nmt, reverse_run: Path) -> None:
-    model, text = ("--model", reverse_run / "ckpts/averaged"), (reverse_run / "test.a").read_bytes()[:500]
-    once, twice = (nmt("translate", *models, "--quiet", stdin=text).out for models in (model, model + model))
-    assert once == twice
-
-
 def test_strict_makes_an_error_of_what_went_less_than_well(nmt, reverse_run: Path) -> None:
     arguments = ("translate", "--model", reverse_run / "ckpts", "--strict", "--quiet")
     done = nmt(*arguments, stdin=b"a b c\n\nj i h\n")
@@ -291,13 +267,6 @@ def test_the_model_is_found_by_flag_environment_and_default(nmt, reverse_run: Pa
     assert "model: ckpts/averaged" in nmt("translate").err
 
 
-def test_a_closed_pipe_ends_quietly(reverse_run: Path) -> None:
-    line = "yes 'a b c' | head -3000 | nmt translate --quiet --beam 1 | head -1; echo ${PIPESTATUS[2]}"
-    done = shell(line, reverse_run)
-    assert done.stdout == b"c b a\n0\n"
-    assert done.stderr == b""
-
-
 def test_translate_answers_each_line_before_the_next_one_comes(reverse_run: Path) -> None:
     command = [sys.executable, "-m", "nmt", "translate", "--quiet", "--beam", "1"]
     process = subprocess.Popen(command, cwd=reverse_run, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -336,20 +305,3 @@ def test_translate_stops_at_once_while_it_waits_for_input(
     assert process.wait(60) == code
     process.stdin.close()
     assert list(tmp_path.iterdir()) == []  # nothing half-written
-
-
-def test_a_full_disk_under_an_output_is_one_line(reverse_run: Path) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("needs /dev/full")
-    done = shell("echo a b c | nmt translate --quiet --output /dev/full", reverse_run)
-    assert done.returncode == 1
-    assert done.stderr.startswith(b"error: /dev/full: the disk is full\n")
-
-
-def test_an_output_is_kept_when_n_best_exceeds_the_beam(nmt, reverse_run, tmp_path) -> None:
-    kept = tmp_path / "kept"
-    kept.write_text("1")
-    done = nmt("translate", "--model", reverse_run / "ckpts", "--n-best", 9, "--output", kept, stdin=b"a\n")
-    assert done.code == 1
-    assert "n-best 9 needs a beam at least as wide (got 4)" in done.err
-    assert kept.read_text() == "1"

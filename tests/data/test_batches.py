@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from strategies import PAIRS, Lengths, arrays
 
-from nmt.batch import Batch, pad_ids
+from nmt.batch import Batch
 from nmt.console import Console
 from nmt.data.batches import make_batch, prefetched, split_update
 from nmt.data.corpus import Corpus
@@ -61,10 +61,6 @@ def test_a_device_without_pairs_has_an_empty_part() -> None:
     assert [part.tolist() for part in parts] == [[0], [1], [], [], []]
 
 
-def test_a_pair_longer_than_a_device_takes_is_alone() -> None:
-    assert [len(part) for part in split_update(*arrays([(99, 1)] * 3), 10)] == [1, 1, 1]
-
-
 # --- tensors ------------------------------------------------------------------------------------------------
 
 
@@ -93,26 +89,6 @@ def batch_of(rows: list[int], *pairs: tuple[list[int], list[int]]) -> Batch:
     return make_batch(cast(Corpus, Pairs(*pairs)), np.array(rows, np.int64))
 
 
-def test_a_batch_has_the_symbols_where_they_belong() -> None:
-    batch = batch_of([2, 0], ([11, 12, 13], [21]), ([9], [9]), ([14], [22, 23]))
-    assert (PAD, BOS, EOS) == (0, 2, 3)
-    assert batch.source.tolist() == [[14, EOS, PAD, PAD], [11, 12, 13, EOS]]
-    assert batch.target_in.tolist() == [[BOS, 22, 23], [BOS, 21, PAD]]
-    assert batch.target_out.tolist() == [[22, 23, EOS], [21, EOS, PAD]]
-    assert batch.num_tokens == 5
-    assert {tensor.dtype for tensor in (batch.source, batch.target_in, batch.target_out)} == {torch.int64}
-
-
-def test_an_empty_sentence_is_its_symbols() -> None:
-    batch = batch_of([0], ([], []))
-    assert (batch.source.tolist(), batch.target_in.tolist(), batch.target_out.tolist()) == (
-        [[EOS]],
-        [[BOS]],
-        [[EOS]],
-    )
-    assert batch.num_tokens == 1
-
-
 IDS = st.lists(st.integers(4, 999), max_size=9)
 
 
@@ -127,12 +103,6 @@ def test_a_batch_holds_its_pairs_and_nothing_else(pairs: list[tuple[list[int], l
         assert [i for i in batch.target_out[row].tolist() if i != PAD] == [*target, EOS]
     assert batch.source.shape == (len(pairs), max(len(source) for source, _ in pairs) + 1)
     assert batch.target_in.shape == batch.target_out.shape
-
-
-def test_rows_are_padded_at_their_end() -> None:
-    assert pad_ids([[5, 6], [7]]).tolist() == [[5, 6], [7, PAD]]
-    assert pad_ids([[5, 6], []], before=8).tolist() == [[8, 5, 6], [8, PAD, PAD]]
-    assert pad_ids([[5, 6], []], before=8, after=9).tolist() == [[8, 5, 6, 9], [8, 9, PAD, PAD]]
 
 
 def test_a_batch_moves_to_a_device_whole() -> None:

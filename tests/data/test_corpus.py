@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,22 +71,6 @@ def test_lengths_are_those_of_the_rows(prepared: Path) -> None:
     assert [side.tolist() for side in corpus.lengths(np.array(some))] == [[of[n] for n in some] for of in expected]
 
 
-def test_no_rows_are_no_ids(prepared: Path) -> None:
-    none = np.empty(0, np.int64)
-    for split in ("train", "test"):
-        corpus = Corpus(prepared / f"{split}.arrow")
-        for ids, lengths in (corpus.sources(none), corpus.targets(none)):
-            assert (ids.shape, lengths.shape) == ((0, 0), (0,))
-        assert corpus.lines(none) == []
-
-
-def test_what_is_gathered_is_a_copy(prepared: Path) -> None:
-    corpus, rows = Corpus(prepared / "train.arrow"), np.arange(5)
-    before = corpus.sources(rows)[0].copy()
-    corpus.sources(rows)[0][:] = 7  # a batch may be changed in place
-    assert np.array_equal(corpus.sources(rows)[0], before)
-
-
 def test_rows_know_their_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropped pairs count, and a second file goes on where the first ended."""
     monkeypatch.chdir(tmp_path)
@@ -117,13 +99,6 @@ def test_evaluation_splits_have_their_text_and_empty_rows(prepared: Path) -> Non
     assert corpus.targets(np.array([2]))[0].shape == (1, 0)
 
 
-def test_an_empty_split_is_a_corpus_without_rows(prepared: Path) -> None:
-    corpus = Corpus(prepared / "test.arrow")
-    assert len(corpus) == len(corpus.source_lengths) == len(corpus.target_lengths) == 0
-    assert corpus.source_lengths.dtype == np.int32
-    assert corpus.texts() == ([], [])
-
-
 def test_a_file_cut_short_anywhere_is_a_user_error(prepared: Path, tmp_path: Path) -> None:
     whole, cut = (prepared / "train.arrow").read_bytes(), tmp_path / "cut.arrow"
     accepted = []
@@ -143,6 +118,15 @@ def test_what_is_no_arrow_file_is_a_user_error_naming_it(tmp_path: Path, content
         (tmp_path / "x.arrow").write_bytes(content)
     with pytest.raises(UserError, match=r"x\.arrow: cannot be read"):
         Corpus(tmp_path / "x.arrow")
+
+
+def test_a_type_that_pyarrow_does_not_know_is_refused(tmp_path: Path) -> None:
+    table, path = pa.table({"line": pa.array([1, 2])}), tmp_path / "x.arrow"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    path.write_bytes(path.read_bytes().replace(b"\x40\0\0\0", b"\x80\0\0\0", 1))  # integers of 128 bits
+    with pytest.raises(UserError, match=r"x\.arrow: cannot be read: Integers with more than 64 bits"):
+        Corpus(path)
 
 
 @pytest.mark.parametrize(
@@ -175,21 +159,3 @@ def test_tables_of_another_kind_are_named(
     with pytest.raises(UserError, match=rf"x\.arrow: cannot be read: .*{problem}") as caught:
         Corpus(tmp_path / "x.arrow")
     assert caught.value.hint
-
-
-def test_a_type_that_pyarrow_does_not_know_is_refused(tmp_path: Path) -> None:
-    table, path = pa.table({"line": pa.array([1, 2])}), tmp_path / "x.arrow"
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
-        stream.write_table(table)
-    path.write_bytes(path.read_bytes().replace(b"\x40\0\0\0", b"\x80\0\0\0", 1))  # integers of 128 bits
-    with pytest.raises(UserError, match=r"x\.arrow: cannot be read: Integers with more than 64 bits"):
-        Corpus(path)
-
-
-def test_reading_prepared_data_imports_neither_datasets_nor_torch(prepared: Path) -> None:
-    program = (
-        "import sys; from nmt.data.corpus import Corpus; "
-        f"assert len(Corpus({str(prepared / 'train.arrow')!r})) == 70; "
-        "sys.exit(bool({'datasets', 'torch'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -50,11 +50,6 @@ def test_an_update_that_fits_is_one_part() -> None:
     assert [len(part) for part in deal_update(*lengths(*[(9, 4), (3, 8)] * 5), 69)] == [5, 5]
 
 
-def test_neighbours_go_to_different_parts() -> None:
-    parts = deal_update(*lengths(*[(n, n) for n in range(8)]), 20, 2)
-    assert [part.tolist() for part in parts] == [[0, 2, 4, 6], [1, 3, 5, 7]]
-
-
 def padded(sources: Ids | None, targets: Ids) -> Batch:
     out = pad_ids(targets, after=EOS)
     known = out.flatten().nonzero().squeeze(1)

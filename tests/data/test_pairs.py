@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,17 +186,6 @@ def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_is_not(tmp_path: Path
     assert read(tmp_path, file="a.jsonl") == [("😀 a \ufffd", "\ufffd\ufffd b")]
 
 
-def test_blank_lines_between_records_are_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b'\n{"en": "one", "de": "eins"}\n  \n{"en": "two", "de": "zwei"}')
-    assert read(tmp_path, file="a.jsonl") == [("one", "eins"), ("two", "zwei")]
-
-
-def test_text_is_read_as_a_stream(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_bytes(b"one\teins\nbroken\n")
-    pairs = read_pairs(Dataset(file="a.tsv"), data_below(tmp_path))
-    assert next(pairs) == ("one", "eins")
-
-
 # --- errors -------------------------------------------------------------------------------------------------
 
 
@@ -225,12 +212,6 @@ def test_a_missing_field_names_the_record_and_the_fields_there(tmp_path: Path) -
     parquet(tmp_path)
     error = refusal(tmp_path, file="a.parquet", fields=["en", "fr"])
     assert error.message == f"{tmp_path / 'a.parquet'}: record 1 has no field 'fr', it has de, n, en"
-
-
-def test_a_field_that_only_other_records_have_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(jsonl([{"en": "one", "de": "eins"}, {"en": "two", "fr": "deux"}]))
-    error = refusal(tmp_path, file="a.jsonl")
-    assert error.message == f"{tmp_path / 'a.jsonl'}: record 2 has no field 'de', it has en, fr"
 
 
 def test_a_name_in_a_parquet_file_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
@@ -309,13 +290,6 @@ def test_unequal_line_counts_are_both_named(tmp_path: Path, suffix: str) -> None
         check_inputs([dataset], data_below(tmp_path))
 
 
-def test_pairs_are_counted_where_all_are_lines_of_text(tmp_path: Path) -> None:
-    texts = Dataset.model_validate(plain(tmp_path))
-    assert check_inputs([texts, texts], data_below(tmp_path)) == 2 * len(PAIRS)
-    assert check_inputs([], data_below(tmp_path)) == 0
-    assert check_inputs([texts, Dataset.model_validate(tsv(tmp_path)), texts], data_below(tmp_path)) is None
-
-
 # --- the hub, without a network -----------------------------------------------------------------------------
 
 
@@ -348,25 +322,6 @@ def test_a_hub_out_of_reach_is_a_user_error_that_offers_local_files(
     error = refusal(tmp_path, hub="wmt/wmt14")
     assert error.message == "wmt/wmt14: cannot be loaded from the hub: Couldn't reach the hub at all"
     assert "--set 'data.train=" in error.hint
-
-
-def test_libraries_log_nothing_of_their_own() -> None:
-    program = """
-import datasets, logging
-from nmt.data.pairs import read_pairs
-from nmt.recipe import Data, Dataset
-
-def load_dataset(*arguments, **options):
-    for name in ("datasets.builder", "huggingface_hub.utils._http"):
-        logging.getLogger(name).error("noise")
-    return [dict(en="one", de="eins")]
-
-datasets.load_dataset = load_dataset
-dataset = Dataset(hub="wmt/wmt14")
-print(list(read_pairs(dataset, Data(name="x", source="en", target="de", train=(dataset,)))))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("[('one', 'eins')]\n", "")
 
 
 # --- trees --------------------------------------------------------------------------------------------------
@@ -460,12 +415,6 @@ def test_missing_trees_are_named(tmp_path: Path, name: str, error: str) -> None:
 
 
 # --- identity -----------------------------------------------------------------------------------------------
-
-
-def test_local_files_are_listed_and_the_hub_has_none(tmp_path: Path) -> None:
-    datasets = [Dataset(source="a", target="/abs/b"), Dataset(file="c.tsv"), Dataset(hub="d")]
-    files = [path for dataset in datasets for path in input_files(dataset, data_below(tmp_path))]
-    assert files == [tmp_path / "a", Path("/abs/b"), tmp_path / "c.tsv"]
 
 
 def test_a_description_tells_settings_apart_but_not_file_names(tmp_path: Path) -> None:

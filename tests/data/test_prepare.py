@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +76,6 @@ def test_splits_may_be_absent() -> None:
     prepare(recipe(data={"valid": [], "test": []}), QUIET, 1)
     assert table("valid").num_rows == 0
     assert table("train").num_rows == 120
-
-
-def test_several_training_sets_are_concatenated() -> None:
-    write("b.tsv", [f"{s}\t{t}" for s, t in zip(sentences(30, 7), sentences(30, 8), strict=True)])
-    train = [{"source": "a.en", "target": "a.de"}, {"file": "b.tsv"}]
-    prepare(recipe(data={"train": train}), QUIET, 1)
-    assert table("train").num_rows == 150
-    assert table("train")["source"][120].as_py() == Tokenizer.load(OUT).source.encode(sentences(30, 7)[0])
 
 
 def test_the_tokenizer_sees_the_training_split_only() -> None:
@@ -187,13 +178,6 @@ def test_what_matters_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 # --- failures -----------------------------------------------------------------------------------------------
 
 
-def test_unequal_files_are_refused_before_anything_is_written() -> None:
-    write("v.de", sentences(7, 4))
-    with pytest.raises(UserError, match=r"v\.en has 9 lines and v\.de has 7"):
-        prepare(recipe(), QUIET, 1)
-    assert not Path("data").exists()
-
-
 def test_a_missing_file_is_refused_before_anything_is_written() -> None:
     os.unlink("t.de")
     with pytest.raises(UserError, match=r"t\.de: no such file"):
@@ -220,46 +204,12 @@ def test_a_failure_in_the_middle_keeps_what_was_prepared(monkeypatch: pytest.Mon
     assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
 
 
-def test_a_broken_line_keeps_what_was_prepared() -> None:
-    data = {"train": [{"file": "b.tsv"}]}
-    rows = [f"{s}\t{t}" for s, t in zip(sentences(60, 7), sentences(60, 8), strict=True)]
-    write("b.tsv", rows)
-    prepare(recipe(data=data), QUIET, 1)
-    before = snapshot()
-    write("b.tsv", [*rows, "no second column"])
-    with pytest.raises(UserError, match=r"b\.tsv:61: has no column 2"):
-        prepare(recipe(data=data), QUIET, 1)
-    assert snapshot() == before
-    assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
-
-
 def test_training_data_without_a_usable_pair_is_refused() -> None:
     write("a.en", ["q" * 40] * 200)
     write("a.de", ["q"] * 200)
     with pytest.raises(UserError, match="none of the 200 pairs read is usable"):
         prepare(recipe(tokenizer={"vocab_size": 265}, data={"max_ratio": 1.5}), QUIET, 1)
     assert not OUT.exists()
-
-
-def test_what_is_not_ours_is_not_overwritten() -> None:
-    OUT.mkdir(parents=True)
-    (OUT / "thesis.txt").write_text("precious")
-    with pytest.raises(UserError, match="holds other files"):
-        prepare(recipe(), QUIET, 1)
-    assert [p.name for p in OUT.iterdir()] == ["thesis.txt"]
-
-
-def test_a_name_too_long_is_one_clear_line() -> None:
-    with pytest.raises(UserError, match=r"^data/x+: cannot be written: File name too long\n"):
-        prepare(recipe(data={"name": "x" * 256}), QUIET, 1)
-
-
-def test_a_file_in_place_of_the_directory_is_a_user_error() -> None:
-    OUT.parent.mkdir()
-    OUT.write_text("precious")
-    with pytest.raises(UserError, match="data/x"):
-        prepare(recipe(), QUIET, 1)
-    assert OUT.read_text() == "precious"
 
 
 # --- many pairs ---------------------------------------------------------------------------------------------
@@ -297,14 +247,6 @@ def test_chunks_do_not_change_what_is_written(monkeypatch: pytest.MonkeyPatch) -
     for split in ("train", "valid", "test"):
         assert table(split).equals(table(split, Path("data/y")))
     assert len(table("train", Path("data/y"))["source"].chunks) == 18
-
-
-def test_long_lines_make_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(recipe(), QUIET, 1)
-    monkeypatch.setattr(preparation, "CHUNK_TEXT", 1)
-    prepare(recipe(data={"name": "y"}), QUIET, 1)
-    assert table("train").equals(table("train", Path("data/y")))
-    assert len(table("train", Path("data/y"))["source"].chunks) == len(table("train"))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -358,13 +300,6 @@ def test_the_report_says_where_each_training_set_begins(monkeypatch: pytest.Monk
     assert rows["line"][118].as_py() == 120 + 4 + 1  # lines are counted through the split
 
 
-def test_sizes_of_sets_are_said_where_there_are_several(capsys: pytest.CaptureFixture[str]) -> None:
-    prepare(recipe(), Console(), 1)
-    assert "by set" not in capsys.readouterr().err
-    prepare(recipe(data={"train": several()}), Console(), 1)
-    assert "by set 118 + 0 + 30" in capsys.readouterr().err
-
-
 def test_a_weight_prepares_nothing_again() -> None:
     train = several()
     prepare(recipe(data={"train": train}), QUIET, 1)
@@ -383,57 +318,3 @@ def test_sizes_that_are_not_said_are_a_user_error(content: str | None) -> None:
 
 
 # --- what is shown ------------------------------------------------------------------------------------------
-
-
-class Recorded(Console):
-    """Keeps lines and progress bars."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=True)
-        self.lines: list[str] = []
-        self.bars: list[tuple[str, int | None, int]] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
-
-    @contextmanager
-    def progress(self, task: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
-        steps: list[int] = []
-        yield steps.append
-        self.bars.append((task, total, sum(steps)))
-
-
-def test_bars_know_where_they_end_when_all_pairs_are_lines_of_text() -> None:
-    console = Recorded()
-    prepare(recipe(), console, 1)
-    assert console.bars == [
-        ("reading for the tokenizer", 120, 120),
-        ("encoding train", 120, 120),
-        ("encoding valid", 9, 9),
-        ("encoding test", 5, 5),
-    ]
-
-
-def test_bars_have_no_end_where_the_number_of_pairs_is_not_known() -> None:
-    console = Recorded()
-    prepare(recipe(data={"train": several(), "test": []}), console, 1)
-    assert console.bars[:3] == [
-        ("reading for the tokenizer", None, 154),
-        ("encoding train", None, 154),
-        ("encoding valid", 9, 9),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("shared", "said"),
-    [
-        (True, ["all text: reading the training data", "all text: training on 101 of 240 sentences"]),
-        (False, [f"{side}: {what}" for side in ("source", "target")
-                 for what in ("reading the training data", "training on 101 of 120 sentences")]),
-    ],
-)  # fmt: skip
-def test_the_training_of_the_tokenizer_says_on_how_much_text(shared: bool, said: list[str]) -> None:
-    console = Recorded()
-    changed = recipe(tokenizer={"shared": shared, "sample": 101}, model={"tie_embeddings": "target"})
-    prepare(changed, console, 1)
-    assert console.lines[: len(said)] == [f"tokenizer: bpe, 300 pieces, {line}" for line in said]

@@ -11,7 +11,7 @@ from prepared import OUT, QUIET, report, table
 from tiny_treebank import write_treebank
 
 from nmt.console import Console
-from nmt.data.prepare import prepare, set_sizes
+from nmt.data.prepare import prepare
 from nmt.errors import UserError
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
@@ -83,21 +83,6 @@ def test_labels_unseen_in_training_are_counted(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.usefixtures("treebank")
-def test_a_word_of_a_tree_may_be_whitespace_that_text_would_lose() -> None:
-    Path("v.mrg").write_text("(NP (NN tree) (SYM \u00a0))", encoding="utf-8")
-    prepare(tree_recipe(), QUIET, 1)
-    pair = {"source_text": "tree \u00a0", "target_text": "(TOP (NP (NN tree) (SYM \u00a0)))"}
-    assert table("valid").select(list(pair)).to_pylist() == [pair]
-
-
-@pytest.mark.usefixtures("treebank")
-def test_sets_of_trees_are_told_apart_for_their_weights() -> None:
-    Path("b.mrg").write_text(TREES)
-    prepare(tree_recipe(train=[{"trees": "b.mrg", "weight": 10}, {"trees": "a.mrg"}]), QUIET, 1)
-    assert set_sizes(OUT) == [2, 80]
-
-
-@pytest.mark.usefixtures("treebank")
 @pytest.mark.parametrize(
     ("key", "first", "second"),
     [
@@ -127,11 +112,3 @@ def test_prepared_trees_are_enough_where_the_treebank_is_not(tmp_path: Path) -> 
         prepare(tree_recipe(**data), QUIET, 1)
     shutil.rmtree(tmp_path / "wsj/03")
     assert prepare(tree_recipe(**data), QUIET, 1) is True
-
-
-@pytest.mark.usefixtures("treebank")
-def test_trees_that_are_none_are_named_with_their_place_and_leave_nothing() -> None:
-    Path("a.mrg").write_text(TREES + "( (S (NP (DT the)) )\n")
-    with pytest.raises(UserError, match=r"^a\.mrg:6:1: "):
-        prepare(tree_recipe(), QUIET, 1)
-    assert not OUT.exists()

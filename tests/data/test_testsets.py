@@ -63,12 +63,6 @@ def test_a_test_set_that_is_there_is_read_without_a_network(folder: Path) -> Non
     assert list(read_pairs(FULL, DATA)) == [("I like trees.", "Ich mag Bäume."), ("You", "Du")]
 
 
-def test_the_direction_is_that_of_the_recipe(folder: Path) -> None:
-    write(folder, "source\n", "target\n")
-    files = write(folder, "von\n", "from\n", pair="de-en")
-    assert find_test_set("wmt14/full", "de", "en") == files
-
-
 def test_sacrebleu_makes_what_is_not_there(folder: Path) -> None:
     raw = folder / "wmt13" / "raw"
     (raw / "dev").mkdir(parents=True)
@@ -117,11 +111,6 @@ def test_an_unknown_set_or_direction_is_refused_with_what_there_is(
     error = refusal(lambda: find_test_set(name, "en", target))
     assert error.message == message
     assert error.hint.startswith(hint)
-
-
-def test_sides_of_unequal_length_are_named(folder: Path) -> None:
-    source, _ = write(folder, "a\nb\n", "c\n")
-    assert refusal(lambda: check_inputs([FULL], DATA)).message.startswith(f"{source} has 2 lines and ")
 
 
 def test_a_test_set_is_prepared_and_then_no_longer_needed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from nmt.model.functional import ACTIVATIONS
 from nmt.native.loading import INSTRUCTION_SETS
 
 EPSILON = 1e-6
-WIDTHS = [1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100, 511, 512, 1023]
+WIDTHS = [1, 7, 8, 15, 16, 17, 33, 100, 512, 1023]
 GROUP = 4  # lists of places and sources are read up to a multiple of it
 LARGE = 1e30  # in places that must not count
 
@@ -201,12 +201,11 @@ def hypotheses(rows: int, beam: int, seed: int) -> Tensor:
 
 
 SHAPES = [  # heads, key width, value width
-    *((heads, width, width) for heads in (1, 3, 4, 8) for width in (1, 5, 7, 16, 33, 64)),
-    *((4, width, width) for width in (4, 8, 32, 128, 256)),
-    *((1, width, width) for width in (4, 8, 32, 128, 256)),
+    *((heads, width, width) for heads in (1, 3, 4, 8) for width in (1, 7, 16, 33, 64)),
+    *((heads, width, width) for heads in (1, 4) for width in (4, 8, 32, 128)),
     *((2, 3, 5), (4, 16, 32), (4, 64, 16), (8, 33, 7), (3, 1, 64)),
 ]
-COUNTS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 70]  # of places
+COUNTS = [1, 2, 3, 4, 5, 8, 15, 16, 17, 33, 70]  # of places
 
 
 def attend_to_places(
@@ -307,7 +306,7 @@ def test_attention_to_rows(functions: CDLL, heads: int, key_width: int, value_wi
             assert_close(found, attention(query, keys[row][:, :length], values[row][:, :length], scale))
 
 
-@pytest.mark.parametrize("width", [5, 8, 16, 64])
+@pytest.mark.parametrize("width", [5, 16])
 @pytest.mark.parametrize("magnitude", [30.0, 1e4, 1e15])
 def test_large_scores_of_attention_do_not_overflow(functions: CDLL, width: int, magnitude: float) -> None:
     """With weights from 0 to 1, whichever place has the highest score."""
@@ -429,7 +428,7 @@ def whole_sort(log_probs: Tensor, alive: Tensor, count: int) -> tuple[Tensor, Te
 
 
 @pytest.mark.parametrize(("beam", "count"), [(1, 1), (1, 4), (4, 8), (9, 18), (5, 300)])
-@pytest.mark.parametrize("width", [1, 5, 16, 64, 129, 1000, 1024])
+@pytest.mark.parametrize("width", [1, 5, 16, 129, 1024])
 @pytest.mark.parametrize("steps", [0, 3])  # numbers are rounded to so many values, so that many are equal
 def test_best_extensions(functions: CDLL, beam: int, count: int, width: int, steps: int) -> None:
     log_probs, alive = numbers(4, beam, width, seed=1), numbers(4, beam, seed=2)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from nmt.native import loading
-from nmt.native.loading import VERSION, find, functions_for, library, open_library
+from nmt.native.loading import VERSION, functions_for, library, open_library
 
 SOURCES = Path(loading.__file__).parent
 
@@ -76,10 +76,6 @@ def test_a_library_that_cannot_be_used_is_not_replaced_by_a_slower_one(monkeypat
     pretend(monkeypatch, {"_base", "_avx2"}, "AVX2")
     monkeypatch.setattr(loading, "open_library", lambda path: None)
     assert library() is None
-
-
-def test_a_missing_library_is_not_found():
-    assert find("_nothing") is None
 
 
 def test_a_damaged_file_is_not_used(tmp_path):

@@ -8,14 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import yaml
 from recipe_files import BASE, RECIPES, Write, refusal
 
 from nmt.errors import UserError
 from nmt.recipe import (
-    Model,
-    Recipe,
-    Training,
     load,
 )
 
@@ -39,11 +35,6 @@ def test_scalars_are_those_of_yaml_1_2(write: Write) -> None:
     assert recipe.training.adam_epsilon == 1e-8
     assert recipe.training.updates == 1000
     assert recipe.training.clip_norm == 5.0
-
-
-@pytest.mark.parametrize("text", ["1e-9", "1E-9", "1.0e-9", "+1e-9", ".000000001", "0.000000001"])
-def test_numbers_may_be_written_in_any_way(write: Write, text: str) -> None:
-    assert load(write(BASE), [f"training.adam_epsilon={text}"]).training.adam_epsilon == 1e-9
 
 
 def test_duplicate_keys_are_refused(write: Write) -> None:
@@ -96,13 +87,6 @@ def test_a_name_that_looks_like_another_type_survives_saving(write: Write, name:
     recipe = load(write(BASE.replace("tiny", f"'{name}'")))
     assert recipe.name == name
     assert load(write(recipe.to_yaml(), "saved.yaml")) == recipe
-
-
-def test_a_saved_recipe_has_every_key(write: Write) -> None:
-    saved = yaml.safe_load(load(write(BASE)).to_yaml())
-    assert list(saved) == list(Recipe.model_fields)
-    assert set(saved["training"]) == set(Training.model_fields)
-    assert set(saved["model"]) == set(Model.model_fields)
 
 
 # --- weights of training sets -------------------------------------------------------------------------------

@@ -88,12 +88,6 @@ def test_prepared_data_is_shared_over_two_levels(write: Write) -> None:
     assert load(write("extends: other.yaml\nname: leaf\ntokenizer: {vocab_size: 400}\n")).data.name == "leaf"
 
 
-def test_a_base_without_data_can_be_completed(write: Write) -> None:
-    write("model: {layers: 2}\n", "base.yaml")
-    recipe = load(write("extends: base.yaml\n" + BASE))
-    assert (recipe.model.layers, recipe.data.name) == (2, "tiny")
-
-
 # --- overrides ----------------------------------------------------------------------------------------------
 
 
@@ -128,14 +122,6 @@ def test_an_override_is_named_where_its_value_is_wrong(write: Write) -> None:
     error = refusal(write(BASE), ["trainig.updates=5"])
     assert error.message.startswith("--set trainig.updates=5: trainig")
     assert error.hint == "did you mean training?"
-
-
-def test_an_overridden_list_is_named_instead_of_the_line_it_replaces(write: Write) -> None:
-    override = "data.train=[{source: x.en, target: x.de}, {sorce: y}]"
-    path = write(BASE.replace("[{", "[{source: z.en, target: z.de}, {"))
-    message = refusal(path, [override]).message
-    assert message.startswith(f"--set {override}: data.train.1.sorce")
-    assert str(path) not in message
 
 
 @pytest.mark.parametrize(

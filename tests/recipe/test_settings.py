@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-from pydantic import ValidationError
 from recipe_files import BASE, IMPOSSIBLE, RECIPES, Write, refusal
 
 from nmt import recipe as recipes
@@ -22,52 +18,56 @@ from nmt.recipe import (
 # --- defaults -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("tokenizer.algorithm", "bpe"),
-        ("tokenizer.vocab_size", 37_000),
-        ("tokenizer.shared", True),
-        ("model.layers", 6),
-        ("model.decoder_depth", 6),
-        ("model.d_model", 512),
-        ("model.d_ff", 2048),
-        ("model.heads", 8),
-        ("model.key_width", 64),
-        ("model.value_width", 64),
-        ("model.activation", "relu"),
-        ("model.attention_bias", False),
-        ("model.output_bias", False),
-        ("model.dropout", 0.1),
-        ("model.attention_dropout", 0.0),
-        ("model.feed_forward_dropout", 0.0),
-        ("model.norm", "post"),
-        ("model.norm_epsilon", 1e-6),
-        ("model.positions", "sinusoidal"),
-        ("model.tie_embeddings", "all"),
-        ("training.updates", 100_000),
-        ("training.batch_tokens", 25_000),
-        ("training.warmup", 4000),
-        ("training.learning_rate_scale", 1.0),
-        ("training.adam_betas", (0.9, 0.98)),
-        ("training.adam_epsilon", 1e-9),
-        ("training.label_smoothing", 0.1),
-        ("training.clip_norm", None),
-        ("training.checkpoint_minutes", 10),
-        ("training.keep_last", 20),
-        ("decoding.beam", 4),
-        ("decoding.alpha", 0.6),
-        ("decoding.max_extra", 50),
-        ("decoding.max_source", 1024),
-        ("decoding.min_length", 0),
-        ("decoding.batch_tokens", "auto"),
-        ("decoding.precision", "auto"),
-        ("decoding.average_last", 5),
-    ],
-)
-def test_defaults_are_those_of_the_paper(write: Write, key: str, value: Any) -> None:
-    section, name = key.split(".")
-    assert getattr(getattr(load(write(BASE)), section), name) == value
+PAPER = {
+    "tokenizer": {"algorithm": "bpe", "vocab_size": 37000, "shared": True},
+    "model": {
+        "layers": 6,
+        "decoder_depth": 6,
+        "d_model": 512,
+        "d_ff": 2048,
+        "heads": 8,
+        "key_width": 64,
+        "value_width": 64,
+        "activation": "relu",
+        "attention_bias": False,
+        "output_bias": False,
+        "dropout": 0.1,
+        "attention_dropout": 0.0,
+        "feed_forward_dropout": 0.0,
+        "norm": "post",
+        "norm_epsilon": 1e-06,
+        "positions": "sinusoidal",
+        "tie_embeddings": "all",
+    },
+    "training": {
+        "updates": 100000,
+        "batch_tokens": 25000,
+        "warmup": 4000,
+        "learning_rate_scale": 1.0,
+        "adam_betas": (0.9, 0.98),
+        "adam_epsilon": 1e-09,
+        "label_smoothing": 0.1,
+        "clip_norm": None,
+        "checkpoint_minutes": 10,
+        "keep_last": 20,
+    },
+    "decoding": {
+        "beam": 4,
+        "alpha": 0.6,
+        "max_extra": 50,
+        "max_source": 1024,
+        "min_length": 0,
+        "batch_tokens": "auto",
+        "precision": "auto",
+        "average_last": 5,
+    },
+}
+
+
+def test_defaults_are_those_of_the_paper(write: Write) -> None:
+    recipe = load(write(BASE))
+    for section, values in PAPER.items():
+        assert {key: getattr(getattr(recipe, section), key) for key in values} == values
 
 
 def test_the_wmt14_recipe_spells_out_the_defaults() -> None:
@@ -82,12 +82,6 @@ def test_widths_of_a_head_can_be_set_on_their_own() -> None:
     model = Model(heads=32, d_k=16, decoder_layers=2)
     assert (model.key_width, model.value_width, model.decoder_depth) == (16, 16, 2)
     assert Model(heads=7, d_k=64, d_v=32).value_width == 32  # heads need not divide d_model then
-
-
-def test_recipes_are_frozen(write: Write) -> None:
-    recipe = load(write(BASE))
-    with pytest.raises(ValidationError):
-        recipe.training.updates = 3  # type: ignore[misc]
 
 
 # --- refusals -----------------------------------------------------------------------------------------------
@@ -155,6 +149,9 @@ def test_a_wrong_type_names_line_key_value_and_what_is_allowed(
         ("training: {adam_betas: [0.9, 1.0]}", "training.adam_betas", "[0.9, 1.0]", "below 1"),
         ("training: {device_tokens: 30000}", "training.device_tokens", "30000", "exceed batch_tokens 25000"),
         ("training: {freeze_embeddings: true}", "training.freeze_embeddings", "", "source_embeddings"),
+        ("tokenizer: {sample: 100}", "tokenizer.sample", "100", "must be"),  # which sentencepiece would refuse
+        ("tokenizer: {character_coverage: 0.97}", "tokenizer.character_coverage", "0.97", "must be"),
+        ("training: {learning_rate_scale: .inf}", "training.learning_rate_scale", "inf", "must be"),
         ("training: {batch_tokens: 256}", "training.batch_tokens", "256", "at least 257"),
         ("decoding: {min_length: 51}", "decoding.min_length", "51", "must not exceed max_extra 50"),
         ("training: {patience: 3}", "training.patience", "", "needs data.valid"),
@@ -175,10 +172,6 @@ def test_an_impossible_value_names_key_value_and_what_is_allowed(
     assert message.startswith(f"{path}:6: " if in_file else f"{path}: ")
 
 
-def test_a_number_out_of_bounds_says_what_to_do(write: Write) -> None:
-    assert "default" in refusal(write(BASE + "decoding: {max_extra: 1000000000}\n")).hint
-
-
 def test_no_whole_number_of_a_recipe_is_without_an_upper_limit() -> None:
     """A number without one makes a loop or an allocation without an end."""
     unlimited = []
@@ -188,10 +181,6 @@ def test_no_whole_number_of_a_recipe_is_without_an_upper_limit() -> None:
             if not all({"maximum", "exclusiveMaximum"} & kind.keys() for kind in kinds):
                 unlimited.append(f"{section}.{key}")
     assert unlimited == []
-
-
-def test_heads_that_divide_are_suggested(write: Write) -> None:
-    assert "4, 8" in refusal(write(BASE + "model: {heads: 7}\n")).hint
 
 
 @pytest.mark.parametrize(
@@ -212,20 +201,6 @@ def test_heads_that_divide_are_suggested(write: Write) -> None:
 )
 def test_the_hint_gives_the_nearest_setting_that_is_allowed(write: Write, settings: list[str], hint: str) -> None:
     assert refusal(write(BASE), settings).hint == hint
-
-
-@pytest.mark.parametrize(("key", "value"), [("sample", 100), ("character_coverage", 0.97)])
-def test_what_sentencepiece_would_refuse_is_refused_with_its_key(
-    write: Write,
-    key: str,
-    value: float,
-) -> None:
-    assert f"tokenizer.{key}: must be" in refusal(write(BASE + f"tokenizer: {{{key}: {value}}}\n")).message
-
-
-@pytest.mark.parametrize("key", ["training.learning_rate_scale", "training.adam_epsilon", "decoding.alpha"])
-def test_infinity_is_no_factor(write: Write, key: str) -> None:
-    assert key in refusal(write(BASE), [f"{key}=.inf"]).message
 
 
 @pytest.mark.parametrize(
@@ -255,11 +230,6 @@ def test_a_data_set_that_cannot_be_is_refused_with_its_place(write: Write, datas
     assert words in message
 
 
-def test_an_unknown_key_of_a_data_set_hints_at_the_nearest(write: Write) -> None:
-    error = refusal(write(BASE.replace("source: a.en", "sorce: a.en")))
-    assert error.hint == "did you mean data.train.0.source?"
-
-
 def test_what_is_missing_is_named(write: Write) -> None:
     assert "data.target: must be given" in refusal(write(BASE.replace("  target: de\n", ""))).message
     assert "name: must be given" in refusal(write("")).message
@@ -271,22 +241,10 @@ def test_names_that_would_leave_their_folder_are_refused(write: Write) -> None:
         assert ": name: " in refusal(write(BASE.replace("name: tiny", f"name: {name}"))).message
 
 
-@pytest.mark.parametrize("key", ["model", "training", "decoding", "tokenizer"])
-def test_several_problems_are_counted(write: Write, key: str) -> None:
-    assert "(and 1 more)" in refusal(write(BASE + f"{key}: {{oops: 1, alas: 2}}\n")).message
-
-
 def test_one_data_set_without_brackets_is_told_to_be_a_list(write: Write) -> None:
     error = refusal(write(BASE.replace("[{source: a.en, target: a.de}]", "{source: a.en, target: a.de}")))
     assert "data.train: must be a list (got {" in error.message
     assert error.hint.startswith("write it between [ and ]")
-
-
-def test_what_should_have_keys_is_told_to(write: Write) -> None:
-    error = refusal(write(BASE.replace("[{source: a.en, target: a.de}]", "[a.tsv]")))
-    assert "data.train.0: must be keys with their values (got 'a.tsv')" in error.message
-    assert error.hint == "write them like {source: train.en, target: train.de}"
-    assert refusal(write(BASE + "model: 3\n")).hint == "write them like {key: value}"
 
 
 @pytest.mark.parametrize(("text", "line"), [("name: x\n\tdata: 3\n", 2), ("name: x\ndata: [\n", 3), ("a: b: c\n", 1)])
@@ -295,13 +253,6 @@ def test_what_is_not_yaml_is_named_with_its_line(write: Write, text: str, line: 
     message = refusal(path).message
     assert message.startswith(f"{path}:{line}: not valid YAML: ")
     assert "string>" not in message
-
-
-def test_a_missing_recipe_hints_at_those_there(write: Write, tmp_path: Path) -> None:
-    write(BASE, "multi30k.yaml")
-    error = refusal(tmp_path / "multi3k.yaml")
-    assert "multi3k.yaml: no such recipe" in error.message
-    assert "multi30k.yaml" in error.hint
 
 
 # --- weights of training sets -------------------------------------------------------------------------------

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from fnmatch import fnmatch
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from recipe_files import BASE, PARSER, RECIPES, Write, refusal
 
 from nmt.recipe import (
-    KINDS,
-    Recipe,
-    TaskName,
     load,
 )
 
@@ -33,23 +30,12 @@ def test_trees_as_target_are_all_that_a_parser_changes(write: Write, section: st
     assert {key: getattr(getattr(recipe, section), key) for key in values} == values
 
 
-def test_a_translator_keeps_its_defaults(write: Write) -> None:
-    recipe = load(write(BASE))
-    assert recipe.task == "translate"
-    assert (recipe.tokenizer.shared, recipe.decoding.beam, recipe.data.max_length) == (True, 4, 256)
-
-
 def test_what_a_parsers_recipe_says_is_kept(write: Write) -> None:
     path = write(PARSER + "  max_ratio: 4.0\nmodel: {tie_embeddings: none}\ndecoding: {beam: 2}\n")
     recipe = load(path, ["decoding.alpha=0.5"])
     assert (recipe.data.max_ratio, recipe.data.max_length) == (4.0, 512)
     assert recipe.model.tie_embeddings == "none"
     assert (recipe.decoding.beam, recipe.decoding.alpha, recipe.decoding.max_extra) == (2, 0.5, 300)
-
-
-def test_a_resolved_parser_loads_back_to_an_equal_one(write: Write) -> None:
-    recipe = load(write(PARSER + "  functional_tags: true\ndecoding: {beam: 3}\n"))
-    assert load(write(recipe.to_yaml(), "again.yaml")) == recipe
 
 
 @pytest.mark.parametrize(
@@ -80,19 +66,6 @@ def test_combinations_that_make_no_parser_are_refused(write: Write, settings: li
 
 
 # --- the table of tasks -------------------------------------------------------------------------------------
-
-
-def test_every_task_has_a_row() -> None:
-    assert set(KINDS) == set(get_args(TaskName))
-
-
-def test_the_rows_name_only_keys_that_recipes_have() -> None:
-    sections = {name: field.annotation for name, field in Recipe.model_fields.items()}
-    for kind in KINDS.values():
-        defaults = [f"{section}.{key}" for section, values in kind.defaults.items() for key in values]
-        for key in (*defaults, *kind.fixed):
-            section, name = key.split(".")
-            assert name in sections[section].model_fields, key
 
 
 # --- language models ----------------------------------------------------------------------------------------

@@ -119,11 +119,6 @@ def test_what_is_no_pair_of_sentences_is_refused(
     assert raised.value.hint
 
 
-def test_lists_are_refused(model: Translator) -> None:
-    with pytest.raises(TypeError, match="one sentence"):
-        model.attention(["the dog"])  # type: ignore[arg-type]
-
-
 def test_an_ensemble_is_refused(bundle, tmp_path: Path) -> None:
     transformer = bundle.model(torch.device("cpu"))
     given = Translator([transformer, transformer], bundle.tokenizer(), Decoding())

@@ -1,6 +1,5 @@
 """Forced decoding against a plain softmax and against search; cuts, order and memory of a stream."""
 
-import itertools
 import random
 
 import pytest
@@ -11,7 +10,7 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search import forced
 from nmt.search.beam import length_penalty
-from nmt.search.forced import ForcedDecoder, PairScore, Totals
+from nmt.search.forced import ForcedDecoder
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 from nmt.text.tokenizer import Tokenizer
 
@@ -219,31 +218,3 @@ def test_scores_keep_the_order_of_lines_over_windows(tokenizer, monkeypatch):
     shuffled = random.Random(1).sample(PAIRS * 3, 3 * len(PAIRS))
     found = [score.log_probability for score in decoder.stream(shuffled)]
     assert found == pytest.approx([known[pair] for pair in shuffled], abs=1e-9)
-
-
-def test_an_endless_stream_is_scored_as_it_comes(tokenizer, monkeypatch):
-    monkeypatch.setattr(forced, "WINDOW", 7)
-    taken = itertools.count()
-    pairs = (PAIRS[next(taken) % len(PAIRS)] for _ in itertools.repeat(None))
-    next(decoder_of(tokenizer, random_model(tokenizer)).stream(pairs))
-    assert next(taken) == 7
-
-
-def test_few_lines_are_read_ahead_where_they_are_long(tokenizer, monkeypatch):
-    monkeypatch.setattr(forced, "WINDOW_TEXT", 500, raising=False)
-    taken = itertools.count()
-    pairs = (("the dog", f"{next(taken):0200}") for _ in range(50))
-    next(decoder_of(tokenizer, random_model(tokenizer)).stream(pairs))
-    assert next(taken) == 3
-
-
-def test_no_lines_give_no_scores(tokenizer):
-    assert list(decoder_of(tokenizer, random_model(tokenizer)).stream([])) == []
-
-
-def test_totals_are_sums_over_all_pairs():
-    scores = [PairScore(-2.0, 4, 0, 0), PairScore(-1.0, 1, 3, 0), PairScore(-3.0, 3, 1, 6), PairScore(-2.0, 8, 0, 2)]
-    totals = Totals()
-    assert list(totals.counted(scores)) == scores
-    assert totals == Totals(4, -8.0, 16, sources_cut=2, targets_cut=2, subwords_cut=8)
-    assert totals.perplexity == pytest.approx(2.718281828**0.5)

@@ -82,16 +82,6 @@ def test_every_hypothesis_holds_its_phrases(beam: int, models: int, tokenizer: T
         assert not any(phrase.is_missing(text) for phrase in phrases for text in result.texts)
 
 
-def test_a_model_would_not_have_said_them(tokenizer: Tokenizer) -> None:
-    terms = Terms(TABLE)
-    free = translations(tokenizer, [*TEXTS, *KEPT], keep=False)
-    phrases = [terms.phrases(text) for text in (*TEXTS, *KEPT)]
-    missing = [
-        phrase.is_missing(result.texts[0]) for each, result in zip(phrases, free, strict=True) for phrase in each
-    ]
-    assert sum(missing) > len(missing) / 2
-
-
 def test_other_lines_are_translated_as_without(tokenizer: Tokenizer) -> None:
     for beam in (1, 4):
         alone = translations(tokenizer, TEXTS, beam, beam=beam)
@@ -205,11 +195,6 @@ def test_the_most_probable_candidate_stays_in_a_wider_beam(beam: int, order: lis
     reached: Any = SimpleNamespace(level=come, progress=come)
     tables: Any = SimpleNamespace(whole=torch.tensor([[4]]), steps=torch.tensor([[4]]))
     assert _order(totals, reached, tables, torch.tensor([[4]]), beam).argsort(1).tolist() == [order]
-
-
-def test_the_room_of_a_phrase_is_that_of_its_longest_spelling_each_time() -> None:
-    spellings = [Spelling([5], False, False), Spelling([6, 7, 8], False, False)]
-    assert Required(spellings, 2, False).longest == 6
 
 
 def test_candidates_lead_on_to_what_is_lacking_alone() -> None:

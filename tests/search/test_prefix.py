@@ -170,10 +170,6 @@ def test_translate_takes_a_prefix_for_each_sentence(model: Transformer, tokenize
         serve.translate(TEXTS[:2], prefix=["a"])
 
 
-def test_a_blank_line_stays_blank(model: Transformer, tokenizer: Tokenizer) -> None:
-    assert translator(model, tokenizer).translate([" "], prefix=["the"]) == [""]
-
-
 def test_spellings_lead_to_the_end_by_every_path() -> None:
     spelling = Spelling(["", "a", "ab", "b", "bc", "abc", "c", "x"])
     assert spelling.steps("ab") == [{1: 1, 2: 2, 5: 2}, {3: 2, 4: 2}]

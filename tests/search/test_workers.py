@@ -11,7 +11,6 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from functools import partial
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -20,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
-from engines import fateful, numbered, pipeline, second_refuses, shuffling
+from engines import fateful, pipeline, second_refuses, shuffling
 
 from nmt.errors import UserError
 from nmt.search.workers import Workers, _Parent, _Worker
@@ -35,14 +34,6 @@ def test_results_are_those_of_one_engine_in_order() -> None:
         for _ in range(2):  # a search follows another
             found = pipeline(engine).stream(lines, n_best=2)
             assert [translation.texts[0] for translation in found] == [line[::-1] for line in lines]
-
-
-def test_every_worker_has_its_share(tmp_path: Path) -> None:
-    lines = [f"{number:08}" for number in range(500)]
-    with Workers(partial(numbered, tmp_path), 3, longest=10) as engine:
-        found = list(pipeline(engine).stream(lines))
-    assert [translation.texts[0] for translation in found] == [line[::-1] for line in lines]
-    assert {translation.scores[0] for translation in found} == {0.0, 1.0, 2.0}
 
 
 def test_sources_longer_than_what_a_worker_asks_for_are_searched() -> None:
@@ -103,21 +94,6 @@ def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
         assert not any(process.is_alive() for process in processes)
 
 
-def test_forks_share_what_collections_would_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    frozen = []
-
-    def start(*_: object) -> NoReturn:
-        frozen.append(gc.get_freeze_count())
-        raise UserError("no fork", "")
-
-    monkeypatch.setattr(_Worker, "start", start)
-    assert gc.get_freeze_count() == 0
-    with pytest.raises(UserError, match="no fork"), Workers(fateful, 1, longest=5, fork=True):
-        pytest.fail("it began")
-    gc.unfreeze()
-    assert frozen[0] > 0
-
-
 PARENT = """
 import sys, threading
 from engines import fateful, pipeline
@@ -135,6 +111,21 @@ if __name__ == "__main__":
         except KeyboardInterrupt:
             print("interrupted")
 """
+
+
+def test_forks_share_what_collections_would_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = []
+
+    def start(*_: object) -> NoReturn:
+        frozen.append(gc.get_freeze_count())
+        raise UserError("no fork", "")
+
+    monkeypatch.setattr(_Worker, "start", start)
+    assert gc.get_freeze_count() == 0
+    with pytest.raises(UserError, match="no fork"), Workers(fateful, 1, longest=5, fork=True):
+        pytest.fail("it began")
+    gc.unfreeze()
+    assert frozen[0] > 0
 
 
 def cut_short() -> Connection:
@@ -200,8 +191,3 @@ def test_workers_of_a_program_find_what_one_process_finds(reverse_run: Path, tmp
     program.write_text(PROGRAM)
     done = subprocess.run([sys.executable, program], cwd=reverse_run, capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("100\n", 0), done.stderr
-
-
-def test_it_loads_no_torch() -> None:
-    program = "import sys, nmt.search.workers; assert not {'torch', 'numpy'} & set(sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,10 +1,9 @@
-"""The pages of the documents as a Markdown parser sees them: blocks of code with their markers, links, and prose."""
+"""The pages of the documents as a Markdown parser sees them: blocks of code with their markers, and links."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -160,31 +159,6 @@ def broken_links(page: Path) -> list[str]:
         if not target.exists() or (anchor and (target.suffix != ".md" or anchor not in anchors(target))):
             broken.append(link)
     return broken
-
-
-def paragraphs(page: Path) -> Iterator[tuple[int, str]]:
-    """The running text of a page, each paragraph and list item with its line: no code, no tables, no headings."""
-    before = ""
-    depth = 0
-    for token in tokens(page):
-        depth += {"table_open": 1, "table_close": -1}.get(token.type, 0)
-        if token.type == "inline" and not depth and before != "heading_open":
-            assert token.map is not None
-            yield token.map[0] + 1, spoken(token)
-        before = token.type
-
-
-def spoken(inline: Token) -> str:
-    """The text of a paragraph; a piece of code counts as one word."""
-    words = {"code_inline": "CODE", "softbreak": " ", "hardbreak": " "}
-    return "".join(
-        child.content if child.type == "text" else words.get(child.type, "") for child in inline.children or ()
-    )
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences of a paragraph, which end in . ! or ? before a space."""
-    return [part for part in re.split(r"(?<=[.!?][)\"”’])\s+|(?<=[.!?])\s+", text.strip()) if part]
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 from collections.abc import Generator, Iterable
-from pathlib import Path
 from typing import Any
 
 from nmt.errors import UserError
@@ -137,24 +136,3 @@ def second_refuses(number: int, count: int) -> Mirror:
     if number == 1:
         raise UserError("no such device", "--devices 1")
     return Mirror()
-
-
-class Numbered(Mirror):
-    """Returns its worker's number as the score of each hypothesis, once every worker has a source."""
-
-    def __init__(self, folder: Path, number: int, count: int) -> None:
-        super().__init__(tokens=20)
-        self.folder, self.number, self.count = folder, number, count
-
-    def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
-        while batch := feed.take(self.tokens, wait=True):
-            (self.folder / str(self.number)).touch()
-            while len(list(self.folder.iterdir())) < self.count:
-                pass
-            for source in batch:
-                yield source.number, [Hypothesis(source.ids[::-1], self.number, True)]
-
-
-def numbered(folder: Path, number: int, count: int) -> Numbered:
-    """A `Numbered` engine for each worker."""
-    return Numbered(folder, number, count)

@@ -12,11 +12,11 @@ from engines import Alphabet
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
-from nmt.tasks.parsing import Parse, Parsing, drawn
+from nmt.tasks.parsing import Parse, Parsing
 from nmt.tasks.translating import Translating, Translation
 from nmt.terminal import ledger as ledgers
 from nmt.terminal.ledger import Ledger
-from nmt.terminal.searching import best, ranked
+from nmt.terminal.searching import ranked
 from nmt.text.terms import Phrase
 from nmt.text.tree import parse_tree
 
@@ -53,7 +53,6 @@ CATS = Parse(
     pairs=[([7, 8, 9], [5, 4])],
     cut=0,
 )
-NOTHING = Parse(**EMPTY, trees=[None], cut=0)
 
 
 class Numbers:
@@ -78,18 +77,6 @@ class ParsingNumbers(Parsing):
 
 def test_ranked_lines_tell_number_rank_score_and_text() -> None:
     assert ranked(12, FOX) == '12\t1\t-0.1250\tfox \u2028 "\n12\t2\t-2.0000\tfoxes'
-
-
-def test_the_best_is_a_line_and_that_of_a_blank_line_or_a_failure_is_empty() -> None:
-    assert best(12, FOX) == 'fox \u2028 "'
-    assert best(12, CATS) == str(TREE)
-    assert best(1, NOTHING) == best(1, BLANK) == ""
-    assert ranked(3, CATS) == f"3\t1\t-0.2500\t{TREE}\n3\t2\t-1.0000\t"
-
-
-def test_a_drawing_ends_with_an_empty_line() -> None:
-    assert drawn(1, CATS) == f"{TREE.pretty()}\n"
-    assert drawn(1, NOTHING) == ""
 
 
 def test_json_tells_all_of_a_parse_in_one_line() -> None:
@@ -132,15 +119,6 @@ def test_json_tells_all_in_one_line() -> None:
         "missing": [],
         "kept_from_repeating": False,
     }
-
-
-def test_json_of_an_engine_that_knows_no_alignment_has_none() -> None:
-    for translation in (FOX, BLANK):
-        found = json.loads(TRANSLATING.as_json(1, translation))
-        assert all("alignment" not in hypothesis for hypothesis in found["hypotheses"])
-    assert json.loads(ANNOTATING.as_json(1, BLANK))["hypotheses"] == [
-        {"text": "", "score": 0.0, "tokens": [], "alignment": [], "log_probabilities": []}
-    ]
 
 
 def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,24 +172,3 @@ def test_speed_is_counted_from_the_first_line_not_while_loading(monkeypatch: pyt
     ledger.searched(7000)
     now = 112.0
     assert ledger.speed() == "3,500 tokens/s"
-
-
-def test_a_ledger_without_problems_passes() -> None:
-    ledger = Ledger("searching", Translating.warnings)
-    ledger.check()
-    ledger.add(FOX)
-    assert ledger.summary().startswith("1 sentence, 0 tokens/s; caps hit 0, ")
-    ledger.add(BLANK)
-    ledger.check()
-    assert ledger.summary().startswith("2 sentences, 0 tokens/s; caps hit 0, ")
-
-
-def test_the_ledger_of_a_parser_counts_words_that_were_cut() -> None:
-    ledger = Ledger("searching", Parsing.warnings)
-    for parse in [CATS, NOTHING, replace(CATS, cut=2, parts=3, capped=True, unknown=4)]:
-        ledger.add(parse)
-    assert ledger.summary() == (
-        "3 sentences, 0 tokens/s; caps hit 1, inputs split 1, words cut 2, unknown characters 4"
-    )
-    with pytest.raises(UserError, match=r"words cut 2 \(first in line 3\)"):
-        ledger.check()

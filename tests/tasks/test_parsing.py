@@ -118,21 +118,7 @@ def test_parts_have_one_root_and_all_the_words() -> None:
     assert TREES.decode(parse.ids[0]) == "(S XX XX )S (S XX )S (S XX )S (S XX )S"
 
 
-def test_a_word_that_just_fits_is_not_cut() -> None:
-    assert [parse.cut for parse in parses(Saying(flat), ["abcd", "abcde", "ab cd"], max_source=4)] == [0, 1, 0]
-
-
 # --- what the engine says -----------------------------------------------------------------------------------
-
-
-def test_a_blank_line_has_no_tree() -> None:
-    engine = Saying(flat)
-    blank, parse = parses(engine, [" ", "a"], n_best=1)
-    assert (blank.trees, blank.texts, blank.scores) == ([None], [""], [0.0])
-    assert (blank.parts, blank.cut, blank.capped) == (0, 0, False)
-    assert parse.parts == 1
-    assert len(engine.sources) == 1
-    assert parses(engine, [""], n_best=3)[0].texts == [""]
 
 
 def test_hypotheses_are_ranked_and_each_tree_stands_once() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
@@ -16,7 +14,7 @@ from engines import Characters, Found, Mirror, Shuffling, mirrored, pipeline
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding, Model
-from nmt.search.feed import Feed, Hypothesis, Source
+from nmt.search.feed import Feed, Source
 from nmt.tasks import lines as feed_module
 from nmt.tasks.lines import FIRST_WINDOW, IN_FLIGHT, LARGEST_WINDOW
 from nmt.tasks.pipeline import longest_served
@@ -180,14 +178,6 @@ def test_blank_lines_without_end_do_not_wait_for_others() -> None:
     results.close()
 
 
-@pytest.mark.usefixtures("fast_input")
-def test_an_impatient_window_is_searched_as_a_whole() -> None:
-    """Lines that come together are searched together, however few they are."""
-    engine = Mirror()
-    texts(engine, ["a", "b", "ccc"])
-    assert engine.batches == [["ccc", "a", "b"]]
-
-
 # --- errors and ends ----------------------------------------------------------------------------------------
 
 
@@ -202,15 +192,6 @@ def test_an_error_of_the_input_is_raised_after_the_lines_before_it() -> None:
         next(results)
 
 
-def test_an_error_of_the_tokenizer_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Characters, text: str) -> list[int]:
-        raise RuntimeError("cannot")
-
-    monkeypatch.setattr(Characters, "encode", fail)
-    with pytest.raises(RuntimeError, match="cannot"):
-        texts(Mirror(), ["ab"])
-
-
 def test_an_error_of_the_engine_is_raised_at_once_and_ends_the_thread() -> None:
     class Broken(Mirror):
         def order(self, batch: list[Source]) -> list[Source]:
@@ -219,15 +200,6 @@ def test_an_error_of_the_engine_is_raised_at_once_and_ends_the_thread() -> None:
     with pytest.raises(ValueError, match="out of memory"):
         texts(Broken(), ("ab" for _ in count()))
     assert_reader_ends()
-
-
-def test_an_engine_that_forgets_a_source_is_found_out() -> None:
-    class Forgetful(Mirror):
-        def order(self, batch: list[Source]) -> list[Source]:
-            return batch[1:]
-
-    with pytest.raises(AssertionError, match="ended its search before"):
-        texts(Forgetful(), ["ab", "cd"])
 
 
 def assert_reader_ends() -> None:
@@ -295,13 +267,6 @@ def test_an_engine_that_waits_in_another_thread_is_told_of_the_end() -> None:
     more.set()
 
 
-def test_no_lines_start_no_thread_before_they_are_asked_for() -> None:
-    results = pipeline(Mirror()).stream(["ab"])
-    assert reader() is None
-    assert list(pipeline(Mirror()).stream([])) == []
-    del results
-
-
 # --- what is said of a line ---------------------------------------------------------------------------------
 
 
@@ -332,13 +297,6 @@ def test_texts_of_several_hypotheses_differ_and_have_the_best_scores() -> None:
     assert (found.texts, found.scores) == (["a", ""], [-1.0, -2.0])  # there are no others
 
 
-def test_joined_texts_of_parts_differ() -> None:
-    (found,) = pipeline(Stuttering(), beam=3, max_source=4).stream(["abcd efg"], n_best=2)
-    assert found.parts == 2
-    assert found.texts == ["dcba gfe ", "cba fe "]
-    assert found.scores == [-2.0, -4.0]
-
-
 def test_one_hypothesis_is_asked_for_where_one_is_wanted_and_else_the_beam() -> None:
     asked = []
 
@@ -362,11 +320,6 @@ def test_a_split_line_is_joined_and_its_indices_run_on() -> None:
     assert found.unknown == 1
 
 
-def test_a_hypothesis_at_its_cap_is_told() -> None:
-    assert [found.capped for found in pipeline(Mirror(), max_extra=2).stream(["abcd"])] == [True]
-    assert [found.capped for found in pipeline(Mirror()).stream(["abcd"])] == [False]
-
-
 @pytest.mark.usefixtures("fast_input")
 def test_lines_are_counted_as_soon_as_they_are_searched() -> None:
     """Blank ones are not; `</s>` counts where there is one, in each part."""
@@ -377,44 +330,6 @@ def test_lines_are_counted_as_soon_as_they_are_searched() -> None:
     capped = pipeline(Mirror(), max_extra=2).groups(["abc"], 1, counts.append)
     next(capped)
     assert counts[3:] == [3]
-
-
-def test_blank_lines_never_reach_the_engine() -> None:
-    engine = Mirror()
-    (found,) = pipeline(engine).stream([" \t "], n_best=2)
-    assert (found.texts, found.scores, found.ids, found.source) == ([""], [0.0], [[]], [])
-    assert (found.parts, found.capped, found.unknown, found.empty) == (0, False, 0, False)
-    assert engine.batches == []
-
-
-def test_no_search_begins_for_blank_lines_alone() -> None:
-    searches = []
-
-    class Counted(Mirror):
-        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
-            searches.append(n_best)
-            return super().search(feed, n_best)
-
-    assert [found.parts for found in pipeline(Counted()).stream([""] * 1000)] == [0] * 1000
-    assert searches == []
-    assert len(list(pipeline(Counted()).stream([*[""] * 1000, "a", *[""] * 1000]))) == 2001
-    assert searches == [1]
-
-
-@pytest.mark.usefixtures("fast_input")
-def test_blank_lines_of_a_fast_input_are_given_out_by_the_window() -> None:
-    groups = [len(group) for group in pipeline(Mirror()).groups([""] * 10_000)]
-    assert sum(groups) == 10_000
-    assert len(groups) <= 10
-
-
-def test_an_output_of_nothing_is_empty_unless_its_line_is_blank() -> None:
-    class Silent(Mirror):
-        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
-            while batch := feed.take(1000, wait=True):
-                yield from ((source.number, [Hypothesis([], -1.0, True)]) for source in batch)
-
-    assert [found.empty for found in pipeline(Silent()).stream(["a", "", "b"])] == [True, False, True]
 
 
 @pytest.mark.parametrize(("positions", "cap"), [(None, 15), (100, 15), (12, 12)])
@@ -436,8 +351,3 @@ def test_an_ensemble_serves_what_each_of_its_models_does() -> None:
     assert longest_served([Model()], Decoding(max_source=10_000)) is None
     with pytest.raises(UserError, match=r"max_source.*max_positions 20.*got 20"):
         longest_served(models, Decoding(max_source=20))
-
-
-def test_it_loads_no_torch() -> None:
-    program = "import sys, nmt.tasks.pipeline, nmt.tasks.translating; assert not {'torch', 'numpy'} & set(sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

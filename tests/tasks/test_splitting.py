@@ -144,10 +144,6 @@ def test_a_line_that_may_not_be_split_and_is_too_long_is_refused() -> None:
         parts("a b c d e f", ONE_SENTENCE, split="none", max_source=5)
 
 
-def test_a_blank_line_has_no_parts() -> None:
-    assert parts(" \u00a0 ", ONE_SENTENCE) == []
-
-
 @pytest.mark.parametrize(
     ("line", "spaces"),
     [("A dog. B dog.  C dog.", [" ", "  ", ""]), ("狗。猫。", ["", ""]), (" A dog.\tB dog. ", ["\t", ""])],

@@ -73,7 +73,3 @@ def test_the_documented_lines_give_each_shell_its_script() -> None:
     assert 'eval "$(_NMT_COMPLETE=bash_source nmt)"' in readme
     assert 'eval "$(_NMT_COMPLETE=zsh_source nmt)"' in readme
     assert "_NMT_COMPLETE=fish_source nmt | source" in readme
-
-
-def test_a_shell_that_is_not_known_is_an_error_code() -> None:
-    assert ask("tcsh_source").returncode == 1

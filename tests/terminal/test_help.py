@@ -8,7 +8,7 @@ import click
 import pytest
 
 from nmt.cli import cli
-from nmt.terminal.help import LAST, Command
+from nmt.terminal.help import Command
 
 COMMANDS = {name: command for name, command in cli.commands.items() if isinstance(command, Command)}
 
@@ -16,11 +16,6 @@ COMMANDS = {name: command for name, command in cli.commands.items() if isinstanc
 def help_of(command: click.Command, name: str, width: int | None = None) -> str:
     with click.Context(command, info_name=name, terminal_width=width) as context:
         return command.get_help(context)
-
-
-def test_every_command_is_one_with_sections() -> None:
-    assert list(COMMANDS) == ["preprocess", "train", "average", "translate", "parse", "score"]
-    assert COMMANDS.keys() == cli.commands.keys()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -32,19 +27,6 @@ def test_every_option_is_in_the_help_text_once(name: str) -> None:
     assert sorted(listed, key=id) == sorted(options, key=id)
     written = re.findall(r"^  (?:-h, )?(--[a-z-]+)(?= |$)", text.partition("\nDetails:\n")[0], re.M)
     assert sorted(written) == sorted(option.opts[-1] for option in options)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_what_people_use_first_comes_first(name: str) -> None:
-    command, text = COMMANDS[name], help_of(COMMANDS[name], name)
-    sections = list(command.sections(click.Context(command)))
-    assert sections[-2:] == list(LAST)
-    assert len(sections) > len(LAST)
-    headings = ["Examples:", *(f"{section}:" for section in sections)]
-    places = [text.index(f"\n{heading}\n") for heading in headings]
-    assert places == sorted(places)
-    if "Details:" in text:
-        assert text.index("\nDetails:\n") > places[-1]
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, ""])

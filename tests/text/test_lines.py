@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
 import os
 import subprocess
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +17,7 @@ from strategies import CONTENT
 
 from nmt.errors import UserError
 from nmt.text.lines import compressed as compressing
-from nmt.text.lines import count_lines, count_rest, decode, one_line, open_input, read_lines, read_parallel
+from nmt.text.lines import count_lines, count_rest, open_input, read_lines, read_parallel
 
 LINE = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))
 
@@ -96,12 +94,6 @@ def test_lines_written_read_back_equal(folder: Path, lines: list[str]) -> None:
         assert list(read_lines(folder / name)) == lines
 
 
-def test_a_file_longer_than_a_block_is_counted_and_read_whole(tmp_path: Path) -> None:
-    path = write(tmp_path / "x", b"0123456\n" * 300_000 + b"end")
-    assert count_lines(path) == 300_001
-    assert sum(1 for _ in read_lines(path)) == 300_001
-
-
 @settings(max_examples=50)
 @given(content=CONTENT, start=st.integers(0, 60))
 def test_the_rest_of_an_open_file_is_counted_and_left_to_be_read(folder: Path, content: bytes, start: int) -> None:
@@ -111,13 +103,6 @@ def test_the_rest_of_an_open_file_is_counted_and_left_to_be_read(folder: Path, c
         assert count == len(list(file))
 
 
-def test_nobody_knows_how_long_a_pipe_is() -> None:
-    reading, writing = os.pipe()
-    assert count_rest(reading) is None
-    os.close(reading)
-    os.close(writing)
-
-
 def test_a_file_is_opened_at_once_and_only_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["sh", "-c", "printf 'a\nb\n' > pipe"], cwd=tmp_path):
@@ -125,12 +110,6 @@ def test_a_file_is_opened_at_once_and_only_once(tmp_path: Path) -> None:
         assert list(lines) == ["a", "b"]
     with pytest.raises(UserError, match="missing: cannot be read"):
         read_lines(tmp_path / "missing")
-
-
-def test_reading_streams(tmp_path: Path) -> None:
-    path = write(tmp_path / "x", b"a\nb\n")
-    lines = read_lines(path)
-    assert next(lines) == "a"
 
 
 def test_two_files_are_read_side_by_side(tmp_path: Path) -> None:
@@ -144,12 +123,6 @@ def test_a_file_that_ends_before_the_other_is_named(tmp_path: Path, one: bytes, 
     assert next(lines) == ("1", "x")
     with pytest.raises(UserError, match=f"{ended} ends after 1 lines and .* goes on"):
         next(lines)
-
-
-def test_a_stream_line_decodes_without_its_end() -> None:
-    assert [decode(line) for line in (b"a\n", b"a\r\n", b"a\r", b"a", b"\n", b"", b"\r\n")] == [
-        "a", "a", "a\r", "a", "", "", "",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("read", [count_lines, lambda path: list(read_lines(path))], ids=["count", "read"])
@@ -192,27 +165,9 @@ def test_a_file_ending_in_gz_is_compressed(tmp_path: Path) -> None:
 
 
 @compressed
-def test_files_are_closed_with_their_stream(tmp_path: Path, name: str) -> None:
-    gc.collect()  # files that other tests have left open
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ResourceWarning)
-        with written(tmp_path / name) as stream:
-            stream.write(b"a\n")
-        assert list(read_lines(tmp_path / name)) == ["a"]
-        assert count_lines(tmp_path / name) == 1
-        with open_input(tmp_path / name) as stream:
-            stream.read()
-    assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []
-
-
-@compressed
 def test_a_full_disk_is_not_passed_over(tmp_path: Path, name: str) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     (tmp_path / name).symlink_to("/dev/full")
     with pytest.raises((OSError, UserError)), written(tmp_path / name) as stream:
         stream.write(b"a\n")
-
-
-def test_text_becomes_one_line() -> None:
-    assert one_line("a\nb\rc\r\nd\u2028e") == "a b c  d\u2028e"

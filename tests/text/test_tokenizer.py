@@ -16,7 +16,6 @@ from hypothesis import example, given, settings
 from strategies import TEXT, TRICKY
 
 from nmt.errors import Interrupted, UserError
-from nmt.integrity import write_manifest
 from nmt.recipe import TokenizerSettings
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK
@@ -64,29 +63,10 @@ def test_every_string_survives_the_round_trip(tokenizer: Tokenizer, text: str) -
         assert all(EOS < index < len(vocabulary) for index in ids)  # no unknown and no control symbols
 
 
-def test_many_lines_are_encoded_like_each_alone(tokenizer: Tokenizer) -> None:
-    texts = [*(source for source, _ in PAIRS[:20]), "", " ", "\u2581", "😀"]
-    assert tokenizer.source.encode_all(texts) == [tokenizer.source.encode(text) for text in texts]
-
-
-def test_no_lines_are_encoded_without_starting_a_thread(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizer.source, "_processor", None)  # whose batches always start one
-    assert tokenizer.source.encode_all([]) == []
-
-
 def test_control_symbols_give_no_text(tokenizer: Tokenizer) -> None:
     ids = tokenizer.source.encode("the dog")
     assert tokenizer.source.decode([BOS, *ids, EOS, PAD, UNK]) == "the dog"
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
-
-
-def test_frequent_words_become_few_subwords(tokenizer: Tokenizer) -> None:
-    for vocabulary, text in ((tokenizer.source, PAIRS[0][0]), (tokenizer.target, PAIRS[0][1])):
-        assert len(vocabulary.encode(text)) < len(text)
-
-
-def test_the_vocabulary_has_the_size_asked_for(tokenizer: Tokenizer) -> None:
-    assert len(tokenizer.source) == len(tokenizer.target) == 300
 
 
 def test_vocabularies_are_shared_or_not_as_asked(
@@ -108,11 +88,6 @@ def test_a_tokenizer_loads_from_its_files(tokenizer: Tokenizer, tmp_path: Path) 
     assert loaded.files() == tokenizer.files()
     assert loaded.source.encode(PAIRS[0][0]) == tokenizer.source.encode(PAIRS[0][0])
     assert loaded.target.encode(PAIRS[0][1]) == tokenizer.target.encode(PAIRS[0][1])
-
-
-def test_files_are_called_as_the_design_says() -> None:
-    assert set(train(300).files()) == {"tokenizer.model"}
-    assert set(train(300, shared=False).files()) == {"source.model", "target.model"}
 
 
 def test_the_same_text_gives_the_same_vocabulary(
@@ -143,17 +118,6 @@ def test_a_sample_is_drawn_from_all_of_the_text() -> None:
     for tenth in range(10):  # 100 expected of each; 5 standard deviations are 47
         assert 50 < sum(2000 * tenth <= int(text) < 2000 * (tenth + 1) for text in sample) < 150
     assert draw(iter(texts), 1000) == (sample, seen)
-
-
-@pytest.mark.parametrize("count", [0, 4, 5])
-def test_a_sample_of_little_text_is_all_of_it(count: int) -> None:
-    texts = ["x"] * count
-    assert draw(iter(texts), 5) == (texts, count)
-
-
-def test_the_algorithm_is_the_one_asked_for() -> None:
-    bpe, unigram = (train(300, algorithm).source for algorithm in ("bpe", "unigram"))
-    assert bpe.pieces(range(300)) != unigram.pieces(range(300))
 
 
 def test_characters_rarer_than_coverage_asks_are_spelled_in_bytes() -> None:
@@ -189,26 +153,6 @@ def test_an_impossible_size_names_the_key_and_a_size_that_works(algorithm: str, 
     assert offered is not None
     assert offered[1] in caught.value.message
     assert len(train(int(offered[1]), algorithm).source) == int(offered[1])
-
-
-@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-@pytest.mark.parametrize("vocab_size", [265, 100_000], ids=["too low", "too high"])
-def test_an_impossible_size_of_vocabularies_hints_at_one_that_works(
-    algorithm: str,
-    vocab_size: int,
-) -> None:
-    for _ in range(2):  # each side may have its own limit
-        with pytest.raises(UserError, match=f"tokenizer.vocab_size: {vocab_size}") as caught:
-            train(vocab_size, algorithm, shared=False)
-        offered = re.search(r"--set tokenizer\.vocab_size=(\d+)", caught.value.hint or "")
-        assert offered is not None
-        vocab_size = int(offered[1])
-        try:
-            assert len(train(vocab_size, algorithm, shared=False).target) == vocab_size
-        except UserError:
-            continue
-        return
-    pytest.fail("followed two hints in vain")
 
 
 @pytest.mark.parametrize("pairs", [[], [("", "")], [("x" * 5000, "y" * 5000)]], ids=["none", "empty", "long"])
@@ -248,14 +192,6 @@ def test_a_missing_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path)
     (tmp_path / "target.model").rename(tmp_path / "source.model")
     with pytest.raises(UserError, match=r"target\.model: cannot be read"):
-        Tokenizer.load(tmp_path)
-
-
-def test_a_missing_model_file_is_the_one_that_the_hashes_name(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.model").write_bytes(train(300).source.serialized)
-    write_manifest(tmp_path / "bundle.json", {})
-    (tmp_path / "tokenizer.model").rename(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match=r"tokenizer\.model: cannot be read: No such file"):
         Tokenizer.load(tmp_path)
 
 

@@ -47,23 +47,6 @@ def test_a_tree_knows_its_words_tags_and_spans() -> None:
     assert repr(tree) == f"parse_tree({SLEEPS!r})"
 
 
-def test_a_constituent_without_children_can_be_looked_at() -> None:
-    alone, inside = Tree("S", ()), Tree("S", (Tree("NP", ()), Tree("NN", ("dog",))))
-    assert (alone.leaves(), alone.pos(), alone.spans()) == ([], [], [("S", 0, 0)])
-    assert (str(alone), alone.pretty(), alone.is_preterminal) == ("(S)", "S", False)
-    assert alone == Tree("S", ()) != Tree("NP", ())
-    assert (inside.leaves(), inside.spans()) == (["dog"], [("S", 0, 1), ("NP", 0, 0)])
-    assert str(inside) == "(S (NP) (NN dog))"
-    assert inside.pretty() == "S\n├─ NP\n└─ dog"
-
-
-def test_trees_are_equal_where_all_of_them_is() -> None:
-    texts = [SLEEPS, SLEEPS.replace("NN ", "N "), SLEEPS.replace("cat", "dog"), f"(TOP {SLEEPS})", f"( {SLEEPS})"]
-    texts += ["(S (A a) (B b))", "(S (A a)) ", "(S (X (A a)) (B b))", "(S (X (A a) (B b)))", "(A a)"]
-    assert len({parse_tree(text) for text in texts * 2}) == len(texts)
-    assert parse_tree(SLEEPS) != SLEEPS
-
-
 @given(tree=TREES)
 def test_every_tree_survives_the_round_trip(tree: Tree) -> None:
     assert parse_tree(str(tree)) == tree
@@ -241,31 +224,10 @@ def test_errors_name_file_line_and_column(tmp_path: Path, text: str, line: int, 
         parse_tree(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("word", "'aaaaaaaaaaaa...aaaaaaaaaaaaa' stands outside"),
-        ("(S (NN a) word)", "its tag: (TAG aaaaaaaaaaaa...aaaaaaaaaaaaa)"),
-        ("(S (word))", "nothing stands in (aaaaaaaaaaaa...aaaaaaaaaaaaa)"),
-        ("(S (\x1b[31m))", r"nothing stands in (\x1b[31m)"),
-    ],
-)
-def test_errors_show_of_what_is_long_the_ends(text: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(reason)):
-        parse_tree(text.replace("word", "a" * 1_000_000))
-
-
 @pytest.mark.parametrize(("text", "count"), [("", 0), (" \n", 0), ("(NN a) (NN b)", 2), ("(NN a)\n(NN b)\n(NN c)", 3)])
 def test_parsing_wants_one_tree(text: str, count: int) -> None:
     with pytest.raises(ValueError, match=f"column 1: {count} trees stand where one must"):
         parse_tree(text)
-
-
-def test_trees_before_a_malformed_one_are_given(tmp_path: Path) -> None:
-    trees = read_trees(write(tmp_path / "x", f"{SLEEPS}\n{SLEEPS}\n(S"))
-    assert [str(next(trees)), str(next(trees))] == [SLEEPS, SLEEPS]
-    with pytest.raises(UserError, match=":3:1: this bracket"):
-        next(trees)
 
 
 def test_a_folder_is_its_mrg_files_in_order(tmp_path: Path) -> None:
@@ -281,25 +243,6 @@ def test_a_folder_is_its_mrg_files_in_order(tmp_path: Path) -> None:
         list(read_trees(tmp_path / "empty.mrg"))
     with pytest.raises(UserError, match="missing: cannot be read"):
         list(read_trees(tmp_path / "missing"))
-
-
-def test_a_folder_names_the_file_that_is_malformed(tmp_path: Path) -> None:
-    write(tmp_path / "1.mrg", "(S (NN a)")  # does not go on in the next file
-    write(tmp_path / "2.mrg", ")")
-    with pytest.raises(UserError, match=r"1\.mrg:1:1: this bracket"):
-        list(read_trees(tmp_path))
-
-
-def test_bytes_that_are_no_utf8_are_words_too(tmp_path: Path) -> None:
-    path = write(tmp_path / "latin1.mrg", "(NN café)".encode("latin-1"))
-    assert list(map(str, read_trees(path))) == ["(NN caf\ufffd)"]
-
-
-def test_a_broken_archive_is_an_error(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.mrg.gz", SLEEPS * 1000)
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(UserError, match="cannot be read to its end"):
-        list(read_trees(path))
 
 
 LINES = [SLEEPS, "", "(NN a)", " \t\r", "()", "(())", " ( ( ) ) ", "(NN b)"]

@@ -12,7 +12,6 @@ import torch
 
 from nmt import bundle as bundles
 from nmt.console import Console
-from nmt.errors import UserError
 from nmt.training import averaging
 from nmt.training.averaging import average_by_score, numbers_to_try
 from nmt.training.validation import DevScores
@@ -98,14 +97,6 @@ def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tu
     }
 
 
-def test_checkpoints_of_different_runs_are_not_compared(ckpts: Path, scored) -> None:
-    bundles.add_info(ckpts / "step-00000200", {"run": "another"})
-    scored((1, 1), (2, 2), (3, 3))
-    with pytest.raises(UserError, match="of different runs, another and"):
-        average_by_score(ckpts, None, CPU, Console(quiet=True))
-    assert not (ckpts / "averaged").exists()
-
-
 def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], ckpts: Path) -> None:
     newest = ckpts / "step-00000800"
     bundles.add_info(newest, {"data": "another"})
@@ -156,14 +147,3 @@ def test_a_recipe_that_asks_for_more_checkpoints_than_there_are_is_told(nmt: Cal
         shutil.rmtree(ckpts / f"step-{step:08d}")
     said = "averaged 1 checkpoint, update 800 (only 1 there, 2 asked for): ckpts/averaged\n"
     assert nmt("average", ckpts).err == said
-
-
-def test_the_best_are_named(nmt: Callable[..., Any], ckpts: Path) -> None:
-    for step, bleu in ((200, 30.0), (400, None), (600, 10.0), (800, 20.0)):
-        bundles.add_info(ckpts / f"step-{step:08d}", {"scores": {} if bleu is None else {"bleu": bleu}})
-    assert nmt("average", ckpts, "--best", "2").err.splitlines() == [
-        "averaged 2 checkpoints, updates 200, 800: ckpts/averaged",
-        "  dev BLEU was 20.00 at update 800 and 30.00 at update 200: --last auto tries how many to average",
-    ]
-    said = nmt("average", ckpts, "--best", "4").err
-    assert "updates 200, 600, 800 (only 3 there with a dev score, 4 asked for): " in said

@@ -20,7 +20,6 @@ from nmt.console import Console
 from nmt.errors import UserError
 from nmt.recipe import Recipe, TokenizerSettings
 from nmt.text.tokenizer import Tokenizer
-from nmt.training import checkpoints as module
 from nmt.training.checkpoints import Checkpoints
 from nmt.training.resume import clear_leftovers
 
@@ -132,15 +131,6 @@ def test_a_gpu_copies_to_the_host_and_the_thread_waits_for_it_there(
         ("synchronize", True),
     ]
     assert bundles.read_tensors(path / "model.safetensors")["w"].eq(1).all()
-
-
-def test_another_error_of_a_copy_is_raised(written: Checkpoints) -> None:
-    class Broken(OnGpu):
-        def to(self, *arguments: object, **options: object) -> Tensor:
-            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        write(written, 1, Told(), {"w": Broken([], True)})  # type: ignore[dict-item]
 
 
 def test_training_goes_on_meanwhile_and_saved_is_said_once_it_is(
@@ -284,22 +274,6 @@ def test_a_checkpoint_replaces_another_of_the_same_step_with_its_scores(written:
     assert best.step == 1  # the other's score was that of other weights
     assert bundles.read_tensors(path / "model.safetensors")["w"].eq(7).all()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
-
-
-def test_what_could_not_be_written_is_told_by_the_next_look(
-    written: Checkpoints, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate.clear()
-
-    def refuse(*arguments: object) -> None:
-        raise UserError("no space", "free some")
-
-    monkeypatch.setattr(module.bundles, "prune", refuse)
-    write(written, 1, Told())
-    written.check()
-    gate.set()
-    with pytest.raises(UserError, match="no space"):
-        written.wait()
 
 
 @pytest.mark.parametrize("step", [3, 2], ids=["a new one", "one that is there"])

@@ -45,22 +45,6 @@ def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) ->
     assert "model: a/averaged (average of 2 checkpoints)" in done.err
 
 
-def test_the_figures_of_runs_are_given_as_json(nmt: Callable[..., Any], runs: Path) -> None:
-    edit(Path("a/averaged"), cost=COST, scores={"bleu": 27.341}, signature="made up")
-    done = nmt("score", "--runs", "a/averaged", "--json")
-    assert json.loads(done.out) == {
-        "runs": [
-            {
-                "model": "a/averaged",
-                "bundle": "a/averaged",
-                "dev": {"metric": "bleu", "score": 27.341, "signature": "made up"},
-                "updates": 800,
-                **COST,
-            }
-        ]
-    }
-
-
 def test_an_average_without_a_score_is_scored_where_its_data_is(nmt: Callable[..., Any], runs: Path) -> None:
     (found,) = json.loads(nmt("score", "--runs", "a", "--json").out)["runs"]
     assert found["dev"]["score"] > 90

@@ -64,26 +64,6 @@ def test_slurm_without_nodes_is_a_user_error(environment: str) -> None:
 # --- groups -------------------------------------------------------------------------------------------------
 
 
-def test_a_group_of_one_is_free() -> None:
-    group, done = Group(Place(), 0.001), []
-    group.first(lambda: done.append(1))
-    group.connect(torch.device("cpu"))
-    assert done == [1]
-    assert group.leads
-    assert not group.is_orphaned()
-    assert group.largest(3, 0) == [3, 0]
-    assert group.total(1.5, 2) == [1.5, 2]
-    assert group.gather(["a", "b"]) == [["a", "b"]]
-    group.note(7)
-    group.check()
-    assert group.fail()
-    with group:
-        pass
-    assert not dist.is_initialized()
-    with pytest.raises(RuntimeError, match="as it was"), group.guard("computing"):
-        raise RuntimeError("as it was")
-
-
 def start_attempt(store: dist.Store, size: int, last: int = 0) -> list[Group]:
     """Have the ranks of an attempt meet, of which one comes after the others; all in this process."""
     groups = [Group(Place(rank, size, rank, size), 1) for rank in range(size)]
@@ -135,12 +115,6 @@ def test_others_wait_until_rank_0_is_done(pair: tuple[Group, Group], monkeypatch
     lead.first(lambda: order.append("lead"))
     thread.join(60)
     assert order == ["lead", "goes on"]
-
-
-def test_all_ranks_get_what_rank_0_gives(pair: tuple[Group, Group]) -> None:
-    lead, other = pair
-    for value in ({"checkpoint": "step-00000007", "best": [1.5, None]}, "", None):
-        assert (lead.first(lambda value=value: value), other.first(pytest.fail)) == (value, value)
 
 
 def test_others_end_silently_where_rank_0_has_failed(pair: tuple[Group, Group]) -> None:
@@ -221,11 +195,6 @@ def test_nothing_of_a_group_is_left_that_an_error_keeps_in_its_traceback(pair: t
         train()
     assert error.value.__traceback__ is not None
     wait_until_threads_of_gloo(are_there=False)
-
-
-def test_one_rank_alone_says_why_all_stop(pair: tuple[Group, Group]) -> None:
-    lead, other = pair
-    assert [other.fail(), lead.fail(), other.fail()] == [True, False, False]
 
 
 def test_a_broken_group_names_who_is_behind(pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch) -> None:

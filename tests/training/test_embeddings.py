@@ -122,13 +122,6 @@ def test_a_resumed_model_keeps_what_it_has_learned(shared, tmp_path):
     assert torch.equal(model.source_embedding.weight, before)
 
 
-def test_without_files_nothing_changes(shared):
-    model = tiny(shared)
-    before = model.source_embedding.weight.detach().clone()
-    use(model, shared)
-    assert torch.equal(model.source_embedding.weight, before)
-
-
 # --- freezing -----------------------------------------------------------------------------------------------
 
 
@@ -156,15 +149,6 @@ def test_frozen_vectors_stay_exactly_as_they_are_while_others_learn(shared, tmp_
     assert torch.equal(after[rows], before[rows])
     free = [i for i in range(4, len(after)) if i not in rows]
     assert (after[free] != before[free]).any(1).all()
-
-
-def test_vectors_that_are_not_frozen_learn(shared, tmp_path):
-    word = words_in(shared.source, 1)[0]
-    model = tiny(shared)
-    use(model, shared, source_embeddings=write(tmp_path / "v.txt", [line_of(word, FIRST)]))
-    learn(model, 1)
-    row = index_of(shared.source, f"\u2581{word}")
-    assert not torch.equal(model.source_embedding.weight.detach()[row], torch.tensor(FIRST) / 2.0)
 
 
 # --- files that do not fit ----------------------------------------------------------------------------------

@@ -94,13 +94,6 @@ def test_prepared_data_tells_a_parsers_symbols_and_lengths(tmp_path: Path) -> No
     assert "(assumed)" not in plan_run(recipe, CPU)
 
 
-def test_a_report_without_lengths_tells_none(tmp_path: Path) -> None:
-    for content in ("{}", "[]", '{"train": {"mean length of sources": 3.0}}'):
-        (tmp_path / "report.json").write_text(content)
-        assert mean_lengths(tmp_path) is None
-    assert mean_lengths(tmp_path / "none") is None
-
-
 # --- several GPUs -------------------------------------------------------------------------------------------
 
 GPU = torch.device("cuda")
@@ -109,18 +102,6 @@ SPEED = 800e12  # FLOP/s, as in docs/scaling.md
 
 def gpus(count: int, name: str = "wmt14_en_de", *settings: str) -> plans.Plan:
     return make_plan(load(RECIPES / f"{name}.yaml", list(settings)), GPU, count)
-
-
-def test_the_table_of_the_documentation_is_what_the_model_gives() -> None:
-    text = (RECIPES.parent / "docs/scaling.md").read_text()
-    rows = re.findall(r"^\| (\d+) \| ([\d.]+) ms \| (\d+)% \| ([\d.]+) ms \| (\d+)% \|$", text, re.MULTILINE)
-    assert [int(count) for count, *_ in rows] == list(plans.COUNTS)
-    for column, name in ((1, "wmt14_en_de"), (3, "wmt14_en_de_big")):
-        one = gpus(1, name).gpu_seconds(SPEED)
-        for row in rows:
-            count, seconds = int(row[0]), gpus(int(row[0]), name).gpu_seconds(SPEED)
-            assert float(row[column]) == pytest.approx(1000 * seconds, rel=0.01)
-            assert row[column + 1] == f"{100 * one / (count * seconds):.0f}"
 
 
 def test_an_update_takes_as_long_as_the_slowest_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:

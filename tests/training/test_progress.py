@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nmt.console import Console
-from nmt.training.progress import DevExample, Progress, forget_after
+from nmt.training.progress import Progress, forget_after
 
 FIGURES = {
     "step": 20,
@@ -65,22 +65,3 @@ def test_a_terminal_shows_figures_where_a_log_has_lines(live: bool, capsys: pyte
     with progress.validating():
         assert seen.figures == "scoring the dev set"
     assert seen.figures == before
-
-
-def test_checkpoints_show_one_of_their_examples_in_turn(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    console = Console()
-    pinned: list[list[tuple[str, str]]] = []
-    monkeypatch.setattr(console, "pin", pinned.append)
-    progress = Progress(console, io.StringIO(), 400, Seen())
-    for step in range(100, 1100, 100):
-        examples = [DevExample(source, source.upper(), f"{source} at {step}", 50.0) for source in "abcde"]
-        progress.checkpoint(step, Path("step"), "dev BLEU 1.00", examples)
-    assert len(pinned) == 10
-    assert len({rows[0] for rows in pinned}) > 3
-    for step, ((_, source), (_, ours), (_, reference)) in zip(range(100, 1100, 100), pinned, strict=True):
-        assert (ours, reference) == (f"{source} at {step}", source.upper())
-    progress.checkpoint(1100, Path("step"))  # of a language model, or without a dev set
-    assert len(pinned) == 10
-    assert capsys.readouterr().err.endswith("update 1100/400  saved step\n")

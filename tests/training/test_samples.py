@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reverse_task import BARE, sets
+from reverse_task import sets
 from sacrebleu.metrics import CHRF
 from said import Lines
 
 from nmt.console import Console
 from nmt.recipe import KINDS
-from nmt.training import samples as module
-from nmt.training.samples import DevOutputs, Samples, read_samples, spread
+from nmt.training.samples import DevOutputs, Samples, read_samples
 from nmt.training.validation import Validation, f1
 
 SMALL = sets(
@@ -69,13 +68,6 @@ def test_only_the_chosen_steps_are_read(tmp_path: Path) -> None:
     assert [each.step for each in read_samples(tmp_path / "dev.jsonl", choose)[2]] == [6]
     assert sorted(sizes) == [3, 6, 9]
     assert sizes[3] < sizes[6] < sizes[9]
-
-
-def test_of_many_sentences_some_at_even_distances_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 4)
-    texts = [str(number) for number in range(10)]
-    assert Samples(tmp_path / "x", texts, texts, lengths, Lines()).sources == ["0", "2", "5", "7"]
-    assert spread([1, 2, 3], 3) == [1, 2, 3]
 
 
 def test_a_resumed_run_writes_lines_again(tmp_path: Path) -> None:
@@ -180,8 +172,3 @@ def test_a_resumed_run_keeps_the_same_outputs_as_an_unbroken_one(train: Any, tas
     train(every_three, out="parts")
     assert (task / "parts/dev.jsonl").read_bytes() == (task / "whole/dev.jsonl").read_bytes()
     assert [json.loads(line)["step"] for line in (task / "whole/dev.jsonl").open()] == [0, 3, 6, 9, 12]
-
-
-def test_a_run_without_a_development_set_keeps_none(train: Any, task: Path) -> None:
-    train(*BARE)
-    assert not (task / "ckpts/dev.jsonl").exists()
