@@ -184,6 +184,15 @@ def test_fine_tuning_starts_from_a_language_model_and_from_no_translator(
     assert f"error: {translator}: is a translator, but a language model is needed\n" in done.err
 
 
+def test_the_best_by_perplexity_are_averaged(nmt: Callable[..., Any], copy: Path) -> None:
+    for step, perplexity in ((20, 3.0), (40, 2.0), (60, 5.0), (80, 4.0)):
+        bundles.add_info(copy / f"ckpts/step-{step:08d}", {"scores": {"perplexity": perplexity}})
+    assert nmt("average", "ckpts", "--best", "2").err.splitlines() == [
+        "averaged 2 checkpoints, updates 20, 40: ckpts/averaged",
+        "  dev ppl was 3.00 at update 20 and 2.00 at update 40: --last auto tries how many to average",
+    ]
+
+
 # --- averages -----------------------------------------------------------------------------------------------
 
 

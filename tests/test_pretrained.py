@@ -271,6 +271,24 @@ def test_a_recipe_that_does_not_fit_is_refused_by_name(
     assert plan.code == 0, plan.err
 
 
+def test_models_that_differ_are_not_averaged(
+    nmt: Callable[..., Any], make_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = make_folder("a"), make_folder("b", activation_function="gelu")
+    third = make_folder("c", separate=True)
+    for weights, other, code, said in (
+        ("1,1", second, 1, "differ in model.activation: silu and gelu"),
+        ("1,1", third, 1, "differ in model.tie_embeddings"),
+        ("1", second, 2, "--weights has 1 numbers for 2 models"),
+        ("0,0", second, 2, "'0,0' are not numbers from 0 on"),
+        ("1,x", second, 2, "'1,x' are not numbers from 0 on"),
+    ):
+        done = nmt("average", first, other, "--weights", weights)
+        assert (done.code, said in done.err) == (code, True), done.err
+    assert "need --weights" in nmt("average", first, second).err
+
+
 def test_ctranslate2_needs_a_bundle(nmt: Callable[..., Any], make_folder: Callable[..., Path]) -> None:
     pytest.importorskip("ctranslate2")
     folder = make_folder()

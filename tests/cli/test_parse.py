@@ -93,6 +93,17 @@ def test_pretty_draws_each_tree_and_an_empty_line_after_it(parse) -> None:
         assert (done.code, "--pretty does not go with --json or --n-best" in done.err) == (2, True)
 
 
+def test_an_ensemble_is_not_each_of_its_models(nmt, folder: Path) -> None:
+    text = b"the dog sees a house\nshe likes a tree .\n"
+
+    def found(*models: str) -> bytes:
+        arguments = [part for model in models for part in ("--model", folder / model)]
+        return nmt("parse", *arguments, "--n-best", 1, "--quiet", stdin=text).out
+
+    assert found("ckpts") == found("ckpts", "ckpts")
+    assert len({found("ckpts"), found("other"), found("ckpts", "other")}) == 3
+
+
 # --- what a model is for ------------------------------------------------------------------------------------
 
 

@@ -76,6 +76,12 @@ def test_a_plan_is_a_pure_function_of_seed_and_epoch() -> None:
     assert all(plans[i] != plans[j] for i in range(4) for j in range(i))
 
 
+def test_seeds_and_epochs_do_not_stand_in_for_one_another() -> None:
+    lengths = drawn(300)
+    assert updates(plan_epoch(*lengths, 400, 1, 2)) != updates(plan_epoch(*lengths, 400, 2, 1))
+    assert updates(plan_epoch(*lengths, 400, 1, 23)) != updates(plan_epoch(*lengths, 400, 12, 3))
+
+
 def test_epochs_differ_in_which_pairs_meet_and_in_the_order_of_updates() -> None:
     equal = arrays([(5, 5)] * 100)
     first, second = (updates(plan_epoch(*equal, 60, 1, epoch)) for epoch in (0, 1))
@@ -199,6 +205,12 @@ def test_a_mixture_of_ones_is_no_mixture(weights: list[float]) -> None:
     assert updates(plan_epoch(*lengths, 200, 1, 4, Mixture([60, 40], weights))) == updates(
         plan_epoch(*lengths, 200, 1, 4)
     )
+
+
+def test_updates_of_a_mixture_fit_too() -> None:
+    lengths = drawn(100)
+    plan = plan_epoch(*lengths, 200, 1, 0, Mixture([50, 50], [2.5, 0.3]))
+    assert all(int(side[plan.rows(n)].sum()) + len(plan.rows(n)) <= 200 for side in lengths for n in range(len(plan)))
 
 
 def test_weights_that_leave_nothing_are_refused() -> None:

@@ -204,6 +204,19 @@ def test_a_failure_in_the_middle_keeps_what_was_prepared(monkeypatch: pytest.Mon
     assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
 
 
+def test_a_broken_line_keeps_what_was_prepared() -> None:
+    data = {"train": [{"file": "b.tsv"}]}
+    rows = [f"{s}\t{t}" for s, t in zip(sentences(60, 7), sentences(60, 8), strict=True)]
+    write("b.tsv", rows)
+    prepare(recipe(data=data), QUIET, 1)
+    before = snapshot()
+    write("b.tsv", [*rows, "no second column"])
+    with pytest.raises(UserError, match=r"b\.tsv:61: has no column 2"):
+        prepare(recipe(data=data), QUIET, 1)
+    assert snapshot() == before
+    assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
+
+
 def test_training_data_without_a_usable_pair_is_refused() -> None:
     write("a.en", ["q" * 40] * 200)
     write("a.de", ["q"] * 200)

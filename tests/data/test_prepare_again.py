@@ -34,6 +34,15 @@ def test_a_second_run_does_nothing() -> None:
     assert snapshot() == before
 
 
+def test_a_second_run_removes_what_a_killed_one_had_replaced() -> None:
+    prepare(recipe(), QUIET, 1)
+    before, old = snapshot(), OUT.with_name(f".{OUT.name}@old.tmp")
+    old.mkdir()
+    (old / "train.arrow").write_text("old")
+    assert prepare(recipe(), QUIET, 1) is False
+    assert (snapshot(), old.exists()) == (before, False)
+
+
 def test_touching_a_file_changes_nothing_but_what_is_known_of_its_time() -> None:
     prepare(recipe(), QUIET, 1)
     before = snapshot()
@@ -130,6 +139,12 @@ def test_settings_of_model_training_and_decoding_do_not_matter() -> None:
     prepare(recipe(), QUIET, 1)
     other = recipe(model={"layers": 2}, training={"updates": 3, "seed": 4}, decoding={"beam": 1})
     assert prepare(other, QUIET, 1) is False
+
+
+def test_unchanged_files_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(recipe(), QUIET, 1)
+    monkeypatch.setattr("nmt.files.sha256", no_reading)
+    assert prepare(recipe(), QUIET, 1) is False
 
 
 # --- something to do ----------------------------------------------------------------------------------------

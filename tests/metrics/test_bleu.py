@@ -151,6 +151,12 @@ def test_a_comparison_scores_as_each_system_alone_does():
         assert one.signature.replace(re.search(r"bs:.*?seed:\w+\|", one.signature)[0], "") == alone[metric].signature
 
 
+def test_a_clear_difference_is_significant_and_none_is_not():
+    joined = [line.replace(" ", "-", 2) for line in REFERENCE]
+    assert score(BETTER, [REFERENCE], ["bleu"], joined)["bleu"].comparison.p_value < 0.01
+    assert score(BETTER, [REFERENCE], ["bleu"], BETTER)["bleu"].comparison.p_value == 1.0
+
+
 def test_a_baseline_of_other_length_names_both_counts():
     with pytest.raises(UserError, match=r"hypothesis has 3 lines and the baseline has 2"):
         score(LINES, [LINES], ["bleu"], LINES[:2])
@@ -314,3 +320,14 @@ def test_tokenised_bleu_lowercases_before_it_cuts(german):
     assert tokenised(["ein mann ohne glatze."], ["Ein Mann ohne Bart."], moses=german, lowercase=True) == pytest.approx(
         tokenised(["ein mann ohne glatze ."], ["ein mann ohne bart ."], moses=german)
     )
+
+
+def test_2017_bleu_is_compared_with_a_baselines(german):
+    found = score(TRANSLATED, [GERMAN], ["bleu", "paper"], SECOND, german)
+    assert found["paper"].score == pytest.approx(74.37, abs=0.005)
+    assert found["paper"].comparison.baseline.score == pytest.approx(of_2017(SECOND, GERMAN, moses=german))
+    assert (
+        f"bs:1000|seed:12345|case:mixed|eff:no|tok:{german.signature}-compounds|smooth:none|"
+        in found["paper"].signature
+    )
+    assert found["bleu"].signature == score(TRANSLATED, [GERMAN], ["bleu"], SECOND)["bleu"].signature

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import UserError
-from nmt.metrics.brackets import BracketScores, as_dict, score_brackets, score_files
+from nmt.metrics.brackets import BracketScores, as_dict, report, score_brackets, score_files
 from nmt.text.tree import parse_tree, prepare_tree, read_tree_lines
 
 GOLD = "(TOP (S (NP (DT The) (NN cat)) (VP (VBZ sees) (NP (DT a) (NN dog))) (. .)))"
@@ -262,6 +262,16 @@ def test_json_holds_figures_of_all_of_short_ones_and_of_labels(nmt, tmp_path: Pa
     assert (found["short"]["sentences"], found["short"]["f1"], found["short"]["errors"]) == (3, 75, 1)
     assert found["labels"]["S"] == {"gold": 2, "test": 2, "matched": 2, "f1": 100, "precision": 100, "recall": 100}
     assert set(found["labels"]) == {"S", "NP", "VP", "QP"}
+
+
+def test_the_report_has_every_figure_and_label() -> None:
+    text = report(scored(GOLD, GOLD, GOLD.replace("VP", "XP"), ""))
+    assert re.search(r"^sentences +3 +3$", text, re.M)
+    assert re.search(r"^skips: no tree +1 +1$", text, re.M)
+    assert re.search(r"^exact match +50\.00 +50\.00$", text, re.M)
+    assert re.search(r"^F1, failures missed +70\.00 +70\.00$", text, re.M)
+    assert re.search(r"^VP +2 +1 +1 +100\.00 +50\.00 +66\.67$", text, re.M)
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,14 @@ def test_dropout_drops_a_share_of_p_and_keeps_the_mean(p):
     assert torch.allclose(dropped[dropped != 0], torch.tensor(3.0 / (1 - p)))
 
 
+@pytest.mark.parametrize("distance", [1, 2, 3, 4, 64])
+def test_dropout_treats_elements_independently(distance):
+    torch.manual_seed(6)
+    zeros = Dropout(0.3)(torch.ones(1_000_000)).eq(0)
+    both = (zeros[distance:] & zeros[:-distance]).double().mean()
+    assert float(both) == pytest.approx(0.09, abs=0.002)
+
+
 def test_dropout_is_off_in_evaluation_and_at_p_0():
     x = torch.randn(50, 50)
     assert torch.equal(Dropout(0.5).eval()(x), x)

@@ -51,6 +51,10 @@ def test_base_counts_63_05_million_parameters():
     assert parameters() == 63_045_632
 
 
+def test_big_counts_214_2_million_parameters():
+    assert parameters(d_model=1024, d_ff=4096, heads=16) == 214_171_648
+
+
 @pytest.mark.parametrize(
     ("changes", "paper"),
     [

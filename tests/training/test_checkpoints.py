@@ -133,6 +133,15 @@ def test_a_gpu_copies_to_the_host_and_the_thread_waits_for_it_there(
     assert bundles.read_tensors(path / "model.safetensors")["w"].eq(1).all()
 
 
+def test_another_error_of_a_copy_is_raised(written: Checkpoints) -> None:
+    class Broken(OnGpu):
+        def to(self, *arguments: object, **options: object) -> Tensor:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        write(written, 1, Told(), {"w": Broken([], True)})  # type: ignore[dict-item]
+
+
 def test_training_goes_on_meanwhile_and_saved_is_said_once_it_is(
     written: Checkpoints, gate: threading.Event, tmp_path: Path
 ) -> None:

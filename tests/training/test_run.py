@@ -237,6 +237,13 @@ def test_precision_may_change_on_the_way(train, task: Path, before: str, now: st
     assert {tensor.dtype for tensor in parameters(task / "ckpts").values()} == {expected}
 
 
+def test_a_run_in_fp64_can_be_scored_averaged_and_used(train, nmt, task: Path) -> None:
+    train("training.precision=fp64", "training.checkpoint_updates=6")
+    assert nmt("average", "ckpts").code == 0
+    done = nmt("translate", "--model", "ckpts", stdin=b"a b c\n")
+    assert (done.code, done.out.count(b"\n")) == (0, 1)
+
+
 def test_shorter_factors_on_a_cpu_are_refused(train) -> None:
     assert "error: training.precision: tf32 is for GPUs" in train("training.precision=tf32", code=1)
 
