@@ -172,6 +172,8 @@ def average(
     """
     from nmt.terminal import training
 
+    if quantization and form != "ctranslate2":
+        raise click.UsageError("--quantization goes with --format ctranslate2")
     if weights is not None:
         if last or best or form != "nmt":
             raise click.UsageError("--weights does not go with --last, --best or --format")
@@ -180,8 +182,6 @@ def average(
         raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
     elif form != "nmt":
         training.export(ckpts[0], last, best, out, form, quantization, device, threads, console)
-    elif quantization:
-        raise click.UsageError("--quantization goes with --format ctranslate2")
     else:
         training.average(ckpts[0], last, best, out, device, threads, console)
 

@@ -137,8 +137,6 @@ def export(
 
     if out is None:
         raise click.UsageError(f"--format {form} needs --out, the folder to write")
-    if quantization and form != "ctranslate2":
-        raise click.UsageError("--quantization goes with --format ctranslate2")
     bundle, _ = resolve(ckpts)
     (huggingface if form == "huggingface" else conversion).check_expressible(bundle)  # before averages are computed
     check_replaceable(out, None)
