@@ -29,7 +29,7 @@ def cores() -> int:
     quota = cpu_quota()
     if quota is not None:
         allowed = max(1, min(allowed, math.ceil(quota)))
-    if "SLURM_STEP_NUM_TASKS" in os.environ:  # which a batch script has not
+    if "SLURM_STEP_NUM_TASKS" in os.environ:  # not set in a batch script, whose processes share the cores of all tasks
         with suppress(KeyError, ValueError):
             allowed = max(1, min(allowed, int(os.environ["SLURM_CPUS_PER_TASK"])))
     return allowed

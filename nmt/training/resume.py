@@ -178,7 +178,7 @@ def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
 
 
 def _check_origin(origin: Bundle, recipe: Recipe) -> None:
-    """Raise UserError if a run cannot go on from a checkpoint, as training.init_state asks: damaged, or all is done."""
+    """Raise UserError unless training.init_state can go on from a checkpoint: it is intact, and updates are left."""
     origin.check()
     RunState.of(origin)
     updates = recipe.training.updates
