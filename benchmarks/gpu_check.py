@@ -56,12 +56,12 @@ from nmt.text.symbols import EOS
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.distributed import Group
 from nmt.training.flops import device_name
-from nmt.training.gradients import Gradients, Requests, Update
-from nmt.training.graphs import compile_parts
-from nmt.training.loss import Objective, chunk_softmax, smoothed_cross_entropy
+from nmt.training.loss import Objective, chunk_softmax, compile_parts, smoothed_cross_entropy
+from nmt.training.micro_batches import Update
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import factors_rounded, set_precision
 from nmt.training.state import RunState
+from nmt.training.trainer import Requests, Trainer
 from plain import PlainTransformer, smoothed_loss
 from search_agreement import BATCHES, VOCABULARY, random_model, random_parser, random_sources, score
 from synthetic import wmt_lengths, write_corpus
@@ -117,7 +117,7 @@ def largest(figures: Iterable[float]) -> float:
 # --- training ----------------------------------------------------------------------------------------------------
 
 
-class Trainer:
+class Updates:
     """A model whose random weights are the same everywhere, and the gradients of its updates."""
 
     def __init__(
@@ -141,13 +141,12 @@ class Trainer:
         self.model = Transformer(config, VOCABULARY, VOCABULARY).to(device).train()
         set_precision(self.model, precision, device)
         self.optimizer = Optimizer(self.model, config.d_model, settings)
-        self._corpus, self._state = corpus, RunState(step=0, epoch=0, offset=0)
+        self._corpus, state = corpus, RunState(step=0, epoch=0, offset=0, device_tokens=device_tokens)
         objective, group = Objective(self.model, settings.label_smoothing), Group(Place(), timeout_minutes=1)
         console = Console(quiet=True)
         if compiled:
-            compile_parts(objective, console)
-        self._gradients = Gradients(objective, self.optimizer, corpus, settings, group, device, console)
-        self._gradients.choose_size(self._state)
+            compile_parts(objective)
+        self._trainer = Trainer(objective, self.optimizer, corpus, settings, group, device, console, state)
 
     def rows(self, number: int) -> Rows:
         """The pairs of an update."""
@@ -156,11 +155,10 @@ class Trainer:
     def compute(self, number: int) -> tuple[float, Weights]:
         """The loss of an update, and its gradients, which the parameters keep."""
         self.optimizer.clear()
-        rows, size = self.rows(number), self._state.device_tokens
-        lengths = self._corpus.lengths(rows)
-        update = Update(0, number, rows, lengths, size, self._gradients.micro_batches(rows, lengths, size))
+        rows = self.rows(number)
         with factors_rounded("highest"):
-            sums, _ = self._gradients.compute(update, self._state, Requests(0, False))
+            sums, _ = self._trainer.gradients(Update(0, number, rows, self._corpus.lengths(rows)), Requests())
+        assert sums is not None, "memory ran out"
         return float(sums.loss), copied(self.model, lambda parameter: parameter.grad)
 
 
@@ -179,14 +177,14 @@ def gradients(corpus: Corpus, device: torch.device, compiled: bool) -> Iterator[
     if compiled:  # what a GPU does by default, in bf16
         packed[", packed and compiled"] = {"packing": True, "compiled": True}
     for title, config in MODELS.items():
-        reference = Trainer(config, corpus, CPU, "fp64")
+        reference = Updates(config, corpus, CPU, "fp64")
         exact = [reference.compute(number) for number in range(UPDATES)]
         for precision, limit in PRECISIONS.items():
             packs = device.type == "cpu" or precision == "bf16"  # on a GPU, the kernel of packed attention is for bf16
             gradients: list[list[Weights]] = []
             for way, how in (ways | (packed if packs else {})).items():
-                trainer = Trainer(config, corpus, device, precision, **how)
-                found = [trainer.compute(number) for number in range(UPDATES)]
+                updates = Updates(config, corpus, device, precision, **how)
+                found = [updates.compute(number) for number in range(UPDATES)]
                 gradients.append([of for _, of in found])
                 losses = [abs(ours / right - 1) for (ours, _), (right, _) in zip(found, exact, strict=True)]
                 errors = [error(ours, right) for (_, ours), (_, right) in zip(found, exact, strict=True)]
@@ -241,7 +239,7 @@ def learnt(device: torch.device, folder: Path, compiled: bool) -> Iterator[Check
 
 def plainly(corpus: Corpus) -> Iterator[Check]:
     """The reference itself beside `benchmarks/plain.py`, whose model and loss are other code."""
-    ours, config = Trainer(MODELS["post-norm"], corpus, CPU, "fp64"), MODELS["post-norm"]
+    ours, config = Updates(MODELS["post-norm"], corpus, CPU, "fp64"), MODELS["post-norm"]
     plain = PlainTransformer(config, VOCABULARY).double()
     plain.take(ours.model.state_dict())
     loss, exact = ours.compute(0)
@@ -256,7 +254,7 @@ def plainly(corpus: Corpus) -> Iterator[Check]:
 def updates(corpus: Corpus, device: torch.device) -> Iterator[Check]:
     """Adam on the device beside Adam in fp64 with the same gradients, and an update that is skipped."""
     config, go = MODELS["post-norm"], torch.tensor(False)
-    ours, exact = Trainer(config, corpus, device, "fp32"), Trainer(config, corpus, CPU, "fp64")
+    ours, exact = Updates(config, corpus, device, "fp32"), Updates(config, corpus, CPU, "fp64")
     for step in range(1, UPDATES + 1):
         _, found = ours.compute(step)
         for name, parameter in exact.model.named_parameters():

@@ -26,7 +26,7 @@ from nmt.recipe import load
 from nmt.text.symbols import BOS, EOS
 from nmt.training import averaging
 from nmt.training.loss import Objective
-from nmt.training.run import train
+from nmt.training.start import train
 from nmt.training.validation import DevScores, Validation
 
 CPU = torch.device("cpu")

@@ -25,7 +25,7 @@ GROUPS = {
     "loss, schedule": ["nmt/training/loss.py", "nmt/training/optimizer.py"],
     "batches, plan": [
         *(f"nmt/data/{name}.py" for name in ("batches", "epochs", "lengths", "packing")),
-        "nmt/training/epochs.py",
+        "nmt/data/epochs.py",
     ],
     "brackets": ["nmt/metrics/brackets.py", "nmt/text/tree.py"],
     "bundle": ["nmt/bundle/*.py"],

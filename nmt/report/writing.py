@@ -1,4 +1,4 @@
-"""Writes the page about a run once; the process that trains starts this one: see `nmt/training/refreshing.py`."""
+"""Writes the page about a run once; the process that trains starts this one: see `nmt/training/reporting.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from nmt.errors import UserError
 from nmt.report.page import write_page
 from nmt.report.record import read_run
-from nmt.training.refreshing import PAGE
+from nmt.training.reporting import PAGE
 
 NICENESS = 10
 

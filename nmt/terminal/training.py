@@ -46,7 +46,7 @@ def train(
             launch(workers, sys.argv[1:], out, console)
             return
         place = Place()
-    from nmt.training.run import train as run
+    from nmt.training.start import train as run
 
     # As many as there are cores and no more: threads that wait for one another take the time of those that work.
     threads_each = place.threads(threads or cores()) if place.size > 1 else threads
@@ -115,7 +115,7 @@ def _say_how_they_differ(ckpts: Path, steps: Sequence[int], console: Console) ->
 def _refresh_report(ckpts: Path, console: Console) -> None:
     """Shows the dev scores of averages in the report of a run, if it has one."""
     from nmt.report.writing import attempt
-    from nmt.training.refreshing import PAGE
+    from nmt.training.reporting import PAGE
 
     if (ckpts / PAGE).exists() and (problem := attempt(ckpts)) is not None:
         console.say(f"{ckpts / PAGE} is not refreshed: {problem}")

@@ -43,7 +43,7 @@ def test_training_reports_dev_scores_and_records_metrics(reverse_run: Path) -> N
 
 def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
     before, seen = torch.get_num_threads(), []
-    monkeypatch.setattr("nmt.training.run.train", lambda *_: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr("nmt.training.start.train", lambda *_: seen.append(torch.get_num_threads()))
     monkeypatch.setattr("nmt.terminal.training.cores", lambda: 6)
     for name, value in (("RANK", 1), ("WORLD_SIZE", 4), ("LOCAL_RANK", 1), ("LOCAL_WORLD_SIZE", 2)):
         monkeypatch.setenv(name, str(value))

@@ -15,7 +15,7 @@ from nmt.console import Console
 from nmt.place import Place
 from nmt.recipe import Recipe, load
 from nmt.training.plan import make_plan
-from nmt.training.run import train
+from nmt.training.start import train
 from paper import TABLE3, Row
 from parameters import counts
 

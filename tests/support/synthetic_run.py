@@ -54,7 +54,11 @@ def synthetic_run(
     sources = [f"sentence {n} of the development set" for n in range(sentences)]
     references = [f"Satz {n} der Entwicklungsdaten" for n in range(sentences)]
     outputs = [
-        DevOutputs(int(step), [f"{line} {index}" for line in references], list(noise.uniform(20, 90, sentences)))
+        DevOutputs(
+            step=int(step),
+            outputs=[f"{line} {index}" for line in references],
+            scores=noise.uniform(20, 90, sentences).tolist(),
+        )
         for index, step in enumerate(validated_at["step"])
     ]
     return RunRecord(

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from nmt import bundle as bundles
-from nmt.console import Console
 from nmt.errors import UserError
 from nmt.recipe import Recipe, TokenizerSettings
 from nmt.text.tokenizer import Tokenizer
@@ -53,7 +52,7 @@ def written(
         save(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(bundles, "save_bundle", when_told)
-    return Checkpoints(tmp_path, recipe, tokenizer, Console())
+    return Checkpoints(tmp_path, recipe, tokenizer)
 
 
 class Told(list[str]):
@@ -253,24 +252,6 @@ def test_nothing_is_written_after_what_could_not_be(
     assert steps(tmp_path) == [1]
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_what_stands_in_the_place_of_a_checkpoint_is_renamed(
-    written: Checkpoints, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
-) -> None:
-    path = bundles.checkpoint_path(tmp_path, 1)
-    foreign = path if kind == "file" else path / "notes"
-    foreign.parent.mkdir(exist_ok=True)
-    foreign.write_text("precious")
-    said = Told()
-    write(written, 1, said)
-    written.wait()
-    assert said == [path.name]
-    assert steps(tmp_path) == [1]
-    aside = tmp_path / "damaged-step-00000001"
-    assert (aside if kind == "file" else aside / "notes").read_text() == "precious"
-    assert f"is now {aside}" in capsys.readouterr().err
-
-
 def test_a_checkpoint_replaces_another_of_the_same_step_with_its_scores(written: Checkpoints, tmp_path: Path) -> None:
     for step in (1, 2):
         path = write(written, step, Told())
@@ -292,7 +273,7 @@ def test_a_process_killed_at_any_time_leaves_whole_checkpoints_alone(
     """Killed at every call that changes the disk, one after another."""
     data = {"name": "x", "source": "a", "target": "b", "train": [{"file": "x.tsv"}]}
     recipe = Recipe.model_validate({"name": "x", "data": data, "training": {"keep_last": 2}})
-    to = Checkpoints(tmp_path / "before", recipe, tokenizer, Console())
+    to = Checkpoints(tmp_path / "before", recipe, tokenizer)
     for before in (1, 2):
         write(to, before, Told())
     to.wait()
@@ -332,7 +313,7 @@ def killed_after(calls: int, out: Path, recipe: Recipe, tokenizer: Tokenizer, st
                 return original(*arguments, **options)
 
             setattr(os, name, counted)
-        to = Checkpoints(out, recipe, tokenizer, Console())
+        to = Checkpoints(out, recipe, tokenizer)
         path = write(to, step, Told())
         to.add(path, {"scores": {"bleu": 1.0}}, lambda: None)
         to.wait()

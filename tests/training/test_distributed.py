@@ -9,7 +9,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -197,18 +196,12 @@ def test_nothing_of_a_group_is_left_that_an_error_keeps_in_its_traceback(pair: t
     wait_until_threads_of_gloo(are_there=False)
 
 
-def test_a_broken_group_names_who_is_behind(pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch) -> None:
-    lead, other = pair
-    monkeypatch.setattr(distributed, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+def test_a_broken_group_is_told_in_a_line(pair: tuple[Group, Group]) -> None:
+    lead, _ = pair
     with pytest.raises(GroupError, match="rank 0 lost the others while agreeing: Timed out") as error:  # noqa: SIM117
         with lead.guard("agreeing"):
             raise RuntimeError("[/pytorch/third_party/gloo/transport.cc:81] Timed out waiting 6000ms\nmore")
     assert error.value.retry
-    other.note(41)
-    other.note(42)  # a note a second at most
-    with pytest.raises(GroupError, match=r"while agreeing \(least far: rank 1, last seen before update 41\): x"):  # noqa: SIM117
-        with lead.guard("agreeing"):
-            raise RuntimeError("x")
 
 
 def test_running_out_of_memory_breaks_no_group(pair: tuple[Group, Group]) -> None:
@@ -269,7 +262,6 @@ class Gone:
 def test_a_store_that_is_gone_is_a_broken_group(pair: tuple[Group, Group]) -> None:
     for group in pair:
         group._store = Gone()
-        group.note(3)
         assert group.fail()  # nobody else can say it
         for ask in (lambda group=group: group.first(lambda: None), group.check):
             with pytest.raises(GroupError, match=f"rank {group.rank} lost the others while .*: failed to recv"):

@@ -16,9 +16,8 @@ from nmt.batch import Batch
 from nmt.errors import GroupError
 from nmt.place import Place
 from nmt.training.distributed import Group
-from nmt.training.gradients import Gradients
 from nmt.training.loss import Objective
-from nmt.training.state import RunState
+from nmt.training.trainer import Trainer
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
@@ -67,14 +66,14 @@ def test_a_probe_that_runs_out_of_memory_leaves_no_gradients(train, inject, task
             handle = objective.model.encoder[0].attention.qkv.weight.register_hook(fail)
         return forward(objective, batch)
 
-    def probe(self: Gradients, state: RunState) -> None:
+    def probe(self: Trainer, *arguments: Any) -> None:
         with pytest.raises(torch.OutOfMemoryError):
-            self._measure(100)
-        choose_size(self, state)
+            self._memory_of(100)
+        start(self, *arguments)
 
-    choose_size = Gradients.choose_size
+    start = Trainer.start
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
-    monkeypatch.setattr(Gradients, "choose_size", probe)
+    monkeypatch.setattr(Trainer, "start", probe)
     inject(losses)
     train("training.device_tokens=125", out="probed")
     assert_equal_to_the_bit(task / "plain", task / "probed")
@@ -165,8 +164,8 @@ def test_a_rank_that_is_lost_before_the_second_update_breaks_the_group() -> None
 
     group = Group(Place(1, 2), 1)
     group._store = dist.HashStore()
-    rank = SimpleNamespace(_group=group, _parallel=SimpleNamespace(reducer=SimpleNamespace(_rebuild_buckets=lost)))
+    rank = SimpleNamespace(group=group, _parallel=SimpleNamespace(reducer=SimpleNamespace(_rebuild_buckets=lost)))
     told = "rank 1 lost the others while agreeing on the order of gradients: Connection reset"
     with pytest.raises(GroupError, match=told) as error:
-        Gradients._forward(rank, None)  # type: ignore[arg-type]
+        Trainer._forward(rank, None)  # type: ignore[arg-type]
     assert error.value.retry

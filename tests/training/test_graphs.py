@@ -12,14 +12,12 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from nmt.batch import Batch, pad_ids
-from nmt.console import Console
 from nmt.data.batches import make_batch
 from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.symbols import BOS, EOS
-from nmt.training.graphs import LIMIT, compile_parts
-from nmt.training.loss import Objective
+from nmt.training.loss import Objective, compile_parts
 
 VOCABULARY = 60
 
@@ -63,7 +61,7 @@ def _few_rows(fresh_graphs: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_there_are_few_graphs_for_shapes_of_any_size(norm: str) -> None:
     plain, compiled = (tiny(norm=norm).double() for _ in range(2))
     counter, draw = CompileCounterWithBackend("eager"), random.Random(1)
-    compile_parts(compiled, Console(), counter)
+    compile_parts(compiled, counter)
 
     def graphs(batches: list[Batch]) -> int:
         """Graphs so far."""
@@ -86,25 +84,13 @@ def test_there_are_few_graphs_for_shapes_of_any_size(norm: str) -> None:
         assert graphs(many) == found
 
 
-def test_too_many_graphs_are_reported_once(capfd: pytest.CaptureFixture[str]) -> None:
-    plain, compiled, draw = tiny(layers=1).double(), tiny(layers=1).double(), random.Random(2)
-    compile_parts(compiled, Console(), "eager")
-    assert torch._dynamo.config.recompile_limit >= LIMIT
-    torch._dynamo.config.recompile_limit = 1
-    shapes = [batch(draw, padded=False, pairs=pairs) for pairs in (4, 1, 1, 5)]
-    check_same(compiled, plain, shapes, 1e-10)
-    said = capfd.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert said[0].startswith("torch.compile: a part of the model has 1 graphs already")
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "c++", "clang++"))), reason="needs a C++ compiler")
 def test_inductor_computes_the_same_with_few_graphs() -> None:
     """By the compiler that GPUs use, for a CPU: a language model, since each graph takes seconds."""
     plain, compiled = tiny(layers=1, source_vocab=None), tiny(layers=1, source_vocab=None)
     counter, draw = CompileCounterWithBackend("inductor"), random.Random(3)
-    compile_parts(compiled, Console(), counter)
+    compile_parts(compiled, counter)
     batches = [replace(batch(draw, True, draw.randint(2, 40)), source=None) for _ in range(10)]
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         check_same(compiled, plain, batches, 1e-4)

@@ -271,7 +271,7 @@ def test_ranks_whose_launcher_was_killed_save_and_end(start, task: Path) -> None
 
 @pytest.fixture
 def inject(task: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
-    """Has one rank run some code as soon as it has imported the loop."""
+    """Has one rank run some code as soon as it has imported the trainer."""
 
     def put(rank: int, code: str) -> None:
         folder = task / "injected"
@@ -281,8 +281,7 @@ def inject(task: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], 
             f"if os.environ.get('RANK') == '{rank}':\n"
             "    import torch\n"
             "    from nmt.errors import UserError\n"
-            "    from nmt.training.gradients import Gradients\n"
-            "    from nmt.training.loop import Loop\n" + "".join(f"    {line}\n" for line in code.splitlines())
+            "    from nmt.training.trainer import Trainer\n" + "".join(f"    {line}\n" for line in code.splitlines())
         )
         monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")
 
@@ -293,10 +292,10 @@ def test_a_problem_of_another_rank_is_said_once_and_not_tried_again(start, injec
     inject(
         1,
         """
-def compute(self, update, state, requests):
-    if state.step == 4: raise UserError("rank 1 has had enough", "give it a rest")
-    return original(self, update, state, requests)
-original, Gradients.compute = Gradients.compute, compute
+def gradients(self, update, requests):
+    if self.state.step == 4: raise UserError("rank 1 has had enough", "give it a rest")
+    return original(self, update, requests)
+original, Trainer.gradients = Trainer.gradients, gradients
 """,
     )
     said = start("--devices", "2").end(1)
@@ -311,7 +310,7 @@ def test_a_problem_before_the_first_update_is_said_once_too(start, inject, task:
         1,
         """
 def init(self, *rest): raise UserError("rank 1 cannot begin", "help it")
-Loop.__init__ = init
+Trainer.__init__ = init
 """,
     )
     said = start("--devices", "2").end(1)
@@ -377,7 +376,7 @@ def forward(self, batch):
     calls += 1
     if calls == 6: raise torch.OutOfMemoryError("full")
     return original(self, batch)
-calls, original, Gradients._forward = 0, Gradients._forward, forward
+calls, original, Trainer._forward = 0, Trainer._forward, forward
 """,
     )
     said = start("--devices", "2", settings=(EXACT,)).end()
@@ -419,7 +418,7 @@ def forward(self, batch):
     calls += 1
     loss, nll = original(self, batch)
     return (loss * float("nan"), nll) if calls == 6 else (loss, nll)
-calls, original, Gradients._forward = 0, Gradients._forward, forward
+calls, original, Trainer._forward = 0, Trainer._forward, forward
 """,
     )
     said = start("--devices", "2").end()

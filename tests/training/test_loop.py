@@ -20,10 +20,11 @@ from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
 from nmt.model import kernels
-from nmt.training.loop import MANY, Loop, _Divergence
+from nmt.training.divergence import MANY, Divergence
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
 from nmt.training.state import RunState
+from nmt.training.trainer import Trainer
 from nmt.training.validation import DevScores, Validation
 
 SMALL = sets(
@@ -241,13 +242,14 @@ class Waits(TorchDispatchMode):
 def test_nothing_in_an_update_would_wait_for_a_gpu(train, task, monkeypatch, clip) -> None:
     """The operations of an update are counted on a CPU that takes the way of a GPU."""
     monkeypatch.setattr(kernels, "on_cpu", lambda x: False)
-    original, waits = Loop._update, Waits()
+    original, waits = Trainer.update, Waits()
 
     def update(*arguments: Any) -> Any:
         with waits:
             return original(*arguments)
 
-    monkeypatch.setattr(Loop, "_update", update)
+    monkeypatch.setattr(Trainer, "update", update)
+    monkeypatch.setattr(Trainer, "_log", lambda self: None)  # which waits
     train("training.updates=2", f"training.clip_norm={clip}")
     assert waits.operations > 100
     assert waits.found == []
@@ -269,13 +271,14 @@ def test_skipped_updates_are_counted_once_a_gpu_is_done_with_them(monkeypatch) -
             waited.append(self.number)
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    divergence, state = _Divergence([], None, Console(quiet=True)), RunState(step=0, epoch=0, offset=0)
+    state = RunState(step=0, epoch=0, offset=0)
+    divergence = Divergence(torch.nn.Module(), None, Console(quiet=True), state)
     for step in range(1, 2 * MANY + 1):
         assert waited == []
         state.step, skipped = step, torch.tensor(step in (3, 2 * MANY))
-        divergence.note(state, np.arange(2), SimpleNamespace(is_cuda=True, to=lambda *_, known=skipped, **__: known))
+        divergence.note(np.arange(2), SimpleNamespace(is_cuda=True, to=lambda *_, known=skipped, **__: known))
     assert waited == list(range(1, MANY + 1))  # and not the newest
     assert state.skipped == 1
-    divergence.check(state)
+    divergence.check()
     assert len(waited) == 2 * MANY
     assert state.skipped == 2

@@ -13,8 +13,10 @@ import torch
 
 from nmt.errors import UserError
 from nmt.recipe import Training
-from nmt.training import memory
-from nmt.training.memory import RETRY, check_memory, largest_fitting, peak_memory
+from nmt.training import start
+from nmt.training.micro_batches import RETRY, largest_fitting
+from nmt.training.progress import peak_memory
+from nmt.training.start import check_memory
 
 
 class Device:
@@ -81,9 +83,9 @@ def test_a_model_whose_training_state_does_not_fit_is_refused(
 ) -> None:
     settings, cpu = Training.model_validate({"precision": precision}), torch.device("cpu")
     for there in (needed, None):  # which nobody knows
-        monkeypatch.setattr(memory, "available_memory", lambda device, there=there: there)
+        monkeypatch.setattr(start, "available_memory", lambda device, there=there: there)
         check_memory(2**20, settings, cpu, ranks)
-    monkeypatch.setattr(memory, "available_memory", lambda device: needed - 1)
+    monkeypatch.setattr(start, "available_memory", lambda device: needed - 1)
     with pytest.raises(UserError, match=r"1,048,576 parameters need 0\.0 GiB .* 0\.0 GiB of memory are available"):
         check_memory(2**20, settings, cpu, ranks)
 

@@ -20,9 +20,8 @@ from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, Training
 from nmt.text.symbols import BOS, EOS
-from nmt.training.graphs import compile_parts
-from nmt.training.loss import Objective
-from nmt.training.packing import use_packing
+from nmt.training.loss import Objective, compile_parts
+from nmt.training.micro_batches import use_packing
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",

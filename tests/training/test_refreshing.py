@@ -17,9 +17,9 @@ from said import Lines
 from nmt.errors import Interrupted, UserError
 from nmt.files import _host
 from nmt.report import writing
-from nmt.training import refreshing as module
-from nmt.training.loop import Loop
-from nmt.training.refreshing import Page
+from nmt.training import reporting as module
+from nmt.training.reporting import Page
+from nmt.training.trainer import Run
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
@@ -165,12 +165,12 @@ def test_a_stopped_run_writes_its_page_and_a_failed_one_does_not(
 ) -> None:
     served(WRITES)
 
-    def run(self: Loop, *arguments: object) -> None:
+    def updates(self: Run, *arguments: object) -> None:
         while not (task / "ckpts/report.html").exists():
             time.sleep(0.01)
         raise error
 
-    monkeypatch.setattr(Loop, "run", run)
+    monkeypatch.setattr(Run, "_make_updates", updates)
     is_stopped = isinstance(error, Interrupted)
     train(*BARE, code=128 + signal.SIGINT if is_stopped else 1)
     assert ("report_seconds" in (task / "ckpts/metrics.jsonl").read_text()) == is_stopped

@@ -19,11 +19,11 @@ from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, pos
 
 from nmt import bundle as bundles
 from nmt import cli
-from nmt.data.epochs import EpochPlan, stored_plan
-from nmt.training import run as module
+from nmt.data.epochs import EpochPlan, EpochPlans
+from nmt.training import start as module
 from nmt.training.checkpoints import Checkpoints
 from nmt.training.progress import Progress
-from nmt.training.run import Run
+from nmt.training.trainer import Run
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
@@ -152,12 +152,13 @@ def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monk
     """Epochs of one update each: a rank is up to two updates, and so two epochs, behind rank 0's preparations."""
     there: list[list[int]] = []
 
-    def noted(folder: Path, *arguments: Any) -> EpochPlan:
-        plan = stored_plan(folder, *arguments)
-        there.append(sorted(int(path.name.split("-")[1]) for path in folder.parent.glob(".epoch-*")))
+    def noted(self: EpochPlans, epoch: int) -> EpochPlan:
+        plan = original(self, epoch)
+        there.append(sorted(int(path.name.split("-")[1]) for path in self._out.glob(".epoch-*")))
         return plan
 
-    monkeypatch.setattr("nmt.training.epochs.stored_plan", noted)
+    original = EpochPlans.plan
+    monkeypatch.setattr(EpochPlans, "plan", noted)
     train("training.batch_tokens=100000", "training.updates=14", *BARE)
     assert [epochs[-1] for epochs in there[:14]] == list(range(14))
     assert all({last - 2, last - 1} & set(range(last)) <= set(rest) for *rest, last in there)
@@ -181,7 +182,7 @@ def test_a_plan_that_was_damaged_is_made_again(
 ) -> None:
     train("training.updates=4", *BARE, out="whole")
     with monkeypatch.context() as patch:
-        patch.setattr("nmt.training.epochs.Epochs.forget", lambda *given: None)  # as if it were killed
+        patch.setattr("nmt.data.epochs.EpochPlans.forget", lambda *given: None)  # as if it were killed
         train("training.updates=2", *BARE)
     (path,) = (task / "ckpts").glob(f".epoch-0-*/{name}")
     content = path.read_bytes()
