@@ -20,7 +20,7 @@ from nmt.text.lines import open_input, read_lines, read_parallel
 if TYPE_CHECKING:
     from nmt.recipe import TaskName
     from nmt.search.forced import ForcedDecoder, PairScore, Totals
-    from nmt.terminal.score_options import ScoreOptions
+    from nmt.terminal.options import ScoreOptions
 
 
 Item = TypeVar("Item")

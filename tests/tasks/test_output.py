@@ -14,8 +14,8 @@ from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.tasks.parsing import Parse, Parsing
 from nmt.tasks.translating import Translating, Translation
-from nmt.terminal import ledger as ledgers
-from nmt.terminal.ledger import Ledger
+from nmt.terminal import counts as ledgers
+from nmt.terminal.counts import Statistics as Ledger
 from nmt.terminal.searching import ranked
 from nmt.text.terms import Phrase
 from nmt.text.tree import parse_tree

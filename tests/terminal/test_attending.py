@@ -12,7 +12,7 @@ import pytest
 from random_bundle import random_bundle
 from tiny_parser import train_tokenizer, write_parser
 
-from nmt.terminal import attending
+from nmt.terminal import attention_view as attending
 
 TEXT = b"the dog sees the river .\n\nthe cat likes it. the teacher sleeps.\n"
 
@@ -175,5 +175,5 @@ def test_where_there_is_nothing_to_show_the_output_is_whole_and_an_old_page_stay
 
 def test_without_it_no_weights_are_computed(translate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt.assembly.Assembly.model", unexpected)
-    monkeypatch.setattr(attending, "Attending", unexpected)
+    monkeypatch.setattr(attending, "AttentionView", unexpected)
     assert translate().code == 0
