@@ -20,7 +20,7 @@ SERVICES = {"files", "integrity", "console", "device"}
 SEARCH = {"bundle", "batch", "model", "text"} | BASE | {"files", "integrity", "device"}
 TASKS = {"search", "text"} | BASE
 API = {"assembly", "search", "tasks", "bundle", "model", "text", "device"} | BASE
-TRAINING = {"metrics", "data", "api", "place"} | SEARCH | TASKS | API | SERVICES
+TRAINING = {"metrics", "data", "api"} | SEARCH | TASKS | API | SERVICES
 REPORT = {"training", "metrics", "search", "bundle", "data", "text"} | BASE | {"console", "files"}
 EVERYTHING = {"training", "report"} | TRAINING
 
@@ -29,9 +29,7 @@ MAY_IMPORT = {
     "console": {"errors"},
     "files": {"errors"},
     "integrity": {"files", "errors"},
-    "limits": set(),
-    "place": {"errors"},
-    "device": {"limits", "errors"},
+    "device": {"errors"},
     "recipe": {"files", "errors"},
     "text": {"files", "integrity"} | BASE,
     "batch": {"text"},
@@ -145,7 +143,7 @@ def test_text_imports_no_torch() -> None:
 def test_bundles_and_the_command_line_import_torch_only_where_they_use_it() -> None:
     for library in ("torch", "safetensors"):
         at_once = {layer(name) for name in importers(library, at_import=True)}
-        assert not at_once & {"bundle", "cli", "recipe", "device", "place"}
+        assert not at_once & {"bundle", "cli", "recipe", "device"}
 
 
 def test_only_preparation_imports_datasets() -> None:

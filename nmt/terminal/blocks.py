@@ -24,10 +24,10 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+from nmt.device import Place
 from nmt.errors import UserError
 from nmt.files import clear_parts, exclusive, identify, remove_directory, whole_file
 from nmt.integrity import HASHES, hash_file, read_manifest, replace_manifest
-from nmt.place import Place
 from nmt.terminal.counts import Counts
 from nmt.terminal.streams import open_output
 from nmt.text.lines import compressed

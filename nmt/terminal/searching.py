@@ -19,9 +19,8 @@ from nmt import __version__
 from nmt.assembly import Assembly
 from nmt.bundle import WEIGHTS, Bundle, common_tokenizer, resolve
 from nmt.console import Console
-from nmt.device import cores
+from nmt.device import Place, cores, device_of, find_place
 from nmt.errors import Interrupted, UserError
-from nmt.place import Place, device_of, find_place
 from nmt.recipe import Decoding, TaskName, override_decoding
 from nmt.tasks.lines import Request
 from nmt.tasks.parsing import Parsing, drawn

@@ -12,9 +12,8 @@ import click
 
 from nmt.bundle import Bundle, resolve
 from nmt.console import Console
-from nmt.device import choose_device, cores, find_device
+from nmt.device import Place, choose_device, cores, device_of, find_device, find_place
 from nmt.files import check_replaceable
-from nmt.place import Place, device_of, find_place
 from nmt.recipe import load_with_base
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from nmt.device import Place
 from nmt.errors import UserError
-from nmt.place import Place
 from nmt.terminal.blocks import Blocks, folder_of, open_blocks
 from nmt.terminal.blocks import Job as Making
 from nmt.terminal.counts import Counts as Tally
@@ -229,7 +229,7 @@ def test_one_rank_joins_where_the_file_system_has_no_locks(making: Making, monke
 JOIN = """
 import shutil, sys, time
 from pathlib import Path
-from nmt.place import Place
+from nmt.device import Place
 from nmt.terminal.blocks import Job as Making, open_blocks
 def hang(block, stream):
     stream.write(b"L")
@@ -262,7 +262,8 @@ def test_what_a_rank_joined_that_was_killed_another_joins(making: Making, waits:
     else:
         assert make(making)[0] == []
     assert making.output.read_bytes() == TEXT
-    assert {path.name for path in making.output.parent.iterdir()} == {"out", "in", "weights"}
+    names = {path.name for path in making.output.parent.iterdir() if not waits or path.suffix != ".tmp"}
+    assert names == {"out", "in", "weights"}  # it may take a moment until a killed process is known to be gone
 
 
 def test_an_output_that_is_there_with_its_blocks_is_joined_again(

@@ -20,9 +20,9 @@ from nmt.batch import Batch
 from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.prepare import prepare
+from nmt.device import Place
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
-from nmt.place import Place
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training import validation
