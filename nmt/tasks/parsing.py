@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.tasks.lines import Line, Part, Request, Wanted
-from nmt.tasks.output import LineResult, as_json
+from nmt.tasks.pipeline import LineResult, as_json
 from nmt.text.linear import TreeVocabulary, escape
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import TOP, Tree, read_tree_lines

@@ -12,7 +12,7 @@ from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.search.feed import Prefix, Required, Spelling
 from nmt.tasks.lines import Line, Part, Request, Wanted
-from nmt.tasks.output import LineResult, as_json
+from nmt.tasks.pipeline import LineResult, as_json
 from nmt.tasks.splitting import LineSplitter, clean, joined
 from nmt.text.lengths import TrainedLengths
 from nmt.text.lines import one_line

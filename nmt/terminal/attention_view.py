@@ -15,7 +15,7 @@ from nmt.recipe import Model
 if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
     from nmt.search.attention import Kind
-    from nmt.tasks.output import LineResult
+    from nmt.tasks.pipeline import LineResult
     from nmt.terminal.options import SearchOptions
 
 MOST_SENTENCES = 50  # of a page

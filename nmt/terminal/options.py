@@ -15,12 +15,12 @@ from nmt import __version__
 from nmt.console import Console
 from nmt.metrics.bleu import METRICS
 from nmt.terminal.help import MACHINE, MORE, Option
-from nmt.terminal.types import FILE, TEXT, WORKERS, Text, heads, layer, number_or_auto, shares
+from nmt.terminal.types import FILE, TEXT, WORKERS, NumberOrAuto, Text, heads, layer, shares
 
 if TYPE_CHECKING:
     from nmt.search.attention import Kind
 
-PARAMETER = "parameter"  # the key of a field's metadata for what gives a command its option
+PARAMETER, FLAG = "parameter", "flag"  # keys of a field's metadata: what gives a command its option, and its name
 AT_LEAST_1 = click.IntRange(min=1)
 
 
@@ -29,7 +29,7 @@ def option(
 ) -> Any:
     """Declare a field that is an option in a section of the help text; without a type it is True if it is given."""
     keywords |= {"help": help, "type": type, "metavar": metavar, "section": section, "is_flag": type is None}
-    return field(metadata={PARAMETER: lambda name: click.option(flag, name, cls=Option, **keywords)})
+    return field(metadata={PARAMETER: lambda name: click.option(flag, name, cls=Option, **keywords), FLAG: flag})
 
 
 def argument(**keywords: Any) -> Any:
@@ -51,6 +51,13 @@ def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., No
         return command
 
     return decorate
+
+
+def refuse(options: Any, names: str, why: str) -> None:
+    """Raises UsageError naming the first of some fields, with spaces between them, whose option is given."""
+    for each in fields(options):
+        if each.name in names.split() and getattr(options, each.name):
+            raise click.UsageError(f"{each.metadata[FLAG]} {why}")
 
 
 def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -148,9 +155,8 @@ class AverageOptions:
     ckpts: tuple[Path, ...] = argument(type=FILE, nargs=-1, required=True)
     last: int | Literal["auto"] | None = in_averaged(
         "--last",
-        "Average the newest N; auto: as many as score best on the development set. Default: decoding.average_last.  "
-        "[x>=1]",
-        Text("auto", read=number_or_auto),
+        "Average the newest N; auto: as many as score best on the development set. Default: decoding.average_last.",
+        NumberOrAuto(min=1),
         "N|auto",
     )
     best: int | None = in_averaged("--best", "Average the N with the best dev scores instead.", AT_LEAST_1, "N")
@@ -303,10 +309,8 @@ class TranslateOptions(SearchOptions):
     def check(self) -> None:
         """Raises UsageError for options that do not go together."""
         super().check()
-        given = {"--prefix": self.prefix, "--terms": self.terms, "--keep": self.keep, "--sample": self.sample}
-        for name, value in given.items():
-            if value and self.engine != "nmt":
-                raise click.UsageError(f"{name} goes with --engine nmt")
+        if self.engine != "nmt":
+            refuse(self, "prefix terms keep sample", "goes with --engine nmt")
         if self.sample and (self.terms or self.keep or self.n_best):
             raise click.UsageError("--sample does not go with --terms, --keep or --n-best")
 

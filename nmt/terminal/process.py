@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -96,6 +97,8 @@ def ending_of(error: BaseException) -> Ending:
             return Ending(error.exit_code)
         case BrokenPipeError():  # the reader, head for one, has enough
             return Ending(0)
+        case io.UnsupportedOperation():  # see open_standard_streams
+            return _failed("stdout is closed, so the result has nowhere to go", "redirect stdout to a file or a pipe")
         case OSError():  # a full disk under stdout, say
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             hint = (

@@ -34,7 +34,7 @@ from nmt.text.lines import open_input, read_lines
 from nmt.text.terms import Terms, read_terms
 
 if TYPE_CHECKING:
-    from nmt.tasks.output import LineResult
+    from nmt.tasks.pipeline import LineResult
     from nmt.terminal.options import ParseOptions, SearchOptions, TranslateOptions
 
 MOST_COMPLAINTS = 20  # of what results lack

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -46,13 +46,16 @@ class FilePath(Text):
         return [CompletionItem(incomplete, type="file")]
 
 
-def number_or_auto(text: str) -> int | Literal["auto"]:
-    """Read a whole number from 1 on, or auto."""
-    if text == "auto":
-        return "auto"
-    if not re.fullmatch("0*[1-9][0-9]*", text):
-        raise click.BadParameter(f"{text!r} is neither auto nor a whole number from 1 on")
-    return int(text)
+class NumberOrAuto(click.IntRange):
+    """A whole number, or auto."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number or "auto"; fails with a usage error on anything else."""
+        return value if value == "auto" else super().convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the word, if it begins like this."""
+        return Text("auto").shell_complete(ctx, param, incomplete)
 
 
 def shares(text: str) -> tuple[float, ...]:
