@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import islice, starmap, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,7 +24,7 @@ from nmt.errors import Interrupted, UserError
 from nmt.recipe import Decoding, TaskName, override_decoding
 from nmt.tasks.lines import Request
 from nmt.tasks.parsing import Parsing, drawn
-from nmt.tasks.pipeline import Pipeline, Result, Task
+from nmt.tasks.pipeline import Pipeline, Task
 from nmt.tasks.translating import Translating
 from nmt.terminal.attention_view import attention_view
 from nmt.terminal.blocks import Blocks, Job, folder_of, open_blocks
@@ -45,26 +45,22 @@ WITHOUT_EFFECT = {"batch_tokens", "average_last"}
 
 def translate(options: TranslateOptions) -> None:
     """Translate lines by the models that the options name."""
-    options.check()
-    here, place = _of_this_rank(options)
-    bundles, decoding = find_models(here.paths, "translate", here.settings, here.console)
+    search = _Search(options, "translate", "translating")
+    bundles, decoding = search.bundles, search.decoding
     terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep)
     annotated = options.as_json and options.engine == "nmt"
     task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, annotated, terms)
     if options.engine == "ctranslate2" and decoding.no_repeat is not None:
-        here.console.say("--engine ctranslate2 does not tell where decoding.no_repeat acts, so this is not counted")
-    own = {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample}
-    _Search(here, options.console, place, bundles, decoding, task, "translating", own).run()
+        search.say("--engine ctranslate2 does not tell where decoding.no_repeat acts, so this is not counted")
+    search.run(task, {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample})
 
 
 def parse(options: ParseOptions) -> None:
     """Parse lines by the models that the options name."""
-    options.check()
-    here, place = _of_this_rank(options)
-    bundles, decoding = find_models(here.paths, "parse", here.settings, here.console)
-    task = Parsing(common_tokenizer(bundles), decoding)
-    own = {"--pretty": options.pretty, "--unconstrained": False}  # the latter as in outputs begun by earlier versions
-    _Search(here, options.console, place, bundles, decoding, task, "parsing", own).run()
+    search = _Search(options, "parse", "parsing")
+    task = Parsing(common_tokenizer(search.bundles), search.decoding)
+    # The latter as in outputs begun by earlier versions
+    search.run(task, {"--pretty": options.pretty, "--unconstrained": False})
 
 
 def _of_this_rank(options: SearchOptions) -> tuple[SearchOptions, Place]:
@@ -102,47 +98,44 @@ def find_models(
     return [bundle for bundle, _ in found], decoding
 
 
-class _Search(Generic[Result]):
+class _Search:
     """A search of the lines of an input, all of them at once or those of some blocks."""
 
-    def __init__(
-        self,
-        options: SearchOptions,
-        own_console: Console,
-        place: Place,
-        bundles: Sequence[Bundle],
-        decoding: Decoding,
-        task: Task[Result],
-        doing: str,
-        own: dict[str, Any],
-    ) -> None:
-        """`own_console` says what concerns this rank alone, and `own` has the command's own options by name."""
-        self.options, self.own_console, self.place = options, own_console, place
-        self.bundles, self.decoding, self.task, self.own = bundles, decoding, task, own
+    def __init__(self, options: SearchOptions, task: TaskName, doing: str) -> None:
+        """Find the models. Raises UsageError for options that do not go together."""
+        options.check()
+        self.own_console = options.console  # says what concerns this rank alone
+        self.options, self.place = _of_this_rank(options)
+        self.say = self.options.console.say
+        self.bundles, self.decoding = find_models(options.paths, task, options.settings, self.options.console)
+        self.doing, self.complaints = doing, 0
+
+    def run(self, task: Task[Any], own: dict[str, Any]) -> None:
+        """Search all lines, write the results, and say at the end what was counted.
+
+        `own` has the command's own options that change what is written, by name.
+        """
+        options = self.options
         self.assembly = Assembly(
-            bundles,
-            decoding,
+            self.bundles,
+            self.decoding,
             options.engine,
             options.device,
             options.devices,
             options.threads,
             forks=True,
-            say=options.console.say,
+            say=self.say,
         )
-        self.statistics = Statistics(doing, task.warnings)
-        self.complaints = 0
+        self.task, self.statistics = task, Statistics(self.doing, task.warnings)
         plain = all_of if options.sample else drawn if options.pretty else best
         self.show: Callable[[int, Any], str] = task.as_json if options.as_json else ranked if options.n_best else plain
-
-    def run(self) -> None:
-        """Search all lines, write the results, and say at the end what was counted."""
-        with attention_view(self.options, self.bundles[0]) as self.view:
-            whole = self._in_blocks() if self.options.resume else self._at_once()
+        with attention_view(options, self.bundles[0]) as self.view:
+            whole = self._in_blocks(own) if options.resume else self._at_once()
             if self.view:
                 self.view.write(self.assembly.model)
         if whole:
             self.own_console.say(self.statistics.summary())
-            if self.options.strict:
+            if options.strict:
                 self.statistics.check()
 
     def _at_once(self) -> bool:
@@ -161,13 +154,13 @@ class _Search(Generic[Result]):
             self._search(pipeline, lines, write)
         return True
 
-    def _in_blocks(self) -> bool:
+    def _in_blocks(self, own: dict[str, Any]) -> bool:
         """Search the missing blocks of this rank, and join all if none is missing; return whether this process did.
 
         Rank r of R makes the blocks whose number is r modulo R, and waits for no other. The statistics of the process
         that joins the blocks have counted all lines then.
         """
-        job, place, say = self._job(), self.place, self.options.console.say
+        job, place, say = self._job(own), self.place, self.say
         with open_blocks(job, lambda: sum(1 for _ in self._read()), place, say) as blocks:
             if blocks is None:
                 say(f"{job.output}: is there, and newer than what it is made from; remove it to make it again")
@@ -205,7 +198,7 @@ class _Search(Generic[Result]):
                 with blocks.writing(number, self.statistics.begin(before)) as write:
                     self._search(pipeline, islice(lines, count), write)
 
-    def _search(self, pipeline: Pipeline[Result], lines: Iterator[Any], write: Callable[[str], None]) -> None:
+    def _search(self, pipeline: Pipeline[Any], lines: Iterator[Any], write: Callable[[str], None]) -> None:
         options, statistics = self.options, self.statistics
         searching = pipeline.groups(statistics.timed(lines), options.n_best or 1, statistics.searched, options.sample)
         with closing(searching) as groups:
@@ -215,11 +208,11 @@ class _Search(Generic[Result]):
                 for number, complaint in ((number, each) for number, result in numbered for each in result.complaints):
                     self.complaints += 1
                     if self.complaints <= MOST_COMPLAINTS:
-                        options.console.say(f"line {number:,}: {complaint}")
+                        self.say(f"line {number:,}: {complaint}")
                 if self.view:
                     self.view.add(group)
 
-    def _job(self) -> Job:
+    def _job(self, own: dict[str, Any]) -> Job:
         """What the output of --resume is made from; every option that changes what is written must be in it.
 
         Raises UsageError if files cannot be read again, or be written in blocks; UserError if one cannot be read.
@@ -241,7 +234,7 @@ class _Search(Generic[Result]):
             **{f"decoding.{key}": value for key, value in self.decoding.model_dump(exclude=WITHOUT_EFFECT).items()},
             "--json": options.as_json,
             "--n-best": options.n_best,
-            **self.own,
+            **own,
         }
         return Job(options.output, inputs, [bundle.path / WEIGHTS for bundle in self.bundles], settings)
 
