@@ -18,8 +18,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 BASE = {"recipe", "errors"}
 SERVICES = {"files", "integrity", "console", "device"}
 SEARCH = {"bundle", "batch", "model", "text"} | BASE | {"files", "integrity", "device"}
-TASKS = {"search", "text"} | BASE
-API = {"assembly", "search", "tasks", "bundle", "model", "text", "device"} | BASE
+TASKS = {"search", "bundle", "model", "text", "device"} | BASE
+API = {"tasks", "bundle"} | BASE
 TRAINING = {"metrics", "data", "api"} | SEARCH | TASKS | API | SERVICES
 REPORT = {"training", "metrics", "search", "bundle", "data", "text"} | BASE | {"console", "files"}
 EVERYTHING = {"training", "report"} | TRAINING
@@ -40,7 +40,6 @@ MAY_IMPORT = {
     "search": {"native"} | SEARCH,
     "metrics": {"text", "errors"},
     "tasks": TASKS,
-    "assembly": API - {"assembly"},
     "api": API,
     "training": TRAINING,
     "report": REPORT,
@@ -234,7 +233,7 @@ def test_nothing_is_executed_or_unpickled(path: Path) -> None:
 
 def test_a_search_starts_without_the_compiler_of_pytorch() -> None:
     """Whose import takes a second, which every command would pay."""
-    program = "import sys, nmt.api, nmt.assembly, nmt.search.engine\n"
+    program = "import sys, nmt.api, nmt.search.engine\n"
     program += "print('torch' in sys.modules, 'torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]

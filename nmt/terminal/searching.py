@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from itertools import islice, starmap, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nmt import __version__
-from nmt.assembly import Assembly
 from nmt.bundle import WEIGHTS, Bundle, common_tokenizer, resolve
 from nmt.console import Console
 from nmt.device import Place, cores, device_of, find_place
 from nmt.errors import Interrupted, UserError
 from nmt.recipe import Decoding, TaskName, override_decoding
 from nmt.tasks.lines import Request
-from nmt.tasks.parsing import Parsing, drawn
-from nmt.tasks.pipeline import Pipeline, Task
-from nmt.tasks.translating import Translating
+from nmt.tasks.models import Saved
+from nmt.tasks.parser import Parser, drawn
+from nmt.tasks.pipeline import Pipeline
+from nmt.tasks.translator import Translator
 from nmt.terminal.attention_view import attention_view
 from nmt.terminal.blocks import Blocks, Job, folder_of, open_blocks
 from nmt.terminal.counts import Statistics
@@ -45,22 +46,29 @@ WITHOUT_EFFECT = {"batch_tokens", "average_last"}
 
 def translate(options: TranslateOptions) -> None:
     """Translate lines by the models that the options name."""
-    search = _Search(options, "translate", "translating")
+    search = _Search(options, "translate")
     bundles, decoding = search.bundles, search.decoding
     terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep)
     annotated = options.as_json and options.engine == "nmt"
-    task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, annotated, terms)
+    tokenizer, lengths = common_tokenizer(bundles), bundles[0].lengths
     if options.engine == "ctranslate2" and decoding.no_repeat is not None:
         search.say("--engine ctranslate2 does not tell where decoding.no_repeat acts, so this is not counted")
-    search.run(task, {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample})
+    search.run(
+        lambda models: Translator(models, tokenizer, decoding, lengths, annotated, terms),
+        Statistics("translating", Translator.warnings(decoding)),
+        {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample},
+    )
 
 
 def parse(options: ParseOptions) -> None:
     """Parse lines by the models that the options name."""
-    search = _Search(options, "parse", "parsing")
-    task = Parsing(common_tokenizer(search.bundles), search.decoding)
-    # The latter as in outputs begun by earlier versions
-    search.run(task, {"--pretty": options.pretty, "--unconstrained": False})
+    search = _Search(options, "parse")
+    tokenizer, decoding = common_tokenizer(search.bundles), search.decoding
+    search.run(
+        lambda models: Parser(models, tokenizer, decoding),
+        Statistics("parsing", Parser.warnings(decoding)),
+        {"--pretty": options.pretty, "--unconstrained": False},  # the latter as in outputs begun by earlier versions
+    )
 
 
 def _of_this_rank(options: SearchOptions) -> tuple[SearchOptions, Place]:
@@ -101,24 +109,26 @@ def find_models(
 class _Search:
     """A search of the lines of an input, all of them at once or those of some blocks."""
 
-    def __init__(self, options: SearchOptions, task: TaskName, doing: str) -> None:
+    def __init__(self, options: SearchOptions, task: TaskName) -> None:
         """Find the models. Raises UsageError for options that do not go together."""
         options.check()
         self.own_console = options.console  # says what concerns this rank alone
         self.options, self.place = _of_this_rank(options)
         self.say = self.options.console.say
         self.bundles, self.decoding = find_models(options.paths, task, options.settings, self.options.console)
-        self.doing, self.complaints = doing, 0
+        self.complaints = 0
 
-    def run(self, task: Task[Any], own: dict[str, Any]) -> None:
+    def run(
+        self, pipeline_of: Callable[[Saved], Pipeline[Any]], statistics: Statistics[Any], own: dict[str, Any]
+    ) -> None:
         """Search all lines, write the results, and say at the end what was counted.
 
-        `own` has the command's own options that change what is written, by name.
+        `pipeline_of` makes what searches, once its output can be written. `own` has the command's own options that
+        change what is written, by name.
         """
         options = self.options
-        self.assembly = Assembly(
+        models = Saved(
             self.bundles,
-            self.decoding,
             options.engine,
             options.device,
             options.devices,
@@ -126,13 +136,11 @@ class _Search:
             forks=True,
             say=self.say,
         )
-        self.task, self.statistics = task, Statistics(self.doing, task.warnings)
-        plain = all_of if options.sample else drawn if options.pretty else best
-        self.show: Callable[[int, Any], str] = task.as_json if options.as_json else ranked if options.n_best else plain
+        self.open, self.statistics = partial(pipeline_of, models), statistics
         with attention_view(options, self.bundles[0]) as self.view:
             whole = self._in_blocks(own) if options.resume else self._at_once()
             if self.view:
-                self.view.write(self.assembly.model)
+                self.view.write(models.only)
         if whole:
             self.own_console.say(self.statistics.summary())
             if options.strict:
@@ -144,7 +152,7 @@ class _Search:
         with ExitStack() as held:
             lines = self._read()
             _check_output(options)
-            pipeline = held.enter_context(self.assembly.open(self.task))
+            pipeline = held.enter_context(self.open())
             write = open_output(options.output, held)
             # A progress line would garble what is typed, and results, on the same terminal.
             garbles = is_typed(options.source) or (options.output is None and sys.stdout.isatty())
@@ -190,7 +198,7 @@ class _Search:
     def _search_blocks(self, blocks: Blocks, numbers: Sequence[int]) -> None:
         done, at, lines = blocks.total.lines, 0, self._read()
         total = done + sum(blocks.span(number)[1] for number in numbers)
-        with self.assembly.open(self.task) as pipeline, self.statistics.progress(self.options.console, total, done):
+        with self.open() as pipeline, self.statistics.progress(self.options.console, total, done):
             for number in numbers:
                 before, count = blocks.span(number)
                 deque(islice(lines, before - at), maxlen=0)
@@ -200,11 +208,13 @@ class _Search:
 
     def _search(self, pipeline: Pipeline[Any], lines: Iterator[Any], write: Callable[[str], None]) -> None:
         options, statistics = self.options, self.statistics
+        plain = all_of if options.sample else drawn if options.pretty else best
+        show: Callable[[int, Any], str] = pipeline.as_json if options.as_json else ranked if options.n_best else plain
         searching = pipeline.groups(statistics.timed(lines), options.n_best or 1, statistics.searched, options.sample)
         with closing(searching) as groups:
             for group in groups:
                 numbered = [(statistics.add(result), result) for result in group]
-                write("\n".join(starmap(self.show, numbered)))
+                write("\n".join(starmap(show, numbered)))
                 for number, complaint in ((number, each) for number, result in numbered for each in result.complaints):
                     self.complaints += 1
                     if self.complaints <= MOST_COMPLAINTS:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nmt.api import MODELS
+from nmt.api import PIPELINES
 from nmt.bundle import Bundle
 from nmt.data.batches import make_batch, split_update
 from nmt.data.corpus import Corpus, Rows
@@ -126,7 +126,7 @@ class Validation:
         return hypotheses
 
     def _search_lines(self, model: Transformer, sources: Sequence[str]) -> list[str]:
-        results = MODELS[self._task](model, self._tokenizer, self._decoding).stream(sources)
+        results = PIPELINES[self._task](model, self._tokenizer, self._decoding).stream(sources)
         return [result.texts[0] for result in results]
 
 

@@ -57,7 +57,7 @@ class Parrot:
 def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], DevScores]:
     """Scores an untrained model on GOLD, or what stands in its place."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(validation.MODELS, "parse", Parrot)
+    monkeypatch.setitem(validation.PIPELINES, "parse", Parrot)
     Path("valid.mrg").write_text(GOLD)
 
     def score() -> DevScores:
