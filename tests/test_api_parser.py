@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nmt.tasks.parsing import words_of
+from nmt.tasks.parser import words_of
 from tiny_parser import DECODING, make_model, train_tokenizer, write_parser
 
 import nmt

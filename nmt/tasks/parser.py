@@ -117,7 +117,7 @@ class Parser(Pipeline[Parse]):
         )
 
     def as_json(self, number: int, parse: Parse) -> str:
-        """Show all that is known of the trees of input line `number` as one JSON object; a tree is null if there is none."""
+        """Show all that is known of the trees of input line `number` as one JSON object; no tree is null."""
         hypotheses = [
             {"tree": text or None, "score": score, "malformed": False, "tokens": self.tokenizer.target.pieces(ids)}
             for text, score, ids in zip(parse.texts, parse.scores, parse.ids, strict=True)
