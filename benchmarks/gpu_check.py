@@ -40,9 +40,8 @@ from nmt.console import Console
 from nmt.data.batches import make_batch
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch
-from nmt.device import choose_device
+from nmt.device import Place, choose_device
 from nmt.model.transformer import Transformer
-from nmt.place import Place
 from nmt.recipe import Decoding, Model, Training
 from nmt.search.annotation import align
 from nmt.search.constraints import All, MakeConstraint, MinLength, TreeConstraint

@@ -33,9 +33,8 @@ from nmt.console import Console, unseen
 from nmt.data.batches import prefetched
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import AHEAD, EpochPlan, plan_epoch
-from nmt.device import choose_device
+from nmt.device import Place, choose_device
 from nmt.model.transformer import Transformer
-from nmt.place import Place
 from nmt.recipe import Training
 from nmt.training.distributed import Group
 from nmt.training.flops import device_name, peak_flops

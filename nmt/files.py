@@ -11,9 +11,8 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from glob import escape
 from itertools import count
 from pathlib import Path
@@ -24,6 +23,7 @@ from nmt.errors import UserError
 OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/[^/]+/fd/[0-9]+")
 LOOK = 0.1  # seconds between two looks for a file that another process is writing
 LARGEST = 1 << 25  # bytes of a file that is read whole: far more than of any vocabulary, and its JSON fits into 1 GiB
+FULL = (errno.ENOSPC, errno.EDQUOT)
 SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what is said of a file that may be intact
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what flock fails with on NFS or Lustre without locks
 
@@ -44,16 +44,15 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
         path = Path(os.path.realpath(path))
     part, old = _part(path), _old(path)
     try:
-        clear_parts(path.parent, escape(path.name))
-        check_replaceable(path, replaceable)
-        part.mkdir(parents=True)
-        yield part
-        for file in (*part.iterdir(), part):
-            _sync(file)
-        _take_place(part, path, old)
-        _sync(path.parent)
-    except OSError as error:
-        raise _not_written(path, error) from None
+        with _naming(path):
+            clear_parts(path.parent, escape(path.name))
+            check_replaceable(path, replaceable)
+            part.mkdir(parents=True)
+            yield part
+            for file in (*part.iterdir(), part):
+                _sync(file)
+            _take_place(part, path, old)
+            _sync(path.parent)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -82,28 +81,19 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     target = Path(os.path.realpath(path))
     part = path if direct else _part(target)
     try:
-        try:
+        with _naming(path):
             if not direct:
                 clear_parts(target.parent, escape(target.name))
             stream = part.open("ab" if direct else "wb")
-        except OSError as error:
-            raise _not_written(path, error) from None
-        try:
-            with stream:
-                yield stream
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # others may be of anything that the block did
-                raise _not_written(path, error) from None
-            raise
-        try:
-            if not direct:
+        with _naming(path, FULL), stream:  # other errors may be of anything that the block does
+            yield stream
+        if not direct:
+            with _naming(path):
                 if target.exists():
                     shutil.copymode(target, part)
                 _sync(part)
                 part.replace(target)
                 _sync(target.parent)
-        except OSError as error:
-            raise _not_written(path, error) from None
     finally:
         if not direct:
             with suppress(OSError):  # its directory is missing, or may not be written
@@ -143,12 +133,6 @@ def clear_parts(folder: Path, name: str, locked: bool = False) -> None:
                 left.unlink(missing_ok=True)
 
 
-def clear_old(path: Path) -> None:
-    """Removes what a killed process had replaced by the directory `path` and could not remove any more."""
-    if path.exists():
-        shutil.rmtree(_old(path), ignore_errors=True)
-
-
 def _old(path: Path) -> Path:
     """Where a directory stands while another takes its place."""
     return path.with_name(f".{path.name}@old.tmp")
@@ -156,16 +140,7 @@ def _old(path: Path) -> Path:
 
 def _part(path: Path) -> Path:
     """Where this process writes what will be called `path`."""
-    return path.with_name(f".{path.name}@{_host()}-{os.getpid()}.tmp")
-
-
-@cache
-def _host() -> str:
-    """A short name for the table in which this process has its number: that of its host, or of its container."""
-    table = ""
-    with suppress(OSError):  # there is no /proc on macOS
-        table = os.readlink("/proc/self/ns/pid")
-    return hashlib.sha256(f"{os.uname().nodename} {table}".encode()).hexdigest()[:12]
+    return path.with_name(f".{path.name}@{os.uname().nodename}-{os.getpid()}.tmp")
 
 
 def _is_gone(owner: str) -> bool:
@@ -174,24 +149,15 @@ def _is_gone(owner: str) -> bool:
     A part with the number of this very process was left by an earlier one, as in a container that is started again.
     """
     host, _, number = owner.rpartition("-")
-    if host != _host():
+    if host != os.uname().nodename:
         return False
     try:
-        process = int(number)
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError, ValueError):
+        os.kill(int(number), 0)
+    except ProcessLookupError:
         return True
     except OSError:  # it runs as another user
         return False
-    return process == os.getpid() or _is_zombie(process)
-
-
-def _is_zombie(process: int) -> bool:
-    """Whether a process has ended, and its parent does not wait for it, as in a container without init."""
-    try:
-        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b") ")[2].startswith(b"Z")
-    except OSError:  # there is no /proc, or its parent has just waited for it
-        return False
+    return int(number) == os.getpid()
 
 
 def set_aside(path: Path) -> Path:
@@ -242,11 +208,9 @@ def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = Fa
     Where another process on this machine holds it, waits for it to end or else raises UserError. Where the file system
     has no locks, says so and runs the block without one.
     """
-    try:
+    with _naming(Path(what)):
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = lock.open("ab+", buffering=0)  # which leaves what the holder has written
-    except OSError as error:
-        raise _not_written(Path(what), error) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -362,13 +326,21 @@ def identify(path: Path, before: list[Any] | None) -> list[Any]:
     return before if before and before[:2] == stamp else [*stamp, sha256(path) if path.is_file() else None]
 
 
-def _not_written(path: Path, error: OSError) -> UserError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(f"{path}: the disk is full", "free some space and run the same command again")
-    return UserError(
-        f"{path}: cannot be written: {error.strerror or error}",
-        f"see that you may write to {path.parent}, or name another place",
-    )
+@contextmanager
+def _naming(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
+    """Makes an OSError, with one of these codes if there are any, the UserError that `path` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if codes is not None and error.errno not in codes:
+            raise
+        if error.errno in FULL:
+            hint = "free some space and run the same command again"
+            raise UserError(f"{path}: the disk is full", hint) from None
+        raise UserError(
+            f"{path}: cannot be written: {error.strerror or error}",
+            f"see that you may write to {path.parent}, or name another place",
+        ) from None
 
 
 def _sync(path: Path) -> None:

@@ -270,7 +270,7 @@ def test_samples_of_a_line_in_parts_join_samples_of_the_parts_by_number(tokenize
     translator = random_translator(tokenizer, random_model(tokenizer, liking=2.0), max_source=9, split="length")
     line = max(SENTENCES, key=len)
     (whole,) = translator.stream([line], sample=3)
-    parts = [tokenizer.source.decode(part.ids) for part in translator._pipeline._task.split(Request(line))]
+    parts = [tokenizer.source.decode(part.ids) for part in translator.split(Request(line))]
     assert len(parts) == whole.parts > 1
     found = list(translator.stream(parts, sample=3))
     for number, ids in enumerate(whole.ids):

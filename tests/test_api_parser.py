@@ -14,7 +14,7 @@ from nmt.api import Parser, Translator
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.tasks.lines import Request
-from nmt.tasks.parsing import words_of
+from nmt.tasks.parser import words_of
 from nmt.text.linear import PUNCTUATION_TAGS, XX, TreeVocabulary, escape
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import Tree, parse_tree
@@ -110,7 +110,7 @@ def test_a_split_line_is_its_parts_under_one_root(tokenizer: Tokenizer) -> None:
     parser = make_parser(tokenizer, max_source=20)
     (long,) = parser.stream([line])
     assert long.parts > 2
-    parts = [part.words for part in parser._pipeline._task.split(Request(line))]
+    parts = [part.words for part in parser.split(Request(line))]
     words, pieces = iter(line.split()), []
     for count in parts:
         pieces.append(" ".join(next(words) for _ in range(count)))

@@ -21,7 +21,7 @@ from nmt.bundle import Bundle
 from nmt.console import Console
 from nmt.data.batches import make_batch
 from nmt.data.corpus import ABSENT, Corpus
-from nmt.place import Place
+from nmt.device import Place
 from nmt.recipe import load
 from nmt.text.symbols import BOS, EOS
 from nmt.training import averaging

@@ -18,9 +18,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 BASE = {"recipe", "errors"}
 SERVICES = {"files", "integrity", "console", "device"}
 SEARCH = {"bundle", "batch", "model", "text"} | BASE | {"files", "integrity", "device"}
-TASKS = {"search", "text"} | BASE
-API = {"assembly", "search", "tasks", "bundle", "model", "text", "device"} | BASE
-TRAINING = {"metrics", "data", "api", "place"} | SEARCH | TASKS | API | SERVICES
+TASKS = {"search", "bundle", "model", "text", "device"} | BASE
+API = {"tasks", "bundle"} | BASE
+TRAINING = {"metrics", "data", "api"} | SEARCH | TASKS | API | SERVICES
 REPORT = {"training", "metrics", "search", "bundle", "data", "text"} | BASE | {"console", "files"}
 EVERYTHING = {"training", "report"} | TRAINING
 
@@ -29,9 +29,7 @@ MAY_IMPORT = {
     "console": {"errors"},
     "files": {"errors"},
     "integrity": {"files", "errors"},
-    "limits": set(),
-    "place": {"errors"},
-    "device": {"limits", "errors"},
+    "device": {"errors"},
     "recipe": {"files", "errors"},
     "text": {"files", "integrity"} | BASE,
     "batch": {"text"},
@@ -42,7 +40,6 @@ MAY_IMPORT = {
     "search": {"native"} | SEARCH,
     "metrics": {"text", "errors"},
     "tasks": TASKS,
-    "assembly": API - {"assembly"},
     "api": API,
     "training": TRAINING,
     "report": REPORT,
@@ -131,21 +128,21 @@ def test_the_package_loads_its_public_names_lazily() -> None:
 def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
     at_once = {name for name, runs in imports_of(PACKAGE / "cli.py") if runs and name.startswith("nmt")}
     modules = {".".join(name.split(".")[:3]) for name in at_once}
-    assert modules == {f"nmt.terminal.{name}" for name in ("process", "options", "score_options", "help", "types")}
+    assert modules == {f"nmt.terminal.{name}" for name in ("process", "options", "help")}
 
 
 def test_text_imports_no_torch() -> None:
     for library in ("torch", "safetensors"):
         assert [name for name in importers(library) if layer(name) == "text"] == []
     torchless = {f"nmt.search.{name}" for name in ("feed", "workers", "ctranslate2")} | {"nmt.bundle.conversion"}
-    torchless |= {name_of(path) for path in FILES if layer(name_of(path)) == "tasks"}
+    torchless |= {name_of(path) for path in FILES if layer(name_of(path)) == "tasks"} - {"nmt.tasks.models"}
     assert not torchless & importers("torch")
 
 
 def test_bundles_and_the_command_line_import_torch_only_where_they_use_it() -> None:
     for library in ("torch", "safetensors"):
         at_once = {layer(name) for name in importers(library, at_import=True)}
-        assert not at_once & {"bundle", "cli", "recipe", "device", "place"}
+        assert not at_once & {"bundle", "cli", "recipe", "device", "tasks"}
 
 
 def test_only_preparation_imports_datasets() -> None:
@@ -236,7 +233,7 @@ def test_nothing_is_executed_or_unpickled(path: Path) -> None:
 
 def test_a_search_starts_without_the_compiler_of_pytorch() -> None:
     """Whose import takes a second, which every command would pay."""
-    program = "import sys, nmt.api, nmt.assembly, nmt.search.engine\n"
+    program = "import sys, nmt.api, nmt.search.engine\n"
     program += "print('torch' in sys.modules, 'torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]

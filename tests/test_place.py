@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nmt.device import Place, device_of, find_place
 from nmt.errors import UserError
-from nmt.place import Place, device_of, find_place
 
 
 def words(text: str) -> dict[str, str]:

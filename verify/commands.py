@@ -18,7 +18,7 @@ from processes import Ended, forked, wait
 IMPORTED = (
     *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),
     *("nmt.cli", "nmt.api", "nmt.data.prepare", "nmt.training.start", "nmt.report.page", "nmt.bundle.huggingface"),
-    *("nmt.terminal.making", "nmt.terminal.searching", "nmt.terminal.training"),
+    *("nmt.terminal.searching", "nmt.terminal.training"),
 )
 PATIENCE = 120  # seconds that a command may take
 

@@ -22,7 +22,7 @@ from nmt.data.corpus import ABSENT, SIDES, schema_of, table_of
 from nmt.data.encode import Chunk, EncodedChunk, PairEncoder, encode_chunks
 from nmt.data.pairs import Pair, check_inputs, describe, input_files, read_pairs
 from nmt.errors import UserError
-from nmt.files import clear_old, exclusive, identify, read_json, remedy, whole_directory, write_json
+from nmt.files import exclusive, identify, read_json, remedy, whole_directory, write_json
 from nmt.integrity import HASHES, check_files, intact, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import Data, Dataset, Kind, Recipe
 from nmt.text.lines import in_groups
@@ -51,7 +51,6 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     inputs = _identify(recipe, tokenizer_from, before)
     if before.get("fingerprint") == inputs["fingerprint"]:
         check_files(out / MANIFEST)
-        clear_old(out)
         if before["files"] != inputs["files"]:  # so that files that were only touched are not read again next time
             with suppress(UserError):  # prepared data may be read-only
                 replace_manifest(out / MANIFEST, inputs | {key: before[key] for key in (HASHES,) if key in before})

@@ -17,7 +17,7 @@ from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
-from typing import Self
+from typing import Any, Self
 
 from nmt.device import device_error, memory_error
 from nmt.errors import UserError
@@ -30,46 +30,13 @@ MakeEngine = Callable[[int, int], Engine]
 """Makes an engine from a worker's number, from 0 on, and how many there are; importable by name unless forked."""
 
 
-@dataclass(frozen=True)
-class _Begin:
-    """The parent begins a search."""
-
-    count: int
-    """How many hypotheses of each source it wants."""
-    samples: bool
-    """Whether they are drawn at random."""
-
-
-@dataclass(frozen=True)
-class _Idle:
-    """A worker has made its engine, or ended its search."""
-
-
-@dataclass(frozen=True)
-class _Asks:
-    """A worker wants sources of up to so many padded tokens."""
-
-    tokens: int
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A worker has searched a source."""
-
-    number: int
-    hypotheses: list[Hypothesis]
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """A worker ends with an error."""
-
-    message: str
-    hint: str
-    trace: str
-
-
-_Message = _Idle | _Asks | _Found | _Failed
+Search = tuple[str, int]
+"""Begins a search: the method of the engine, and how many hypotheses of each source are wanted."""
+Message = tuple[Any, ...]
+"""
+What a worker tells: ("idle",) when it has made its engine or ended a search; ("asks", tokens) for sources of up to so
+many padded tokens; ("found", number, hypotheses) of a source; ("failed", message, hint, traceback) before it ends.
+"""
 
 
 class Workers:
@@ -116,27 +83,27 @@ class Workers:
 
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """See `Engine`. A search that is closed before its end ends the workers."""
-        return self._search(feed, _Begin(n_best, samples=False))
+        return self._search(feed, ("search", n_best))
 
     def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """See `Engine`; the same goes as for `search`."""
-        return self._search(feed, _Begin(count, samples=True))
+        return self._search(feed, ("sample", count))
 
-    def _search(self, feed: Feed, begin: _Begin) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+    def _search(self, feed: Feed, search: Search) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         searching, self._over = list(self._workers), False
         try:
             for worker in searching:
-                worker.begin(begin)
+                worker.begin(search)
             while searching:
                 in_vain = not self._over and self._serve(feed)
                 for worker in _ready(searching, LOOK if in_vain else None):
                     match worker.receive():
-                        case _Asks(tokens):
+                        case "asks", tokens:
                             worker.asks = tokens
-                        case _Found(number, hypotheses):
+                        case "found", number, hypotheses:
                             worker.busy -= 1
                             yield number, hypotheses
-                        case _Idle():
+                        case ("idle",):
                             searching.remove(worker)
         except BaseException:
             self.close()
@@ -189,7 +156,7 @@ class _Worker:
         theirs.close()
         return cls(f"worker {number + 1} of {count}", process, ours)
 
-    def begin(self, search: _Begin) -> None:
+    def begin(self, search: Search) -> None:
         """Starts a search."""
         self._send(search)
         self.asks = 0
@@ -200,17 +167,17 @@ class _Worker:
         self.busy += len(sources)
         self.asks = 0
 
-    def _send(self, message: _Begin | list[Source]) -> None:
+    def _send(self, message: Search | list[Source]) -> None:
         try:
             self.connection.send(message)
         except ConnectionError:
             while True:  # reads what it sent before, up to its end, which raises
                 self.receive()
 
-    def receive(self) -> _Message:
+    def receive(self) -> Message:
         """The worker's next message. Raises UserError if it has failed or was killed."""
         try:
-            message: _Message = self.connection.recv()
+            message: Message = self.connection.recv()
         except (EOFError, OSError):  # the latter where it ended in the middle of a message
             self.process.join()
             code = self.process.exitcode or 0
@@ -218,8 +185,9 @@ class _Worker:
             raise UserError(
                 f"{self.name} {how}", "if memory ran out, use fewer --devices or smaller --batch-tokens"
             ) from None
-        if isinstance(message, _Failed):
-            raise UserError(f"{self.name}: {message.message}", message.hint) from _Trace(message.trace)
+        match message:
+            case "failed", problem, hint, trace:
+                raise UserError(f"{self.name}: {problem}", hint) from _Trace(trace)
         return message
 
 
@@ -249,16 +217,15 @@ def _work(connection: Connection, make: MakeEngine, number: int, count: int, for
     try:
         engine = make(number, count)
         while True:
-            parent.tell(_Idle())
-            begin = parent.next_search()
-            search = engine.sample if begin.samples else engine.search
-            for found in search(parent, begin.count):
-                parent.tell(_Found(*found))
+            parent.tell("idle")
+            method, wanted = parent.searches.get()
+            for found in getattr(engine, method)(parent, wanted):
+                parent.tell("found", *found)
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
         bug = UserError(message, "run it with --debug and report the traceback")
         known = error if isinstance(error, UserError) else memory_error(error) or device_error(error) or bug
-        parent.tell(_Failed(known.message, known.hint, traceback.format_exc()))
+        parent.tell("failed", known.message, known.hint, traceback.format_exc())
 
 
 class _Parent:
@@ -266,23 +233,19 @@ class _Parent:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._searches: SimpleQueue[_Begin] = SimpleQueue()
+        self.searches: SimpleQueue[Search] = SimpleQueue()
         self._pool = Pool()
         self._wants = 0  # the most tokens that the engine wanted at once
         self._asked = self._over = False
         self._changed, self._sending = threading.Condition(), threading.Lock()
 
-    def tell(self, message: _Message) -> None:
-        """Sends a message to the parent."""
+    def tell(self, *message: Any) -> None:
+        """Sends a `Message` to the parent."""
         with self._sending:
             try:
                 self._connection.send(message)
             except ConnectionError:
                 os._exit(1)  # the parent is gone
-
-    def next_search(self) -> _Begin:
-        """Waits for the next search."""
-        return self._searches.get()
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
         """See `Feed`."""
@@ -293,7 +256,7 @@ class _Parent:
                 asks = self._pool.tokens < self._wants and not self._asked and not self._over
                 self._asked |= asks
             if asks:
-                self.tell(_Asks(self._wants))
+                self.tell("asks", self._wants)
             if taken or not wait:
                 return taken
             with self._changed:
@@ -305,13 +268,13 @@ class _Parent:
         """Receives searches and sources, until the parent ends."""
         while True:
             try:
-                message: _Begin | list[Source] = self._connection.recv()
+                message: Search | list[Source] = self._connection.recv()
             except (EOFError, OSError):
                 os._exit(1)  # the parent is gone, and nobody wants the results
             with self._changed:
-                if isinstance(message, _Begin):
+                if isinstance(message, tuple):
                     self._asked = self._over = False
-                    self._searches.put(message)
+                    self.searches.put(message)
                 else:
                     self._pool.add(message)
                     self._asked, self._over = False, not message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,13 +14,13 @@ import click
 from nmt.console import Advance, Console
 from nmt.errors import UserError
 from nmt.metrics.bleu import LABELS, METRICS, OF_WORDS
+from nmt.terminal.options import ScoreOptions, refuse
 from nmt.terminal.streams import count_input, open_output, read_input
 from nmt.text.lines import open_input, read_lines, read_parallel
 
 if TYPE_CHECKING:
     from nmt.recipe import TaskName
     from nmt.search.forced import ForcedDecoder, PairScore, Totals
-    from nmt.terminal.score_options import ScoreOptions
 
 
 Item = TypeVar("Item")
@@ -34,19 +34,18 @@ def score(options: ScoreOptions) -> None:
     if options.runs:
         _score_runs(options)
         return
-    _refuse({"--html": options.html}, "goes with --runs")
+    refuse(options, "html", "goes with --runs")
     if not 1 <= len(options.files) <= 2:
         raise click.UsageError(f"score takes REF and at most one HYP, but {len(options.files)} files are given")
     metrics = _metrics(options)
     if not set(metrics) & set(METRICS):
-        given = {"--baseline": options.baseline, "--lowercase": options.lowercase}
-        _refuse(given, f"goes with --metric {', '.join(METRICS)}")
+        refuse(options, "baseline lowercase", f"goes with --metric {', '.join(METRICS)}")
     if not set(metrics) & set(OF_WORDS):
-        _refuse({"--language": options.language}, f"goes with --metric {', '.join(OF_WORDS)}")
+        refuse(options, "language", f"goes with --metric {', '.join(OF_WORDS)}")
     if options.models:
         _score_by_model(options, metrics)
         return
-    _refuse({"--source": options.source, "--set": options.overrides}, "goes with --model")
+    refuse(options, "source overrides", "goes with --model")
     if "brackets" in metrics:
         _score_trees(options, metrics)
     else:
@@ -57,10 +56,8 @@ def _score_runs(options: ScoreOptions) -> None:
     """Dev score and cost of each run: columns of the paper's Table 2; with --html also a page."""
     if not options.files:
         raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
-    others: dict[str, object] = {"--reference": options.more_references, "--metric": options.metric}
-    others |= {"--model": options.models, "--source": options.source, "--set": options.overrides}
-    others |= {"--paper": options.paper, "--lowercase": options.lowercase, "--language": options.language}
-    _refuse(others | {"--baseline": options.baseline}, "does not go with --runs")
+    others = "more_references metric models source overrides paper lowercase language baseline"
+    refuse(options, others, "does not go with --runs")
     from nmt.device import choose_device
     from nmt.report.comparison import record_of
     from nmt.report.page import write_page
@@ -196,13 +193,6 @@ def _say_cuts(decoder: ForcedDecoder, totals: Totals, console: Console) -> None:
             f"{totals.targets_cut:,} of {totals.pairs:,} reference lines were cut to {decoder.max_target:,} subwords: "
             f"{totals.subwords_cut:,} subwords are not scored"
         )
-
-
-def _refuse(options: Mapping[str, object], why: str) -> None:
-    """Raises UsageError naming the first option that is given."""
-    for name, value in options.items():
-        if value:
-            raise click.UsageError(f"{name} {why}")
 
 
 def _metrics(options: ScoreOptions) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +14,26 @@ from click.shell_completion import CompletionItem
 WORKERS = click.IntRange(1, 256)  # more GPUs than a host has, and more shares than are worth cutting its CPU into
 
 
-class NumberOrAuto(click.IntRange):
-    """A whole number from 1 on, or auto."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number or "auto"; fails with a usage error on anything else."""
-        if value == "auto":
-            return value
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
-            self.fail(f"{value!r} is neither auto nor a whole number from {self.min} on", param, ctx)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The word, if it begins like this."""
-        return Word("auto").shell_complete(ctx, param, incomplete)
-
-
 class Text(click.ParamType[Any]):
-    """A string that is not empty: an empty one is a shell variable that was never set."""
+    """A string that is not empty: an empty one is a shell variable that was never set.
+
+    `read` makes the value of it. The shell completes it to one of `words`, though others may be allowed.
+    """
 
     name = "text"
 
+    def __init__(self, *words: str, read: Callable[[str], Any] = str) -> None:
+        self._words, self._read = words, read
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The string; fails with a usage error if it is empty."""
+        """Return the value; fails with a usage error if the string is empty."""
         if value == "":
             self.fail("must not be empty", param, ctx)
-        return value
-
-
-class Word(Text):
-    """A string that is not empty; the shell completes it to one of some values, though others may be allowed."""
-
-    def __init__(self, *values: str) -> None:
-        self._values = values
+        return self._read(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The values that begin like this."""
-        return [CompletionItem(value) for value in self._values if value.startswith(incomplete)]
+        """Return the words that begin like this."""
+        return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
 
 
 class FilePath(Text):
@@ -58,54 +41,47 @@ class FilePath(Text):
 
     name = "path"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path; fails with a usage error if it is empty."""
-        return Path(super().convert(value, param, ctx))
-
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Leaves it to the shell to find files."""
+        """Leave it to the shell to find files."""
         return [CompletionItem(incomplete, type="file")]
 
 
-class Shares(Text):
-    """Numbers from 0 on with commas between them, at least one of them above 0."""
-
-    name = "shares"
+class NumberOrAuto(click.IntRange):
+    """A whole number, or auto."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The numbers; fails with a usage error on anything else."""
-        try:
-            shares = tuple(map(float, super().convert(value, param, ctx).split(",")))
-        except ValueError:
-            shares = ()
-        if not shares or not all(0 <= share < math.inf for share in shares) or not 0 < sum(shares) < math.inf:
-            self.fail(f"{value!r} are not numbers from 0 on, such as 0.3,0.7", param, ctx)
-        return shares
+        """Return the number or "auto"; fails with a usage error on anything else."""
+        return value if value == "auto" else super().convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the word, if it begins like this."""
+        return Text("auto").shell_complete(ctx, param, incomplete)
 
 
-class LayerOf(Text):
-    """A layer, counted from 1, of encoder, decoder or cross: cross:5; without a kind, of the encoder."""
-
-    name = "layer"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The kind and the number; fails with a usage error on anything else."""
-        found = re.fullmatch("(?:(encoder|decoder|cross):)?([1-9][0-9]{0,5})", super().convert(value, param, ctx))
-        if not found:
-            self.fail(f"{value!r} is no layer, such as 5, encoder:5, decoder:5 or cross:5", param, ctx)
-        return found[1] or "encoder", int(found[2])
+def shares(text: str) -> tuple[float, ...]:
+    """Read numbers from 0 on with commas between them, at least one of them above 0."""
+    try:
+        found = tuple(map(float, text.split(",")))
+    except ValueError:
+        found = ()
+    if not found or not all(0 <= share < math.inf for share in found) or not 0 < sum(found) < math.inf:
+        raise click.BadParameter(f"{text!r} are not numbers from 0 on, such as 0.3,0.7")
+    return found
 
 
-class Heads(Text):
-    """Numbers of heads from 1 on with commas between them."""
-
-    name = "heads"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The numbers in order, each once; fails with a usage error on anything else."""
-        if not re.fullmatch("[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", super().convert(value, param, ctx)):
-            self.fail(f"{value!r} are not numbers of heads from 1 on, such as 1,2", param, ctx)
-        return tuple(sorted({int(head) for head in value.split(",")}))
+def layer(text: str) -> tuple[str, int]:
+    """Read a layer, counted from 1, of encoder, decoder or cross: cross:5; without a kind, of the encoder."""
+    found = re.fullmatch("(?:(encoder|decoder|cross):)?([1-9][0-9]{0,5})", text)
+    if not found:
+        raise click.BadParameter(f"{text!r} is no layer, such as 5, encoder:5, decoder:5 or cross:5")
+    return found[1] or "encoder", int(found[2])
 
 
-TEXT, FILE = Text(), FilePath()
+def heads(text: str) -> tuple[int, ...]:
+    """Read numbers of heads from 1 on with commas between them; returns them in order, each once."""
+    if not re.fullmatch("[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", text):
+        raise click.BadParameter(f"{text!r} are not numbers of heads from 1 on, such as 1,2")
+    return tuple(sorted({int(head) for head in text.split(",")}))
+
+
+TEXT, FILE = Text(), FilePath(read=Path)

@@ -27,9 +27,8 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt.device import device_error, memory_error
+from nmt.device import Place, device_error, memory_error
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
-from nmt.place import Place
 
 FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by the job's number
 LOOK = 0.1  # seconds between two looks into the store

@@ -16,11 +16,10 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlans, Mixture
 from nmt.data.lengths import measure_lengths
 from nmt.data.prepare import directory, fingerprint_of, set_sizes
-from nmt.device import available_memory
+from nmt.device import Place, available_memory
 from nmt.errors import UserError
 from nmt.files import wait_for
 from nmt.model.transformer import Transformer
-from nmt.place import Place
 from nmt.recipe import Recipe, Training
 from nmt.text.lengths import TrainedLengths
 from nmt.text.tokenizer import Tokenizer

@@ -21,9 +21,9 @@ from tiny_parser import train_tokenizer, write_parser
 
 from nmt import cli
 from nmt.errors import Interrupted
-from nmt.terminal.ledger import Ledger
+from nmt.terminal.counts import Statistics as Ledger
 
-SMALL = "import nmt.terminal.making as making; making.BLOCK_LINES = 10"
+SMALL = "import nmt.terminal.blocks as blocks; blocks.BLOCK_LINES = 10"
 """Gives the command `nmt` small blocks."""
 WORDS = ["the", "dog", "sees", "a", "house"]
 INPUT = ["--input", "test.a", "--output"]
@@ -35,7 +35,7 @@ def here(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     shutil.copytree(reverse_run / "ckpts/averaged", tmp_path / "ckpts")
     shutil.copy(reverse_run / "test.a", tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 10)
+    monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 10)
     monkeypatch.setattr("nmt.tasks.lines.PATIENCE", 60.0)  # a file is a fast input, however slow the machine is
     return tmp_path
 
@@ -126,7 +126,7 @@ def test_compressed_files_are_as_without_resume(nmt, here: Path, stop_after) -> 
 
 def test_trees_are_drawn_block_by_block(nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 4)
+    monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 4)
     write_parser(tmp_path / "ckpts", train_tokenizer())
     (tmp_path / "test.a").write_text("".join(f"{' '.join(WORDS[:length])}\n" for length in (1, 2, 3, 2, 1, 3, 2, 1, 1)))
     assert nmt("parse", "--pretty", *INPUT, "plain").code == 0
@@ -279,7 +279,7 @@ def test_blocks_of_a_parser_made_with_other_options_do_not_go_on(
     nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after, change: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 2)
+    monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 2)
     write_parser(tmp_path / "ckpts", train_tokenizer())
     (tmp_path / "test.a").write_text(f"{WORDS[0]}\n" * 5)
     stop_after(3)

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from multiprocessing import get_context
-from multiprocessing.popen_fork import Popen
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +18,6 @@ from reverse_task import shell, write_reverse_task
 
 from nmt.cli import cli
 from nmt.console import Console
-from nmt.errors import Interrupted
-from nmt.terminal.process import stop
 
 FULL = Path("/dev/full")
 WAIT = 60.0  # seconds that no test takes
@@ -200,43 +193,6 @@ def test_a_signal_while_the_command_starts_ends_it_without_a_traceback(
     finally:
         process.kill()
         process.wait()
-
-
-@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Interrupted)])
-def test_a_signal_is_not_lost_where_a_module_that_is_imported_ignores_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[BaseException]
-) -> None:
-    code = f"import os\ntry:\n  os.kill(os.getpid(), {int(number)})\n  sum(range(10))\nexcept BaseException:\n  pass\n"
-    (tmp_path / "deaf_module.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "deaf_module", raising=False)
-    before = signal.signal(number, stop)
-    try:
-        with pytest.raises(kind):  # noqa: PT012
-            importlib.import_module("deaf_module")
-            time.sleep(WAIT)
-    finally:
-        signal.signal(number, before)
-
-
-@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Interrupted)])
-def test_a_signal_is_not_lost_where_a_fork_ignores_it(
-    monkeypatch: pytest.MonkeyPatch, number: int, kind: type[BaseException]
-) -> None:
-    def fork() -> int:
-        with suppress(BaseException):  # as callbacks of forks do
-            os.kill(os.getpid(), number)
-            sum(range(10))
-        return os.getpid()
-
-    monkeypatch.setattr("multiprocessing.popen_fork.os.fork", fork)
-    before = signal.signal(number, stop)
-    try:
-        with pytest.raises(kind):  # noqa: PT012
-            Popen(get_context("fork").Process())
-            time.sleep(WAIT)
-    finally:
-        signal.signal(number, before)
 
 
 # --- empty options ------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from tiny_treebank import write_treebank
 import table3
 from nmt import bundle as bundles
 from nmt.console import Console
-from nmt.place import Place
+from nmt.device import Place
 from nmt.recipe import Recipe, load
 from nmt.training.plan import make_plan
 from nmt.training.start import train

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from engines import Searched
 from feeds import Pile
 from reference_search import random_model, reference_search
 from reverse_task import reseal
@@ -19,8 +20,6 @@ from nmt.errors import UserError
 from nmt.recipe import Decoding, Recipe, TokenizerSettings
 from nmt.search.ctranslate2 import convert, load_engine
 from nmt.search.feed import Source
-from nmt.tasks.pipeline import Pipeline
-from nmt.tasks.translating import Translating
 from nmt.text.symbols import BOS, EOS
 from nmt.text.tokenizer import Tokenizer
 
@@ -154,7 +153,7 @@ def translations(bundle, decoding, lines):
     """Of lines: by CTranslate2, and by PyTorch."""
     tokenizer, engine = bundle.tokenizer(), load_engine(bundle, decoding, threads=2, device="cpu")
     ours = Translator(bundle.model(torch.device("cpu")), tokenizer, decoding).stream(lines)
-    return list(Pipeline(Translating(tokenizer, decoding), decoding, engine).stream(lines)), list(ours)
+    return list(Translator(Searched(engine), tokenizer, decoding).stream(lines)), list(ours)
 
 
 def settings(bundle, changes):

@@ -11,8 +11,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nmt.api import Translator
-from nmt.assembly import make_engine
 from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.rows import Removal
 from nmt.model.transformer import Transformer
@@ -21,8 +19,7 @@ from nmt.search.engine import SearchEngine
 from nmt.search.feed import Required, Source, Spelling
 from nmt.search.phrases import PhraseConstraint, _order
 from nmt.tasks.lines import Request
-from nmt.tasks.pipeline import Pipeline
-from nmt.tasks.translating import Translating, Translation
+from nmt.tasks.translator import Translation, Translator
 from nmt.text.symbols import EOS
 from nmt.text.terms import Term, Terms
 from nmt.text.tokenizer import Tokenizer
@@ -148,14 +145,13 @@ def test_a_prefix_may_hold_what_is_kept_too_often(beam: int, tokenizer: Tokenize
 @pytest.mark.parametrize("beam", [1, 4])
 def test_what_a_model_would_repeat_is_kept_once(beam: int, tokenizer: Tokenizer) -> None:
     decoding = Decoding(beam=beam, max_extra=20, min_length=15)
-    engine = make_engine([model_of(tokenizer)], decoding, Translating(tokenizer, decoding))
+    translator = Translator(model_of(tokenizer), tokenizer, decoding)
+    engine = translator.engine
     assert isinstance(engine, SearchEngine)
     (logits,) = engine.logits
     (likely,) = tokenizer.source.encode("the")
     engine.logits = (lambda x: logits(x).index_fill(-1, torch.tensor([likely]), 9.0),)
-    (result,) = Pipeline(Translating(tokenizer, decoding), decoding, engine).stream(
-        [Request("the", terms=Terms(keep=["the"]))], beam
-    )
+    (result,) = translator.stream([Request("the", terms=Terms(keep=["the"]))], beam)
     assert result.texts
     assert all(text.split().count("the") == 1 for text in result.texts)
 
@@ -181,11 +177,12 @@ def test_whatever_a_model_likes_to_say_phrases_are_there_as_often_as_in_the_sour
 
 def liked(tokenizer: Tokenizer, liking: torch.Tensor, decoding: Decoding, text: str) -> list[Translation]:
     """What a search finds where `liking` is added to the logits of symbols."""
-    engine = make_engine([model_of(tokenizer)], decoding, Translating(tokenizer, decoding))
+    translator = Translator(model_of(tokenizer), tokenizer, decoding)
+    engine = translator.engine
     assert isinstance(engine, SearchEngine)
     (logits,) = engine.logits
     engine.logits = (lambda x: (found := logits(x)) * 3 + F.pad(liking, (0, found.size(-1) - len(liking))),)
-    return list(Pipeline(Translating(tokenizer, decoding), decoding, engine).stream([text], decoding.beam))
+    return list(translator.stream([text], decoding.beam))
 
 
 @pytest.mark.parametrize(("beam", "order"), [(1, [2, 1, 0]), (4, [2, 0, 1])])

@@ -44,7 +44,7 @@ AVAILABLE = sys.platform == "linux" and hasattr(subprocess, "_fork_exec")
 COSTLY = (  # to import; torch._dynamo is imported by optimizers
     *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),
     *("nmt.cli", "nmt.data.prepare", "nmt.training.start", "nmt.training.launcher"),
-    *(f"nmt.terminal.{name}" for name in ("making", "scoring", "searching", "training")),
+    *(f"nmt.terminal.{name}" for name in ("scoring", "searching", "training")),
 )
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 

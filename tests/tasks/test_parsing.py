@@ -7,13 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engines import Characters, Found
+from engines import Characters, Found, Searched
 
 from nmt.recipe import Decoding
 from nmt.search.feed import Feed, Hypothesis, Source
 from nmt.tasks.lines import Request
-from nmt.tasks.parsing import Parse, Parsing, words_of
-from nmt.tasks.pipeline import Pipeline
+from nmt.tasks.parser import Parse, Parser, words_of
 from nmt.text.linear import LEAF, TreeVocabulary
 from nmt.text.tree import parse_tree
 
@@ -47,13 +46,13 @@ def ids_of(linear: str) -> list[int]:
     return [TREES.listing().index(symbol) for symbol in linear.split()]
 
 
-def parsing(**settings: Any) -> Parsing:
+def parser(engine: Any = None, **settings: Any) -> Parser:
     tokenizer: Any = SimpleNamespace(source=Words(), target=TREES)
-    return Parsing(tokenizer, Decoding(**settings))
+    return Parser(Searched(engine), tokenizer, Decoding(**settings))
 
 
 def parses(engine: Saying, lines: list[str], n_best: int = 1, **settings: Any) -> list[Parse]:
-    return list(Pipeline(parsing(**settings), Decoding(**settings), engine).stream(lines, n_best))
+    return list(parser(engine, **settings).stream(lines, n_best))
 
 
 def flat(source: Source) -> list[str]:
@@ -106,7 +105,7 @@ def test_a_source_tells_its_words_and_leaves_room_for_more() -> None:
     ],
 )
 def test_long_lines_are_split_between_words_and_long_words_are_cut(line: str, parts: list[tuple[str, int]]) -> None:
-    found = parsing(max_source=5).split(Request(line))
+    found = parser(max_source=5).split(Request(line))
     assert [(Characters().decode(part.ids), part.words) for part in found] == parts
 
 

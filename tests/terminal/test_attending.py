@@ -12,7 +12,7 @@ import pytest
 from random_bundle import random_bundle
 from tiny_parser import train_tokenizer, write_parser
 
-from nmt.terminal import attending
+from nmt.terminal import attention_view as attending
 
 TEXT = b"the dog sees the river .\n\nthe cat likes it. the teacher sleeps.\n"
 
@@ -155,7 +155,7 @@ def test_options_that_make_no_sense_are_usage_errors(translate, options: list[st
 def test_values_that_do_not_fit_are_errors_before_the_search(
     translate, monkeypatch: pytest.MonkeyPatch, options: list[str], problem: str, hint: str
 ) -> None:
-    monkeypatch.setattr("nmt.assembly.Assembly.open", unexpected)
+    monkeypatch.setattr("nmt.tasks.models.Saved.open", unexpected)
     done = translate("--attention", *options)
     assert (done.code, done.out) == (1, b"")
     assert not list(Path().iterdir())
@@ -174,6 +174,6 @@ def test_where_there_is_nothing_to_show_the_output_is_whole_and_an_old_page_stay
 
 
 def test_without_it_no_weights_are_computed(translate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt.assembly.Assembly.model", unexpected)
-    monkeypatch.setattr(attending, "Attending", unexpected)
+    monkeypatch.setattr("nmt.tasks.models.Saved.only", unexpected)
+    monkeypatch.setattr(attending, "AttentionView", unexpected)
     assert translate().code == 0

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
+from nmt.device import Place
 from nmt.errors import UserError
-from nmt.place import Place
 from nmt.terminal.blocks import Blocks, folder_of, open_blocks
-from nmt.terminal.ledger import Tally
-from nmt.terminal.making import Making
+from nmt.terminal.blocks import Job as Making
+from nmt.terminal.counts import Counts as Tally
 
 LINES = 47
 TEXT = b"".join(b"LINE %d\n" % number for number in range(1, LINES + 1))
@@ -35,7 +35,7 @@ class Stopped(Exception):
 
 @pytest.fixture
 def making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Making:
-    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 10)
+    monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 10)
     source, weights = tmp_path / "in", tmp_path / "weights"
     source.write_bytes(TEXT.lower())
     weights.write_bytes(b"w")
@@ -229,9 +229,8 @@ def test_one_rank_joins_where_the_file_system_has_no_locks(making: Making, monke
 JOIN = """
 import shutil, sys, time
 from pathlib import Path
-from nmt.place import Place
-from nmt.terminal.blocks import open_blocks
-from nmt.terminal.making import Making
+from nmt.device import Place
+from nmt.terminal.blocks import Job as Making, open_blocks
 def hang(block, stream):
     stream.write(b"L")
     print("joining", flush=True)
@@ -263,7 +262,8 @@ def test_what_a_rank_joined_that_was_killed_another_joins(making: Making, waits:
     else:
         assert make(making)[0] == []
     assert making.output.read_bytes() == TEXT
-    assert {path.name for path in making.output.parent.iterdir()} == {"out", "in", "weights"}
+    names = {path.name for path in making.output.parent.iterdir() if not waits or path.suffix != ".tmp"}
+    assert names == {"out", "in", "weights"}  # it may take a moment until a killed process is known to be gone
 
 
 def test_an_output_that_is_there_with_its_blocks_is_joined_again(
@@ -390,7 +390,7 @@ def test_nothing_is_left_where_no_block_was_finished(making: Making) -> None:
 def test_blocks_keep_the_size_they_were_begun_with(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Stopped):
         make(making, 35)
-    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 7)
+    monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 7)
     assert make(making)[0] == [3, 4]
     assert making.output.read_bytes() == TEXT
 

@@ -118,8 +118,8 @@ def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--last", "0"], "'0' is neither auto nor a whole number from 1 on"),
-        (["--last", "many"], "'many' is neither auto nor a whole number from 1 on"),
+        (["--last", "0"], "0 is not in the range x>=1"),
+        (["--last", "many"], "'many' is not a valid integer range"),
         (["--last", "2", "--best", "2"], "--last does not go with --best"),
         (["--last", "auto", "--best", "2"], "--last does not go with --best"),
     ],

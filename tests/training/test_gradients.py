@@ -13,8 +13,8 @@ from reverse_task import BARE, assert_equal_to_the_bit, position, sets
 from torch import Tensor
 
 from nmt.batch import Batch
+from nmt.device import Place
 from nmt.errors import GroupError
-from nmt.place import Place
 from nmt.training.distributed import Group
 from nmt.training.loss import Objective
 from nmt.training.trainer import Trainer

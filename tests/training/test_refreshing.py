@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,6 @@ from reverse_task import BARE, metrics, sets
 from said import Lines
 
 from nmt.errors import Interrupted, UserError
-from nmt.files import _host
 from nmt.report import writing
 from nmt.training import reporting as module
 from nmt.training.reporting import Page
@@ -52,7 +52,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_process_that_is_ended_leaves_no_part_of_a_page(tmp_path: Path, served: Any) -> None:
-    part = f".report.html@{_host()}-"
+    part = f".report.html@{os.uname().nodename}-"
     served(HANGS.replace('"report.html"', f'"{part}" + str(os.getpid()) + ".tmp"'))
     page = Page(tmp_path, Lines())
     page.refresh()

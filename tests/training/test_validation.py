@@ -20,9 +20,9 @@ from nmt.batch import Batch
 from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.prepare import prepare
+from nmt.device import Place
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
-from nmt.place import Place
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training import validation
@@ -57,7 +57,7 @@ class Parrot:
 def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], DevScores]:
     """Scores an untrained model on GOLD, or what stands in its place."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(validation.MODELS, "parse", Parrot)
+    monkeypatch.setitem(validation.PIPELINES, "parse", Parrot)
     Path("valid.mrg").write_text(GOLD)
 
     def score() -> DevScores:

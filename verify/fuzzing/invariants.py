@@ -16,7 +16,6 @@ from strategies import PAIRS, arrays
 from target import Target
 from tiny_parser import make_model, train_tokenizer
 
-from nmt.api import Translator
 from nmt.data.batches import split_update
 from nmt.data.epochs import Mixture, plan_epoch
 from nmt.data.packing import deal_update
@@ -29,6 +28,7 @@ from nmt.search.feed import Hypothesis, Source
 from nmt.search.forced import log_probabilities_of
 from nmt.search.repetition import NoRepeat
 from nmt.tasks.lines import Request
+from nmt.tasks.translator import Translator
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 from nmt.text.terms import Term, Terms

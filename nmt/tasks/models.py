@@ -1,4 +1,4 @@
-"""The one place that makes an engine, and a pipeline of it, from models, decoding settings and a task.
+"""The models that a pipeline searches with, loaded or in bundles: the one place that makes their engine.
 
 torch is imported when an engine is made; with several workers, this happens in the workers.
 """
@@ -7,49 +7,42 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
 
 from nmt.bundle import Bundle
 from nmt.device import cores
 from nmt.errors import UserError
 from nmt.recipe import Decoding
+from nmt.recipe import Model as ModelSettings
 from nmt.search.feed import Engine
 from nmt.search.workers import MakeEngine, Workers
-from nmt.tasks.pipeline import Pipeline, Result, Task, longest_served
 
 if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
+    from nmt.search.constraints import MakeConstraint
 
 MOST_WORKERS = 16  # on a CPU, unless the user asks for more
 Model = TypeVar("Model")
 
 
-def pipeline_of(models: Sequence[Transformer], decoding: Decoding, task: Task[Result]) -> Pipeline[Result]:
-    """Make the pipeline of a task in this process, with one model or an ensemble of several.
-
-    Raises UserError if decoding.max_source is longer than what a model serves.
-    """
-    positions = longest_served((model.config for model in models), decoding)
-    return Pipeline(task, decoding, make_engine(models, decoding, task), positions)
-
-
 def make_engine(
     models: Sequence[Transformer],
     decoding: Decoding,
-    task: Task[Result],
+    constraint: MakeConstraint,
+    annotated: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> Engine:
-    """Make the engine of nmt for a task; `say` reports another precision than asked for, and smaller batches."""
+    """Make the engine of nmt; `say` reports another precision than asked for, and smaller batches."""
     from nmt.search.annotation import AnnotatingEngine
     from nmt.search.engine import SearchEngine
 
-    engine = SearchEngine(models, decoding, task.constraint(decoding), say)
+    engine = SearchEngine(models, decoding, constraint, say)
     if decoding.precision not in ("auto", engine.precision):
         say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision} is used")
-    return AnnotatingEngine(engine, models) if task.annotated else engine
+    return AnnotatingEngine(engine, models) if annotated else engine
 
 
 def only(models: Sequence[Model]) -> Model:
@@ -61,13 +54,46 @@ def only(models: Sequence[Model]) -> Model:
     return models[0]
 
 
+@runtime_checkable
+class Models(Protocol):
+    """The model, or the ensemble of several, that a pipeline searches with."""
+
+    @property
+    def configs(self) -> Sequence[ModelSettings]:
+        """The settings of each model."""
+        ...
+
+    def open(self, decoding: Decoding, constraint: MakeConstraint, annotated: bool) -> AbstractContextManager[Engine]:
+        """Give the engine; its workers end with the block. Raise UserError if something is missing or wrong."""
+        ...
+
+    def only(self) -> Transformer:
+        """Return the only model, in this process and in full precision; raise UserError if there are several."""
+        ...
+
+
+class Loaded:
+    """Models that are in the memory of this process, and that search in it."""
+
+    def __init__(self, models: Transformer | Sequence[Transformer]) -> None:
+        self._models = list(models) if isinstance(models, Sequence) else [models]
+        self.configs = [model.config for model in self._models]
+
+    def open(self, decoding: Decoding, constraint: MakeConstraint, annotated: bool) -> AbstractContextManager[Engine]:
+        """Give the engine of nmt."""
+        return nullcontext(make_engine(self._models, decoding, constraint, annotated))
+
+    def only(self) -> Transformer:
+        """Return the only model."""
+        return only(self._models)
+
+
 @dataclass(frozen=True)
-class Assembly:
-    """Which models search, with which settings, engine and devices."""
+class Saved:
+    """Models in bundles, and which engine and devices search with them."""
 
     bundles: Sequence[Bundle]
     """One model, or several as an ensemble."""
-    decoding: Decoding
     engine: Literal["nmt", "ctranslate2"]
     device: str
     """auto, cpu, cuda or cuda:N; each of several workers has its own GPU."""
@@ -80,39 +106,37 @@ class Assembly:
     say: Callable[[str], None]
     """Reports what takes long."""
 
-    @contextmanager
-    def open(self, task: Task[Result]) -> Iterator[Pipeline[Result]]:
-        """Give the pipeline of a task; its workers end with the block.
+    @property
+    def configs(self) -> Sequence[ModelSettings]:
+        """The settings of each model."""
+        return [bundle.recipe.model for bundle in self.bundles]
 
-        Raises UserError if something is missing or wrong.
-        """
+    @contextmanager
+    def open(self, decoding: Decoding, constraint: MakeConstraint, annotated: bool) -> Iterator[Engine]:
+        """Give the engine, or several workers as one engine."""
         if self.engine == "ctranslate2" and len(self.bundles) > 1:
             raise UserError(
                 "--engine ctranslate2: searches with one model, not with an ensemble",
                 "use --engine nmt, or one --model",
             )
-        positions = longest_served((bundle.recipe.model for bundle in self.bundles), self.decoding)
         count = self.workers or 1
-        make: MakeEngine = partial(self._make, task)
+        make: MakeEngine = partial(self._make, decoding, constraint, annotated)
         forks = self.forks and self.engine == "nmt" and sys.platform == "linux" and self._on_cpu()
         if forks:
             count = self.workers or min(self.threads or cores(), MOST_WORKERS)
         if count == 1:
-            yield Pipeline(task, self.decoding, make(0, 1), positions)
+            yield make(0, 1)
             return
-        with Workers(self._shared(make) if forks else make, count, self.decoding.max_source, forks) as workers:
-            yield Pipeline(task, self.decoding, workers, positions)
+        with Workers(self._shared(make) if forks else make, count, decoding.max_source, forks) as workers:
+            yield workers
 
-    def model(self) -> Transformer:
-        """Load the only model into this process in full precision, whatever searches with it.
-
-        Raises UserError if there are several.
-        """
+    def only(self) -> Transformer:
+        """Load the only model."""
         from nmt.device import choose_device
 
         return only(self.bundles).model(choose_device(self.device, self.threads))
 
-    def _make(self, task: Task[Result], number: int, count: int) -> Engine:
+    def _make(self, decoding: Decoding, constraint: MakeConstraint, annotated: bool, number: int, count: int) -> Engine:
         """Make the engine of worker `number`, from 0, of `count` workers."""
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)
@@ -120,11 +144,12 @@ class Assembly:
             from nmt.search.ctranslate2 import load_engine
 
             bundle = self.bundles[0]
-            return load_engine(bundle, self.decoding, threads=threads, device=self.device, worker=worker, say=self.say)
+            return load_engine(bundle, decoding, threads=threads, device=self.device, worker=worker, say=self.say)
         from nmt.device import choose_device
 
         device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
-        return make_engine([bundle.model(device) for bundle in self.bundles], self.decoding, task, self.say)
+        models = [bundle.model(device) for bundle in self.bundles]
+        return make_engine(models, decoding, constraint, annotated, self.say)
 
     def _on_cpu(self) -> bool:
         import torch

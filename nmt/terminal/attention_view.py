@@ -15,14 +15,14 @@ from nmt.recipe import Model
 if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
     from nmt.search.attention import Kind
-    from nmt.tasks.output import LineResult
+    from nmt.tasks.pipeline import LineResult
     from nmt.terminal.options import SearchOptions
 
 MOST_SENTENCES = 50  # of a page
 LONGEST = 200  # symbols of either side of a sentence that is shown; the weights grow with their square
 
 
-class Attending:
+class AttentionView:
     """Keeps the first sentences of a search, and at its end writes what the model attends to in them."""
 
     def __init__(self, stream: IO[bytes], path: Path, bundle: Bundle, figure: Figure | None) -> None:
@@ -76,7 +76,7 @@ Figure = tuple["Kind", int, list[int]]
 
 
 @contextmanager
-def attending(options: SearchOptions, bundle: Bundle) -> Iterator[Attending | None]:
+def attention_view(options: SearchOptions, bundle: Bundle) -> Iterator[AttentionView | None]:
     """Give what writes the file of --attention, which is opened now and whole at the end; None without the option.
 
     Raises UserError if the model has no such layer or heads, or if the file cannot be written.
@@ -90,9 +90,9 @@ def attending(options: SearchOptions, bundle: Bundle) -> Iterator[Attending | No
             raise UserError(f"--attention {path}: is also the file of {option}", "give --attention another file")
     figure = _chosen(options, bundle.recipe.model) if path.suffix == ".svg" else None
     with whole_file(path) as stream:
-        attended = Attending(stream, path, bundle, figure)
-        yield attended
-    options.console.say(f"attention: {path} shows {attended.shown}")
+        view = AttentionView(stream, path, bundle, figure)
+        yield view
+    options.console.say(f"attention: {path} shows {view.shown}")
 
 
 def _chosen(options: SearchOptions, model: Model) -> Figure:

@@ -1,4 +1,4 @@
-"""The ledger of a search: how many lines, how fast, and what there is to warn of."""
+"""What is counted of a search: lines, symbols, speed and warnings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nmt.tasks.pipeline import Result
 
 
 @dataclass
-class Tally:
+class Counts:
     """What is counted of some lines."""
 
     lines: int = 0
@@ -24,8 +24,8 @@ class Tally:
     warnings: dict[str, tuple[int, int]] = field(default_factory=dict)
     """How often each warning occurred, and the number of the first line with it; only of those that occurred."""
 
-    def add(self, other: Tally) -> None:
-        """Count what another tally counted, of other lines of the same input."""
+    def add(self, other: Counts) -> None:
+        """Count what others counted, of other lines of the same input."""
         self.lines += other.lines
         self.tokens += other.tokens
         for warning, (count, line) in other.warnings.items():
@@ -33,22 +33,22 @@ class Tally:
             self.warnings[warning] = (before + count, min(first, line))
 
 
-class Ledger(Generic[Result]):
-    """Counts what was searched, how fast, and the warnings."""
+class Statistics(Generic[Result]):
+    """Counts what is searched, how fast, and the warnings."""
 
     def __init__(self, doing: str, warnings: Mapping[str, Callable[[Result], int]]) -> None:
         """`doing` is what the progress of the search is called, and `warnings` are those of the task."""
-        self.tally = Tally()
+        self.counts = Counts()
         self._advance: Advance = unseen
         self._doing, self._warnings = doing, warnings
-        self._before = 0  # lines of the input before those of the tally
+        self._before = 0  # lines of the input before those of the counts
         self._tokens = 0  # found since `_began`
         self._began: float | None = None
 
-    def begin(self, before: int) -> Tally:
-        """Start another tally, of the lines that come after the first `before` lines of the input; returns it."""
-        self.tally, self._before = Tally(), before
-        return self.tally
+    def begin(self, before: int) -> Counts:
+        """Begin to count anew, the lines that come after the first `before` lines of the input; returns it."""
+        self.counts, self._before = Counts(), before
+        return self.counts
 
     @contextmanager
     def progress(self, console: Console, total: int | None, done: int = 0) -> Iterator[None]:
@@ -66,18 +66,18 @@ class Ledger(Generic[Result]):
 
     def searched(self, tokens: int) -> None:
         """Counts the target symbols of a line that is done, `</s>` among them, before its turn comes."""
-        self.tally.tokens += tokens
+        self.counts.tokens += tokens
         self._tokens += tokens
         self._advance(1, self.speed())
 
     def add(self, result: Result) -> int:
         """Counts the result of the next line, and returns the number of that line in the input, from 1 on."""
-        self.tally.lines += 1
-        number = self._before + self.tally.lines
+        self.counts.lines += 1
+        number = self._before + self.counts.lines
         if not result.parts:
             self.searched(0)  # a blank line, which no engine has searched
         occurred = {warning: (count, number) for warning, occurs in self._warnings.items() if (count := occurs(result))}
-        self.tally.add(Tally(warnings=occurred))
+        self.counts.add(Counts(warnings=occurred))
         return number
 
     def speed(self) -> str:
@@ -87,16 +87,16 @@ class Ledger(Generic[Result]):
 
     def summary(self) -> str:
         """All in one line."""
-        counts = ", ".join(f"{warning} {self.tally.warnings.get(warning, (0, 0))[0]:,}" for warning in self._warnings)
-        sentences = f"{self.tally.lines:,} sentence{'' if self.tally.lines == 1 else 's'}"
+        counts = ", ".join(f"{warning} {self.counts.warnings.get(warning, (0, 0))[0]:,}" for warning in self._warnings)
+        sentences = f"{self.counts.lines:,} sentence{'' if self.counts.lines == 1 else 's'}"
         return f"{sentences}, {self.speed()}; {counts}"
 
     def check(self) -> None:
         """Raises UserError if there was any warning, naming the line of the first of each."""
         found = [
-            f"{warning} {self.tally.warnings[warning][0]:,} (first in line {self.tally.warnings[warning][1]:,})"
+            f"{warning} {self.counts.warnings[warning][0]:,} (first in line {self.counts.warnings[warning][1]:,})"
             for warning in self._warnings
-            if warning in self.tally.warnings
+            if warning in self.counts.warnings
         ]
         if found:
             raise UserError(f"--strict: {', '.join(found)}", "use the output, which is complete, or leave out --strict")

@@ -1,26 +1,28 @@
-"""Translation: how lines are tokenised and split, and what their results are; imports no torch."""
+"""The way of a line to its translation: split and encoded, searched by `Pipeline`, and joined. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, cast
+from itertools import accumulate, repeat
+from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.search.feed import Prefix, Required, Spelling
 from nmt.tasks.lines import Line, Part, Request, Wanted
-from nmt.tasks.output import LineResult, as_json
+from nmt.tasks.models import Models
+from nmt.tasks.pipeline import LineResult, Pipeline
 from nmt.tasks.splitting import LineSplitter, clean, joined
 from nmt.text.lengths import TrainedLengths
 from nmt.text.lines import one_line
-from nmt.text.terms import Phrase, Terms
+from nmt.text.terms import Phrase, Term, Terms
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from nmt.model.transformer import Transformer
     from nmt.search.constraints import MakeConstraint
 
 
@@ -51,20 +53,12 @@ class Translation(LineResult):
         return self.parts > 0 and not self.texts[0].strip()
 
 
-class Translating:
-    """Translation as the task of a `Pipeline`."""
-
-    warnings: Mapping[str, Callable[[Translation], int]] = {
-        "caps hit": lambda translation: translation.capped,
-        "inputs split": lambda translation: translation.parts > 1,
-        "unknown characters": lambda translation: translation.unknown,
-        "empty outputs": lambda translation: translation.empty,
-        "unusual lengths": lambda translation: translation.unusual_length,
-        "missing terms": lambda translation: len(translation.missing),
-    }
+class Translator(Pipeline[Translation]):
+    """A model, or an ensemble of several, with its tokenizer and its decoding settings."""
 
     def __init__(
         self,
+        models: Transformer | Sequence[Transformer] | Models,
         tokenizer: Tokenizer,
         decoding: Decoding,
         lengths: TrainedLengths | None = None,
@@ -75,39 +69,95 @@ class Translating:
 
         `terms` is what translations must hold, unless a request says otherwise; None is what `decoding.keep` says.
         """
-        self.tokenizer, self.annotated, self._lengths = tokenizer, annotated, lengths
+        self.annotated, self._lengths = annotated, lengths
         self._target = cast(Vocabulary, tokenizer.target)  # translations are no trees
         self._terms = terms or Terms(common=decoding.keep)
-        if decoding.no_repeat is not None:
-            self.warnings = {
-                **self.warnings,
-                "repetitions avoided": lambda translation: int(translation.kept_from_repeating),
-            }
-        self._splitter, self._longest_prefix = LineSplitter(tokenizer.source, decoding, lengths), decoding.max_source
+        self._splitter = LineSplitter(tokenizer.source, decoding, lengths)
+        super().__init__(models, tokenizer, decoding)
 
-    def constraint(self, decoding: Decoding) -> MakeConstraint:
-        """See `Task`."""
+    @staticmethod
+    def warnings(decoding: Decoding) -> Mapping[str, Callable[[Translation], int]]:
+        """Return what may be wrong with a translation."""
+        warnings: dict[str, Callable[[Translation], int]] = {
+            "caps hit": lambda translation: translation.capped,
+            "inputs split": lambda translation: translation.parts > 1,
+            "unknown characters": lambda translation: translation.unknown,
+            "empty outputs": lambda translation: translation.empty,
+            "unusual lengths": lambda translation: translation.unusual_length,
+            "missing terms": lambda translation: len(translation.missing),
+        }
+        if decoding.no_repeat is not None:
+            warnings["repetitions avoided"] = lambda translation: int(translation.kept_from_repeating)
+        return warnings
+
+    @overload
+    def translate(
+        self,
+        texts: Sequence[str],
+        prefix: Sequence[str] | None = None,
+        terms: Iterable[tuple[str, str]] = (),
+        keep: Iterable[str] = (),
+    ) -> list[str]: ...
+
+    @overload
+    def translate(
+        self, texts: Sequence[str], prefix: Sequence[str] | None = None, *, sample: int
+    ) -> list[list[str]]: ...
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        prefix: Sequence[str] | None = None,
+        terms: Iterable[tuple[str, str]] = (),
+        keep: Iterable[str] = (),
+        sample: int | None = None,
+    ) -> list[str] | list[list[str]]:
+        """Translate raw sentences; one for each, in order. Blank gives blank.
+
+        If there is a `prefix` for each sentence, its translation begins with it; "" asks for nothing. Where the first
+        of a pair of `terms` stands in a sentence, the second stands in its translation; several with the same first are
+        alternatives. What the regular expressions `keep` match is copied. With `sample`, there is a list of so many
+        translations for each sentence, which are drawn at random; `terms` and `keep` do not go with it.
+        """
+        if isinstance(texts, str) or isinstance(prefix, str):
+            raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
+        if isinstance(keep, str):
+            raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
+        if sample is not None and (terms or keep):
+            raise TypeError("sample does not go with terms and keep, which samples do not know")
+        asked = Terms(map(_term, terms), keep, self.decoding.keep)
+        prefixes = repeat("", len(texts)) if prefix is None else prefix
+        lines = [Request(text, begin, asked) for text, begin in zip(texts, prefixes, strict=True)]
+        found = self.stream(lines, sample=sample)
+        return [result.texts[0] for result in found] if sample is None else [result.texts for result in found]
+
+    def parse(self, lines: Sequence[str]) -> NoReturn:
+        """Raise UserError, as `Parser.translate` does."""
+        raise UserError("this model is a translator, not a parser", "call model.translate([...])")
+
+    def constraint(self) -> MakeConstraint:
+        """Return the rules for translations: a least length, a prefix, phrases and no repetitions."""
         from nmt.search.constraints import All, MinLength
         from nmt.search.phrases import PhraseConstraint
         from nmt.search.prefix import PrefixConstraint
         from nmt.search.repetition import NoRepeat
 
         rules: list[MakeConstraint] = [
-            partial(MinLength, decoding.min_length),
+            partial(MinLength, self.decoding.min_length),
             partial(PrefixConstraint, self._target),
             partial(PhraseConstraint, self._target),
         ]
-        if decoding.no_repeat is not None:
-            rules.append(partial(NoRepeat, decoding.no_repeat))  # last, since it gives way to the others
+        if self.decoding.no_repeat is not None:
+            rules.append(partial(NoRepeat, self.decoding.no_repeat))  # last, since it gives way to the others
         return partial(All, rules)
 
     def split(self, request: Request) -> list[Part]:
-        """See `Task`; a line whose translation has a prefix is left whole."""
+        """Return the parts of a line, encoded; one whose translation has a prefix is left whole."""
         terms = request.terms or self._terms
         return [self._with_phrases(part, terms) for part in self._parts(request)]
 
-    def pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
-        """See `Task`."""
+    def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
+        """Encode a line, which is left whole, and a translation of it."""
         ids = [symbol for part in self._splitter.whole(source) for symbol in part.ids]
         return ids, self._target.encode(clean(output))
 
@@ -115,10 +165,10 @@ class Translating:
         if not request.prefix.strip():
             return self._splitter.split(request.text)
         beginning = Prefix(*self._target.encode_beginning(request.prefix))
-        if beginning.longest > self._longest_prefix:
+        if beginning.longest > self.decoding.max_source:
             raise UserError(
                 f"prefix: may need {beginning.longest:,} subwords, more than decoding.max_source "
-                f"{self._longest_prefix:,}: {request.prefix[:60]} …",
+                f"{self.decoding.max_source:,}: {request.prefix[:60]} …",
                 "shorten the prefix, or raise decoding.max_source",
             )
         return [replace(part, prefix=beginning) for part in self._splitter.whole(request.text)]
@@ -141,7 +191,7 @@ class Translating:
                 yield Spelling(within, begins, ends)
 
     def join(self, line: Line, wanted: Wanted) -> Translation:
-        """See `Task`."""
+        """Join the translations of the parts of a line."""
         found = wanted.choose((self._text(line, rank), rank) for rank in wanted.ranks(line))
         texts, ranks = [text for text, _ in found], [rank for _, rank in found]
         alignments = [_alignment(line, rank) for rank in ranks]
@@ -170,7 +220,7 @@ class Translating:
         )
 
     def as_json(self, number: int, translation: Translation) -> str:
-        """See `Task`."""
+        """Show all that is known of the translation of input line `number` as one JSON object on a line."""
         hypotheses: list[dict[str, Any]] = [
             {"text": text, "score": score, "tokens": self.tokenizer.target.pieces(ids)}
             for text, score, ids in zip(translation.texts, translation.scores, translation.ids, strict=True)
@@ -180,10 +230,9 @@ class Translating:
                 hypotheses, translation.alignments, translation.log_probabilities, strict=True
             ):
                 hypothesis |= {"alignment": alignment, "log_probabilities": [round(score, 4) for score in scores]}
-        return as_json(
+        return self._json(
             number,
             translation,
-            self.tokenizer,
             hypotheses,
             unusual_length=translation.unusual_length,
             missing=list(map(str, translation.missing)),
@@ -200,3 +249,11 @@ def _alignment(line: Line, rank: int) -> list[int]:
     """Join the alignments of all parts of a line in the hypotheses of a rank."""
     starts = accumulate((len(part.ids) for part in line.parts), initial=0)
     return [start + i for start, part in zip(starts, line.hypotheses, strict=False) for i in part[rank].alignment]
+
+
+def _term(pair: tuple[str, ...]) -> Term:
+    """A pair as a term; raises TypeError for anything else, such as a word or a row of numbers."""
+    if not isinstance(pair, tuple | list) or len(pair) < 2 or not all(isinstance(text, str) for text in pair[:2]):
+        raise TypeError(f"terms takes pairs of a source term and a target term, not {pair!r}")
+    source, target = (one_line(text).encode(errors="replace").decode() for text in pair[:2])  # as lines are read
+    return Term(source, target, *map(bool, pair[2:]))

@@ -1,4 +1,4 @@
-"""Parsing: how the words of lines become subwords, and what their results are; imports no torch."""
+"""The way of a line to its tree: its words encoded, searched by `Pipeline`, and joined. Imports no torch."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.tasks.lines import Line, Part, Request, Wanted
-from nmt.tasks.output import LineResult, as_json
+from nmt.tasks.models import Models
+from nmt.tasks.pipeline import LineResult, Pipeline
 from nmt.text.linear import TreeVocabulary, escape
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import TOP, Tree, read_tree_lines
 
 if TYPE_CHECKING:
+    from nmt.model.transformer import Transformer
     from nmt.search.constraints import MakeConstraint
 
 
@@ -30,29 +32,47 @@ class Parse(LineResult):
     """Number of words that are longer than decoding.max_source, so that the model saw only their beginning."""
 
 
-class Parsing:
-    """Parsing as the task of a `Pipeline`."""
+class Parser(Pipeline[Parse]):
+    """A model, or an ensemble of several, with its tokenizer and its decoding settings (section 6.3 of the paper)."""
 
-    annotated = False
-    warnings: Mapping[str, Callable[[Parse], int]] = {
-        "caps hit": lambda parse: parse.capped,
-        "inputs split": lambda parse: parse.parts > 1,
-        "words cut": lambda parse: parse.cut,
-        "unknown characters": lambda parse: parse.unknown,
-    }
-
-    def __init__(self, tokenizer: Tokenizer, decoding: Decoding) -> None:
+    def __init__(
+        self, models: Transformer | Sequence[Transformer] | Models, tokenizer: Tokenizer, decoding: Decoding
+    ) -> None:
         assert isinstance(tokenizer.target, TreeVocabulary), "the tokenizer of a parser knows the symbols of trees"
-        self.tokenizer, self._trees, self._limit = tokenizer, tokenizer.target, decoding.max_source
+        self._trees, self._limit = tokenizer.target, decoding.max_source
+        super().__init__(models, tokenizer, decoding)
 
-    def constraint(self, decoding: Decoding) -> MakeConstraint:
-        """See `Task`."""
+    @staticmethod
+    def warnings(decoding: Decoding) -> Mapping[str, Callable[[Parse], int]]:
+        """Return what may be wrong with a parse."""
+        return {
+            "caps hit": lambda parse: parse.capped,
+            "inputs split": lambda parse: parse.parts > 1,
+            "words cut": lambda parse: parse.cut,
+            "unknown characters": lambda parse: parse.unknown,
+        }
+
+    def parse(self, lines: Sequence[str]) -> list[Tree | None]:
+        """Parse sentences of Treebank tokens separated by spaces; one tree for each, in order.
+
+        The leaves of a tree are the words of its sentence, and its root is TOP. None for a blank line.
+        """
+        if isinstance(lines, str):
+            raise TypeError("parse takes a list of sentences; for one: parse([sentence])")
+        return [parse.trees[0] for parse in self.stream(lines)]
+
+    def translate(self, texts: Sequence[str]) -> NoReturn:
+        """Raise UserError, as `Translator.parse` does."""
+        raise UserError("this model is a parser, not a translator", "call model.parse([...])")
+
+    def constraint(self) -> MakeConstraint:
+        """Return the rule that every output is a tree over the words of its source."""
         from nmt.search.constraints import TreeConstraint
 
         return partial(TreeConstraint, self._trees)
 
     def split(self, request: Request) -> list[Part]:
-        """See `Task`; a line beyond decoding.max_source subwords is split between words."""
+        """Return the parts of a line, encoded; one beyond decoding.max_source subwords is split between words."""
         parts: list[Part] = []
         ids: list[int] = []
         count = 0
@@ -64,8 +84,8 @@ class Parsing:
             count += 1
         return [*parts, Part(ids, count)] if count else []
 
-    def pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
-        """See `Task`; the output is a tree in brackets."""
+    def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
+        """Encode a line, which is left whole, and a tree over it, in brackets."""
         parts, tree = self.split(Request(source)), next(read_tree_lines([output], "tree"))
         if len(parts) > 1:
             raise UserError(
@@ -82,7 +102,7 @@ class Parsing:
         return [symbol for part in parts for symbol in part.ids], self._trees.encode(str(tree))
 
     def join(self, line: Line, wanted: Wanted) -> Parse:
-        """See `Task`; the trees of all parts get one root."""
+        """Join the trees of the parts of a line under one root."""
         words = _words_of_parts(line)
         trees = (self._tree([part[rank].ids for part in line.hypotheses], words) for rank in wanted.ranks(line))
         each = (("" if tree is None else str(tree), (rank, tree)) for rank, tree in enumerate(trees))
@@ -97,12 +117,12 @@ class Parsing:
         )
 
     def as_json(self, number: int, parse: Parse) -> str:
-        """See `Task`; a tree is null where there is none."""
+        """Show all that is known of the trees of input line `number` as one JSON object; no tree is null."""
         hypotheses = [
             {"tree": text or None, "score": score, "malformed": False, "tokens": self.tokenizer.target.pieces(ids)}
             for text, score, ids in zip(parse.texts, parse.scores, parse.ids, strict=True)
         ]
-        return as_json(number, parse, self.tokenizer, hypotheses, cut=parse.cut)
+        return self._json(number, parse, hypotheses, cut=parse.cut)
 
     def _encode(self, words: Sequence[str]) -> list[list[int]]:
         """Encode each word as in training: escaped, and with no subword that spans two words."""
