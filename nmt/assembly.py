@@ -120,7 +120,7 @@ class Assembly:
             from nmt.search.ctranslate2 import load_engine
 
             bundle = self.bundles[0]
-            return load_engine(bundle, self.decoding, threads=threads, device=self.device, worker=worker, say=self.say)
+            return load_engine(bundle, self.decoding, self.say, threads=threads, device=self.device, worker=worker)
         from nmt.device import choose_device
 
         device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
