@@ -46,7 +46,7 @@ def make_engine(
     from nmt.search.annotation import AnnotatingEngine
     from nmt.search.engine import SearchEngine
 
-    engine = SearchEngine(models, decoding, task.constraint(decoding), say)
+    engine = SearchEngine(models, decoding, task.constraints(decoding), say)
     if decoding.precision not in ("auto", engine.precision):
         say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision} is used")
     return AnnotatingEngine(engine, models) if task.annotated else engine

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from nmt.bundle import Bundle
 from nmt.bundle.conversion import check_expressible, library, positions_for, write
-from nmt.device import device_error, find_device, memory_error
+from nmt.device import find_device
 from nmt.errors import UserError
 from nmt.files import exclusive, whole_directory
 from nmt.integrity import check_files, hash_file, read_manifest, write_manifest
@@ -55,7 +55,7 @@ def load_engine(
 
     `threads` is the number of threads on a CPU; `device` and `worker` are those of `find_device`. decoding.precision
     auto is float32 on a CPU and float16 on a GPU. Raises UserError if ctranslate2 or the device is missing, the device
-    does not compute in that precision, the bundle is damaged, or the conversion cannot be written or loaded.
+    does not compute in that precision, the bundle is damaged, or the conversion cannot be written.
     """
     ctranslate2 = library()  # before any work
     path = convert(bundle, decoding, say)
@@ -74,11 +74,6 @@ def load_engine(
         )
     except ValueError as error:
         raise UserError(f"decoding.precision {decoding.precision}: {error}", "use decoding.precision=auto") from None
-    except RuntimeError as error:
-        if memory_error(error) or device_error(error):
-            raise
-        hint = f"run this again; if that does not help, remove {path}, and it is made again"
-        raise UserError(f"{path}: CTranslate2 cannot load it: {error}", hint) from None
     tokens = AUTO_BATCH_TOKENS[kind] if decoding.batch_tokens == "auto" else decoding.batch_tokens
     return CTranslate2Engine(translator, bundle.tokenizer(), decoding, tokens, batches)
 

@@ -26,8 +26,8 @@ from torch.nn import functional as F
 from nmt.model.rows import Removal
 from nmt.model.transfer import upload
 from nmt.search.automaton import FAR, OPEN, Automaton
-from nmt.search.choosing import best_extensions
-from nmt.search.constraints import Constraint, Found
+from nmt.search.beam import best_extensions
+from nmt.search.constraints import Candidates, Constraint
 from nmt.search.feed import Source
 from nmt.text.symbols import EOS
 from nmt.text.vocabulary import Vocabulary
@@ -144,7 +144,6 @@ class PhraseConstraint(Constraint):
         self._reached: _Reached
 
     def admit(self, sources: Sequence[Source]) -> None:
-        """See `Constraint`."""
         rows = [self._count + index for index, source in enumerate(sources) if source.required]
         self._count += len(sources)
         if not rows:
@@ -160,8 +159,7 @@ class PhraseConstraint(Constraint):
         self._rows = np.append(self._rows, rows)
         self._steps, self._ended = (F.pad(each, (0, 0, 0, len(rows))) for each in (self._steps, self._ended))
 
-    def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Found) -> Found:
-        """See `Constraint`."""
+    def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Candidates) -> Candidates:
         if not len(self._rows):
             return found
         start, stop, _ = rows.indices(self._count)
@@ -169,7 +167,7 @@ class PhraseConstraint(Constraint):
         index = upload(own, self._device)
         at = upload(self._rows[own] - start, self._device)
         width = 2 * self._beam
-        found = Found(
+        found = Candidates(
             *(F.pad(each, (0, width - each.size(1)), value=fill) for each, fill in zip(found, _NONE, strict=True))
         )
         if not len(own):
@@ -179,7 +177,7 @@ class PhraseConstraint(Constraint):
             each[at] = ours
         return found
 
-    def _choose(self, log_probs: Tensor, alive: Tensor, own: Tensor) -> Found:
+    def _choose(self, log_probs: Tensor, alive: Tensor, own: Tensor) -> Candidates:
         """(r, 2k) each, of `own` rows: first the hypotheses that end, then those that go on."""
         tables, reached = self._tables.part(own), self._reached.part(own)
         steps, ended = self._steps[own] + 1, self._ended[own]
@@ -207,7 +205,7 @@ class PhraseConstraint(Constraint):
         order = _order(totals, new, tables, steps, self._beam).topk(self._beam, largest=False).indices
         ending = (endings, hypotheses, torch.full_like(hypotheses, EOS))
         going = (each.gather(1, order) for each in (totals, parents, symbols))
-        found = Found(*(torch.cat(pair, 1) for pair in zip(ending, going, strict=True)))
+        found = Candidates(*(torch.cat(pair, 1) for pair in zip(ending, going, strict=True)))
 
         # At the cap all end, but one that lacks something only if there is no other.
         at_cap = steps.eq(tables.caps)
@@ -217,7 +215,7 @@ class PhraseConstraint(Constraint):
         by_total = kept.argsort(dim=1, descending=True, stable=True)
         index = torch.where(at_cap, by_total, torch.arange(2 * self._beam, device=alive.device))
         totals = torch.where(at_cap, kept, found.totals)
-        return Found(totals.gather(1, index), found.parents.gather(1, index), found.symbols.gather(1, index))
+        return Candidates(totals.gather(1, index), found.parents.gather(1, index), found.symbols.gather(1, index))
 
     def _forbid(self, log_probs: Tensor, tables: _Tables, reached: _Reached) -> None:
         """Sets to -inf, in place, what would make a phrase come too often, unless nothing else is left.
@@ -234,7 +232,7 @@ class PhraseConstraint(Constraint):
         nothing_left = log_probs.amax(2, keepdim=True).isneginf()
         log_probs.scatter_(2, symbols, values.masked_fill(too_much & ~nothing_left, -math.inf))
 
-    def _candidates(self, log_probs: Tensor, alive: Tensor, tables: _Tables, reached: _Reached) -> Found:
+    def _candidates(self, log_probs: Tensor, alive: Tensor, tables: _Tables, reached: _Reached) -> Candidates:
         """(r, m) each: the best extensions of each hypothesis, and those that lead on towards what it lacks."""
         r, k, _ = log_probs.shape
         symbols, states = (tables.at(table, reached.states) for table in (tables.symbols, tables.states))  # (r, k, e)
@@ -266,7 +264,7 @@ class PhraseConstraint(Constraint):
         totals = torch.cat((best.masked_fill(twice, -math.inf), forced), 2) + alive[:, :, None]
         symbols = torch.cat((free, symbols.clamp_min(0)), 2)
         parents = torch.arange(k, device=alive.device)[:, None].expand_as(symbols[0]).expand_as(symbols)
-        return Found(totals.flatten(1), parents.flatten(1), symbols.flatten(1))
+        return Candidates(totals.flatten(1), parents.flatten(1), symbols.flatten(1))
 
     def _extended(self, tables: _Tables, reached: _Reached, symbols: Tensor) -> _Reached:
         """What hypotheses (r, m) reach by a symbol (r, m) each."""
@@ -300,7 +298,6 @@ class PhraseConstraint(Constraint):
         return (reached.met > most).any(2) | (again & ~leads)
 
     def chosen_rows(self) -> Sequence[int]:
-        """See `Constraint`."""
         return self._rows.tolist()
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
@@ -311,7 +308,6 @@ class PhraseConstraint(Constraint):
         return caps.index_put((rows,), caps[rows].minimum(lengths[rows] + self._tables.whole + 1))
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        """See `Constraint`."""
         if not len(self._rows):
             return
         rows = upload(self._rows, self._device)
@@ -319,7 +315,6 @@ class PhraseConstraint(Constraint):
         self._steps = self._steps + 1
 
     def leave(self, removal: Removal) -> None:
-        """See `Constraint`."""
         self._count = removal.count
         if not len(self._rows):
             return

@@ -45,11 +45,11 @@ class Parsing:
         assert isinstance(tokenizer.target, TreeVocabulary), "the tokenizer of a parser knows the symbols of trees"
         self.tokenizer, self._trees, self._limit = tokenizer, tokenizer.target, decoding.max_source
 
-    def constraint(self, decoding: Decoding) -> MakeConstraint:
+    def constraints(self, decoding: Decoding) -> list[MakeConstraint]:
         """See `Task`."""
         from nmt.search.constraints import TreeConstraint
 
-        return partial(TreeConstraint, self._trees)
+        return [partial(TreeConstraint, self._trees)]
 
     def split(self, request: Request) -> list[Part]:
         """See `Task`; a line beyond decoding.max_source subwords is split between words."""

@@ -28,8 +28,8 @@ class Task(Protocol[Result]):
     warnings: Mapping[str, Callable[[Result], int]]
     """Functions that count how often something is wrong with a result, by the name of the warning."""
 
-    def constraint(self, decoding: Decoding) -> MakeConstraint | None:
-        """Return the rule for outputs of a search; None if decoding.min_length is all."""
+    def constraints(self, decoding: Decoding) -> list[MakeConstraint]:
+        """Return the rules for outputs of a search."""
         ...
 
     def split(self, request: Request) -> list[Part]:

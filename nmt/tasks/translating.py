@@ -85,12 +85,11 @@ class Translating:
             }
         self._splitter, self._longest_prefix = LineSplitter(tokenizer.source, decoding, lengths), decoding.max_source
 
-    def constraint(self, decoding: Decoding) -> MakeConstraint:
+    def constraints(self, decoding: Decoding) -> list[MakeConstraint]:
         """See `Task`."""
-        from nmt.search.constraints import All, MinLength
+        from nmt.search.constraints import MinLength, NoRepeat
         from nmt.search.phrases import PhraseConstraint
         from nmt.search.prefix import PrefixConstraint
-        from nmt.search.repetition import NoRepeat
 
         rules: list[MakeConstraint] = [
             partial(MinLength, decoding.min_length),
@@ -99,7 +98,7 @@ class Translating:
         ]
         if decoding.no_repeat is not None:
             rules.append(partial(NoRepeat, decoding.no_repeat))  # last, since it gives way to the others
-        return partial(All, rules)
+        return rules
 
     def split(self, request: Request) -> list[Part]:
         """See `Task`; a line whose translation has a prefix is left whole."""
