@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -51,63 +50,49 @@ class _Tables(NamedTuple):
     steps: Tensor  # (r, 1): after which all phrases should be there
     caps: Tensor  # (r, 1): most symbols of an output
 
-    @classmethod
-    def of(cls, sources: Sequence[Source], opens: Sequence[bool], closes: Sequence[bool], device: torch.device) -> Self:
-        """The tables of sources."""
-        rows = [cls._row(source, opens, closes) for source in sources]
-        return cls(
-            *(_padded(list(each), fill).to(device) for each, fill in zip(zip(*rows, strict=True), _FILL, strict=True))
-        )
-
-    @staticmethod
-    def _row(source: Source, opens: Sequence[bool], closes: Sequence[bool]) -> list[NDArray[np.int64]]:
-        found, wanted = Automaton(source.required, opens, closes), source.required
-        width = max(map(len, found.next))
-        symbols, states = np.full((2, len(found.next), width), -1)
-        for state, onwards in enumerate(found.next):
-            symbols[state, : len(onwards)], states[state, : len(onwards)] = list(onwards), list(onwards.values())
-        lengths = [max(len(spelling.ids) for spelling in phrase.spellings) for phrase in wanted]
-        exactly = np.array([phrase.exactly for phrase in wanted])
-        inner = np.array([found.count(phrase.spellings[0].ids) for phrase in wanted]) * np.outer(exactly, exactly)
-        np.fill_diagonal(inner, 0)
-        apart = np.array([phrase.times for phrase in wanted])
-        times = apart + apart @ inner
-        whole = int(np.dot(lengths, times))
-        steps = max(1, min(len(source.ids), source.cap - whole - 2))
-        return [
-            symbols,
-            states.clip(0),
-            np.array(found.left),
-            np.array(found.ends, dtype=np.int64),
-            np.array(found.ends_if_closed, dtype=np.int64),
-            times,
-            np.where(exactly, apart, FAR),
-            inner,
-            np.array(lengths),
-            np.array([whole]),
-            np.array([steps]),
-            np.array([source.cap]),
-        ]
-
-    def part(self, rows: Tensor) -> Self:
-        """The tables of some rows."""
-        return type(self)(*(table[rows] for table in self))
-
-    def at(self, table: Tensor, states: Tensor) -> Tensor:
-        """(r, m, …): of a table (r, s, …) what holds in states (r, m)."""
-        return table[torch.arange(len(table), device=table.device)[:, None], states]
+    def part(self, rows: Tensor) -> _Tables:
+        """Return the tables of some rows."""
+        return _Tables(*(table[rows] for table in self))
 
 
 _FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0)  # of padding
 
 
-def _padded(rows: Sequence[NDArray[np.int64]], fill: int) -> Tensor:
-    """Arrays of different sizes as one tensor."""
-    shape = np.max([row.shape for row in rows], axis=0)
-    out = np.full((len(rows), *shape), fill, dtype=rows[0].dtype)
-    for place, row in zip(out, rows, strict=True):
-        place[tuple(map(slice, row.shape))] = row
-    return torch.from_numpy(out)
+def _tables_of(source: Source, opens: Sequence[bool], closes: Sequence[bool]) -> list[Tensor]:
+    """Return what `_Tables` has of one row, on the host."""
+    found, wanted = Automaton(source.required, opens, closes), source.required
+    width = max(map(len, found.next))
+    symbols, states = np.full((2, len(found.next), width), -1)
+    for state, onwards in enumerate(found.next):
+        symbols[state, : len(onwards)], states[state, : len(onwards)] = list(onwards), list(onwards.values())
+    lengths = [max(len(spelling.ids) for spelling in phrase.spellings) for phrase in wanted]
+    exactly = np.array([phrase.exactly for phrase in wanted])
+    inner = np.array([found.count(phrase.spellings[0].ids) for phrase in wanted]) * np.outer(exactly, exactly)
+    np.fill_diagonal(inner, 0)
+    apart = np.array([phrase.times for phrase in wanted])
+    times = apart + apart @ inner
+    whole = int(np.dot(lengths, times))
+    steps = max(1, min(len(source.ids), source.cap - whole - 2))
+    of_states = (symbols, states.clip(0), found.left, found.ends, found.ends_if_closed)
+    of_phrases = (times, np.where(exactly, apart, FAR), inner, lengths)
+    return [
+        torch.as_tensor(np.array(each)).long()[None]
+        for each in (*of_states, *of_phrases, [whole], [steps], [source.cap])
+    ]
+
+
+def _stacked(parts: Sequence[Tensor], fill: int) -> Tensor:
+    """Return the rows of several tensors; the smaller ones are padded."""
+    shape = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
+    out = parts[0].new_full((sum(map(len, parts)), *shape), fill)
+    for part, place in zip(parts, out.split(list(map(len, parts))), strict=True):
+        place[(slice(None), *map(slice, part.shape[1:]))] = part
+    return out
+
+
+def _at(table: Tensor, states: Tensor) -> Tensor:
+    """(r, m, …): of a table (r, s, …) what holds in states (r, m)."""
+    return table[torch.arange(len(table), device=table.device)[:, None], states]
 
 
 class _Reached(NamedTuple):
@@ -119,13 +104,12 @@ class _Reached(NamedTuple):
     level: Tensor  # the same with the whole phrase that is under way
 
     def part(self, rows: Tensor) -> _Reached:
-        """That of some rows."""
-        return type(self)(*(each[rows] for each in self))
+        """Return that of some rows."""
+        return _Reached(*(each[rows] for each in self))
 
     def of(self, hypotheses: Tensor) -> _Reached:
-        """That of `hypotheses` (r, m), which may repeat."""
-        rows = torch.arange(len(hypotheses), device=hypotheses.device)[:, None]
-        return type(self)(*(each[rows, hypotheses] for each in self))
+        """Return that of `hypotheses` (r, m), which may repeat."""
+        return _Reached(*(_at(each, hypotheses) for each in self))
 
 
 class PhraseConstraint(Constraint):
@@ -148,13 +132,15 @@ class PhraseConstraint(Constraint):
         self._count += len(sources)
         if not rows:
             return
-        tables = _Tables.of([source for source in sources if source.required], *self._ends, self._device)
+        made = [_tables_of(source, *self._ends) for source in sources if source.required]
+        columns = map(_stacked, zip(*made, strict=True), _FILL)
+        tables = _Tables(*(column.to(self._device) for column in columns))
         zeros = torch.zeros((len(rows), self._beam), dtype=torch.int64, device=self._device)
         nothing = zeros[:, :, None].expand(-1, -1, tables.times.size(1))
         reached = _Reached(zeros + OPEN, nothing, zeros, zeros)
         if len(self._rows):
-            tables = _Tables(*map(_joined, self._tables, tables, _FILL))
-            reached = _Reached(*(_joined(*pair, 0) for pair in zip(self._reached, reached, strict=True)))
+            tables = _Tables(*map(_stacked, zip(self._tables, tables, strict=True), _FILL))
+            reached = _Reached(*(_stacked(pair, 0) for pair in zip(self._reached, reached, strict=True)))
         self._tables, self._reached = tables, reached
         self._rows = np.append(self._rows, rows)
         self._steps, self._ended = (F.pad(each, (0, 0, 0, len(rows))) for each in (self._steps, self._ended))
@@ -166,9 +152,9 @@ class PhraseConstraint(Constraint):
         own = np.flatnonzero((start <= self._rows) & (self._rows < stop))
         index = upload(own, self._device)
         at = upload(self._rows[own] - start, self._device)
-        width = 2 * self._beam
+        lacking = (0, 2 * self._beam - found.totals.size(1))  # columns, which hold no hypothesis
         found = Candidates(
-            *(F.pad(each, (0, width - each.size(1)), value=fill) for each, fill in zip(found, _NONE, strict=True))
+            *(F.pad(each, lacking, value=fill) for each, fill in zip(found, (-math.inf, 0, 0), strict=True))
         )
         if not len(own):
             return found
@@ -182,7 +168,7 @@ class PhraseConstraint(Constraint):
         tables, reached = self._tables.part(own), self._reached.part(own)
         steps, ended = self._steps[own] + 1, self._ended[own]
         endings = alive + log_probs[:, :, EOS]
-        at_end = reached.met + tables.at(tables.ends_if_closed, reached.states)
+        at_end = reached.met + _at(tables.ends_if_closed, reached.states)
         endings = endings.masked_fill((at_end < tables.times[:, None]).any(2), -math.inf)
         log_probs[:, :, EOS] = -math.inf
         self._forbid(log_probs, tables, reached)
@@ -222,7 +208,7 @@ class PhraseConstraint(Constraint):
 
         A prefix may leave nothing else. log_probs (r, k, vocabulary) have `</s>` at -inf already.
         """
-        symbols = tables.at(tables.symbols, reached.states).clamp_min(0)  # (r, k, e)
+        symbols = _at(tables.symbols, reached.states).clamp_min(0)  # (r, k, e)
         hypotheses = torch.arange(symbols.size(1), device=symbols.device)[None, :, None].expand_as(symbols)
         before = reached.of(hypotheses.flatten(1))
         new = self._extended(tables, before, symbols.flatten(1))
@@ -235,7 +221,7 @@ class PhraseConstraint(Constraint):
     def _candidates(self, log_probs: Tensor, alive: Tensor, tables: _Tables, reached: _Reached) -> Candidates:
         """(r, m) each: the best extensions of each hypothesis, and those that lead on towards what it lacks."""
         r, k, _ = log_probs.shape
-        symbols, states = (tables.at(table, reached.states) for table in (tables.symbols, tables.states))  # (r, k, e)
+        symbols, states = (_at(table, reached.states) for table in (tables.symbols, tables.states))  # (r, k, e)
         lacking = (reached.met < tables.times[:, None])[:, :, None]  # (r, k, 1, g)
         left = tables.left[torch.arange(r, device=alive.device)[:, None, None], states]  # (r, k, e, g)
         leads = ((left < FAR) & lacking).any(3) & symbols.ge(0)
@@ -246,7 +232,7 @@ class PhraseConstraint(Constraint):
         forced, symbols = forced.gather(2, best), symbols.gather(2, best)
 
         # The best symbol that ends the word, where a phrase waits for that.
-        waits = (tables.at(tables.ends_if_closed, reached.states).gt(0) & lacking[:, :, 0]).any(2).flatten()
+        waits = (_at(tables.ends_if_closed, reached.states).gt(0) & lacking[:, :, 0]).any(2).flatten()
         closing = log_probs.new_full((r * k,), -math.inf)
         closer = torch.zeros_like(closing, dtype=torch.int64)
         if len(waiting := waits.nonzero()[:, 0]):  # a CPU-GPU sync point
@@ -268,14 +254,14 @@ class PhraseConstraint(Constraint):
 
     def _extended(self, tables: _Tables, reached: _Reached, symbols: Tensor) -> _Reached:
         """What hypotheses (r, m) reach by a symbol (r, m) each."""
-        leads = tables.at(tables.symbols, reached.states).eq(symbols[:, :, None])
-        onwards = (tables.at(tables.states, reached.states) * leads).sum(2)
+        leads = _at(tables.symbols, reached.states).eq(symbols[:, :, None])
+        onwards = (_at(tables.states, reached.states) * leads).sum(2)
         states = torch.where(leads.any(2), onwards, self._opens[symbols].long())
-        closed = tables.at(tables.ends_if_closed, reached.states) * self._closes[symbols][:, :, None]
-        met = reached.met + closed + tables.at(tables.ends, states)
+        closed = _at(tables.ends_if_closed, reached.states) * self._closes[symbols][:, :, None]
+        met = reached.met + closed + _at(tables.ends, states)
         lengths, times = tables.lengths[:, None], tables.times[:, None]
         there = (met.minimum(times) * lengths).sum(2)
-        under_way = (lengths - tables.at(tables.left, states)).clamp_min(0) * (met < times)
+        under_way = (lengths - _at(tables.left, states)).clamp_min(0) * (met < times)
         most, which = under_way.max(2)
         level = there + lengths.expand_as(met).gather(2, which[:, :, None])[:, :, 0] * most.gt(0)
         return _Reached(states, met, there + most, level)
@@ -287,13 +273,13 @@ class PhraseConstraint(Constraint):
         What a prefix has too often `before` the newest symbol counts no more.
         """
         times = tables.times[:, None]
-        left = tables.at(tables.left, reached.states)
+        left = _at(tables.left, reached.states)
         under_way = (left < FAR) & (reached.met < times)
         others = (
             reached.met.minimum(times) + under_way
         ).float() @ tables.inner.float()  # no kernel of CUDA takes integers
         most = (tables.most[:, None] + others).maximum(before.met)
-        again = (tables.at(tables.ends_if_closed, reached.states) + reached.met > most).any(2)
+        again = (_at(tables.ends_if_closed, reached.states) + reached.met > most).any(2)
         leads = (under_way & (left > 0)).any(2)
         return (reached.met > most).any(2) | (again & ~leads)
 
@@ -319,32 +305,20 @@ class PhraseConstraint(Constraint):
         if not len(self._rows):
             return
         moved = dict(zip(removal.last, removal.holes, strict=True))
-        stays = [row in moved or (row < removal.count and row not in removal.holes) for row in self._rows.tolist()]
-        self._rows = np.array(
-            [moved.get(row, row) for row, stay in zip(self._rows.tolist(), stays, strict=True) if stay], dtype=np.int64
-        )
+        stays = ~np.isin(self._rows, removal.leaving)
+        self._rows = np.array([moved.get(row, row) for row in self._rows[stays].tolist()], dtype=np.int64)
         kept = upload(np.flatnonzero(stays), self._device)
         self._steps, self._ended = self._steps[kept], self._ended[kept]
         self._tables, self._reached = self._tables.part(kept), self._reached.part(kept)
-
-
-_NONE = (-math.inf, 0, 0)  # of columns that hold no hypothesis
-
-
-def _joined(first: Tensor, second: Tensor, fill: int) -> Tensor:
-    """Rows of two tensors; the smaller ones are padded."""
-    shape = [max(sizes) for sizes in zip(first.shape[1:], second.shape[1:], strict=True)]
-    out = first.new_full((len(first) + len(second), *shape), fill)
-    for part, rows in ((first, slice(0, len(first))), (second, slice(len(first), None))):
-        out[(rows, *map(slice, part.shape[1:]))] = part
-    return out
 
 
 def _order(totals: Tensor, reached: _Reached, tables: _Tables, steps: Tensor, beam: int) -> Tensor:
     """(r, m): which candidates to keep alive, the smallest first."""
     wanted = (tables.whole * steps / tables.steps).minimum(tables.whole)
     same = reached.level[:, :, None].eq(reached.level[:, None])  # (r, candidate, other)
-    ahead = _before(totals)
+    one, other = totals[:, :, None], totals[:, None]
+    place = torch.arange(totals.size(1), device=totals.device)
+    ahead = (other > one) | (other.eq(one) & (place[None, :] < place[:, None]))  # or the first of equals
     further = reached.progress[:, None] - reached.progress[:, :, None]
     furthest = ~(same & (further.gt(0) | (further.eq(0) & ahead))).any(2)
     best = ~(same & ahead).any(2)
@@ -354,10 +328,3 @@ def _order(totals: Tensor, reached: _Reached, tables: _Tables, steps: Tensor, be
     if beam > 1:
         key = torch.where(rank.eq(0), key.clamp_max(0.01), key)
     return key.masked_fill(totals.isneginf(), math.inf)
-
-
-def _before(totals: Tensor) -> Tensor:
-    """(r, m, m): whether the other candidate, of the last dimension, is more probable, or comes first of equals."""
-    one, other = totals[:, :, None], totals[:, None]
-    place = torch.arange(totals.size(1), device=totals.device)
-    return (other > one) | (other.eq(one) & (place[None, :] < place[:, None]))
