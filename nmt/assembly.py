@@ -117,10 +117,12 @@ class Assembly:
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)
         if self.engine == "ctranslate2":
-            from nmt.search.ctranslate2 import load_engine
+            from nmt.search.ctranslate2 import CTranslate2Engine
 
             bundle = self.bundles[0]
-            return load_engine(bundle, self.decoding, self.say, threads=threads, device=self.device, worker=worker)
+            return CTranslate2Engine(
+                bundle, self.decoding, self.say, threads=threads, device=self.device, worker=worker
+            )
         from nmt.device import choose_device
 
         device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)

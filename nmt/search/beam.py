@@ -60,6 +60,7 @@ class Beams(NamedTuple):
     ends: Tensor  # (n, k): the last link of each finished hypothesis
     positions: Tensor  # (n, k): the position of that link
     scores: Tensor  # (n, k): its score; -inf where there is none
+    keys: Tensor  # (n, 1): of the source, in samples
 
 
 class Search:
@@ -151,7 +152,7 @@ class Search:
         caps = upload(torch.tensor([source.cap for source in sources], dtype=torch.int64), device)[:, None]
         zeros = torch.zeros(shape, dtype=torch.int64, device=device)
         none = torch.full(shape, -math.inf, device=device)
-        return Beams(caps, zeros + BOS, zeros, F.pad(none[:, 1:], (1, 0)), zeros, zeros, none)
+        return Beams(caps, zeros + BOS, zeros, F.pad(none[:, 1:], (1, 0)), zeros, zeros, none, zeros[:, :1])
 
     @torch.inference_mode()
     def _advance(self) -> list[tuple[int, list[Hypothesis]]]:
@@ -168,21 +169,20 @@ class Search:
         states = [model.step(symbols, cache, alive) for model, cache in models]
         done = self._extend(states)
         late = self._ancestry.late and bool((self._ancestry.lengths < self._caps).all())
-        rows = self._read(self._unread if late else Download(done, self._ancestry.seen), late)
+        rows: list[int] = []
+        if unread := self._unread if late else Download(done, self._ancestry.seen):
+            done_before, seen = unread.read()
+            rows = done_before.nonzero()[:, 0].tolist()
+            if self._ancestry.late:
+                self._ancestry.limit(int(seen) + late * self._beam)
         removal = Removal.of(rows, self._ancestry.count, self._engine.device)
-        results = self._remove(removal) if rows else []
+        results = []
+        if rows:
+            results = self._results(removal)
+            self._remove(removal)
         self._unread = Download(removal.keep(done), self._ancestry.seen) if late else None
         self._sources = removal.keep(self._sources)  # last: if memory runs out before, they are searched again
         return results
-
-    def _read(self, found: Download | None, late: bool) -> list[int]:
-        """The rows that are done, where there is something to read."""
-        if found is None:
-            return []
-        done, seen = found.read()
-        if self._ancestry.late:
-            self._ancestry.limit(int(seen) + late * self._beam)
-        return done.nonzero()[:, 0].tolist()
 
     def _extend(self, states: list[Tensor]) -> Tensor:
         """Extends every hypothesis, given what each model says of it; (n,) whether a sentence is done."""
@@ -217,7 +217,7 @@ class Search:
             rows = upload(chosen, totals.device)
             hopeless[rows] = hopeless[rows, :1]
         alive = alive.masked_fill_(hopeless, -math.inf)
-        self._beams = Beams(beams.caps, symbols, parents, alive, finished, finished_at, scores)
+        self._beams = Beams(beams.caps, symbols, parents, alive, finished, finished_at, scores, beams.keys)
         return alive[:, 0].isneginf()
 
     def _record(self, parents: Tensor, symbols: Tensor, links: Tensor, positions: Tensor) -> None:
@@ -247,21 +247,15 @@ class Search:
         rows = max(1, chunk_logits(self._engine.device) // (self._beam * self._engine.vocabulary))
         for start in range(0, self._ancestry.count, rows):
             part = slice(start, start + rows)
-            log_probs = self._log_probs([each[part] for each in states])
+            logits = (output(x[part]).float() for output, x in zip(self._engine.logits, states, strict=True))
+            each = [log_softmax_(of_model, self._engine.vocabulary) for of_model in logits]
+            log_probs = each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
             for rule in self._rules:
                 rule.restrict(log_probs, part)
             yield part, log_probs
 
-    def _log_probs(self, states: list[Tensor]) -> Tensor:
-        """(rows, k, padded vocabulary) from each model's (rows, k, d_model)."""
-        each = []
-        for logits, x in zip(self._engine.logits, states, strict=True):
-            each.append(log_softmax_(logits(x).float(), self._engine.vocabulary))
-        return each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
-
-    def _remove(self, removal: Removal) -> list[tuple[int, list[Hypothesis]]]:
-        """The results of rows that are done, which leave the batch."""
-        results = self._results(removal)
+    def _remove(self, removal: Removal) -> None:
+        """Let rows leave the batch."""
         for cache in self._caches:
             cache.leave(removal)
         self._ancestry.leave(removal)
@@ -269,7 +263,6 @@ class Search:
             rule.leave(removal)
         removal.move(self._links)
         self._beams, self._caps = Beams(*map(removal.keep, self._beams)), removal.keep(self._caps)
-        return results
 
     def _results(self, removal: Removal) -> list[tuple[int, list[Hypothesis]]]:
         """The n-best lists of the rows that leave, each with the number of its source; the host waits for them once."""

@@ -23,7 +23,7 @@ import os
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from nmt.bundle import Bundle
 from nmt.bundle.conversion import check_expressible, library, positions_for, write
@@ -34,48 +34,11 @@ from nmt.integrity import check_files, hash_file, read_manifest, write_manifest
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.search.feed import Feed, Hypothesis, Source
 from nmt.text.symbols import EOS
-from nmt.text.tokenizer import Tokenizer
 
 PATIENCE = 1.5  # of 1,000 texts of Multi30k 22 differ with 1.0, 8 with 1.5, 7 with 8.0, which takes thrice as long
 FOLDER, STAMP = "ctranslate2", "converted.json"
 AUTO_BATCH_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 16_384}  # about 2 GiB for the base model and a beam of 4
 COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}  # of decoding.precision
-
-
-def load_engine(
-    bundle: Bundle,
-    decoding: Decoding,
-    say: Callable[[str], None],
-    *,
-    threads: int,
-    device: str = "auto",
-    worker: int | None = None,
-) -> CTranslate2Engine:
-    """Load the engine for a bundle, which is converted first if needed; `say` is told so.
-
-    `threads` is the number of threads on a CPU; `device` and `worker` are those of `find_device`. decoding.precision
-    auto is float32 on a CPU and float16 on a GPU. Raises UserError if ctranslate2 or the device is missing, the device
-    does not compute in that precision, the bundle is damaged, or the conversion cannot be written.
-    """
-    ctranslate2 = library()  # before any work
-    path = convert(bundle, decoding, say)
-    kind, _, number = find_device(device, ctranslate2.get_cuda_device_count(), worker).partition(":")
-    batches = threads if kind == "cpu" else 1
-    # Scores are summed in the type of the computation, of which bfloat16 keeps 8 bits and float16 keeps 11.
-    compute_type = COMPUTE_TYPES.get(decoding.precision, "float32" if kind == "cpu" else "float16")
-    try:
-        translator = ctranslate2.Translator(
-            str(path),
-            device=kind,
-            device_index=int(number or 0),
-            compute_type=compute_type,
-            inter_threads=batches,  # threads with a batch each get more done than threads that share one
-            intra_threads=1,
-        )
-    except ValueError as error:
-        raise UserError(f"decoding.precision {decoding.precision}: {error}", "use decoding.precision=auto") from None
-    tokens = AUTO_BATCH_TOKENS[kind] if decoding.batch_tokens == "auto" else decoding.batch_tokens
-    return CTranslate2Engine(translator, bundle.tokenizer(), decoding, tokens, batches)
 
 
 def convert(bundle: Bundle, decoding: Decoding, say: Callable[[str], None]) -> Path:
@@ -117,52 +80,77 @@ def _is_current(path: Path, made_from: Mapping[str, object]) -> bool:
     return True
 
 
-class _Batch(NamedTuple):
-    """Sources that CTranslate2 is searching."""
-
-    sources: list[Source]
-    cap: int  # most symbols of any of their outputs
-    results: list[Any]  # a future for each source
-
-
 class CTranslate2Engine:
     """An `Engine` around a `ctranslate2.Translator`, which searches several batches at a time."""
 
     def __init__(
-        self, translator: Any, tokenizer: Tokenizer, decoding: Decoding, batch_tokens: int, batches: int
+        self,
+        bundle: Bundle,
+        decoding: Decoding,
+        say: Callable[[str], None],
+        *,
+        threads: int,
+        device: str = "auto",
+        worker: int | None = None,
     ) -> None:
-        self._translator, self._decoding = translator, decoding
-        self._batch_tokens, self._batches = batch_tokens, batches
+        """Load a bundle, which is converted first if needed; `say` is told so.
+
+        `threads` is the number of threads on a CPU; `device` and `worker` are those of `find_device`.
+        decoding.precision auto is float32 on a CPU and float16 on a GPU. Raises UserError if ctranslate2 or the device
+        is missing, the device does not compute in that precision, the bundle is damaged, or the conversion cannot be
+        written.
+        """
+        ctranslate2 = library()  # before any work
+        path = convert(bundle, decoding, say)
+        kind, _, number = find_device(device, ctranslate2.get_cuda_device_count(), worker).partition(":")
+        self._batches = threads if kind == "cpu" else 1
+        # Scores are summed in the type of the computation, of which bfloat16 keeps 8 bits and float16 keeps 11.
+        compute_type = COMPUTE_TYPES.get(decoding.precision, "float32" if kind == "cpu" else "float16")
+        try:
+            self._translator = ctranslate2.Translator(
+                str(path),
+                device=kind,
+                device_index=int(number or 0),
+                compute_type=compute_type,
+                inter_threads=self._batches,  # threads with a batch each get more done than threads that share one
+                intra_threads=1,
+            )
+        except ValueError as error:
+            problem = f"decoding.precision {decoding.precision}: {error}"
+            raise UserError(problem, "use decoding.precision=auto") from None
+        tokenizer, self._decoding = bundle.tokenizer(), decoding
+        self._batch_tokens = AUTO_BATCH_TOKENS[kind] if decoding.batch_tokens == "auto" else decoding.batch_tokens
         self._source_pieces = tokenizer.source.listing()
         self._target_ids = {piece: i for i, piece in enumerate(tokenizer.target.listing())}
 
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """Search as every `feed.Engine` does."""
-        under_way: deque[_Batch] = deque()
+        under_way: deque[tuple[list[Source], int, list[Any]]] = deque()  # with the cap and the futures of each batch
         while True:
             while len(under_way) < 2 * self._batches:  # so that no thread waits for its next batch
                 sources = feed.take(self._batch_tokens, wait=not under_way)
                 if not sources:
                     break
-                under_way.append(self._start(sources, max(source.cap for source in sources)))
+                cap = max(source.cap for source in sources)
+                under_way.append((sources, cap, self._start(sources, cap)))
             if not under_way:
                 return
-            batch, again = under_way.popleft(), defaultdict(list)
-            for source, future in zip(batch.sources, batch.results, strict=True):
+            (sources, cap, futures), again = under_way.popleft(), defaultdict(list)
+            for source, future in zip(sources, futures, strict=True):
                 found = future.result()
-                if batch.cap > source.cap <= max(map(len, found.hypotheses)):  # took the cap of another
+                if cap > source.cap <= max(map(len, found.hypotheses)):  # took the cap of another
                     again[source.cap].append(source)
                 else:
                     yield source.number, self._hypotheses(found)[:n_best]
-            under_way.extend(self._start(sources, cap) for cap, sources in again.items())
+            under_way.extend((sources, cap, self._start(sources, cap)) for cap, sources in again.items())
 
     def sample(self, feed: Feed, count: int) -> NoReturn:
         """Raise UserError."""
         raise UserError("--engine ctranslate2: draws no samples", "use --engine nmt")
 
-    def _start(self, sources: list[Source], cap: int) -> _Batch:
+    def _start(self, sources: list[Source], cap: int) -> Any:
         beam, patience = self._decoding.beam, PATIENCE if self._decoding.beam > 1 else 1.0
-        results = self._translator.translate_batch(
+        return self._translator.translate_batch(
             [[self._source_pieces[i] for i in source.ids] for source in sources],
             asynchronous=True,
             beam_size=beam,
@@ -176,7 +164,6 @@ class CTranslate2Engine:
             return_scores=True,
             return_end_token=True,  # which a hypothesis cut at the cap lacks
         )
-        return _Batch(sources, cap, results)
 
     def _hypotheses(self, found: Any) -> list[Hypothesis]:
         """Return the hypotheses of a `ctranslate2.TranslationResult` with our scores, best first; those with control

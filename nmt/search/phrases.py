@@ -35,7 +35,7 @@ FORCED = 4  # symbols that lead on towards a phrase, of each hypothesis, that ar
 
 
 class _Tables(NamedTuple):
-    """Automata of rows, and what is wanted; padding leads nowhere."""
+    """Automata of rows, what is wanted, and how far their outputs are; padding leads nowhere."""
 
     symbols: Tensor  # (r, s, e): that lead on, or -1
     states: Tensor  # (r, s, e): where to
@@ -49,13 +49,15 @@ class _Tables(NamedTuple):
     whole: Tensor  # (r, 1): symbols of all phrases
     steps: Tensor  # (r, 1): after which all phrases should be there
     caps: Tensor  # (r, 1): most symbols of an output
+    taken: Tensor  # (r, 1): symbols of the outputs so far
+    ended: Tensor  # (r, 1): 1 if some output has been found
 
     def part(self, rows: Tensor) -> _Tables:
         """Return the tables of some rows."""
         return _Tables(*(table[rows] for table in self))
 
 
-_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0)  # of padding
+_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0, 0, 0)  # of padding
 
 
 def _tables_of(source: Source, opens: Sequence[bool], closes: Sequence[bool]) -> list[Tensor]:
@@ -77,7 +79,7 @@ def _tables_of(source: Source, opens: Sequence[bool], closes: Sequence[bool]) ->
     of_phrases = (times, np.where(exactly, apart, FAR), inner, lengths)
     return [
         torch.as_tensor(np.array(each)).long()[None]
-        for each in (*of_states, *of_phrases, [whole], [steps], [source.cap])
+        for each in (*of_states, *of_phrases, [whole], [steps], [source.cap], [0], [0])
     ]
 
 
@@ -123,8 +125,6 @@ class PhraseConstraint(Constraint):
         self._count = 0  # of rows of the search
         self._rows = np.empty(0, dtype=np.int64)  # those that have phrases; what follows is theirs alone
         self._tables: _Tables
-        self._steps = torch.zeros((0, 1), dtype=torch.int64, device=device)
-        self._ended = torch.zeros((0, 1), dtype=torch.bool, device=device)  # whether some output has been found
         self._reached: _Reached
 
     def admit(self, sources: Sequence[Source]) -> None:
@@ -143,7 +143,6 @@ class PhraseConstraint(Constraint):
             reached = _Reached(*(_stacked(pair, 0) for pair in zip(self._reached, reached, strict=True)))
         self._tables, self._reached = tables, reached
         self._rows = np.append(self._rows, rows)
-        self._steps, self._ended = (F.pad(each, (0, 0, 0, len(rows))) for each in (self._steps, self._ended))
 
     def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Candidates) -> Candidates:
         if not len(self._rows):
@@ -166,7 +165,7 @@ class PhraseConstraint(Constraint):
     def _choose(self, log_probs: Tensor, alive: Tensor, own: Tensor) -> Candidates:
         """(r, 2k) each, of `own` rows: first the hypotheses that end, then those that go on."""
         tables, reached = self._tables.part(own), self._reached.part(own)
-        steps, ended = self._steps[own] + 1, self._ended[own]
+        steps, ended = tables.taken + 1, tables.ended.bool()
         endings = alive + log_probs[:, :, EOS]
         at_end = reached.met + _at(tables.ends_if_closed, reached.states)
         endings = endings.masked_fill((at_end < tables.times[:, None]).any(2), -math.inf)
@@ -196,8 +195,9 @@ class PhraseConstraint(Constraint):
         # At the cap all end, but one that lacks something only if there is no other.
         at_cap = steps.eq(tables.caps)
         complete = F.pad(~lacks.gather(1, order), (self._beam, 0), value=True) & found.totals.gt(-math.inf)
-        self._ended[own] = ended | (complete & (at_cap | (found.symbols == EOS))).any(1, keepdim=True)
-        kept = found.totals.masked_fill(~complete & self._ended[own], -math.inf)
+        ended |= (complete & (at_cap | (found.symbols == EOS))).any(1, keepdim=True)
+        self._tables.ended[own] = ended.long()
+        kept = found.totals.masked_fill(~complete & ended, -math.inf)
         by_total = kept.argsort(dim=1, descending=True, stable=True)
         index = torch.where(at_cap, by_total, torch.arange(2 * self._beam, device=alive.device))
         totals = torch.where(at_cap, kept, found.totals)
@@ -298,7 +298,7 @@ class PhraseConstraint(Constraint):
             return
         rows = upload(self._rows, self._device)
         self._reached = self._extended(self._tables, self._reached.of(parents[rows]), symbols[rows])
-        self._steps = self._steps + 1
+        self._tables.taken.add_(1)
 
     def leave(self, removal: Removal) -> None:
         self._count = removal.count
@@ -308,7 +308,6 @@ class PhraseConstraint(Constraint):
         stays = ~np.isin(self._rows, removal.leaving)
         self._rows = np.array([moved.get(row, row) for row in self._rows[stays].tolist()], dtype=np.int64)
         kept = upload(np.flatnonzero(stays), self._device)
-        self._steps, self._ended = self._steps[kept], self._ended[kept]
         self._tables, self._reached = self._tables.part(kept), self._reached.part(kept)
 
 

@@ -16,7 +16,7 @@ from nmt.api import Translator
 from nmt.bundle import Bundle, save_bundle
 from nmt.errors import UserError
 from nmt.recipe import Decoding, Recipe, TokenizerSettings
-from nmt.search.ctranslate2 import convert, load_engine
+from nmt.search.ctranslate2 import CTranslate2Engine, convert
 from nmt.search.feed import Source
 from nmt.tasks.pipeline import Pipeline
 from nmt.tasks.translating import Translating
@@ -113,7 +113,7 @@ def sources_of(bundle, count, caps=None):
 
 def search(bundle, sources, n_best=1, **decoding):
     """By CTranslate2, in order."""
-    engine = load_engine(bundle, settings(bundle, decoding), print, threads=1, device="cpu")
+    engine = CTranslate2Engine(bundle, settings(bundle, decoding), print, threads=1, device="cpu")
     return in_order(engine.search(Pile(sources), n_best), sources)
 
 
@@ -151,7 +151,7 @@ def rounding(bundle, sources, beam, **decoding):
 
 def translations(bundle, decoding, lines):
     """Of lines: by CTranslate2, and by PyTorch."""
-    tokenizer, engine = bundle.tokenizer(), load_engine(bundle, decoding, print, threads=2, device="cpu")
+    tokenizer, engine = bundle.tokenizer(), CTranslate2Engine(bundle, decoding, print, threads=2, device="cpu")
     ours = Translator(bundle.model(torch.device("cpu")), tokenizer, decoding).stream(lines)
     return list(Pipeline(Translating(tokenizer, decoding), decoding, engine).stream(lines)), list(ours)
 
@@ -213,7 +213,7 @@ def test_no_n_gram_comes_twice(make_bundle, beam):
 
 
 def test_it_draws_no_samples(make_bundle):
-    engine = load_engine(make_bundle(), Decoding(), print, threads=1, device="cpu")
+    engine = CTranslate2Engine(make_bundle(), Decoding(), print, threads=1, device="cpu")
     with pytest.raises(UserError, match="--engine ctranslate2: draws no samples"):
         engine.sample(Pile([]), 2)
 
@@ -297,7 +297,7 @@ def test_a_missing_package_is_named_with_what_installs_it(make_bundle, monkeypat
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     bundle = make_bundle()
     with pytest.raises(UserError, match="CTranslate2 is not installed") as error:
-        load_engine(bundle, bundle.recipe.decoding, print, threads=1)
+        CTranslate2Engine(bundle, bundle.recipe.decoding, print, threads=1)
     assert "pip install ctranslate2" in error.value.hint
 
 
@@ -311,7 +311,7 @@ def test_a_precision_that_the_device_lacks_is_named(make_bundle):
 def test_a_device_that_is_not_there_is_named(make_bundle):
     bundle = make_bundle()
     with pytest.raises(UserError, match="--device cuda:99"):
-        load_engine(bundle, bundle.recipe.decoding, print, threads=1, device="cuda:99")
+        CTranslate2Engine(bundle, bundle.recipe.decoding, print, threads=1, device="cuda:99")
 
 
 def test_a_bundle_that_is_read_only_needs_a_conversion(make_bundle, monkeypatch):
