@@ -120,9 +120,7 @@ class Assembly:
             from nmt.search.ctranslate2 import CTranslate2Engine
 
             bundle = self.bundles[0]
-            return CTranslate2Engine(
-                bundle, self.decoding, self.say, threads=threads, device=self.device, worker=worker
-            )
+            return CTranslate2Engine(bundle, self.decoding, self.say, threads, self.device, worker)
         from nmt.device import choose_device
 
         device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)

@@ -176,10 +176,7 @@ class Search:
             if self._ancestry.late:
                 self._ancestry.limit(int(seen) + late * self._beam)
         removal = Removal.of(rows, self._ancestry.count, self._engine.device)
-        results = []
-        if rows:
-            results = self._results(removal)
-            self._remove(removal)
+        results = self._remove(removal) if rows else []
         self._unread = Download(removal.keep(done), self._ancestry.seen) if late else None
         self._sources = removal.keep(self._sources)  # last: if memory runs out before, they are searched again
         return results
@@ -254,18 +251,11 @@ class Search:
                 rule.restrict(log_probs, part)
             yield part, log_probs
 
-    def _remove(self, removal: Removal) -> None:
-        """Let rows leave the batch."""
-        for cache in self._caches:
-            cache.leave(removal)
-        self._ancestry.leave(removal)
-        for rule in self._rules:
-            rule.leave(removal)
-        removal.move(self._links)
-        self._beams, self._caps = Beams(*map(removal.keep, self._beams)), removal.keep(self._caps)
+    def _remove(self, removal: Removal) -> list[tuple[int, list[Hypothesis]]]:
+        """Let rows leave the batch; return their n-best lists, each with the number of its source.
 
-    def _results(self, removal: Removal) -> list[tuple[int, list[Hypothesis]]]:
-        """The n-best lists of the rows that leave, each with the number of its source; the host waits for them once."""
+        The host waits for them once.
+        """
         beams, rows = self._beams, upload(removal.leaving, self._engine.device)
         longest = int(self._ancestry.lengths[removal.leaving].max())
         ends, positions, scores = (each[rows, : self._n_best] for each in (beams.ends, beams.positions, beams.scores))
@@ -273,10 +263,18 @@ class Search:
         kept = torch.stack([rule.kept_from_repeating(rows, positions, parents) for rule in self._rules]).any(0)
         found = Download(self._links[rows, :longest], ends, positions, scores, kept).read()
         links, *finished = (each.tolist() for each in found)
-        return [
+        results = [
             (source.number, [self._hypothesis(links_of, *end) for end in zip(*ends, strict=True) if end[2] > -math.inf])
             for source, links_of, *ends in zip(self._sources[removal.leaving], links, *finished, strict=True)
         ]
+        for cache in self._caches:
+            cache.leave(removal)
+        self._ancestry.leave(removal)
+        for rule in self._rules:
+            rule.leave(removal)
+        removal.move(self._links)
+        self._beams, self._caps = Beams(*map(removal.keep, self._beams)), removal.keep(self._caps)
+        return results
 
     def _hypothesis(self, links: list[list[int]], end: int, position: int, score: float, kept: bool) -> Hypothesis:
         """Follows the links back from the end of a hypothesis to its beginning."""

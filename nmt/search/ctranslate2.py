@@ -35,13 +35,15 @@ from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.search.feed import Feed, Hypothesis, Source
 from nmt.text.symbols import EOS
 
+Say = Callable[[str], None]  # reports what takes long
+
 PATIENCE = 1.5  # of 1,000 texts of Multi30k 22 differ with 1.0, 8 with 1.5, 7 with 8.0, which takes thrice as long
 FOLDER, STAMP = "ctranslate2", "converted.json"
 AUTO_BATCH_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 16_384}  # about 2 GiB for the base model and a beam of 4
 COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}  # of decoding.precision
 
 
-def convert(bundle: Bundle, decoding: Decoding, say: Callable[[str], None]) -> Path:
+def convert(bundle: Bundle, decoding: Decoding, say: Say) -> Path:
     """Return BUNDLE/ctranslate2, the bundle as a model of CTranslate2.
 
     If there is none of these weights, or one for inputs and outputs of other lengths than `decoding` allows, it is
@@ -84,14 +86,7 @@ class CTranslate2Engine:
     """An `Engine` around a `ctranslate2.Translator`, which searches several batches at a time."""
 
     def __init__(
-        self,
-        bundle: Bundle,
-        decoding: Decoding,
-        say: Callable[[str], None],
-        *,
-        threads: int,
-        device: str = "auto",
-        worker: int | None = None,
+        self, bundle: Bundle, decoding: Decoding, say: Say, threads: int, device: str, worker: int | None = None
     ) -> None:
         """Load a bundle, which is converted first if needed; `say` is told so.
 

@@ -52,10 +52,6 @@ class _Tables(NamedTuple):
     taken: Tensor  # (r, 1): symbols of the outputs so far
     ended: Tensor  # (r, 1): 1 if some output has been found
 
-    def part(self, rows: Tensor) -> _Tables:
-        """Return the tables of some rows."""
-        return _Tables(*(table[rows] for table in self))
-
 
 _FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0, 0, 0)  # of padding
 
@@ -104,10 +100,6 @@ class _Reached(NamedTuple):
     met: Tensor  # (r, m, g): how often each phrase has come
     progress: Tensor  # of all that is wanted
     level: Tensor  # the same with the whole phrase that is under way
-
-    def part(self, rows: Tensor) -> _Reached:
-        """Return that of some rows."""
-        return _Reached(*(each[rows] for each in self))
 
     def of(self, hypotheses: Tensor) -> _Reached:
         """Return that of `hypotheses` (r, m), which may repeat."""
@@ -164,7 +156,8 @@ class PhraseConstraint(Constraint):
 
     def _choose(self, log_probs: Tensor, alive: Tensor, own: Tensor) -> Candidates:
         """(r, 2k) each, of `own` rows: first the hypotheses that end, then those that go on."""
-        tables, reached = self._tables.part(own), self._reached.part(own)
+        tables = _Tables(*(each[own] for each in self._tables))
+        reached = _Reached(*(each[own] for each in self._reached))
         steps, ended = tables.taken + 1, tables.ended.bool()
         endings = alive + log_probs[:, :, EOS]
         at_end = reached.met + _at(tables.ends_if_closed, reached.states)
@@ -275,9 +268,8 @@ class PhraseConstraint(Constraint):
         times = tables.times[:, None]
         left = _at(tables.left, reached.states)
         under_way = (left < FAR) & (reached.met < times)
-        others = (
-            reached.met.minimum(times) + under_way
-        ).float() @ tables.inner.float()  # no kernel of CUDA takes integers
+        # In floats, since no kernel of CUDA multiplies matrices of integers
+        others = (reached.met.minimum(times) + under_way).float() @ tables.inner.float()
         most = (tables.most[:, None] + others).maximum(before.met)
         again = (_at(tables.ends_if_closed, reached.states) + reached.met > most).any(2)
         leads = (under_way & (left > 0)).any(2)
@@ -308,7 +300,8 @@ class PhraseConstraint(Constraint):
         stays = ~np.isin(self._rows, removal.leaving)
         self._rows = np.array([moved.get(row, row) for row in self._rows[stays].tolist()], dtype=np.int64)
         kept = upload(np.flatnonzero(stays), self._device)
-        self._tables, self._reached = self._tables.part(kept), self._reached.part(kept)
+        self._tables = _Tables(*(each[kept] for each in self._tables))
+        self._reached = _Reached(*(each[kept] for each in self._reached))
 
 
 def _order(totals: Tensor, reached: _Reached, tables: _Tables, steps: Tensor, beam: int) -> Tensor:

@@ -297,7 +297,7 @@ def test_a_missing_package_is_named_with_what_installs_it(make_bundle, monkeypat
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     bundle = make_bundle()
     with pytest.raises(UserError, match="CTranslate2 is not installed") as error:
-        CTranslate2Engine(bundle, bundle.recipe.decoding, print, threads=1)
+        CTranslate2Engine(bundle, bundle.recipe.decoding, print, threads=1, device="cpu")
     assert "pip install ctranslate2" in error.value.hint
 
 
