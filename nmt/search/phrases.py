@@ -279,7 +279,7 @@ class PhraseConstraint(Constraint):
         return self._rows.tolist()
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
-        """See `Constraint`: a hypothesis that lacks phrases would stay probable up to the cap if it could not end."""
+        """Bound the hope of rows with phrases: a hypothesis that lacks phrases would stay probable up to the cap if it could not end."""
         if not len(self._rows):
             return caps
         rows = upload(self._rows, self._device)
