@@ -279,7 +279,7 @@ class PhraseConstraint(Constraint):
         return self._rows.tolist()
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
-        """Bound the hope of rows with phrases: a hypothesis that lacks phrases would stay probable up to the cap if it could not end."""
+        """Bound the hopes of hypotheses that lack phrases: one that cannot end stays probable up to its cap."""
         if not len(self._rows):
             return caps
         rows = upload(self._rows, self._device)
