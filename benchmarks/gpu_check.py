@@ -44,13 +44,12 @@ from nmt.device import Place, choose_device
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, Training
 from nmt.search.annotation import align
-from nmt.search.constraints import All, MakeConstraint, MinLength, TreeConstraint
+from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, TreeConstraint
 from nmt.search.engine import SearchEngine
 from nmt.search.feed import Hypothesis, Prefix, Required, Source, Spelling
 from nmt.search.forced import log_probabilities_of
 from nmt.search.phrases import PhraseConstraint
 from nmt.search.prefix import PrefixConstraint
-from nmt.search.repetition import NoRepeat
 from nmt.text.symbols import EOS
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.distributed import Group
@@ -306,10 +305,10 @@ def resumption(corpus: Corpus, device: torch.device, compiled: bool) -> Iterator
 
 
 def found_by(
-    model: Transformer, sources: list[Source], decoding: Decoding, constraint: MakeConstraint | None
+    model: Transformer, sources: list[Source], decoding: Decoding, constraints: list[MakeConstraint]
 ) -> list[Hypothesis]:
     """The best output of each source, in order."""
-    engine = SearchEngine([model], decoding, constraint)
+    engine = SearchEngine([model], decoding, constraints)
     found = {number: best for number, (best,) in engine.search(Pile(sources), 1)}
     return [found[source.number] for source in sources]
 
@@ -330,12 +329,12 @@ def searches(device: torch.device, folder: Path) -> Iterator[Check]:
         replace(source, prefix=Prefix([200, 201], "", []) if source.number % 3 == 0 else None, required=phrase)
         for source in sources
     ]
-    yield from compare("search", model, sources, Decoding(), None, device)
-    yield from compare("greedy search", model, sources, Decoding(beam=1), None, device)
-    yield from compare("search under rules", model, ruled, Decoding(), partial(All, rules), device)
+    yield from compare("search", model, sources, Decoding(), [], device)
+    yield from compare("greedy search", model, sources, Decoding(beam=1), [], device)
+    yield from compare("search under rules", model, ruled, Decoding(), rules, device)
     parser, trees, sentences = random_parser()
-    constraint = partial(TreeConstraint, trees)
-    yield from compare("search for trees", parser.double(), sentences[:3], Decoding(), constraint, device)
+    rules = [partial(TreeConstraint, trees)]
+    yield from compare("search for trees", parser.double(), sentences[:3], Decoding(), rules, device)
 
 
 def compare(
@@ -343,17 +342,17 @@ def compare(
     model: Transformer,
     sources: list[Source],
     decoding: Decoding,
-    constraint: MakeConstraint | None,
+    constraints: list[MakeConstraint],
     device: torch.device,
 ) -> Iterator[Check]:
     """Searches on the device beside one in fp64 on the CPU; the model is in fp64."""
     single = copy.deepcopy(model).float().to(device)
-    exact = found_by(model, sources, decoding.model_copy(update={"batch_tokens": 1}), constraint)
+    exact = found_by(model, sources, decoding.model_copy(update={"batch_tokens": 1}), constraints)
     for precision, limit in (("fp32", 1e-4), ("auto", 0.1)):
         for rows in BATCHES:
             tokens = 1 if rows == 1 else rows * (max(len(source.ids) for source in sources) + 1)
             settings = decoding.model_copy(update={"batch_tokens": tokens, "precision": precision})
-            found = found_by(single, sources, settings, constraint)
+            found = found_by(single, sources, settings, constraints)
             scores = [score(model, *pair, decoding.alpha) for pair in zip(sources, found, strict=True)]
             wrong = largest(abs(each.score - right) for each, right in zip(found, scores, strict=True))
             loss = largest(best.score - right for best, right in zip(exact, scores, strict=True))

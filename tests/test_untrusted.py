@@ -235,11 +235,12 @@ def test_tables_of_positions_that_fit_into_no_memory_are_refused(
     monkeypatch.setattr("nmt.bundle.conversion.host_memory", lambda: 10**7)
     decoding = Decoding(max_source=100_000, max_extra=10_000)
     refused(
-        lambda: convert(hostile, decoding), "decoding.max_source and max_extra: encodings of 110,000 positions need"
+        lambda: convert(hostile, decoding, print),
+        "decoding.max_source and max_extra: encodings of 110,000 positions need",
     )
     assert not (hostile.path / "ctranslate2").exists()
     monkeypatch.setattr("nmt.bundle.conversion.host_memory", lambda: 10**12)
-    assert (convert(hostile, Decoding()) / "model.bin").exists()
+    assert (convert(hostile, Decoding(), print) / "model.bin").exists()
 
 
 # --- paths and the network ----------------------------------------------------------------------------------

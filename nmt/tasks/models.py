@@ -31,7 +31,7 @@ Model = TypeVar("Model")
 def make_engine(
     models: Sequence[Transformer],
     decoding: Decoding,
-    constraint: MakeConstraint,
+    constraints: Sequence[MakeConstraint],
     annotated: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> Engine:
@@ -39,7 +39,7 @@ def make_engine(
     from nmt.search.annotation import AnnotatingEngine
     from nmt.search.engine import SearchEngine
 
-    engine = SearchEngine(models, decoding, constraint, say)
+    engine = SearchEngine(models, decoding, constraints, say)
     if decoding.precision not in ("auto", engine.precision):
         say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision} is used")
     return AnnotatingEngine(engine, models) if annotated else engine
@@ -63,7 +63,9 @@ class Models(Protocol):
         """The settings of each model."""
         ...
 
-    def open(self, decoding: Decoding, constraint: MakeConstraint, annotated: bool) -> AbstractContextManager[Engine]:
+    def open(
+        self, decoding: Decoding, constraints: Sequence[MakeConstraint], annotated: bool
+    ) -> AbstractContextManager[Engine]:
         """Give the engine; its workers end with the block. Raise UserError if something is missing or wrong."""
         ...
 
@@ -79,9 +81,11 @@ class Loaded:
         self._models = list(models) if isinstance(models, Sequence) else [models]
         self.configs = [model.config for model in self._models]
 
-    def open(self, decoding: Decoding, constraint: MakeConstraint, annotated: bool) -> AbstractContextManager[Engine]:
+    def open(
+        self, decoding: Decoding, constraints: Sequence[MakeConstraint], annotated: bool
+    ) -> AbstractContextManager[Engine]:
         """Give the engine of nmt."""
-        return nullcontext(make_engine(self._models, decoding, constraint, annotated))
+        return nullcontext(make_engine(self._models, decoding, constraints, annotated))
 
     def only(self) -> Transformer:
         """Return the only model."""
@@ -112,7 +116,7 @@ class Saved:
         return [bundle.recipe.model for bundle in self.bundles]
 
     @contextmanager
-    def open(self, decoding: Decoding, constraint: MakeConstraint, annotated: bool) -> Iterator[Engine]:
+    def open(self, decoding: Decoding, constraints: Sequence[MakeConstraint], annotated: bool) -> Iterator[Engine]:
         """Give the engine, or several workers as one engine."""
         if self.engine == "ctranslate2" and len(self.bundles) > 1:
             raise UserError(
@@ -120,7 +124,7 @@ class Saved:
                 "use --engine nmt, or one --model",
             )
         count = self.workers or 1
-        make: MakeEngine = partial(self._make, decoding, constraint, annotated)
+        make: MakeEngine = partial(self._make, decoding, constraints, annotated)
         forks = self.forks and self.engine == "nmt" and sys.platform == "linux" and self._on_cpu()
         if forks:
             count = self.workers or min(self.threads or cores(), MOST_WORKERS)
@@ -136,20 +140,22 @@ class Saved:
 
         return only(self.bundles).model(choose_device(self.device, self.threads))
 
-    def _make(self, decoding: Decoding, constraint: MakeConstraint, annotated: bool, number: int, count: int) -> Engine:
+    def _make(
+        self, decoding: Decoding, constraints: Sequence[MakeConstraint], annotated: bool, number: int, count: int
+    ) -> Engine:
         """Make the engine of worker `number`, from 0, of `count` workers."""
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)
         if self.engine == "ctranslate2":
-            from nmt.search.ctranslate2 import load_engine
+            from nmt.search.ctranslate2 import CTranslate2Engine
 
             bundle = self.bundles[0]
-            return load_engine(bundle, decoding, threads=threads, device=self.device, worker=worker, say=self.say)
+            return CTranslate2Engine(bundle, decoding, self.say, threads, self.device, worker)
         from nmt.device import choose_device
 
         device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
         models = [bundle.model(device) for bundle in self.bundles]
-        return make_engine(models, decoding, constraint, annotated, self.say)
+        return make_engine(models, decoding, constraints, annotated, self.say)
 
     def _on_cpu(self) -> bool:
         import torch

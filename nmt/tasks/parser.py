@@ -65,11 +65,11 @@ class Parser(Pipeline[Parse]):
         """Raise UserError, as `Translator.parse` does."""
         raise UserError("this model is a parser, not a translator", "call model.parse([...])")
 
-    def constraint(self) -> MakeConstraint:
+    def constraints(self) -> list[MakeConstraint]:
         """Return the rule that every output is a tree over the words of its source."""
         from nmt.search.constraints import TreeConstraint
 
-        return partial(TreeConstraint, self._trees)
+        return [partial(TreeConstraint, self._trees)]
 
     def split(self, request: Request) -> list[Part]:
         """Return the parts of a line, encoded; one beyond decoding.max_source subwords is split between words."""

@@ -94,7 +94,7 @@ class Pipeline(ABC, Generic[Result]):
         source = models if isinstance(models, Models) else Loaded(models)
         self._positions, self._model = longest_served(source.configs, decoding), cache(source.only)
         with ExitStack() as held:
-            self.engine = held.enter_context(source.open(decoding, self.constraint(), self.annotated))
+            self.engine = held.enter_context(source.open(decoding, self.constraints(), self.annotated))
             self._held = held.pop_all()
 
     def close(self) -> None:
@@ -113,8 +113,8 @@ class Pipeline(ABC, Generic[Result]):
         """Return functions that count how often something is wrong with a result, by the name of the warning."""
 
     @abstractmethod
-    def constraint(self) -> MakeConstraint:
-        """Return the rule for outputs of a search."""
+    def constraints(self) -> list[MakeConstraint]:
+        """Return the rules for outputs of a search."""
 
     @abstractmethod
     def split(self, request: Request) -> list[Part]:

@@ -135,12 +135,11 @@ class Translator(Pipeline[Translation]):
         """Raise UserError, as `Parser.translate` does."""
         raise UserError("this model is a translator, not a parser", "call model.translate([...])")
 
-    def constraint(self) -> MakeConstraint:
+    def constraints(self) -> list[MakeConstraint]:
         """Return the rules for translations: a least length, a prefix, phrases and no repetitions."""
-        from nmt.search.constraints import All, MinLength
+        from nmt.search.constraints import MinLength, NoRepeat
         from nmt.search.phrases import PhraseConstraint
         from nmt.search.prefix import PrefixConstraint
-        from nmt.search.repetition import NoRepeat
 
         rules: list[MakeConstraint] = [
             partial(MinLength, self.decoding.min_length),
@@ -149,7 +148,7 @@ class Translator(Pipeline[Translation]):
         ]
         if self.decoding.no_repeat is not None:
             rules.append(partial(NoRepeat, self.decoding.no_repeat))  # last, since it gives way to the others
-        return partial(All, rules)
+        return rules
 
     def split(self, request: Request) -> list[Part]:
         """Return the parts of a line, encoded; one whose translation has a prefix is left whole."""

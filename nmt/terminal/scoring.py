@@ -20,7 +20,7 @@ from nmt.text.lines import open_input, read_lines, read_parallel
 
 if TYPE_CHECKING:
     from nmt.recipe import TaskName
-    from nmt.search.forced import ForcedDecoder, PairScore, Totals
+    from nmt.search.forced import ForcedDecoder, PairScores
 
 
 Item = TypeVar("Item")
@@ -144,32 +144,30 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
     if len(metrics) > 1 or (options.as_json and metrics == ["logprob"]):
         raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
     decoder = _forced_decoder(options)  # looks for the files before it loads a model
-    from nmt.search.forced import Totals
+    from nmt.search.forced import PairScores
 
-    totals, reference = Totals(), options.reference
+    totals, lines, reference = PairScores(), [], options.reference
     pairs = (
         read_parallel(options.source, reference) if options.source else (("", line) for line in read_lines(reference))
     )
     by_line = metrics == ["logprob"]
     with ExitStack() as held:
         advance = held.enter_context(_progress(options, reference, "lines", garbles=by_line and sys.stdout.isatty()))
-        scores = _counted(totals.counted(decoder.stream(pairs)), advance)
-        if by_line:
-            write = open_output(None, held)
-            for pair in scores:
+        write = open_output(None, held) if by_line else None
+        for pair in _counted(decoder.stream(pairs), advance):
+            totals = totals.plus(pair)
+            if write:
                 write(f"{pair.log_probability:.4f}\t{pair.subwords}")
-        result = None if by_line else _perplexity(scores, totals, options)
-    if result is not None:
-        click.echo(result)
+            elif options.as_json:
+                lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
+    if not by_line:
+        click.echo(_perplexity(totals, lines, options))
     _say_cuts(decoder, totals, options.console)
 
 
-def _perplexity(scores: Iterator[PairScore], totals: Totals, options: ScoreOptions) -> str:
-    """The perplexity of all pairs, as a line or as JSON; raises UserError where there is no pair."""
-    lines = []
-    for pair in scores:
-        if options.as_json:
-            lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
+def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: ScoreOptions) -> str:
+    """Return the perplexity of all pairs, as a line or as JSON with those of all `lines`; raise UserError where there
+    is no pair."""
     if not totals.pairs:
         raise UserError(
             f"nothing to score: {'source and reference have' if options.source else 'the reference has'} no lines",
@@ -182,7 +180,7 @@ def _perplexity(scores: Iterator[PairScore], totals: Totals, options: ScoreOptio
     return f"PPL {totals.perplexity:.2f}  {signature}"
 
 
-def _say_cuts(decoder: ForcedDecoder, totals: Totals, console: Console) -> None:
+def _say_cuts(decoder: ForcedDecoder, totals: PairScores, console: Console) -> None:
     if totals.sources_cut:
         console.say(
             f"{totals.sources_cut:,} of {totals.pairs:,} source lines were cut to {decoder.max_source:,} subwords, the "

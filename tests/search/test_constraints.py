@@ -160,7 +160,7 @@ def test_a_source_for_which_there_is_no_tree_is_an_error(words, cap):
 
 
 def search(models, sources, symbols, n_best=1, **decoding):
-    engine = SearchEngine(models, Decoding(**decoding), partial(TreeConstraint, symbols))
+    engine = SearchEngine(models, Decoding(**decoding), [partial(TreeConstraint, symbols)])
     return [hypotheses for _, hypotheses in sorted(engine.search(Pile(sources), n_best))]
 
 

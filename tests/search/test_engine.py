@@ -13,10 +13,9 @@ from nmt.model import inference
 from nmt.model.inference import BFloat16, Int8, for_inference, pays
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
-from nmt.search import choosing
+from nmt.search import beam as beam_module
 from nmt.search import engine as engine_module
-from nmt.search.beam import Search
-from nmt.search.choosing import best_extensions, plain_best_extensions
+from nmt.search.beam import Search, best_extensions, plain_best_extensions
 from nmt.search.engine import SearchEngine, batch_tokens
 from nmt.search.feed import Source
 from nmt.text.symbols import BOS, EOS, PAD, UNK
@@ -112,8 +111,8 @@ def test_a_search_in_fp32_finds_the_same_but_for_ties(beam, changes):
 
 def test_a_vocabulary_that_is_compared_by_blocks(monkeypatch):
     monkeypatch.setattr(engine_module, "AT_ONCE", VOCABULARY - 1)
-    monkeypatch.setattr(choosing, "AT_ONCE", VOCABULARY - 1)
-    monkeypatch.setattr(choosing, "functions_for", lambda *tensors: None)
+    monkeypatch.setattr(beam_module, "AT_ONCE", VOCABULARY - 1)
+    monkeypatch.setattr(beam_module, "functions_for", lambda *tensors: None)
     model, sources = random_model(liking=1.0), random_sources(20)
     expected = plain([model], sources, beam=4, alpha=0.6, n_best=4)
     assert_same(search([model], sources, 4, beam=4, alpha=0.6, batch_tokens=100), expected)
@@ -248,7 +247,7 @@ def test_an_abandoned_search_leaves_nothing_behind():
     assert_same([hypotheses for _, hypotheses in again], plain([model], sources, beam=2, alpha=0.6))
 
 
-# --- choosing -----------------------------------------------------------------------------------------------
+# --- best extensions -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("k", "count"), [(1, 1), (4, 8), (9, 18)])

@@ -19,10 +19,9 @@ from nmt.recipe import Decoding, Model
 from nmt.search import beam as beam_module
 from nmt.search import engine as engine_module
 from nmt.search.beam import Search
-from nmt.search.constraints import All, MinLength
+from nmt.search.constraints import MinLength, NoRepeat
 from nmt.search.engine import SearchEngine
 from nmt.search.feed import Pool, Source
-from nmt.search.repetition import NoRepeat
 from nmt.search.sampling import Sampling
 
 VOCABULARY = 103
@@ -88,7 +87,7 @@ def test_what_is_read_late_changes_no_result(beam, changes):
 @pytest.mark.parametrize("search", ["search", "sample"])
 def test_rules_and_samples_are_the_same_if_read_late(search, request):
     models, sources = [random_model(seed=seed) for seed in (3, 4)], random_sources(30)
-    rules = partial(All, [partial(MinLength, 5), partial(NoRepeat, 2)])
+    rules = [partial(MinLength, 5), partial(NoRepeat, 2)]
     engine = SearchEngine(models, Decoding(beam=3, batch_tokens=100), rules)
     at_once = results(getattr(engine, search)(PoolFeed(sources), 3), sources)
     request.getfixturevalue("late")
@@ -157,7 +156,7 @@ def test_the_host_waits_once_in_a_step_and_once_more_in_a_leave(monkeypatch, sea
     monkeypatch.setattr(beam_module, "Download", Scripted)
     monkeypatch.setattr(beam_module, "chunk_logits", lambda device: 1 << 20)
     model = random_model(**changes).float().to("meta")
-    rules = partial(All, [partial(MinLength, 3), partial(NoRepeat, 2)])
+    rules = [partial(MinLength, 3), partial(NoRepeat, 2)]
     engine = SearchEngine([model], Decoding(beam=3, precision="bf16", batch_tokens=500), rules)
     under_way = Search(engine, 3, 1) if search == "search" else Sampling(engine, 3)
     feed = PoolFeed(random_sources(11))

@@ -16,7 +16,7 @@ from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search.feed import Prefix, Source
-from nmt.search.prefix import PrefixConstraint, Spelling
+from nmt.search.prefix import PrefixConstraint, SubwordIndex
 from nmt.tasks.lines import Request
 from nmt.text.symbols import EOS
 from nmt.text.tokenizer import Tokenizer
@@ -171,7 +171,7 @@ def test_translate_takes_a_prefix_for_each_sentence(model: Transformer, tokenize
 
 
 def test_spellings_lead_to_the_end_by_every_path() -> None:
-    spelling = Spelling(["", "a", "ab", "b", "bc", "abc", "c", "x"])
+    spelling = SubwordIndex(["", "a", "ab", "b", "bc", "abc", "c", "x"])
     assert spelling.steps("ab") == [{1: 1, 2: 2, 5: 2}, {3: 2, 4: 2}]
     assert spelling.steps("") == []
     assert spelling.steps("ay") is None

@@ -17,9 +17,9 @@ from torch import Tensor
 from nmt.model.rows import Removal
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
+from nmt.search.constraints import NoRepeat
 from nmt.search.engine import SearchEngine
 from nmt.search.feed import Hypothesis, Source
-from nmt.search.repetition import NoRepeat
 from nmt.text.symbols import BOS, EOS
 
 VOCABULARY = 40
@@ -52,7 +52,7 @@ def plain(models: Sequence[Transformer], n: int, **options: Any) -> list[list[Hy
 
 
 def engine_of(models: Sequence[Transformer], n: int, **decoding: Any) -> SearchEngine:
-    return SearchEngine(models, Decoding(**decoding), partial(NoRepeat, n))
+    return SearchEngine(models, Decoding(**decoding), [partial(NoRepeat, n)])
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
