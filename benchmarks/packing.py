@@ -15,10 +15,9 @@ import torch
 
 from nmt.batch import Batch
 from nmt.data import packing
-from nmt.data.batches import split_update
+from nmt.data.batches import Packer, deal_update, split_update
 from nmt.data.corpus import Ids
 from nmt.data.epochs import plan_epoch
-from nmt.data.packing import Packer, deal_update
 from synthetic import LONGEST, wmt_lengths
 
 SIZES = (1, 4, 16, 64)

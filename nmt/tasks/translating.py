@@ -14,8 +14,8 @@ from nmt.search.feed import Prefix, Required, Spelling
 from nmt.tasks.lines import Line, Part, Request, Wanted
 from nmt.tasks.output import LineResult, as_json
 from nmt.tasks.splitting import LineSplitter, clean, joined
-from nmt.text.lengths import TrainedLengths
 from nmt.text.lines import one_line
+from nmt.text.sentences import TrainedLengths
 from nmt.text.terms import Phrase, Terms
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary

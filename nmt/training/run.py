@@ -18,14 +18,13 @@ from nmt.bundle import Bundle
 from nmt.console import Console, clock
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, Mixture
-from nmt.data.lengths import measure_lengths
-from nmt.data.prepare import directory, fingerprint_of, set_sizes
+from nmt.data.prepare import directory, fingerprint_of, measure_lengths, set_sizes
 from nmt.errors import Interrupted
 from nmt.files import wait_for
 from nmt.model.transformer import Transformer
 from nmt.place import Place
 from nmt.recipe import Recipe
-from nmt.text.lengths import TrainedLengths
+from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
 from nmt.training.cost import cost_of, summary
@@ -279,7 +278,7 @@ class Run:
         if self.reporting is not None:
             info: dict[str, Any] = {"run": self.id, "step": step, "data": self.data}
             info |= {"cost": cost_of(state), "unscored": validate}
-            info |= {} if self.lengths is None else {"lengths": self.lengths.as_dict()}
+            info |= {} if self.lengths is None else {"lengths": self.lengths.model_dump()}
             training = self.loop.optimizer.state(), asdict(state)
             figures = {} if validate else {"step": step, **self.reporting.figures()}
 

@@ -17,9 +17,8 @@ from target import Target
 from tiny_parser import make_model, train_tokenizer
 
 from nmt.api import Translator
-from nmt.data.batches import split_update
+from nmt.data.batches import deal_update, split_update
 from nmt.data.epochs import Mixture, plan_epoch
-from nmt.data.packing import deal_update
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
@@ -238,7 +237,7 @@ CONSTRAINTS = st.fixed_dictionaries(
 )
 
 TARGETS = (
-    Target(plan, PLANS, ("nmt.data.epochs", "nmt.data.batches", "nmt.data.packing")),
+    Target(plan, PLANS, ("nmt.data.epochs", "nmt.data.batches", "nmt.data.batches")),
     Target(
         search, SEARCHES, ("nmt.search.beam", "nmt.search.repetition", "nmt.search.constraints", "nmt.search.forced")
     ),
