@@ -13,9 +13,10 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import xxhash
+from pydantic import BaseModel, ValidationError
 
 from nmt.errors import UserError
 from nmt.files import not_read, read_json, read_whole, regular, remedy, replace_json, write_json
@@ -23,6 +24,7 @@ from nmt.files import not_read, read_json, read_whole, regular, remedy, replace_
 MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json", "plan.json")
 """Files that hold the hashes of their directories."""
 HASHES = "hashes"
+M = TypeVar("M", bound=BaseModel)
 BLOCK = 1 << 18  # bytes that are hashed at a time: they fit into a core's cache
 
 _unchanged: set[tuple[Path, int, int, str]] = set()  # files hashed by this process: path, size, time and hash
@@ -39,10 +41,26 @@ def replace_manifest(path: Path, values: Mapping[str, Any]) -> None:
     replace_json(path, _sealed(path, values))
 
 
-def read_manifest(path: Path) -> Any:
-    """Reads JSON, with or without hashes; raises UserError where it is missing or damaged."""
+def checked(kind: type[M], given: object, name: str | Path, hint: str | None = None) -> M:
+    """Return JSON, as bytes or already read, as a model; raises UserError saying what is wrong first in it.
+
+    `name` is that of the file, and the hint is by default its `remedy`.
+    """
+    try:
+        return kind.model_validate_json(given) if isinstance(given, bytes) else kind.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+    where = "".join(f"{part}: " for part in first["loc"])[:200]
+    problem = "is not a JSON object" if first["type"] == "model_type" else first["msg"].replace("Input should", "must")
+    raise UserError(f"{name}: damaged: {where}{problem}", hint or remedy(Path(name)))
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Reads a JSON object, with or without hashes; raises UserError where it is missing or damaged."""
     values = read_json(path)
-    if isinstance(values, dict) and HASHES in values:
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: damaged: is not a JSON object", remedy(path))
+    if HASHES in values:
         hashes = values[HASHES]
         if not isinstance(hashes, dict) or hashes.get(path.name) != _hash_values(path, values):
             raise _damaged(path)
@@ -102,8 +120,8 @@ def hash_file(path: Path) -> str:
 
 
 def _hashes(manifest: Path) -> dict[str, Any]:
-    values = read_manifest(manifest)
-    return values.get(HASHES, {}) if isinstance(values, dict) else {}
+    hashes: dict[str, Any] = read_manifest(manifest).get(HASHES, {})
+    return hashes
 
 
 def _sealed(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:

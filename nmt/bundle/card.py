@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nmt import __version__
-from nmt.bundle.reading import Bundle
+from nmt.bundle.folder import Bundle
 from nmt.recipe import Dataset
 from nmt.recipe.files import dump
 

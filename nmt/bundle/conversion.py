@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.bundle.reading import MANIFEST, Bundle, check_numbers, tensors_of
+from nmt.bundle.folder import MANIFEST, Bundle, check_numbers, tensors_of
 from nmt.device import check_room, host_memory
 from nmt.errors import UserError
 from nmt.files import whole_directory

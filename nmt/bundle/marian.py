@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt.bundle.reading import FORMAT, WEIGHTS, Bundle, tensors_of
+from nmt.bundle.folder import FORMAT, WEIGHTS, Bundle, tensors_of
 from nmt.errors import UserError
 from nmt.files import read_json, remedy
 from nmt.recipe import Recipe, validated

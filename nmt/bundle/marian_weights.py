@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmt.bundle.reading import NUMBERS, read_numbers
+from nmt.bundle.folder import NUMBERS, read_numbers
 from nmt.errors import UserError
 from nmt.files import remedy
 from nmt.recipe import Model

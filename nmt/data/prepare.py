@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from nmt.console import Console
-from nmt.data.corpus import ABSENT, SIDES, schema_of, table_of
+from nmt.data.corpus import ABSENT, SIDES, Corpus, schema_of, table_of
 from nmt.data.encode import Chunk, EncodedChunk, PairEncoder, encode_chunks
 from nmt.data.pairs import Pair, check_inputs, describe, input_files, read_pairs
 from nmt.errors import UserError
@@ -26,11 +26,13 @@ from nmt.files import exclusive, identify, read_json, remedy, whole_directory, w
 from nmt.integrity import HASHES, check_files, intact, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import Data, Dataset, Kind, Recipe
 from nmt.text.lines import in_groups
+from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
 FORMAT = 2
 MANIFEST = "fingerprint.json"
 REPORT = "report.json"
+SAMPLE = 10_000  # pairs whose lengths are looked at
 CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs, and about their characters, per record batch and unit of work
 
 
@@ -284,3 +286,17 @@ def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer,
     leaked = report["train"].get(f"{unit} also in valid or test", 0)
     if leaked:
         yield f"  warning: {leaked:,} training {unit} are in valid or test word for word, so scores there are too high"
+
+
+def measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> TrainedLengths | None:
+    """Lengths of the training pairs of a translator, from a sample that is evenly spread over them; None otherwise."""
+    if recipe.task != "translate" or recipe.data.source is None or not len(corpus):
+        return None
+    rows = np.unique(np.linspace(0, len(corpus) - 1, SAMPLE).astype(np.int64))
+    sources, targets = corpus.lengths(rows)
+    splitter = SentenceSplitter(recipe.data.source)
+    sentences = []
+    for chunk in np.array_split(rows, -(-len(rows) // 1000)):
+        for ids, length in zip(*corpus.sources(chunk), strict=True):
+            sentences.append(len(splitter.split(tokenizer.source.decode(ids[:length]))))
+    return TrainedLengths.of(recipe.data.source, sources.tolist(), targets.tolist(), sentences)

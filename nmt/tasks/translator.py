@@ -15,8 +15,8 @@ from nmt.tasks.lines import Line, Part, Request, Wanted
 from nmt.tasks.models import Models
 from nmt.tasks.pipeline import LineResult, Pipeline
 from nmt.tasks.splitting import LineSplitter, clean, joined
-from nmt.text.lengths import TrainedLengths
 from nmt.text.lines import one_line
+from nmt.text.sentences import TrainedLengths
 from nmt.text.terms import Phrase, Term, Terms
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary

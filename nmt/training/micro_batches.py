@@ -13,10 +13,9 @@ import torch
 
 from nmt.batch import Batch
 from nmt.console import Console
-from nmt.data.batches import make_batch, split_update
+from nmt.data.batches import Packer, deal_update, largest_batch, make_batch, split_update
 from nmt.data.corpus import Corpus, Lengths, Rows
 from nmt.data.epochs import EpochPlan
-from nmt.data.packing import Packer, deal_update, largest_batch
 from nmt.errors import UserError
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Training
 from nmt.training.distributed import Group

@@ -14,14 +14,13 @@ from nmt.bundle import Bundle
 from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlans, Mixture
-from nmt.data.lengths import measure_lengths
-from nmt.data.prepare import directory, fingerprint_of, set_sizes
+from nmt.data.prepare import directory, fingerprint_of, measure_lengths, set_sizes
 from nmt.device import Place, available_memory
 from nmt.errors import UserError
 from nmt.files import wait_for
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe, Training
-from nmt.text.lengths import TrainedLengths
+from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.checkpoints import Checkpoints
 from nmt.training.distributed import Group

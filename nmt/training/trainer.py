@@ -28,7 +28,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import AHEAD, EpochPlans
 from nmt.errors import Interrupted, UserError
 from nmt.recipe import Recipe, Training
-from nmt.text.lengths import TrainedLengths
+from nmt.text.sentences import TrainedLengths
 from nmt.training.checkpoints import Checkpoints
 from nmt.training.cost import summary
 from nmt.training.distributed import Group
@@ -337,7 +337,7 @@ class Run:
         if self.reporting is not None:
             info: dict[str, Any] = {"run": self.id, "step": step, "data": self.data}
             info |= {"cost": cost_of(state), "unscored": validate}
-            info |= {} if self.lengths is None else {"lengths": self.lengths.as_dict()}
+            info |= {} if self.lengths is None else {"lengths": self.lengths.model_dump()}
             training = self.trainer.optimizer.state(), asdict(state)
             figures = {} if validate else {"step": step, **self.reporting.figures()}
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nmt.batch import Batch, pad_ids
-from nmt.data.packing import ALIGNED, SIZES, Packer, deal_update, largest_batch
+from nmt.data.batches import ALIGNED, SIZES, Packer, deal_update, largest_batch
 from nmt.text.symbols import BOS, EOS, PAD
 
 Ids = list[list[int]]

@@ -13,9 +13,8 @@ import sacrebleu.dataset
 
 from nmt.console import Console
 from nmt.data.corpus import Corpus
-from nmt.data.pairs import check_inputs, read_pairs
+from nmt.data.pairs import check_inputs, find_test_set, read_pairs
 from nmt.data.prepare import prepare
-from nmt.data.testsets import find_test_set
 from nmt.errors import UserError
 from nmt.recipe import Data, Dataset, Recipe
 

@@ -9,13 +9,13 @@ import pytest
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.tasks.splitting import LineSplitter, joined
-from nmt.text.lengths import TrainedLengths
+from nmt.text.sentences import TrainedLengths
 
 ONE_SENTENCE = TrainedLengths(
-    "en", sentences=1, usual_sentences=1, source=8, longest_source=12, least_ratio=0.5, greatest_ratio=2.0
+    language="en", sentences=1, usual_sentences=1, source=8, longest_source=12, least_ratio=0.5, greatest_ratio=2.0
 )
 PARAGRAPHS = TrainedLengths(
-    "en", sentences=5, usual_sentences=3, source=40, longest_source=60, least_ratio=0.5, greatest_ratio=2.0
+    language="en", sentences=5, usual_sentences=3, source=40, longest_source=60, least_ratio=0.5, greatest_ratio=2.0
 )
 
 
@@ -95,7 +95,9 @@ def test_sentences_that_are_too_long_together_are_kept_apart_rather_than_cut() -
 def test_a_line_that_is_too_long_is_split_even_if_it_has_few_sentences() -> None:
     long = " ".join(["very"] * 20)
     assert len(parts(f"It is {long} big. It is {long} old.", PARAGRAPHS)) == 1
-    few = TrainedLengths("en", 5, 1, 40, 60, 0.5, 2.0)
+    few = TrainedLengths(
+        language="en", sentences=5, usual_sentences=1, source=40, longest_source=60, least_ratio=0.5, greatest_ratio=2.0
+    )
     assert len(parts(f"It is {long} big. It is {long} old.", few)) == 2
 
 

@@ -14,7 +14,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from nmt.batch import Batch, pad_ids
 from nmt.console import Console
-from nmt.data.packing import Packer, deal_update
+from nmt.data.batches import Packer, deal_update
 from nmt.errors import UserError
 from nmt.model import functional
 from nmt.model.transformer import Transformer

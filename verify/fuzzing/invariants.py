@@ -16,9 +16,8 @@ from strategies import PAIRS, arrays
 from target import Target
 from tiny_parser import make_model, train_tokenizer
 
-from nmt.data.batches import split_update
+from nmt.data.batches import deal_update, split_update
 from nmt.data.epochs import Mixture, plan_epoch
-from nmt.data.packing import deal_update
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
@@ -237,7 +236,7 @@ CONSTRAINTS = st.fixed_dictionaries(
 )
 
 TARGETS = (
-    Target(plan, PLANS, ("nmt.data.epochs", "nmt.data.batches", "nmt.data.packing")),
+    Target(plan, PLANS, ("nmt.data.epochs", "nmt.data.batches", "nmt.data.batches")),
     Target(search, SEARCHES, ("nmt.search.beam", "nmt.search.constraints", "nmt.search.forced")),
     Target(parse, PARSES, ("nmt.search.constraints", "nmt.search.beam")),
     Target(

@@ -18,8 +18,8 @@ from random_bundle import sentence, tokenizer_of_words
 from target import Target, accepted, file, folder
 
 from nmt.bundle import Bundle
+from nmt.bundle.folder import NUMBERS, read_numbers
 from nmt.bundle.marian import MarianBundle
-from nmt.bundle.reading import NUMBERS, read_numbers
 from nmt.report.record import read_run
 from nmt.text.linear import TreeVocabulary
 from nmt.text.tree import parse_tree
@@ -134,9 +134,9 @@ def record(contents: tuple[bytes, bytes, bytes, bytes]) -> bool:
 
 
 TARGETS = (
-    Target(manifest, model_grammar.MANIFESTS, ("nmt.bundle.reading", "nmt.text.lengths", "nmt.integrity")),
+    Target(manifest, model_grammar.MANIFESTS, ("nmt.bundle.folder", "nmt.text.sentences", "nmt.integrity")),
     Target(position, st.tuples(model_grammar.MANIFESTS, model_grammar.POSITIONS), ("nmt.training.state",)),
-    Target(safetensors, model_grammar.TENSORS, ("nmt.bundle.reading",)),
+    Target(safetensors, model_grammar.TENSORS, ("nmt.bundle.folder",)),
     Target(tree_vocabulary, model_grammar.TREE_VOCABULARIES, ("nmt.text.linear",)),
     Target(sentencepiece, damaged(model_grammar.tokenizers(st.builds(_model)), share=6), ("nmt.text.vocabulary",)),
     Target(

@@ -1,4 +1,4 @@
-"""One bundle or checkpoint as it is read: metadata, recipe, tokenizer, weights; nothing is executed or unpickled.
+"""One bundle or checkpoint as it is written, whole or not at all, and read; nothing is executed or unpickled.
 
 A bundle is a directory that needs nothing else. It holds `model.safetensors`, `recipe.yaml`, the SentencePiece models,
 the tree symbols of a parser, and `bundle.json`: format, task, provenance, scores, and hashes of the other files. A
@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from nmt import recipe as recipes
 from nmt.device import memory_error
 from nmt.errors import UserError
-from nmt.files import OutOfResources, read_json, regular, remedy
-from nmt.integrity import check_files, hash_file, intact, read_manifest
+from nmt.files import OutOfResources, read_json, regular, remedy, whole_directory, write_json
+from nmt.integrity import check_files, checked, hash_file, intact, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import KINDS, Kind, Recipe, TaskName
-from nmt.text.lengths import TrainedLengths
 from nmt.text.linear import TreeVocabulary
+from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -46,6 +48,38 @@ LARGEST_FIGURE = 1e30  # no run takes more FLOPs, seconds or tokens
 
 class NewerFormat(UserError):
     """A bundle was written by a later version of nmt, and may be intact."""
+
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Figure = Annotated[float, Field(ge=0, le=LARGEST_FIGURE)]
+
+
+class _Cost(BaseModel):
+    """FLOPs, seconds and tokens by name, and seconds by device."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    __pydantic_extra__: dict[str, Figure | None]
+    devices: dict[str, Figure | None] = {}
+
+
+class _Info(BaseModel):
+    """What is checked of bundle.json."""
+
+    model_config = ConfigDict(strict=True)
+
+    format: Literal[1]
+    task: TaskName
+    run: str
+    step: Count
+    data: str
+    scores: dict[str, float] = {}  # after training diverged they may be infinite or no numbers
+    signature: str = ""
+    steps: list[Count] = []
+    cost: _Cost = _Cost()
+    lossy: bool = False
+    unscored: bool = False
+    lengths: TrainedLengths | None = None
+    without_improvement: Count = 0
 
 
 @dataclass(frozen=True)
@@ -90,7 +124,8 @@ class Bundle:
     @property
     def lengths(self) -> TrainedLengths | None:
         """The lengths of the pairs that a translator was trained on; None for what earlier versions wrote."""
-        return TrainedLengths.read(self.info["lengths"]) if "lengths" in self.info else None
+        given = self.info.get("lengths")
+        return None if given is None else TrainedLengths(**given)
 
     def check_task(self, task: TaskName) -> None:
         """Raise UserError, which says what the model is for, unless it is for this task."""
@@ -104,35 +139,14 @@ class Bundle:
     def read(cls, path: Path) -> Bundle:
         """Read the metadata; raises UserError if `path` is no bundle, or one of a format that this version lacks."""
         info = read_manifest(path / MANIFEST)
-        if not isinstance(info, dict):
-            raise UserError(f"{path / MANIFEST}: damaged: is not a JSON object", remedy(path / MANIFEST))
         known = info.get("format")
-        if _is_count(known) and known > FORMAT:
+        if type(known) is int and known > FORMAT:
             raise NewerFormat(
                 f"{path}: has bundle format {known}, but this version reads {FORMAT}", "install a newer version of nmt"
             )
         if info.get("task") == "score":  # what earlier versions called the task of a language model
             info["task"] = "language_model"
-        scores, steps = info.get("scores", {}), info.get("steps", [])
-        valid = {
-            "format": _is_count(known) and known == FORMAT,
-            "run": isinstance(info.get("run"), str),
-            "step": _is_count(info.get("step")),
-            "data": isinstance(info.get("data"), str),
-            "task": info.get("task") in list(KINDS),
-            "scores": isinstance(scores, dict) and all(map(_is_score, scores.values())),
-            "signature": isinstance(info.get("signature", ""), str),
-            "steps": isinstance(steps, list) and all(map(_is_count, steps)),
-            "cost": _is_cost(info.get("cost", {})),
-            "lossy": isinstance(info.get("lossy", False), bool),
-            "unscored": isinstance(info.get("unscored", False), bool),
-            "lengths": "lengths" not in info or _are_lengths(info["lengths"]),
-            "without_improvement": _is_count(info.get("without_improvement", 0)),
-        }
-        if wrong := [key for key in valid if not valid[key]]:
-            raise UserError(
-                f"{path / MANIFEST}: damaged: {wrong[0]} is missing or of the wrong kind", remedy(path / MANIFEST)
-            )
+        checked(_Info, info, path / MANIFEST)
         return cls(path, info)
 
     @cached_property
@@ -207,34 +221,6 @@ def new_model(recipe: Recipe, tokenizer: Tokenizer) -> Transformer:
     return Transformer.of(recipe, len(tokenizer.source), len(tokenizer.target), starts)
 
 
-def _is_cost(cost: object) -> bool:
-    """Tell whether this is a mapping of figures by name, with some by device."""
-    if not isinstance(cost, dict) or not isinstance(devices := cost.get("devices", {}), dict):
-        return False
-    figures = [value for name, value in cost.items() if name != "devices"]
-    return all(value is None or _is_figure(value) for value in (*figures, *devices.values()))
-
-
-def _is_figure(value: object) -> bool:
-    """Tell whether this may be a number of FLOPs, seconds or tokens: finite, and not more than any run takes."""
-    return type(value) in (int, float) and 0 <= value <= LARGEST_FIGURE  # type: ignore[operator]
-
-
-def _are_lengths(values: object) -> bool:
-    with suppress(ValueError):
-        return bool(TrainedLengths.read(values))
-    return False
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _is_score(value: object) -> bool:
-    """Tell whether this is a dev score; after training diverged it may be infinite or no number."""
-    return type(value) is float or _is_figure(value)
-
-
 def load_weights(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> None:
     """Copy weights into a model; raises UserError naming the first that does not fit."""
     import torch
@@ -307,3 +293,49 @@ def check_numbers(path: Path, name: str, kind: str, kinds: Sequence[str], extrem
         raise UserError(f"{path}: tensor {name}: holds numbers of type {kind}, not {' or '.join(kinds)}", remedy(path))
     if not all(abs(extreme) <= MOST for extreme in extremes):  # false for NaN
         raise UserError(f"{path}: tensor {name}: holds values that are infinite or not a number", remedy(path))
+
+
+# --- writing ---------------------------------------------------------------------------------------------------
+
+
+def save_bundle(
+    path: Path,
+    weights: Mapping[str, Tensor],
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    info: Mapping[str, Any],
+    training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
+) -> None:
+    """Write a bundle; with `training`, tensors and plain values, a checkpoint. Raises UserError if it cannot be."""
+    with whole_directory(path, MANIFEST) as part:
+        save_tensors(part / WEIGHTS, weights, path)
+        (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
+        for name, content in tokenizer.files().items():
+            (part / name).write_bytes(content)
+        if training is not None:
+            tensors, values = training
+            save_tensors(part / MOMENTS, tensors, path)
+            write_json(part / POSITION, values)
+        lossy = {"lossy": True} if tokenizer.lossy else {}
+        write_manifest(part / MANIFEST, {"format": FORMAT, "task": recipe.task, **lossy, **info})
+
+
+def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> None:
+    """Write a .safetensors file of what will be a directory; raises UserError if it cannot be."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(on_cpu, file, {"format": "pt"})  # transformers 4 wants to be told that these are PyTorch's
+        file.chmod(file.parent.stat().st_mode & 0o666)  # safetensors 0.8 writes for the owner alone
+    except SafetensorError as error:  # raised for a full disk, among others
+        raise UserError(
+            f"{directory / file.name}: cannot be written: {error}",
+            f"free some space on the disk of {directory.parent}, and see that you may write there",
+        ) from None
+
+
+def add_info(path: Path, info: Mapping[str, Any]) -> None:
+    """Add or replace values in the bundle.json of a bundle."""
+    replace_manifest(path / MANIFEST, read_manifest(path / MANIFEST) | dict(info))
