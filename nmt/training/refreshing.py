@@ -1,6 +1,6 @@
 """Has the page about a run written by a process of its own: training neither waits for it nor fails with it.
 
-The process, `nmt/report/writing.py`, is started at a checkpoint unless one still runs, and writes the page once, at a
+The process, `nmt/report/page.py`, is started at a checkpoint unless one still runs, and writes the page once, at a
 low priority.
 """
 
@@ -18,7 +18,7 @@ from nmt.console import Console
 from nmt.files import clear_parts
 
 PAGE = "report.html"
-COMMAND = (sys.executable, "-m", "nmt.report.writing")
+COMMAND = (sys.executable, "-m", "nmt.report.page")
 PATIENCE = 60.0  # seconds that the end of a run waits for the last page
 
 
