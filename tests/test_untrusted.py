@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from marian_folders import write_model, write_tokenizer
+from nmt.report.figures import LOGGED, read_figures
 from random_bundle import random_bundle
 from reverse_task import reseal
 from safetensors.torch import load_file, save_file
@@ -27,7 +28,6 @@ from nmt.errors import UserError
 from nmt.files import LARGEST
 from nmt.integrity import replace_manifest
 from nmt.recipe import Decoding, validated
-from nmt.report.figures import LOGGED, read_figures
 from nmt.search.ctranslate2 import convert
 from nmt.search.engine import SearchEngine
 from nmt.terminal.streams import open_output

@@ -112,8 +112,8 @@ class _ForkedReports:
 
 
 def _become_report(out: Path, answers: tuple[int, int]) -> None:
-    """Turns this fork into `python -m nmt.report.writing`."""
-    writing: Any = import_module("nmt.report.writing")
+    """Turns this fork into `python -m nmt.report.page`."""
+    writing: Any = import_module("nmt.report.page")
     writing.NICENESS = 0  # a command waits for its last page, which takes long at a low priority beside other work
     os.setpgid(0, 0)
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)

@@ -50,8 +50,7 @@ class AttentionView:
                 f"--attention {self._path}: there is no sentence of 1 to {LONGEST} subwords to show",
                 "the output is whole; leave out --attention, or give it other lines",
             )
-        from nmt.report.attention import page
-        from nmt.report.attention_figure import figure
+        from nmt.report.attention_views import figure, page
         from nmt.search.attention import attend
 
         model, tokenizer = load(), self._bundle.tokenizer()

@@ -59,8 +59,8 @@ def _score_runs(options: ScoreOptions) -> None:
     others = "more_references metric models source overrides paper lowercase language baseline"
     refuse(options, others, "does not go with --runs")
     from nmt.device import choose_device
-    from nmt.report.comparison import record_of
     from nmt.report.page import write_page
+    from nmt.report.record import read_summarised
     from nmt.training.cost import summarise, table
 
     device = choose_device(options.device, options.threads)
@@ -71,7 +71,7 @@ def _score_runs(options: ScoreOptions) -> None:
             advance(1)
     click.echo(json.dumps({"runs": [run.as_dict() for run in found]}) if options.as_json else table(found))
     if options.html:
-        write_page([record_of(run, options.console) for run in found], options.html)
+        write_page([read_summarised(run, options.console) for run in found], options.html)
         options.console.say(f"page: {options.html}")
 
 

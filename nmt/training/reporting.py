@@ -1,6 +1,6 @@
 """The report about a run, and the files that only it is made from.
 
-A process of its own, `nmt/report/writing.py`, writes the page at a low priority: training neither waits for it nor
+A process of its own, `nmt/report/page.py`, writes the page at a low priority: training neither waits for it nor
 fails with it. It is started at a checkpoint unless one still runs.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 PAGE = "report.html"
-COMMAND = (sys.executable, "-m", "nmt.report.writing")
+COMMAND = (sys.executable, "-m", "nmt.report.page")
 PATIENCE = 60.0  # seconds that the end of a run waits for the last page
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from browser import SCHEMES, WIDTHS, opened
+from nmt.report.attention import LEVELS, page
 from random_bundle import random_bundle
 
 import nmt
-from nmt.report.attention import LEVELS, page
 from nmt.search.attention import Attention
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-
 from nmt.report.attention_figure import COLOURS, FAINTEST, figure
+
 from nmt.search.attention import Attention, Kind, Tokens
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from synthetic_run import synthetic_run
-
 from nmt.report.hygiene import LENGTHS, LengthClass, content, length_classes, table_rows
+from synthetic_run import synthetic_run
 
 TRAIN = {
     "read": 1000,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import yaml
+from nmt.report.recipe import averaging_curve, changes, content, cost_facts, differences, recipe_lines, scientific
 from synthetic_run import synthetic_run
 
 from nmt.recipe import validated
-from nmt.report.recipe import averaging_curve, changes, content, cost_facts, differences, recipe_lines, scientific
 
 
 def test_the_whole_recipe_is_shown_and_what_differs_from_the_base_is_marked() -> None:

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from nmt.report.sentences import content, sentences
 from synthetic_run import just_begun, synthetic_run
 
 from nmt.report.record import DevOutputs, RunRecord
-from nmt.report.sentences import content, sentences
 
 
 def run(

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from nmt.report.trees import content, score_trees
 from synthetic_run import synthetic_run
 
 from nmt.metrics.brackets import score_brackets
 from nmt.report.record import DevOutputs, RunRecord
-from nmt.report.trees import content, score_trees
 from nmt.text.tree import parse_tree
 
 SHORT = "(TOP (S (NP (DT the) (NN house)) (VP (VBZ stands))))"

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from nmt.recipe import validated
-from nmt.report.record import DevOutputs, RunRecord
+from nmt.report.record import RunRecord
+from nmt.training.samples import DevOutputs
 
 DATA: dict[str, dict[str, Any]] = {
     "translate": {"source": "en", "target": "de", "train": [{"source": "a", "target": "b"}]},
