@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from reverse_task import shell
-from terminals import watched
 
 HOSTILE = [
     *[""] * 5,
@@ -112,21 +111,6 @@ def test_samples_come_on_lines_of_their_own_the_same_from_any_workers(more, nmt,
     assert (done.code, done.err) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("other", "error"),
-    [
-        ("--n-best=2", "--sample does not go with --terms, --keep or --n-best"),
-        ("--terms=terms", "--sample does not go with --terms, --keep or --n-best"),
-        ("--keep=a", "--sample does not go with --terms, --keep or --n-best"),
-        ("--engine=ctranslate2", "--sample goes with --engine nmt"),
-    ],
-)
-def test_options_that_do_not_go_with_samples_are_a_usage_error(other: str, error: str, nmt, reverse_run: Path) -> None:
-    done = nmt("translate", "--model", reverse_run / "ckpts", "--sample", 2, other, stdin=b"a b\n")
-    assert (done.code, done.out) == (2, b"")
-    assert f"Error: {error}\n" in done.err
-
-
 def test_a_prefix_file_with_more_or_fewer_lines_than_the_input_is_an_error(
     nmt, reverse_run: Path, tmp_path: Path
 ) -> None:
@@ -162,21 +146,6 @@ def test_terms_of_a_table_stand_in_translations(devices: int, nmt, reverse_run: 
     assert done.err.endswith("missing terms 0\n")
 
 
-def test_a_wrong_table_or_pattern_is_an_error(nmt, reverse_run: Path, tmp_path: Path) -> None:
-    (tmp_path / "terms").write_text("a\n")
-    arguments = ("translate", "--model", reverse_run / "ckpts", "--quiet")
-    done = nmt(*arguments, "--terms", tmp_path / "terms", stdin=b"a\n")
-    assert (done.code, done.out) == (1, b"")
-    assert done.err.startswith(f"error: {tmp_path / 'terms'}:1: is no source term, tab, target term")
-    done = nmt(*arguments, "--keep", "(", stdin=b"a\n")
-    assert (done.code, done.err.splitlines()[0]) == (
-        1,
-        "error: --keep: '(' is no regular expression: missing ), unterminated subpattern at position 0",
-    )
-    for option in ("--terms", "--keep"):
-        assert nmt(*arguments, option, tmp_path / "terms", "--engine", "ctranslate2", stdin=b"a\n").code == 2
-
-
 def test_strict_makes_an_error_of_what_went_less_than_well(nmt, reverse_run: Path) -> None:
     arguments = ("translate", "--model", reverse_run / "ckpts", "--strict", "--quiet")
     done = nmt(*arguments, stdin=b"a b c\n\nj i h\n")
@@ -210,16 +179,6 @@ def test_the_ctranslate2_engine_writes_the_same_and_loads_no_torch(nmt, reverse_
     assert found == nmt(*arguments).out
     both = nmt(*arguments, "--engine", "ctranslate2", "--model", tmp_path / "model")
     assert (both.code, "--engine ctranslate2: searches with one model" in both.err) == (1, True)
-
-
-def test_a_terminal_shows_how_far_translating_is(nmt, reverse_run: Path, tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "in").write_text("a b c\n\nc d e\n")
-    terminal = watched(monkeypatch)
-    done = nmt("translate", "--model", reverse_run / "ckpts", "--input", tmp_path / "in")
-    assert done.out == b"c b a\n\ne d c\n"
-    shown = terminal.getvalue()
-    assert re.search(r"3/3.* lines.* tokens/s", shown)
-    assert "3 sentences, " in shown[shown.rindex("3/3") :]
 
 
 def test_files_may_be_compressed_on_both_ways(nmt, reverse_run: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import shutil
-import sys
 from itertools import pairwise
 
 import pytest
@@ -13,14 +12,11 @@ from feeds import Pile
 from reference_search import random_model, reference_search
 from reverse_task import reseal
 
-from nmt.api import Translator
 from nmt.bundle import Bundle, save_bundle
 from nmt.errors import UserError
 from nmt.recipe import Decoding, Recipe, TokenizerSettings
 from nmt.search.ctranslate2 import convert, load_engine
 from nmt.search.feed import Source
-from nmt.tasks.pipeline import Pipeline
-from nmt.tasks.translating import Translating
 from nmt.text.symbols import BOS, EOS
 from nmt.text.tokenizer import Tokenizer
 
@@ -150,13 +146,6 @@ def rounding(bundle, sources, beam, **decoding):
     return 4 * max(abs(exact[key] - rounded[key]) for key in exact.keys() & rounded.keys()) + 1e-5
 
 
-def translations(bundle, decoding, lines):
-    """Of lines: by CTranslate2, and by PyTorch."""
-    tokenizer, engine = bundle.tokenizer(), load_engine(bundle, decoding, threads=2, device="cpu")
-    ours = Translator(bundle.model(torch.device("cpu")), tokenizer, decoding).stream(lines)
-    return list(Pipeline(Translating(tokenizer, decoding), decoding, engine).stream(lines)), list(ours)
-
-
 def settings(bundle, changes):
     return bundle.recipe.decoding.model_copy(update={"batch_tokens": 200} | changes)
 
@@ -213,12 +202,6 @@ def test_no_n_gram_comes_twice(make_bundle, beam):
     assert sum(map(repeating, strict)) == 0
 
 
-def test_it_draws_no_samples(make_bundle):
-    engine = load_engine(make_bundle(), Decoding(), threads=1, device="cpu")
-    with pytest.raises(UserError, match="--engine ctranslate2: draws no samples"):
-        engine.sample(Pile([]), 2)
-
-
 @pytest.mark.parametrize("beam", [1, 3])
 def test_each_sentence_has_a_cap_of_its_own(make_bundle, beam):
     bundle = make_bundle()
@@ -234,15 +217,6 @@ def test_each_sentence_has_a_cap_of_its_own(make_bundle, beam):
             assert length <= source.cap if hypothesis.finished else length == source.cap
     if beam == 1:
         assert [best.ids for (best,) in together] == [best.ids for (best,) in search_plainly(bundle, sources, beam=1)]
-
-
-def test_lines_go_through_the_pipeline(make_bundle):
-    bundle = make_bundle(tie_embeddings="none")
-    decoding = settings(bundle, {"beam": 1, "max_source": 12})
-    lines = ["", *(sentence(seed) for seed in range(40)), " ", "tree " * 30]
-    theirs, ours = translations(bundle, decoding, lines)
-    assert [found.texts for found in theirs] == [found.texts for found in ours]
-    assert [found.capped for found in theirs] == [found.capped for found in ours]
 
 
 # --- conversion ---------------------------------------------------------------------------------------------
@@ -294,26 +268,12 @@ def test_a_conversion_is_made_again_only_for_other_weights(make_bundle):
 # --- what users are told ------------------------------------------------------------------------------------
 
 
-def test_a_missing_package_is_named_with_what_installs_it(make_bundle, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    bundle = make_bundle()
-    with pytest.raises(UserError, match="CTranslate2 is not installed") as error:
-        load_engine(bundle, bundle.recipe.decoding, threads=1)
-    assert "pip install ctranslate2" in error.value.hint
-
-
 def test_a_precision_that_the_device_lacks_is_named_with_those_it_has(make_bundle, monkeypatch):
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda *device: {"float32", "int8", "int16"})
     bundle = make_bundle()
     with pytest.raises(UserError, match=r"decoding\.precision: .*bf16 on this cpu") as error:
         search(bundle, [], precision="bf16")
     assert error.value.hint == "use one of: auto, fp32, int8"
-
-
-def test_a_device_that_is_not_there_is_named(make_bundle):
-    bundle = make_bundle()
-    with pytest.raises(UserError, match="--device cuda:99"):
-        load_engine(bundle, bundle.recipe.decoding, threads=1, device="cuda:99")
 
 
 @pytest.fixture
@@ -341,16 +301,6 @@ def test_a_bundle_that_is_read_only_is_converted_into_the_cache_once(make_bundle
     assert convert(Bundle.read(copy), bundle.recipe.decoding, say=pytest.fail) == path
     read_only(other.path)
     assert convert(other, bundle.recipe.decoding) != path
-
-
-def test_a_cache_that_cannot_be_made_is_told_with_what_helps(make_bundle, read_only, tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    bundle = make_bundle()
-    read_only(bundle.path)
-    with pytest.raises(UserError, match="the model's folder is read-only, and no cache can be made") as error:
-        convert(bundle, bundle.recipe.decoding)
-    assert error.value.hint == "set XDG_CACHE_HOME to a folder where you may write"
 
 
 @pytest.mark.parametrize(
