@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from nmt.files import (
     clear_parts,
     exclusive,
     read_json,
-    remove_directory,
     replace_json,
     set_aside,
     whole_directory,
@@ -92,25 +90,6 @@ def test_what_a_new_directory_has_replaced_is_removed_later_and_nothing_else(tmp
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_directory_that_cannot_be_removed_now_is_gone_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "a").write_text("1")
-
-    def fail(path: str, *given: object, **named: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "open", fail)
-        patched.setattr(os, "unlink", fail)
-        remove_directory(tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    assert len(list(tmp_path.iterdir())) == 1
-    clear_parts(tmp_path, "out")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_a_user_error_and_leaves_what_was_there(tmp_path: Path, code: int) -> None:
     (tmp_path / "out").mkdir()
@@ -118,13 +97,6 @@ def test_a_full_disk_is_a_user_error_and_leaves_what_was_there(tmp_path: Path, c
     with pytest.raises(UserError, match="out: the disk is full"), whole_directory(tmp_path / "out", "a"):
         raise OSError(code, os.strerror(code))
     assert tree(tmp_path) == {"out/a": "1"}
-
-
-def test_a_place_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="cannot be written"), whole_directory(tmp_path / "file" / "out", "a"):
-        pass
-    assert tree(tmp_path) == {"file": "x"}
 
 
 def test_a_file_in_place_of_the_directory_is_left_alone(tmp_path: Path) -> None:
@@ -209,27 +181,6 @@ def test_parts_of_processes_that_are_gone_are_removed_and_all_others_stay(tmp_pa
     assert sorted(tmp_path.iterdir()) == sorted([target, of_parent, of_another_host, of_another_name])
 
 
-def test_parts_of_a_process_that_nobody_has_waited_for_are_removed(tmp_path: Path) -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    try:
-        part_of(f"{files._host()}-{child.pid}", tmp_path / "out")
-        deadline = time.monotonic() + 60
-        while list(tmp_path.iterdir()):
-            assert time.monotonic() < deadline, "the part stays"
-            time.sleep(0.01)
-            clear_parts(tmp_path, "out")
-    finally:
-        child.kill()
-        child.wait(60)
-
-
-@pytest.mark.parametrize("number", ["9" * 30, "x", ""])
-def test_a_part_whose_name_holds_no_process_is_removed(tmp_path: Path, number: str) -> None:
-    part_of(f"{files._host()}-{number}", tmp_path / "out")
-    clear_parts(tmp_path, "out")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_whoever_holds_the_lock_clears_parts_of_other_hosts_too(tmp_path: Path) -> None:
     part_of("0123456789ab-1", tmp_path / "step-00000007")
     part_of("1", tmp_path / "step-00000008")  # a name that earlier versions gave
@@ -257,15 +208,6 @@ def test_what_is_set_aside_never_takes_the_place_of_another(tmp_path: Path) -> N
         (tmp_path / "step").write_text(content)
         set_aside(tmp_path / "step")
     assert tree(tmp_path) == {"damaged-step": "1", "damaged-step-2": "2", "damaged-step-3": "3"}
-
-
-def test_a_directory_in_the_making_is_not_taken_for_what_another_left(tmp_path: Path) -> None:
-    """Recipes `demo` and `demo.v2` may be prepared at the same time."""
-    with whole_directory(tmp_path / "demo.v2", "a") as part:
-        (part / "a").write_text("1")
-        with whole_directory(tmp_path / "demo", "a") as other:
-            (other / "b").write_text("2")
-    assert tree(tmp_path) == {"demo.v2/a": "1", "demo/b": "2"}
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b"[" * 100_000, b"1" * 5_000])
@@ -312,17 +254,6 @@ def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path, there: b
     assert sorted(p.name for p in tmp_path.iterdir()) == ["big disk", "out"]
 
 
-@pytest.mark.parametrize("length", [250, 256, 5000])
-def test_a_name_too_long_is_a_user_error(tmp_path: Path, length: int) -> None:
-    name = "x" * length
-    with pytest.raises(UserError) as caught, whole_directory(tmp_path / name, "a"):
-        pass
-    assert caught.value.message == f"{tmp_path / name}: cannot be written: File name too long"
-    with pytest.raises(UserError) as caught, exclusive(tmp_path / f".{name}.lock", "data/x", print):
-        pass
-    assert caught.value.message == "data/x: cannot be written: File name too long"
-
-
 def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     write_json(path, 1)
@@ -347,19 +278,6 @@ def test_who_holds_a_lock_is_named(tmp_path: Path) -> None:
     process = f"process {os.getpid()} on {os.uname().nodename}"
     assert error.value.message == f"ckpts: another nmt is writing there, {process}"
     assert error.value.hint == f"wait until it ends, or stop it there by `kill {os.getpid()}`"
-
-
-@pytest.mark.parametrize("content", [b"", b"7", b"7 on a\x1b[2J", b"7 on node\n", b"x on node", b"7 on " + b"n" * 1000])
-def test_a_lock_file_of_others_is_not_trusted(tmp_path: Path, content: bytes) -> None:
-    lock = tmp_path / ".lock"
-    with exclusive(lock, "ckpts", print):
-        lock.write_bytes(content)
-        with pytest.raises(UserError) as error, exclusive(lock, "ckpts", print):
-            pass
-    assert (error.value.message, error.value.hint) == (
-        "ckpts: another nmt is writing there",
-        "wait until it ends, or stop it",
-    )
 
 
 def test_a_signal_right_after_a_part_was_opened_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,14 +370,6 @@ def test_pipes_and_devices_are_written_as_they_are(tmp_path: Path) -> None:
     with whole_file(Path(os.devnull)) as stream:
         stream.write(b"away")
     assert not Path(os.devnull).is_file()
-
-
-def test_a_stream_that_is_open_already_is_added_to(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_bytes(b"before ")
-    with log.open("ab") as file, whole_file(Path(f"/dev/fd/{file.fileno()}")) as stream:
-        stream.write(b"after")
-    assert tree(tmp_path) == {"log": "before after"}
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -249,25 +249,3 @@ def test_blocks_of_a_parser_made_with_other_options_do_not_go_on(
     assert nmt("parse", *INPUT, "out", "--resume").code == 143
     done = nmt("parse", *INPUT, "out", "--resume", change)
     assert f"made otherwise: {change} (False there, True here)" in done.err
-
-
-# --- usage --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--input", "missing", "--output", "out"], "error: missing: cannot be read: No such file or directory"),
-        ([*INPUT, "test.a"], "error: --output test.a: is also the input"),
-        ([*INPUT, "out", "--prefix", "short"], "error: --prefix short: ends after 3 lines, unlike the input"),
-        ([*INPUT, "out", "--n-best", "9"], "error: n-best 9 needs a beam at least as wide"),
-        ([*INPUT, "no/out"], "error: no/out.parts: cannot be written: No such file or directory"),
-    ],
-)
-def test_bad_input_is_one_error_and_leaves_nothing(nmt, here: Path, options: list[str], problem: str) -> None:
-    (here / "short").write_text("\n" * 3)
-    before = sorted(here.iterdir())
-    done = nmt("translate", "--resume", *options)
-    assert done.code == 1
-    assert problem in done.err
-    assert sorted(here.iterdir()) == before

@@ -111,18 +111,6 @@ def test_samples_come_on_lines_of_their_own_the_same_from_any_workers(more, nmt,
     assert (done.code, done.err) == (0, "")
 
 
-def test_a_prefix_file_with_more_or_fewer_lines_than_the_input_is_an_error(
-    nmt, reverse_run: Path, tmp_path: Path
-) -> None:
-    (prefixes := tmp_path / "prefixes").write_text("d\n")
-    arguments = ("--model", reverse_run / "ckpts", "--quiet", "--prefix", prefixes)
-    for lines, what in ((b"a b c d\na b c d\n", "ends after 1 lines"), (b"", "goes on after 0 lines")):
-        done = nmt("translate", *arguments, stdin=lines)
-        assert done.code == 1
-        assert f"error: --prefix {prefixes}: {what}, unlike the input\nhint: " in done.err
-    assert nmt("translate", *arguments, "--engine", "ctranslate2", stdin=b"a\n").code == 2
-
-
 @pytest.mark.parametrize("devices", [1, 3])
 def test_terms_of_a_table_stand_in_translations(devices: int, nmt, reverse_run: Path, tmp_path: Path) -> None:
     (tmp_path / "terms").write_text("a\tj\nb c\tno such words\nb c\tf\n")
@@ -190,19 +178,6 @@ def test_files_may_be_compressed_on_both_ways(nmt, reverse_run: Path, tmp_path: 
     reference = tmp_path / "ref.gz"
     reference.write_bytes(gzip.compress(b"d c b a\n"))
     assert "BLEU 100.00  nrefs:1" in nmt("score", reference, output).out.decode()
-
-
-def test_an_output_is_only_opened_when_the_input_is_there_and_another_file(
-    nmt, reverse_run: Path, tmp_path: Path
-) -> None:
-    kept = tmp_path / "kept"
-    kept.write_text("a b c\n")
-    arguments = ("translate", "--model", reverse_run / "ckpts", "--output", kept)
-    same = nmt(*arguments, "--input", kept)
-    assert (same.code, "is also the input" in same.err) == (1, True)
-    missing = nmt(*arguments, "--input", tmp_path / "missing")
-    assert (missing.code, "missing: cannot be read" in missing.err) == (1, True)
-    assert kept.read_text() == "a b c\n"
 
 
 def test_an_output_takes_its_name_when_it_is_whole(nmt, reverse_run: Path, tmp_path: Path) -> None:

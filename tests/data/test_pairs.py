@@ -117,12 +117,12 @@ def parquet(root: Path) -> dict[str, Any]:
 
 def in_an_odd_folder(root: Path) -> dict[str, Any]:
     (root / "a [1] *").mkdir()
-    return {"file": "a [1] */" + jsonl_by_language(root / "a [1] *")["file"]}
+    return {"file": "a [1] */" + jsonl_escaped(root / "a [1] *")["file"]}
 
 
 @pytest.mark.parametrize(
     "write",
-    [plain, without_last_newline, compressed, tsv, tsv_with_other_columns, jsonl_by_language, jsonl_escaped,
+    [plain, without_last_newline, tsv, tsv_with_other_columns, jsonl_escaped,
      jsonl_with_translations, jsonl_with_fields, parquet, in_an_odd_folder],
     ids=lambda write: write.__name__,
 )  # fmt: skip
@@ -135,7 +135,7 @@ def test_every_kind_of_file_gives_the_same_pairs(
 
 @pytest.mark.parametrize(
     "write",
-    [plain, compressed, tsv, tsv_with_other_columns, jsonl_by_language, jsonl_with_translations, jsonl_with_fields,
+    [plain, tsv, tsv_with_other_columns, jsonl_with_translations, jsonl_with_fields,
      parquet],
     ids=lambda write: write.__name__,
 )  # fmt: skip
