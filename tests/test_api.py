@@ -85,15 +85,6 @@ def test_output_does_not_depend_on_batch_mates(tokenizer, beam, changes):
     assert one_by_one.translate(SOME[:5]) == [alone[text] for text in SOME[:5]]
 
 
-def test_scores_do_not_depend_on_batch_mates(tokenizer):
-    translator = random_translator(tokenizer)
-    together = list(translator.stream(SOME, n_best=3))
-    for text, found in zip(SOME, together, strict=True):
-        (alone,) = translator.stream([text], n_best=3)
-        assert found.texts == alone.texts
-        assert found.scores == pytest.approx(alone.scores, abs=1e-5)
-
-
 def test_one_string_is_no_list_of_sentences(tokenizer):
     with pytest.raises(TypeError, match=r"translate\(\[sentence\]\)"):
         random_translator(tokenizer).translate("a string")
@@ -157,21 +148,6 @@ def test_long_lines_are_split_at_words_and_joined(tokenizer, limit):
     alone = list(translator.stream(parts))
     assert long.texts == [" ".join(part.texts[0] for part in alone)]
     assert long.scores == pytest.approx([sum(part.scores[0] for part in alone)], abs=1e-4)
-
-
-def test_a_line_end_between_sentences_does_not_get_into_the_output(tokenizer):
-    (found,) = random_translator(tokenizer, split="sentences").stream(["The dog sees.\rThe cat sees.  The house."])
-    assert found.parts == 3
-    assert "\r" not in found.texts[0]
-    assert "  " in found.texts[0]
-
-
-def test_a_line_of_exactly_max_source_subwords_is_not_split(tokenizer):
-    line = "the dog sees the cat"
-    length = len(tokenizer.source.encode(line))
-    (fits,) = random_translator(tokenizer, max_source=length).stream([line])
-    (splits,) = random_translator(tokenizer, max_source=length - 1).stream([line])
-    assert (fits.parts, splits.parts) == (1, 2)
 
 
 # --- caps ---------------------------------------------------------------------------------------------------
@@ -260,12 +236,6 @@ def test_samples_do_not_depend_on_batch_mates(tokenizer):
         assert translator.translate(SOME, sample=1) == [texts[:1] for texts in expected]
 
 
-def test_samples_may_be_more_than_the_beam_and_equal(tokenizer):
-    translator = random_translator(tokenizer, beam=1, top_k=1)
-    best = translator.translate(SENTENCES[:5])
-    assert translator.translate(SENTENCES[:5], sample=4) == [[text] * 4 for text in best]
-
-
 def test_samples_of_a_line_in_parts_join_samples_of_the_parts_by_number(tokenizer):
     translator = random_translator(tokenizer, random_model(tokenizer, liking=2.0), max_source=9, split="length")
     line = max(SENTENCES, key=len)
@@ -276,20 +246,6 @@ def test_samples_of_a_line_in_parts_join_samples_of_the_parts_by_number(tokenize
     for number, ids in enumerate(whole.ids):
         assert ids == [symbol for part in found for symbol in part.ids[number]]
     assert whole.scores == pytest.approx([sum(scores) for scores in zip(*(part.scores for part in found), strict=True)])
-
-
-def test_samples_begin_with_their_prefix(tokenizer):
-    translator = random_translator(tokenizer, random_model(tokenizer, liking=2.0))
-    found = translator.translate(SENTENCES[:20], prefix=["den tr", ""] * 10, sample=3)
-    assert all(text.startswith("den tr") for texts in found[::2] for text in texts)
-    assert found[1::2] == translator.translate(SENTENCES[1:20:2], sample=3)
-    assert len({text for texts in found[::2] for text in texts}) > 20  # of 30
-
-
-def test_another_seed_gives_other_samples(tokenizer):
-    model = random_model(tokenizer, liking=2.0)
-    one, other = (random_translator(tokenizer, model, seed=seed).translate(SENTENCES, sample=1) for seed in (1, 2))
-    assert sum(mine != theirs for mine, theirs in zip(one, other, strict=True)) > 30  # of 40
 
 
 # --- repetitions --------------------------------------------------------------------------------------------

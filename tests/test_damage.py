@@ -157,12 +157,6 @@ def test_weights_that_are_none_are_named(
     assert_refused(nmt(*command, stdin=b"a b c\n"), f"{where}/model.safetensors", problem)
 
 
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
-def test_weights_of_other_floating_types_are_used(nmt: Callable[..., Any], folder: Path, kind: torch.dtype) -> None:
-    replace_tensor(folder / AVERAGED / "model.safetensors", "decoder.0.feed_forward.inner.bias", lambda t: t.to(kind))
-    assert nmt("translate", "--model", AVERAGED, stdin=b"a b c\n").out == b"c b a\n"
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

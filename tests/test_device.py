@@ -1,6 +1,5 @@
 """Which device is chosen, and that a process on a CPU keeps its memory."""
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -49,38 +48,6 @@ def test_attention_on_a_gpu_prepares_nothing_for_each_new_shape(monkeypatch, nam
         assert torch.backends.cuda.mem_efficient_sdp_enabled()
     finally:
         torch.backends.cuda.enable_cudnn_sdp(True)
-
-
-KEPT = """
-import ctypes, torch
-from nmt.device import choose_device
-
-class Heap(ctypes.Structure):  # mallinfo2 of glibc
-    _fields_ = [(name, ctypes.c_size_t) for name in
-                "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
-
-heap = ctypes.CDLL(None).mallinfo2
-heap.restype = Heap
-
-def kept():
-    tensor = torch.ones(1 << 24)  # 64 MB
-    del tensor
-    return heap().fordblks  # bytes that are free and still the process's
-
-before = kept()
-choose_device("cpu", None)
-print(before, kept())
-"""
-
-
-def test_memory_of_a_tensor_stays_with_the_process_for_the_next():
-    if not hasattr(ctypes.CDLL(None), "mallinfo2"):
-        pytest.skip("this C library does not tell what it keeps")
-
-    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=True)
-    before, after = map(int, done.stdout.split())
-    assert before < 1 << 26  # else it would be for nothing
-    assert after >= 1 << 26
 
 
 # --- threads ------------------------------------------------------------------------------------------------
@@ -208,10 +175,3 @@ def test_memory_that_cannot_be_had_is_called_so(allocate, size: str):
     assert error is not None
     assert error.message == "out of memory" + (f": {size} could not be allocated" if size else "")
     assert error.hint
-
-
-def test_memory_of_a_gpu_that_cannot_be_had_is_called_so():
-    text = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.18 GiB"
-    error = memory_error(torch.OutOfMemoryError(text))
-    assert error is not None
-    assert error.message == "out of memory: 20.00 GiB could not be allocated"

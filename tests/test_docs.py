@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from documents import PAGES, broken_links, links
+from documents import broken_links
 from test_layout import FILES, MAY_IMPORT, PACKAGE, layer, name_of
 
 ROOT = PACKAGE.parent
@@ -78,9 +78,3 @@ def test_the_tree_of_the_repository_lists_every_module() -> None:
             listed.add(folder / name)
     # The package files of folders hold a docstring, and at most import what others take from the package.
     assert listed == {path for path in FILES if path.name != "__init__.py" or path.parent == PACKAGE}
-
-
-def test_the_index_leads_to_every_page() -> None:
-    index = ROOT / "docs" / "index.md"
-    listed = {(index.parent / link.partition("#")[0]).resolve() for link in links(index) if "://" not in link}
-    assert [page for page in PAGES if page != index and page not in listed] == []

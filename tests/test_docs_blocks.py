@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import made_once
-from documents import PAGES, PROGRAMS, ROOT, TEXTS, Block, begins_with, blocks
+from documents import PAGES, PROGRAMS, ROOT, TEXTS, begins_with, blocks
 from page_folders import INGREDIENTS, Make, PageFolder, environment, run_page
 
 
@@ -54,26 +54,3 @@ def test_every_block_has_a_language_and_markers_that_are_known(page: Path) -> No
     assert [block.where for block in found if block.marker("run") not in (None, "slow")] == []
     assert [block.where for block in found if block.marker("not run") == "" and block.is_program] == []
     assert set(begins_with(page)) <= set(INGREDIENTS)
-
-
-# --- the machinery itself ----------------------------------------------------------------------------------------
-
-
-def a_block(text: str, language: str, **markers: str) -> Block:
-    return Block(ROOT / "README.md", 1, language, text, tuple(markers.items()))
-
-
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        ("false\ntrue\n", "sh"),
-        ("false | true\n", "sh"),
-        ("nmt translate --nothing\n", "sh"),
-        ("$ nmt score --help\nUsage: nmt\n", "console"),
-        (">>> 1 + 1\n3\n", "python"),
-        ("assert False\n", "python"),
-    ],
-)
-def test_a_block_that_fails_is_found(folder: PageFolder, text: str, language: str) -> None:
-    with pytest.raises(AssertionError):
-        folder.run(a_block(text, language))

@@ -80,22 +80,3 @@ def test_pages_open_without_errors_requests_or_overflow(
     for path in built(site):
         with opened(browser, path, width, scheme) as shown:
             assert (path.name, shown.errors, shown.requests, shown.overflow()) == (path.name, [], [], 0)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("name", ["index", "translate", "reference/commands", "reference/recipes"])
-def test_pages_are_accessible(site: Path, browser: Browser, name: str, scheme: Literal["light", "dark"]) -> None:
-    with opened(browser, site / "docs" / f"{name}.html", scheme=scheme) as shown:
-        assert shown.findings() == []
-
-
-def test_search_works_from_disk(site: Path, browser: Browser) -> None:
-    with opened(browser, site / "docs" / "index.html") as shown:
-        shown.page.get_by_placeholder("Search").fill("length penalty")
-        shown.page.keyboard.press("Enter")
-        shown.page.wait_for_selector("#search-results li a")
-        first = shown.page.locator("#search-results li a").first
-        first.click()
-        shown.page.wait_for_selector("article")
-        assert "penalty" in shown.page.inner_text("article").lower()
-        assert (shown.errors, shown.requests) == ([], [])

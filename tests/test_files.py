@@ -106,13 +106,6 @@ def test_a_full_disk_is_a_user_error_and_leaves_what_was_there(tmp_path: Path, c
     assert tree(tmp_path) == {"out/a": "1"}
 
 
-def test_a_place_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="cannot be written"), whole_directory(tmp_path / "file" / "out", "a"):
-        pass
-    assert tree(tmp_path) == {"file": "x"}
-
-
 def test_a_file_in_place_of_the_directory_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("precious")
     with (
@@ -224,15 +217,6 @@ def test_what_is_set_aside_never_takes_the_place_of_another(tmp_path: Path) -> N
     assert tree(tmp_path) == {"damaged-step": "1", "damaged-step-2": "2", "damaged-step-3": "3"}
 
 
-def test_a_directory_in_the_making_is_not_taken_for_what_another_left(tmp_path: Path) -> None:
-    """Recipes `demo` and `demo.v2` may be prepared at the same time."""
-    with whole_directory(tmp_path / "demo.v2", "a") as part:
-        (part / "a").write_text("1")
-        with whole_directory(tmp_path / "demo", "a") as other:
-            (other / "b").write_text("2")
-    assert tree(tmp_path) == {"demo.v2/a": "1", "demo/b": "2"}
-
-
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b"[" * 100_000, b"1" * 5_000])
 def test_json_that_is_missing_or_broken_is_a_user_error_naming_the_file(
     tmp_path: Path,
@@ -277,17 +261,6 @@ def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path, there: b
     assert sorted(p.name for p in tmp_path.iterdir()) == ["big disk", "out"]
 
 
-@pytest.mark.parametrize("length", [250, 256, 5000])
-def test_a_name_too_long_is_a_user_error(tmp_path: Path, length: int) -> None:
-    name = "x" * length
-    with pytest.raises(UserError) as caught, whole_directory(tmp_path / name, "a"):
-        pass
-    assert caught.value.message == f"{tmp_path / name}: cannot be written: File name too long"
-    with pytest.raises(UserError) as caught, exclusive(tmp_path / f".{name}.lock", "data/x", print):
-        pass
-    assert caught.value.message == "data/x: cannot be written: File name too long"
-
-
 def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     write_json(path, 1)
@@ -312,19 +285,6 @@ def test_who_holds_a_lock_is_named(tmp_path: Path) -> None:
     process = f"process {os.getpid()} on {os.uname().nodename}"
     assert error.value.message == f"ckpts: another nmt is writing there, {process}"
     assert error.value.hint == f"wait until it ends, or stop it there by `kill {os.getpid()}`"
-
-
-@pytest.mark.parametrize("content", [b"", b"7", b"7 on a\x1b[2J", b"7 on node\n", b"x on node", b"7 on " + b"n" * 1000])
-def test_a_lock_file_of_others_is_not_trusted(tmp_path: Path, content: bytes) -> None:
-    lock = tmp_path / ".lock"
-    with exclusive(lock, "ckpts", print):
-        lock.write_bytes(content)
-        with pytest.raises(UserError) as error, exclusive(lock, "ckpts", print):
-            pass
-    assert (error.value.message, error.value.hint) == (
-        "ckpts: another nmt is writing there",
-        "wait until it ends, or stop it",
-    )
 
 
 def test_a_signal_right_after_a_part_was_opened_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,14 +377,6 @@ def test_pipes_and_devices_are_written_as_they_are(tmp_path: Path) -> None:
     with whole_file(Path(os.devnull)) as stream:
         stream.write(b"away")
     assert not Path(os.devnull).is_file()
-
-
-def test_a_stream_that_is_open_already_is_added_to(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_bytes(b"before ")
-    with log.open("ab") as file, whole_file(Path(f"/dev/fd/{file.fileno()}")) as stream:
-        stream.write(b"after")
-    assert tree(tmp_path) == {"log": "before after"}
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -19,13 +19,11 @@ import nmt as package
 from nmt import bundle as bundles
 from nmt.bundle import Bundle
 from nmt.console import Console
-from nmt.data.batches import make_batch
 from nmt.data.corpus import ABSENT, Corpus
 from nmt.device import Place
 from nmt.recipe import load
 from nmt.text.symbols import BOS, EOS
 from nmt.training import averaging
-from nmt.training.loss import Objective
 from nmt.training.start import train
 from nmt.training.validation import DevScores, Validation
 
@@ -106,15 +104,6 @@ def test_prepared_data_has_the_lines_alone(run: Path) -> None:
     assert sorted(path.name for path in (run / "data/cycle").glob("*.model")) == ["tokenizer.model"]
 
 
-def test_an_empty_micro_batch_of_a_rank_without_lines_adds_nothing(run: Path) -> None:
-    corpus = Corpus(run / "data/cycle/train.arrow")
-    objective = Objective(bundles.checkpoints(run / "ckpts")[-1].model(CPU), 0.1)
-    loss, nll = objective(make_batch(corpus, torch.arange(0).numpy()))
-    loss.backward()
-    assert (loss.item(), nll.item()) == (0.0, 0.0)
-    assert not any(parameter.grad.abs().sum() for parameter in objective.parameters())
-
-
 # --- training -----------------------------------------------------------------------------------------------
 
 
@@ -182,15 +171,6 @@ def test_fine_tuning_starts_from_a_language_model_and_from_no_translator(
     done = tune(translator)
     assert done.code == 1
     assert f"error: {translator}: is a translator, but a language model is needed\n" in done.err
-
-
-def test_the_best_by_perplexity_are_averaged(nmt: Callable[..., Any], copy: Path) -> None:
-    for step, perplexity in ((20, 3.0), (40, 2.0), (60, 5.0), (80, 4.0)):
-        bundles.add_info(copy / f"ckpts/step-{step:08d}", {"scores": {"perplexity": perplexity}})
-    assert nmt("average", "ckpts", "--best", "2").err.splitlines() == [
-        "averaged 2 checkpoints, updates 20, 40: ckpts/averaged",
-        "  dev ppl was 3.00 at update 20 and 2.00 at update 40: --last auto tries how many to average",
-    ]
 
 
 # --- averages -----------------------------------------------------------------------------------------------

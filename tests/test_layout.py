@@ -193,10 +193,6 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     assert third_party() == modules([*PROJECT["dependencies"], *OPTIONAL])
 
 
-def test_optional_packages_are_imported_only_where_they_are_used() -> None:
-    assert third_party(at_import=True) <= modules(PROJECT["dependencies"])
-
-
 # --- nothing of a run is executed or unpickled --------------------------------------------------------------
 
 PICKLES = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

@@ -97,17 +97,6 @@ def test_the_recipe_says_what_the_model_is(make_folder: Callable[..., Path]) -> 
     assert note == f"model: {folder} (of transformers); its tokenizer cannot spell every character"
 
 
-def test_what_config_json_leaves_out_is_as_in_transformers(make_folder: Callable[..., Path]) -> None:
-    folder = make_folder()
-    config = json.loads((folder / "config.json").read_text())
-    for key in ("num_beams", "dropout", "max_position_embeddings"):
-        del config[key]
-    (folder / "config.json").write_text(json.dumps(config))
-    recipe = bundles.resolve(folder)[0].recipe
-    assert (recipe.decoding.beam, recipe.decoding.alpha) == (1, 1.0)
-    assert (recipe.model.dropout, recipe.model.attention_dropout, recipe.model.feed_forward_dropout) == (0.1, 0.0, 0.0)
-
-
 def test_weights_in_half_precision_and_under_other_names_are_read(make_folder: Callable[..., Path]) -> None:
     expected = bundles.resolve(folder := make_folder())[0].weights()
     tensors = {name: tensor.half() for name, tensor in load_file(folder / "model.safetensors").items()}
@@ -287,11 +276,3 @@ def test_models_that_differ_are_not_averaged(
         done = nmt("average", first, other, "--weights", weights)
         assert (done.code, said in done.err) == (code, True), done.err
     assert "need --weights" in nmt("average", first, second).err
-
-
-def test_ctranslate2_needs_a_bundle(nmt: Callable[..., Any], make_folder: Callable[..., Path]) -> None:
-    pytest.importorskip("ctranslate2")
-    folder = make_folder()
-    done = nmt("translate", "--model", folder, "--engine", "ctranslate2", stdin=b"a dog\n")
-    assert done.code == 1
-    assert f"nmt average {folder} --weights 1 --out NAME makes a bundle of it" in done.err

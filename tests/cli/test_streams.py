@@ -26,13 +26,6 @@ ONE_ERROR = re.compile(rb"error: [^\n]+\nhint: [^\n]+\n")
 # --- closed streams -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", ["--threads 1 --json", pytest.param("--threads 2", marks=pytest.mark.slow)])
-def test_a_closed_stderr_costs_no_result(reverse_run: Path, options: str) -> None:
-    expected = shell(f"echo a b c | nmt translate {options}", reverse_run)
-    done = shell(f"echo a b c | nmt translate {options} 2>&-", reverse_run)
-    assert (done.returncode, done.stdout) == (0, expected.stdout)
-
-
 @pytest.mark.parametrize(
     "stderr",
     [
@@ -79,13 +72,6 @@ def test_a_closed_stdout_is_one_error(reverse_run: Path, command: str) -> None:
 
 
 @pytest.mark.usefixtures("new_processes")
-def test_a_closed_stdout_does_not_matter_where_results_go_elsewhere(reverse_run: Path, tmp_path: Path) -> None:
-    done = shell(f"echo a b c | nmt translate --quiet --output '{tmp_path}/out' >&-", reverse_run)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert (tmp_path / "out").read_bytes() == b"c b a\n"
-
-
-@pytest.mark.usefixtures("new_processes")
 def test_a_closed_stdin_is_one_error(reverse_run: Path) -> None:
     for command in ("nmt translate --quiet <&-", "nmt score test.b <&-"):
         done = shell(command, reverse_run)
@@ -115,18 +101,6 @@ def test_a_full_stdout_is_one_error_with_a_hint(reverse_run: Path, command: str)
     assert ONE_ERROR.fullmatch(done.stderr)
     assert b"No space left" in done.stderr
     assert b"hint: free some space" in done.stderr
-
-
-def test_an_error_of_the_system_is_one_line_with_a_hint(
-    nmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(path: Path | None, console: Console) -> Iterator[str]:
-        raise OSError(5, "Input/output error", "some\nfile")
-
-    monkeypatch.setattr("nmt.terminal.scoring.read_input", fail)
-    done = nmt("score", __file__)
-    assert done.code == 1
-    assert re.fullmatch(r"error: some\\nfile: Input/output error\nhint: [^\n]+\n", done.err)
 
 
 def test_an_error_of_ours_is_one_line(nmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,13 +192,3 @@ def test_an_empty_text_is_a_usage_error_that_names_the_option(
     assert done.code == 2
     name = parameter.opts[0] if is_option else parameter.make_metavar(click.Context(cli.commands[command]))
     assert f"Invalid value for '{name}': must not be empty" in done.err
-
-
-@pytest.mark.parametrize("command", ["translate", "parse"])
-def test_a_sentence_as_an_argument_is_a_usage_error_that_says_where_lines_come_from(
-    nmt: Callable[..., Any], command: str
-) -> None:
-    done = nmt(command, "--beam", 1, "I see a dog.", "And a cat.")
-    assert (done.code, done.out) == (2, b"")
-    assert "Error: 'I see a dog.' is an argument, but lines come from stdin or --input: " in done.err
-    assert f'echo "A sentence." | nmt {command}, or nmt {command} --input FILE\n' in done.err

@@ -76,29 +76,6 @@ def test_a_plan_is_a_pure_function_of_seed_and_epoch() -> None:
     assert all(plans[i] != plans[j] for i in range(4) for j in range(i))
 
 
-def test_seeds_and_epochs_do_not_stand_in_for_one_another() -> None:
-    lengths = drawn(300)
-    assert updates(plan_epoch(*lengths, 400, 1, 2)) != updates(plan_epoch(*lengths, 400, 2, 1))
-    assert updates(plan_epoch(*lengths, 400, 1, 23)) != updates(plan_epoch(*lengths, 400, 12, 3))
-
-
-def test_epochs_differ_in_which_pairs_meet_and_in_the_order_of_updates() -> None:
-    equal = arrays([(5, 5)] * 100)
-    first, second = (updates(plan_epoch(*equal, 60, 1, epoch)) for epoch in (0, 1))
-    assert {frozenset(update) for update in first} != {frozenset(update) for update in second}
-    different = arrays([(n, n) for n in range(1, 40)])  # no ties: the same updates, shuffled
-    first, second = (updates(plan_epoch(*different, 60, 1, epoch)) for epoch in (0, 1))
-    assert first != second
-    assert sorted(map(sorted, first)) == sorted(map(sorted, second))
-
-
-def test_updates_do_not_come_in_order_of_length() -> None:
-    lengths = drawn(2000)
-    plan = plan_epoch(*lengths, 400, 1, 0)
-    means = [float(lengths[0][rows].mean()) for rows in updates(plan)]
-    assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.5
-
-
 # --- blocks -------------------------------------------------------------------------------------------------
 
 
@@ -197,14 +174,6 @@ def test_the_fraction_is_fresh_in_every_epoch_and_the_same_when_made_again() -> 
     # each pair with a chance of 1/2 an epoch: not the same few again and again
     assert len(frozenset.union(*chosen)) > 50
     assert not frozenset.intersection(*chosen)
-
-
-@pytest.mark.parametrize("weights", [[1.0, 1.0], [1, 1]])
-def test_a_mixture_of_ones_is_no_mixture(weights: list[float]) -> None:
-    lengths = drawn(100)
-    assert updates(plan_epoch(*lengths, 200, 1, 4, Mixture([60, 40], weights))) == updates(
-        plan_epoch(*lengths, 200, 1, 4)
-    )
 
 
 def test_updates_of_a_mixture_fit_too() -> None:

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from prepared import OUT, QUIET, recipe, report, sentences, snapshot, table, write
 
-from nmt.console import Console
 from nmt.data import prepare as preparation
 from nmt.data.pairs import read_pairs
-from nmt.data.prepare import directory, prepare, set_sizes
+from nmt.data.prepare import prepare, set_sizes
 from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 
@@ -21,14 +20,6 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 # --- what is written ----------------------------------------------------------------------------------------
-
-
-def test_a_prepared_directory_holds_what_the_design_says() -> None:
-    assert directory(recipe()) == OUT
-    assert prepare(recipe(), QUIET, 1) is True
-    arrow = {"train.arrow", "valid.arrow", "test.arrow"}
-    assert {p.name for p in OUT.iterdir()} == arrow | {"tokenizer.model", "report.json", "fingerprint.json"}
-    assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
 
 
 def test_separate_vocabularies_are_written_and_used_for_their_sides() -> None:
@@ -51,15 +42,6 @@ def test_every_pair_is_encoded_in_order_without_symbols_at_its_ends() -> None:
         assert rows["source"].to_pylist() == [vocabulary.encode(s) for s in sentences(count, seed)], name
         assert rows["target"].to_pylist() == [vocabulary.encode(s) for s in sentences(count, seed + 1)], name
         assert rows["line"].to_pylist() == list(range(1, count + 1))
-
-
-def test_evaluation_splits_keep_their_text_and_training_does_not() -> None:
-    write("v.en", ["one", "  two  ", "", "thr\u2028ee"])
-    write("v.de", ["eins", "", "", "\tdrei"])
-    prepare(recipe(), QUIET, 1)
-    assert table("valid")["source_text"].to_pylist() == ["one", "two", "", "thr\u2028ee"]
-    assert table("valid")["target_text"].to_pylist() == ["eins", "", "", "drei"]
-    assert set(table("train")["source_text"].to_pylist()) == {None}
 
 
 def test_evaluation_splits_keep_every_line() -> None:
@@ -165,16 +147,6 @@ def test_the_report_has_lengths() -> None:
         assert means == pytest.approx([sum(side) / count for side in sides], abs=0.01)
 
 
-def test_what_matters_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    write("v.en", sentences(120, 1)[:2])
-    write("v.de", sentences(120, 2)[:2])
-    prepare(recipe(), Console(), 1)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "train: 120 of 120 pairs" in err
-    assert "2 training pairs are in valid or test" in err
-
-
 # --- failures -----------------------------------------------------------------------------------------------
 
 
@@ -200,19 +172,6 @@ def test_a_failure_in_the_middle_keeps_what_was_prepared(monkeypatch: pytest.Mon
     monkeypatch.setattr(preparation, "_write_split", fail_in_valid)
     with pytest.raises(KeyboardInterrupt):
         prepare(recipe(), QUIET, 1)
-    assert snapshot() == before
-    assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
-
-
-def test_a_broken_line_keeps_what_was_prepared() -> None:
-    data = {"train": [{"file": "b.tsv"}]}
-    rows = [f"{s}\t{t}" for s, t in zip(sentences(60, 7), sentences(60, 8), strict=True)]
-    write("b.tsv", rows)
-    prepare(recipe(data=data), QUIET, 1)
-    before = snapshot()
-    write("b.tsv", [*rows, "no second column"])
-    with pytest.raises(UserError, match=r"b\.tsv:61: has no column 2"):
-        prepare(recipe(data=data), QUIET, 1)
     assert snapshot() == before
     assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
 
@@ -251,15 +210,6 @@ def test_an_error_in_a_later_chunk_reaches_the_user_from_threads_too(monkeypatch
     with pytest.raises(UserError, match=r"b\.tsv:91: has no column 2"):
         prepare(recipe(data={"train": [{"file": "b.tsv"}]}), QUIET, 2, tokenizer_from=Path("data/given"))
     assert not OUT.exists()
-
-
-def test_chunks_do_not_change_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(recipe(), QUIET, 1)
-    monkeypatch.setattr(preparation, "CHUNK", 7)
-    prepare(recipe(data={"name": "y"}), QUIET, 1)
-    for split in ("train", "valid", "test"):
-        assert table(split).equals(table(split, Path("data/y")))
-    assert len(table("train", Path("data/y"))["source"].chunks) == 18
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -328,6 +278,3 @@ def test_sizes_that_are_not_said_are_a_user_error(content: str | None) -> None:
     with pytest.raises(UserError, match=r"data/x/report\.json: ") as caught:
         set_sizes(OUT)
     assert "\n" not in caught.value.message
-
-
-# --- what is shown ------------------------------------------------------------------------------------------

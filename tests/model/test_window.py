@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.model import window
-from nmt.model.functional import attention, look_ahead_mask, restricted_attention
+from nmt.model.functional import attention, restricted_attention
 from nmt.model.window import band, block_size
 from nmt.recipe import Model
 
@@ -95,22 +95,6 @@ def test_padding_that_sees_nothing_but_padding_spoils_no_gradient():
         assert not tensor.grad[1, :, 3:].any()
 
 
-def test_what_lies_outside_the_window_changes_nothing():
-    query, key, value = (tensor.detach() for tensor in inputs(100))
-    before = restricted_attention(query, key, value, (9, 0))
-    key[:, :, 50], value[:, :, 50] = 100.0, -100.0
-    changed = (restricted_attention(query, key, value, (9, 0)) != before).flatten(0, 1).any(-1).any(0)
-    assert changed.nonzero().flatten().tolist() == list(range(50, 60))
-
-
-def test_dropout_acts_on_the_weights_of_blocks():
-    query, key, _ = inputs(100)
-    torch.manual_seed(2)
-    found = restricted_attention(query, key, torch.ones(2, 3, 100, 1).double(), (40, 0), dropout=0.5)
-    assert float(found.detach().mean()) == pytest.approx(1.0, abs=0.05)
-    assert float(found.detach().std()) > 0.1
-
-
 def test_work_is_linear_in_the_length():
     def operations(length):
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -119,7 +103,3 @@ def test_work_is_linear_in_the_length():
 
     assert operations(64 * 40) == 10 * operations(64 * 4) > 0
     assert block_size((31, 32)) == (64, 127)
-
-
-def test_the_band_of_the_decoder_is_the_look_ahead_mask_where_it_is_wide():
-    assert torch.equal(band(5, None, (4, 0), CPU), look_ahead_mask(5))

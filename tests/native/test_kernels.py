@@ -108,12 +108,6 @@ def test_what_is_not_a_number_stays_in_its_row(functions: CDLL, value: float) ->
     assert norm[[0, 2]].isfinite().all()
 
 
-def test_a_row_of_equal_numbers_has_a_norm(functions: CDLL) -> None:
-    zeros, norm = torch.zeros(2, 19), torch.empty(2, 19)
-    Operands(zeros, zeros, None, torch.ones(19), torch.full((19,), 7.0)).add_norm(functions, None, norm)
-    assert torch.equal(norm, zeros + 7)
-
-
 # --- which hypotheses are followed --------------------------------------------------------------------------
 
 
@@ -394,13 +388,6 @@ def test_log_softmax(functions: CDLL, vocabulary: int, width: int, spread: float
     assert found[:, vocabulary:].isneginf().all()
 
 
-def test_log_softmax_of_what_is_nearly_certain(functions: CDLL) -> None:
-    """The probability of the likeliest symbol is near 1, so its logarithm is near 0."""
-    logits = torch.zeros(30, 50)
-    logits[torch.arange(30), torch.arange(30)] = torch.arange(30.0)
-    assert_close(log_softmax(functions, logits, 50, 0), logits.double().log_softmax(-1))
-
-
 def test_log_softmax_of_nothing_but_one_symbol(functions: CDLL) -> None:
     logits = torch.full((2, 33), -math.inf)
     logits[0, 5], logits[1, 32] = -80.0, 80.0
@@ -440,11 +427,3 @@ def test_best_extensions(functions: CDLL, beam: int, count: int, width: int, ste
     alive[3] = -math.inf  # nothing at all
     found, expected = best_extensions(functions, log_probs, alive, count), whole_sort(log_probs, alive, count)
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-
-
-@pytest.mark.parametrize("width", [17, 512])
-def test_of_equal_extensions_the_first_are_the_best(functions: CDLL, width: int) -> None:
-    found = best_extensions(functions, torch.zeros(1, 3, width), torch.zeros(1, 3), 20)
-    expected = torch.arange(20)
-    assert torch.equal(found[1][0], expected // width)
-    assert torch.equal(found[2][0], expected % width)

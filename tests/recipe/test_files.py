@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -123,28 +122,6 @@ def test_a_recipe_cannot_be_endless(tmp_path: Path, text: str, problem: str) -> 
 
 
 # --- hostile recipes ----------------------------------------------------------------------------------------
-
-
-def test_links_to_themselves_are_named(nmt, tmp_path: Path) -> None:
-    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
-    (tmp_path / "recipe.yaml").write_text("extends: loop.yaml\n")
-    for name in ("loop.yaml", "recipe.yaml"):
-        done = nmt("train", tmp_path / name)
-        problem = "loop.yaml: cannot be read: Too many levels of symbolic links"
-        assert (done.code, done.err) == (1, f"error: {tmp_path}/{problem}\nhint: name a recipe that you may read\n")
-
-
-def test_a_recipe_may_be_a_pipe_but_not_what_it_extends(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "recipe.yaml").write_text("extends: pipe\n")
-    with pytest.raises(UserError, match="pipe: is not a regular file") as caught:
-        load(tmp_path / "recipe.yaml")
-    assert caught.value.hint
-    read, write = os.pipe()
-    os.write(write, (RECIPES / "demo.yaml").read_bytes())
-    os.close(write)
-    assert load(f"/dev/fd/{read}") == load(RECIPES / "demo.yaml")
-    os.close(read)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 from recipe_files import BASE, IMPOSSIBLE, RECIPES, Write, refusal
 
 from nmt import recipe as recipes
-from nmt.errors import UserError
 from nmt.recipe import (
     Model,
     TokenizerSettings,
@@ -241,12 +240,6 @@ def test_names_that_would_leave_their_folder_are_refused(write: Write) -> None:
         assert ": name: " in refusal(write(BASE.replace("name: tiny", f"name: {name}"))).message
 
 
-def test_one_data_set_without_brackets_is_told_to_be_a_list(write: Write) -> None:
-    error = refusal(write(BASE.replace("[{source: a.en, target: a.de}]", "{source: a.en, target: a.de}")))
-    assert "data.train: must be a list (got {" in error.message
-    assert error.hint.startswith("write it between [ and ]")
-
-
 @pytest.mark.parametrize(("text", "line"), [("name: x\n\tdata: 3\n", 2), ("name: x\ndata: [\n", 3), ("a: b: c\n", 1)])
 def test_what_is_not_yaml_is_named_with_its_line(write: Write, text: str, line: int) -> None:
     path = write(text)
@@ -275,18 +268,3 @@ def test_only_training_sets_have_weights(write: Write, split: str) -> None:
     message = refusal(path).message
     assert message.startswith(f"{path}:8: data.{split}.1.weight: is for training sets")
     assert "(got 2)" in message
-
-
-# --- hostile recipes ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "key",
-    ["model.layers", "model.decoder_layers", "model.d_model", "model.d_ff", "model.heads", "model.d_k", "model.d_v",
-     "model.max_positions", "model.attention_window", "training.valid_beam", "decoding.beam", "decoding.max_extra",
-     "decoding.max_source", "decoding.batch_tokens", "tokenizer.vocab_size"],
-)  # fmt: skip
-@pytest.mark.parametrize("value", [10**10, 10**30])
-def test_sizes_beyond_any_use_are_refused_at_once(key: str, value: int) -> None:
-    with pytest.raises(UserError, match=f"{key}.*: must be"):
-        load(RECIPES / "demo.yaml", [f"{key}={value}"])

@@ -9,7 +9,6 @@ import pytest
 import torch
 from tiny_treebank import write_treebank
 
-import table3
 from nmt import bundle as bundles
 from nmt.console import Console
 from nmt.device import Place
@@ -73,12 +72,6 @@ def test_a_row_changes_base_in_what_the_paper_says_and_nothing_else(row: Row) ->
     assert (recipe.name, recipe.data.name) == (f"table3_{row.name}", "wmt14_en_de")  # whose prepared data all share
 
 
-def test_rows_are_not_averaged_and_their_development_set_is_newstest2013() -> None:
-    base = load(TABLE3[0].recipe)
-    assert differences(base, load(FOLDER / "wmt14_en_de.yaml")) == {"decoding.average_last": 1}
-    assert [dataset.sacrebleu for dataset in base.data.valid] == ["wmt13"]
-
-
 def test_parameters_differ_from_base_as_the_paper_prints_them() -> None:
     found = {count.row.name: count for count in counts()}
     assert {name: (count.printed, count.play) for name, count in found.items() if count.printed is not None} == {
@@ -97,26 +90,6 @@ def test_parameters_differ_from_base_as_the_paper_prints_them() -> None:
     assert [name for name, count in found.items() if count.agrees is False] == []
     assert (found["base"].parameters, found["big"].parameters) == (63_045_632, 214_171_648)
     assert found["b_dk16"].difference == -18 * 2 * 512 * 8 * 48 / 1e6  # 18 attentions, queries and keys, 48 a head less
-
-
-# --- Table 2 --------------------------------------------------------------------------------------------------
-
-
-def test_big_differs_from_base_as_the_paper_says() -> None:
-    for pair, dropout in (("en_de", 0.3), ("en_fr", 0.1)):
-        base, big = load(FOLDER / f"wmt14_{pair}.yaml"), load(FOLDER / f"wmt14_{pair}_big.yaml")
-        expected = WIDE | {"decoding.average_last": 20, "model.dropout": dropout}
-        assert differences(big, base) == {key: value for key, value in expected.items() if key != "model.dropout"} | (
-            {} if dropout == base.model.dropout else {"model.dropout": dropout}
-        )
-        assert big.data == base.data  # prepared once for both
-
-
-def test_english_french_differs_from_english_german_in_its_data_alone() -> None:
-    german, french = load(FOLDER / "wmt14_en_de.yaml"), load(FOLDER / "wmt14_en_fr.yaml")
-    assert set(differences(french, german)) == {"data.target", "data.train", "tokenizer.vocab_size"}
-    assert (french.data.target, french.tokenizer.vocab_size, french.data.name) == ("fr", 32_000, "wmt14_en_fr")
-    assert [dataset.config for dataset in french.data.train] == ["fr-en"]
 
 
 # --- every recipe ---------------------------------------------------------------------------------------------
@@ -168,24 +141,3 @@ def test_every_recipe_plans_and_trains(
     assert trained.recipe.training.label_smoothing == full.training.label_smoothing
     weights = bundles.read_tensors(trained.path / "model.safetensors").values()
     assert all(bool(weight.isfinite().all()) for weight in weights)
-
-
-# --- the table runner -----------------------------------------------------------------------------------------
-
-
-def test_rows_of_the_small_table_change_base_as_those_of_the_paper_do() -> None:
-    scale = table3.Scale(factor=8, updates=3000, warmup=700, batch_tokens=512, norm="pre")
-    corpus = load(FOLDER / "multi30k_en_de.yaml")
-    small = {row.name: load(row.recipe, table3.settings_of(row, scale, corpus, seed=5)) for row in TABLE3}
-    base = small["base"]
-    assert (base.model.layers, base.model.d_model, base.model.d_ff, base.model.heads) == (6, 64, 256, 8)
-    assert base.model.norm == "pre"
-    assert (base.data.train, base.tokenizer) == (corpus.data.train, corpus.tokenizer)
-    assert (base.training.updates, base.training.warmup, base.training.seed) == (3000, 700, 5)
-    for name, changes in CHANGES.items():
-        expected = {
-            key: value // 8 if key.removeprefix("model.") in table3.WIDTHS else value for key, value in changes.items()
-        }
-        if name == "big":
-            expected |= {"training.updates": 9000, "training.checkpoint_updates": 9000}
-        assert differences(small[name], base) == expected

@@ -59,25 +59,9 @@ def test_words_that_attend_stand_above_those_that_are_attended_to(kind: Kind, wo
     assert all("rotate(-90)" in text.get("transform", "") for text in texts[1:])
 
 
-def test_it_has_a_title_and_a_description() -> None:
-    root = ElementTree.fromstring(figure(PAIR, "encoder", 0, [0, 1]))
-    title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
-    assert title is not None
-    assert description is not None
-    assert title.text == "Encoder self-attention, layer 1 of 2, heads 1 and 2 of 3"
-    assert "the cat" in (description.text or "")
-    assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
-
-
 def test_any_text_gives_well_formed_xml() -> None:
     words = tokens("<script>", "a&b", '"', "\x00\x1b", "\ufffe\ud800", "猫" * 9)
     root = ElementTree.fromstring(figure(attention(words, words, words, heads=20), "encoder", 0, list(range(20))))
     texts = [text.text for text in root.findall(f"{SVG}text")][-6:]
     assert texts == ["<script>", "a&b", '"', "\ufffd\ufffd", "\ufffd\ufffd", "猫" * 9]
     assert len({group.get("stroke") for group in root.findall(f"{SVG}g")}) == len(COLOURS)
-
-
-def test_subwords_are_merged_to_words() -> None:
-    split = Tokens(["\u2581c", "at", "</s>"], ["cat", "</s>"], [0, 0, 1], "cat")
-    root = ElementTree.fromstring(figure(attention(split, split, split), "encoder", 0, [0]))
-    assert [text.text for text in root.findall(f"{SVG}text")][1:] == ["cat", "</s>"] * 2

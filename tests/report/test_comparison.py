@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 
 def test_a_page_shows_a_run_beside_a_bundle_without_its_run(nmt: Callable[..., Any], runs: Path) -> None:
     (runs / "a" / "averaged").rename("alone")
@@ -20,16 +18,3 @@ def test_a_page_shows_a_run_beside_a_bundle_without_its_run(nmt: Callable[..., A
     assert "2 runs compared" in page
     assert "Of alone there are no figures of training here" in page
     assert "Loss as a table" in page
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("a.de", "b.de"), "--html goes with --runs"),
-        (("--model", "a", "a.de"), "--html goes with --runs"),
-    ],
-)
-def test_only_runs_have_a_page(nmt: Callable[..., Any], arguments: tuple[str, ...], said: str) -> None:
-    done = nmt("score", *arguments, "--html", "page.html")
-    assert done.code == 2
-    assert said in done.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import yaml
-from nmt.report.recipe import averaging_curve, changes, content, cost_facts, differences, recipe_lines, scientific
+from nmt.report.recipe import averaging_curve, changes, content, cost_facts, differences, recipe_lines
 from synthetic_run import synthetic_run
 
 from nmt.recipe import validated
@@ -25,13 +25,6 @@ def test_the_whole_recipe_is_shown_and_what_differs_from_the_base_is_marked() ->
 def test_changed_keys_have_both_values() -> None:
     record = replace(synthetic_run(), base={"training.updates": 100_000, "model.d_k": 16, "no longer": 1})
     assert list(changes(record)) == [("training.updates", "4000", "100000"), ("model.d_k", "null", "16")]
-
-
-def test_of_data_sets_the_keys_that_are_given_are_shown() -> None:
-    record = replace(synthetic_run(), base={"data.train": [{"hub": "wmt14", "trees": None}]})
-    [(_, here, there)] = changes(record)
-    assert here == '[{"source": "a", "target": "b", "split": "train", "weight": 1.0}]'
-    assert there == '[{"hub": "wmt14"}]'
 
 
 def test_keys_in_which_runs_differ_have_the_value_of_each() -> None:
@@ -55,15 +48,6 @@ def test_costs_are_told_where_they_are_known() -> None:
     assert cost_facts({}) == []
 
 
-def test_several_kinds_of_hardware_have_their_times() -> None:
-    facts = cost_facts({"devices": {"1 × CPU": 600.0, "8 × NVIDIA H200": 1200.0}})
-    assert [(fact.value, fact.note) for fact in facts] == [("1 × CPU", "for 10m"), ("8 × NVIDIA H200", "for 20m")]
-
-
-def test_figures_are_written_with_powers_of_ten() -> None:
-    assert [scientific(figure) for figure in (6.89e13, 1.0, 2.5e-9)] == ["6.89 × 10¹³", "1.00 × 10⁰", "2.50 × 10⁻⁹"]
-
-
 def test_the_averaging_curve_marks_the_best_average() -> None:
     points = averaging_curve(replace(synthetic_run(), averages=[(5, 34.0), (1, 32.0), (2, 33.0)]))
     assert [(point.last, point.x, point.y, point.best) for point in points] == [
@@ -71,11 +55,6 @@ def test_the_averaging_curve_marks_the_best_average() -> None:
         (2, 0.5, 0.5, False),
         (5, 1.0, 1.0, True),
     ]
-
-
-def test_of_a_language_model_the_lowest_perplexity_is_the_best() -> None:
-    record = replace(synthetic_run(task="language_model"), averages=[(1, 32.0), (2, 30.0), (3, 31.0)])
-    assert [point.last for point in averaging_curve(record) if point.best] == [2]
 
 
 def test_a_curve_of_one_average_or_of_equal_ones_stands_in_the_middle() -> None:

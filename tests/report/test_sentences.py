@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -55,15 +54,6 @@ def test_checkpoints_have_their_updates_and_dev_scores() -> None:
     assert (packed["metric"], packed["measure"], packed["languages"]) == ("BLEU", "chrF", ["en", "de"])
 
 
-def test_a_parser_has_trees_scored_by_f1() -> None:
-    packed = unpacked([run([["(TOP (NN tree))"]], task="parse")])["runs"][0]
-    assert (packed["trees"], packed["measure"], packed["languages"]) == (True, "F1", ["en", "en"])
-
-
-def test_scores_that_are_not_finite_can_be_packed() -> None:
-    assert unpacked([run([["a"]], score=float("nan"))])["runs"][0]["sentences"] == [[["a"], [None], [0]]]
-
-
 def test_runs_on_one_development_set_share_it() -> None:
     packed = sentences([run([["a"]]), run([["b"]], "other"), run([["c", "d"]], "longer")])
     assert [one["set"] for one in packed["runs"]] == [0, 0, 1]
@@ -79,29 +69,3 @@ def test_runs_without_dev_outputs_are_left_out() -> None:
     begun = just_begun(synthetic_run("begun"))
     assert content([begun]) is None
     assert [one["name"] for one in unpacked([begun, run([["a"]])])["runs"]] == ["demo"]
-
-
-def test_the_legend_names_what_is_compared() -> None:
-    translator, parser = run([["a"]]), run([["(TOP (NN tree))"]], "parser", "parse")
-    for records, parts in (
-        ([translator], "words"),
-        ([parser], "constituents"),
-        ([parser, translator], "constituents or words"),
-    ):
-        found = content(records)
-        assert found is not None
-        assert found["parts"] == parts
-
-
-def test_a_thousand_sentences_of_twenty_checkpoints_fit_into_half_a_megabyte() -> None:
-    chance = random.Random(1)
-    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(3000)]
-    lines = [chance.choices(words, k=13) for _ in range(1000)]
-    checkpoints = []
-    for _ in range(20):  # every second sentence gets another word
-        for line in lines[:: chance.randint(1, 3)]:
-            line[chance.randrange(13)] = chance.choice(words)
-        checkpoints.append([" ".join(line) for line in lines])
-    found = content([run(checkpoints)])
-    assert found is not None
-    assert len(found["packed"]) < 500_000 < sum(map(len, checkpoints[0])) * 20 / 3

@@ -95,53 +95,12 @@ def test_text_of_corpora_is_text_and_keeps_its_direction(shown: Opened) -> None:
     assert texts(shown, 4)[2] == "empty"
 
 
-def test_orders_follow_the_scores_of_the_checkpoints(shown: Opened) -> None:
-    tops = {}
-    for order in ("worst", "best", "improved", "worsened", "file"):
-        shown.page.select_option("#sentences-order", order)
-        tops[order] = numbers(shown)[0]
-    assert tops == {"worst": 4, "best": 2, "improved": 2, "worsened": 4, "file": 1}
-
-
-def test_another_checkpoint_is_chosen_by_the_keyboard(shown: Opened) -> None:
-    assert shown.page.locator("#sentences-update").inner_text() == "update 200, BLEU 20.00"
-    shown.page.locator("#sentences-checkpoint").press("ArrowLeft")
-    assert shown.page.locator("#sentences-update").inner_text() == "update 100, BLEU 10.00"
-    assert shown.page.locator("#sentences-checkpoint").get_attribute("aria-valuetext") == "update 100, BLEU 10.00"
-    assert "chrF 20.0" in shown.page.locator("li[value='1'] h3").inner_text()
-
-
-def test_the_outputs_of_two_runs_stand_beside_each_other(shown: Opened) -> None:
-    shown.page.select_option("#sentences-other", "1 0")
-    terms = shown.page.locator("li[value='1'] > dl > dt").all_inner_texts()
-    assert terms == ["Source", "Reference", "update 200", "two, update 100"]
-    shown.page.select_option("#sentences-run", "1")
-    assert shown.page.locator("li[value='1'] > dl > dt").all_inner_texts()[2:] == ["update 100"]
-
-
-def test_the_history_of_a_sentence_is_opened(shown: Opened) -> None:
-    shown.page.locator("li[value='1'] summary").press("Enter")
-    history = shown.page.locator("li[value='1'] details dt")
-    history.first.wait_for()
-    assert history.all_inner_texts() == ["update 100, chrF 20.0", "update 200, chrF 60.0"]
-
-
 def test_a_search_counts_and_shows_what_matches(shown: Opened) -> None:
     for query, matches in (("STRASSE 1", 6), (ARABIC[:3], 1), ("small", 1), ("nowhere", 0), ("", 45)):
         shown.page.fill("#sentences-search", query)
         assert len(numbers(shown)) == min(matches, 20)
         told = f"{matches} of 45 sentences match" if query else "45 sentences"
         assert shown.page.locator("#sentences-count").inner_text() == told
-
-
-def test_more_sentences_are_shown_and_reached_by_the_keyboard(shown: Opened) -> None:
-    more = shown.page.locator("#sentences-more")
-    assert more.inner_text() == "Show 20 more of 25"
-    more.press("Enter")
-    assert shown.page.evaluate("document.activeElement.value") == 21
-    more.press("Enter")
-    assert numbers(shown) == list(range(1, 46))
-    assert not more.is_visible()
 
 
 def test_constituents_are_compared_and_drawn(browser: Browser, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from nmt.text.tree import parse_tree
 
 SHORT = "(TOP (S (NP (DT the) (NN house)) (VP (VBZ stands))))"
 WRONG = "(TOP (S (NP (DT the)) (VP (NN house) (VBZ stands))))"
-OTHER = "(TOP (S (NP (DT a) (NN house)) (VP (VBZ stands))))"
 LONG = f"(TOP (S (NP {' '.join(['(NN word)'] * 45)}) (VP (VBZ stands))))"
 
 
@@ -37,19 +36,6 @@ def test_scores_are_those_of_nmt_score() -> None:
     assert found.total.f1_all == pytest.approx(scores.f1_all)
     assert (found.total.skips, found.total.empty, found.total.missed) == (1, 1, scores.missed)
     assert found.by_label == scores.labels
-
-
-def test_sentences_are_grouped_by_their_number_of_words() -> None:
-    found = score_trees(parser([SHORT, SHORT, LONG], [SHORT, "", LONG]))
-    assert found is not None
-    groups = {name: (sums.sentences, sums.skips, round(sums.f1_all, 2)) for name, sums in found.by_length.items()}
-    assert groups == {"1–10": (2, 1, 66.67), "41 and more": (1, 0, 100.0)}
-
-
-def test_what_is_no_tree_or_has_other_words_is_a_failure() -> None:
-    found = score_trees(parser([SHORT, SHORT], ["(TOP (S", OTHER]))
-    assert found is not None
-    assert (found.total.skips, found.total.errors, found.total.f1_all) == (1, 1, 0.0)
 
 
 def test_the_tables_count_failures() -> None:

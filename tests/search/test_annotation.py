@@ -78,13 +78,6 @@ def test_probabilities_are_those_of_each_symbol_given_those_before_it(monkeypatc
         assert found == pytest.approx([float(mean[at, symbol]) for at, symbol in enumerate(output)], abs=1e-9)
 
 
-def test_an_ensemble_looks_with_all_its_models() -> None:
-    models, pairs = [tiny(3), tiny(3, seed=2)], some_pairs(40)
-    found = align(models, pairs)
-    assert found == [expected(models, *pair, 1) for pair in pairs]
-    assert found != align(models[:1], pairs)
-
-
 def test_an_engine_with_alignments_finds_what_it_finds_without(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["", *("".join(random.Random(seed).choices("abcdefgh", k=1 + seed % 20)) for seed in range(100)), ""]
     plain = list(pipeline(Shuffling(1)).stream(lines, n_best=2))
@@ -133,17 +126,3 @@ def test_what_is_found_is_annotated_by_so_many_tokens(monkeypatch: pytest.Monkey
     monkeypatch.setattr(annotation, "align", lambda models, pairs: counts.append(len(pairs)) or align(models, pairs))
     assert len(list(AnnotatingEngine(Mirror(), [tiny()]).search(Pile(SOURCES), 1))) == 12
     assert [count for count in counts if count] == [2] * 6
-
-
-def test_a_feed_is_not_waited_for_while_anything_is_held_back() -> None:
-    taken, given = [], []
-
-    class Watched(Pile):
-        def take(self, tokens: int, wait: bool) -> list[Source]:
-            assert not wait or len(given) == len(taken)
-            taken.extend(found := super().take(tokens, wait))
-            return found
-
-    for found in AnnotatingEngine(Mirror(10), [tiny()]).search(Watched(SOURCES), 1):
-        given.append(found)
-    assert len(given) == 12

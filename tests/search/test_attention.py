@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -94,13 +92,6 @@ def test_weights_of_words_are_sums_over_keys_and_means_over_queries(model: Trans
         assert words.tokens == words.words == queries.words
 
 
-def test_without_a_target_the_output_is_the_best_that_is_found(model: Translator) -> None:
-    found = model.attention("the dog sees the river .")
-    assert found.target_out.text == model.translate(["the dog sees the river ."])[0]
-    again = model.attention("the dog sees the river .", found.target_out.text)
-    assert again.source == found.source
-
-
 @pytest.mark.parametrize(
     ("source", "target", "problem"),
     [
@@ -117,15 +108,6 @@ def test_what_is_no_pair_of_sentences_is_refused(
     with pytest.raises(UserError, match=problem) as raised:
         model.attention(source, target)
     assert raised.value.hint
-
-
-def test_an_ensemble_is_refused(bundle, tmp_path: Path) -> None:
-    transformer = bundle.model(torch.device("cpu"))
-    given = Translator([transformer, transformer], bundle.tokenizer(), Decoding())
-    for model in (given, nmt.load([bundle.path, bundle.path], device="cpu")):
-        with pytest.raises(UserError, match="each of the 2 models") as raised:
-            model.attention("the dog")
-        assert raised.value.hint
 
 
 def test_a_parser_attends_between_words_and_symbols_of_trees() -> None:

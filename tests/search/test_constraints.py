@@ -140,15 +140,6 @@ def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam
     assert len(compared) > 100
 
 
-def test_it_looks_at_no_number_of_its_device():
-    device = torch.device("meta")  # whose tensors have none
-    constraint = TreeConstraint(vocabulary(), 4, device)
-    constraint.admit([Source(0, [9], cap=20, words=5), Source(1, [9], cap=9, words=2)])
-    constraint.restrict(torch.zeros((2, 4, 16), device=device), slice(0, 2))
-    constraint.advance(*torch.zeros((2, 2, 4), dtype=torch.int64, device=device))
-    constraint.leave(Removal.of([0], 2))
-
-
 @pytest.mark.parametrize(("words", "cap"), [(0, 9), (9, 9)])
 def test_a_source_for_which_there_is_no_tree_is_an_error(words, cap):
     constraint = TreeConstraint(vocabulary(), 4, CPU)
@@ -241,13 +232,3 @@ def test_leaves_may_be_tags():
             assert tree.leaves() == ["word"] * source.words
             seen.update(tag for _, tag in tree.pos())
     assert seen == {"NN", "VB", "XX"}  # "word" is no punctuation
-
-
-def test_200_words():
-    symbols = vocabulary(20, 5)
-    model = random_model(40, len(symbols), favourite=FIRST_LABEL)
-    ids = [random.Random(1).randrange(4, 40) for _ in range(250)]
-    sources = [Source(number, ids, cap, words=200) for number, cap in enumerate((550, 230, 201))]
-    for (best,), most in zip(search([model], sources, symbols, beam=3, alpha=0.3), (549, 229, 200), strict=True):
-        assert symbols.tree(best.ids, ["word"] * 200).leaves() == ["word"] * 200
-        assert len(best.ids) <= most

@@ -8,12 +8,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from engines import Searched
 from feeds import Pile
 from reference_search import random_model, reference_search
 from reverse_task import reseal
 
-from nmt.api import Translator
 from nmt.bundle import Bundle, save_bundle
 from nmt.errors import UserError
 from nmt.recipe import Decoding, Recipe, TokenizerSettings
@@ -148,13 +146,6 @@ def rounding(bundle, sources, beam, **decoding):
     return 4 * max(abs(exact[key] - rounded[key]) for key in exact.keys() & rounded.keys()) + 1e-5
 
 
-def translations(bundle, decoding, lines):
-    """Of lines: by CTranslate2, and by PyTorch."""
-    tokenizer, engine = bundle.tokenizer(), CTranslate2Engine(bundle, decoding, print, threads=2, device="cpu")
-    ours = Translator(bundle.model(torch.device("cpu")), tokenizer, decoding).stream(lines)
-    return list(Translator(Searched(engine), tokenizer, decoding).stream(lines)), list(ours)
-
-
 def settings(bundle, changes):
     return bundle.recipe.decoding.model_copy(update={"batch_tokens": 200} | changes)
 
@@ -211,12 +202,6 @@ def test_no_n_gram_comes_twice(make_bundle, beam):
     assert sum(map(repeating, strict)) == 0
 
 
-def test_it_draws_no_samples(make_bundle):
-    engine = CTranslate2Engine(make_bundle(), Decoding(), print, threads=1, device="cpu")
-    with pytest.raises(UserError, match="--engine ctranslate2: draws no samples"):
-        engine.sample(Pile([]), 2)
-
-
 @pytest.mark.parametrize("beam", [1, 3])
 def test_each_sentence_has_a_cap_of_its_own(make_bundle, beam):
     bundle = make_bundle()
@@ -232,15 +217,6 @@ def test_each_sentence_has_a_cap_of_its_own(make_bundle, beam):
             assert length <= source.cap if hypothesis.finished else length == source.cap
     if beam == 1:
         assert [best.ids for (best,) in together] == [best.ids for (best,) in search_plainly(bundle, sources, beam=1)]
-
-
-def test_lines_go_through_the_pipeline(make_bundle):
-    bundle = make_bundle(tie_embeddings="none")
-    decoding = settings(bundle, {"beam": 1, "max_source": 12})
-    lines = ["", *(sentence(seed) for seed in range(40)), " ", "tree " * 30]
-    theirs, ours = translations(bundle, decoding, lines)
-    assert [found.texts for found in theirs] == [found.texts for found in ours]
-    assert [found.capped for found in theirs] == [found.capped for found in ours]
 
 
 # --- conversion ---------------------------------------------------------------------------------------------

@@ -118,13 +118,6 @@ def test_a_vocabulary_that_is_compared_by_blocks(monkeypatch):
     assert_same(search([model], sources, 4, beam=4, alpha=0.6, batch_tokens=100), expected)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
-def test_any_length_penalty(alpha):
-    model, sources = random_model(liking=1.0), random_sources(40)
-    expected = plain([model], sources, beam=3, alpha=alpha)
-    assert_same(search([model], sources, beam=3, alpha=alpha, batch_tokens=60), expected)
-
-
 def test_greedy_search_stops_at_the_first_end():
     """However much better a longer output would score."""
     engine = SearchEngine([random_model()], Decoding(beam=1, alpha=4.0))
@@ -157,14 +150,6 @@ def test_no_output_is_shorter_than_min_length():
     assert min(len(one[0].ids) for one in plain([model], sources, beam=3, alpha=0.6)) < 7
 
 
-def test_a_beam_as_wide_as_the_vocabulary():
-    torch.manual_seed(1)
-    model = Transformer(Model(layers=1, d_model=8, d_ff=12, heads=2), 9, 9).double().eval()
-    sources = [Source(number, [4 + number, 8], cap=4) for number in range(4)]
-    expected = plain([model], sources, beam=9, alpha=0.6, n_best=9)
-    assert_same(search([model], sources, 9, beam=9, alpha=0.6), expected)
-
-
 def test_control_symbols_are_never_output():
     model = random_model()
     with torch.no_grad():
@@ -172,15 +157,6 @@ def test_control_symbols_are_never_output():
     for hypotheses in search([model], random_sources(20), 4, beam=4):
         for hypothesis in hypotheses:
             assert not {PAD, UNK, BOS, EOS} & set(hypothesis.ids)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("beam", [1, 4])
-def test_2000_sentences_in_batches_of_1_7_and_64(beam):
-    model, sources = random_model(layers=3, d_model=32, norm="pre"), random_sources(2000, longest=20, extra=10)
-    expected = plain([model], sources, beam=beam, alpha=0.6)
-    for rows in (1, 7, 64):
-        assert_same(search([model], sources, beam=beam, alpha=0.6, batch_tokens=21 * rows), expected)
 
 
 # --- what comes and goes ------------------------------------------------------------------------------------
@@ -299,18 +275,6 @@ def test_a_twin_computes_the_same_but_for_its_precision(precision, error, change
         assert torch.equal(model(source, target), expected)  # the model itself is as it was
 
 
-def test_int8_results_do_not_depend_on_batch_mates():
-    torch.manual_seed(1)
-    model = Transformer(Model(layers=1, d_model=32, d_ff=64, heads=2), 200, 200).eval()
-    twin, _ = for_inference(model, "int8", 64)
-    linear = twin.decoder[0].feed_forward.inner
-    rows = torch.randn(7, 32) * torch.tensor([1e-3, 1.0, 30.0, 0.0, 1.0, 1e3, 1.0])[:, None]
-    with torch.inference_mode():
-        together = linear(rows)
-        for row, expected in zip(rows, together, strict=True):
-            torch.testing.assert_close(linear(row[None])[0], expected, rtol=1e-6, atol=1e-6)
-
-
 def values(spread, *shape):
     """Random numbers, or the same one everywhere, or the largest with either sign."""
     torch.manual_seed(len(shape))
@@ -365,15 +329,6 @@ def test_a_precision_pays_where_its_fastest_run_is_clearly_faster(monkeypatch):
     assert pays("bf16")
     times[BFloat16] = 0.95
     assert not pays("bf16")
-
-
-def test_a_precision_that_the_processor_has_not_does_not_pay(monkeypatch):
-    def refused(*arguments):
-        raise RuntimeError("bf16 path needs the cpu support avx512bw")
-
-    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refused)
-    assert not pays("bf16")
-    assert SearchEngine([random_model().float()], Decoding(precision="bf16")).precision == "fp32"
 
 
 def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):

@@ -180,14 +180,6 @@ def test_learned_positions_cut_both_sides_and_cuts_are_counted(tokenizer):
     assert found.log_probability == pytest.approx(plain([model], source[:11], target[:12]), abs=1e-9)
 
 
-def test_a_target_that_fits_learned_positions_exactly_is_whole(tokenizer):
-    length = len(ids_of(tokenizer, ("", "the dog"))[1])
-    for most, cut in ((length, 0), (length - 1, 1)):
-        model = random_model(tokenizer, positions="learned", max_positions=most)
-        (found,) = decoder_of(tokenizer, model).stream([("", "the dog")])
-        assert (found.subwords, found.subwords_cut) == (length - cut, cut)
-
-
 def test_a_target_is_cut_where_its_line_would_take_too_long(tokenizer, monkeypatch):
     monkeypatch.setattr(forced, "LONGEST_TARGET", 20, raising=False)
     model, line = random_model(tokenizer), sentence(40, seed=1)
@@ -197,19 +189,6 @@ def test_a_target_is_cut_where_its_line_would_take_too_long(tokenizer, monkeypat
     assert found.log_probability == pytest.approx(plain([model], source, target[:20]), abs=1e-9)
     (found,) = decoder_of(tokenizer, model, max_source=30).stream([("the dog", line)])
     assert found.subwords == 30  # as much as is seen of a source
-
-
-def test_sinusoids_serve_lines_of_any_length(tokenizer):
-    line = "x" * 1500
-    model = random_model(tokenizer)
-    (found,) = decoder_of(tokenizer, model, max_source=10_000).stream([(line, line)])
-    source, target = ids_of(tokenizer, (line, line))
-    assert len(target) > 1024  # as many sinusoids as are computed at first
-    assert (found.subwords, found.sources_cut, found.targets_cut) == (len(target), 0, 0)
-    with torch.no_grad():
-        logits = model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target[:-1]]]))[0]
-    expected = logits.log_softmax(-1).gather(1, torch.tensor(target)[:, None]).sum()
-    assert found.log_probability == pytest.approx(float(expected), rel=1e-9)
 
 
 # --- streams ------------------------------------------------------------------------------------------------

@@ -95,24 +95,6 @@ def test_rules_and_samples_are_the_same_if_read_late(search, request):
     assert any(h.kept_from_repeating for hypotheses in at_once for h in hypotheses)
 
 
-@pytest.mark.usefixtures("late")
-def test_a_bound_of_the_places_stays_near_what_is_seen(monkeypatch):
-    bounds, advance = [], Search._advance
-
-    def spy(self):
-        found = advance(self)
-        bounds.append((self._ancestry.extent, int(self._ancestry.seen)))
-        return found
-
-    monkeypatch.setattr(Search, "_advance", spy)
-    engine, sources = SearchEngine([random_model()], Decoding(beam=3, batch_tokens=100)), random_sources(30)
-    results(engine.search(PoolFeed(sources), 1), sources)
-    assert all(extent >= seen for extent, seen in bounds)
-    newest = zip(bounds[2:], bounds[1:], bounds, strict=False)  # rows that saw many places may have left since
-    assert all(each[0][0] < max(seen for _, seen in each) + 2 * 3 + cache.ALIGNED for each in newest)
-    assert all(extent % cache.ALIGNED == 0 for extent, _ in bounds)
-
-
 # --- waits --------------------------------------------------------------------------------------------------
 
 
@@ -207,13 +189,6 @@ def test_a_search_that_runs_out_of_memory_goes_on_with_smaller_batches(monkeypat
     assert len(said) == 1
     assert "smaller batches" in said[0]
     assert engine.batch_tokens < 40
-
-
-def test_a_sentence_that_does_not_fit_alone_is_a_memory_error(monkeypatch):
-    with_memory_for(0, monkeypatch)
-    engine = SearchEngine([random_model()], Decoding(beam=3, batch_tokens=150))
-    with pytest.raises(torch.OutOfMemoryError):
-        list(engine.search(PoolFeed(random_sources(9)), 1))
 
 
 # --- precision ----------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.rows import Removal
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
@@ -79,15 +78,6 @@ def test_every_hypothesis_holds_its_phrases(beam: int, models: int, tokenizer: T
         assert not any(phrase.is_missing(text) for phrase in phrases for text in result.texts)
 
 
-def test_other_lines_are_translated_as_without(tokenizer: Tokenizer) -> None:
-    for beam in (1, 4):
-        alone = translations(tokenizer, TEXTS, beam, beam=beam)
-        mixed = [Request(text, terms=Terms(TABLE if n % 2 else [])) for n, text in enumerate(TEXTS)]
-        found = translations(tokenizer, mixed, beam, beam=beam)
-        assert found[0::2] == alone[0::2]
-        assert found[1] != alone[1]
-
-
 @pytest.mark.parametrize(("beam", "tokens"), [(1, 20), (4, 1), (4, 64)])
 def test_the_batch_makes_no_difference(beam: int, tokens: int, tokenizer: Tokenizer) -> None:
     requests = [*with_terms(TEXTS), *KEPT, *with_terms(KEPT), *TEXTS]
@@ -95,13 +85,6 @@ def test_the_batch_makes_no_difference(beam: int, tokens: int, tokenizer: Tokeni
     assert [
         result.texts for result in translations(tokenizer, requests, beam, beam=beam, batch_tokens=tokens)
     ] == expected
-
-
-def test_logits_of_one_row_at_a_time_make_no_difference(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests = [*with_terms(TEXTS), *KEPT, *TEXTS]
-    expected = [[result.texts for result in translations(tokenizer, requests, beam=beam)] for beam in (1, 4)]
-    monkeypatch.setitem(CHUNK_LOGITS, "cpu", 1)
-    assert [[result.texts for result in translations(tokenizer, requests, beam=beam)] for beam in (1, 4)] == expected
 
 
 def test_a_prefix_and_phrases_go_together(tokenizer: Tokenizer) -> None:
@@ -140,20 +123,6 @@ def test_a_prefix_may_hold_what_is_kept_too_often(beam: int, tokenizer: Tokenize
     assert over.complaints == ["missing: %s"]
     assert whole.complaints == none.complaints == []
     assert not any(phrase.is_missing(text) for phrase in terms.phrases(texts[1]) for text in whole.texts)
-
-
-@pytest.mark.parametrize("beam", [1, 4])
-def test_what_a_model_would_repeat_is_kept_once(beam: int, tokenizer: Tokenizer) -> None:
-    decoding = Decoding(beam=beam, max_extra=20, min_length=15)
-    translator = Translator(model_of(tokenizer), tokenizer, decoding)
-    engine = translator.engine
-    assert isinstance(engine, SearchEngine)
-    (logits,) = engine.logits
-    (likely,) = tokenizer.source.encode("the")
-    engine.logits = (lambda x: logits(x).index_fill(-1, torch.tensor([likely]), 9.0),)
-    (result,) = translator.stream([Request("the", terms=Terms(keep=["the"]))], beam)
-    assert result.texts
-    assert all(text.split().count("the") == 1 for text in result.texts)
 
 
 @pytest.mark.parametrize(

@@ -199,17 +199,6 @@ def test_n_best_outside_1_to_beam_is_refused(n_best):
         search([random_table(1, 4)], [3], beam=2, alpha=0.6, n_best=n_best)
 
 
-def test_there_are_no_more_hypotheses_than_outputs():
-    one_way = table_of({(): [0.0, 0.0, 1.0]}, otherwise=[0.0, 0.25, 0.75])
-    (found,) = search([one_way], [2], beam=4, alpha=0.0, n_best=4)
-    expected = [Hypothesis([2, 2], math.log(0.75), False), Hypothesis([2], math.log(0.25), True)]
-    assert_same(found, expected)
-
-
-def test_a_search_of_nothing_finds_nothing():
-    assert search([], [], beam=4, alpha=0.6) == []
-
-
 # --- lengths, caps and when to stop -------------------------------------------------------------------------
 
 
@@ -238,11 +227,6 @@ def test_length_counts_the_end_symbol_and_not_the_begin_symbol():
     # "b b", cut off: ln(0.49 · 0.45) / 1.096903
     (found,) = search([GOLDEN], [2], beam=2, alpha=0.6, n_best=2)
     assert_same(found, [Hypothesis([2], -1.263826, True), Hypothesis([3, 3], -1.378285, False)])
-
-
-def test_an_empty_output_has_length_1_and_penalty_1():
-    (found,) = search([table_of({}, otherwise=[0.05, 0.9, 0.05])], [5], beam=2, alpha=0.6)
-    assert_same(found, [Hypothesis([], math.log(0.9), True)])
 
 
 def test_length_penalty_has_the_values_of_its_formula():

@@ -11,8 +11,6 @@ import torch
 from reference_search import random_model
 
 from nmt.api import Translator
-from nmt.errors import UserError
-from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search.feed import Prefix, Source
@@ -105,25 +103,6 @@ def test_the_batch_makes_no_difference(tokens: int, model: Transformer, tokenize
     assert found == expected
 
 
-def test_logits_of_one_row_at_a_time_make_no_difference(
-    model: Transformer, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requests = [Request(text, prefix) for prefix, text in product(PREFIXES, TEXTS)]
-    expected = [result.texts for result in translator(model, tokenizer).stream(requests, n_best=2)]
-    monkeypatch.setitem(CHUNK_LOGITS, "cpu", 1)
-    assert [result.texts for result in translator(model, tokenizer).stream(requests, n_best=2)] == expected
-
-
-def test_outputs_of_an_ensemble_begin_with_their_prefixes(model: Transformer, tokenizer: Tokenizer) -> None:
-    both = Translator([model, speaking_words(tokenizer, seed=1)], tokenizer, Decoding(beam=3, max_extra=6))
-    requests = [Request(text, prefix) for text, prefix in product(TEXTS, PREFIXES)]
-    free = both.translate(TEXTS)
-    for number, (request, result) in enumerate(zip(requests, both.stream(requests, n_best=3), strict=True)):
-        assert all(begins_with(text, request.prefix) for text in result.texts)
-        if not request.prefix:
-            assert result.texts[0] == free[number // len(PREFIXES)]
-
-
 @pytest.mark.parametrize("seeds", [(1,), (2,), (4,), (1, 4)])
 def test_a_prefix_of_what_is_found_anyway_changes_nothing(tokenizer: Tokenizer, seeds: tuple[int, ...]) -> None:
     models = [speaking_words(tokenizer, seed) for seed in seeds]
@@ -153,12 +132,6 @@ def test_learned_positions_have_room_for_every_prefix_that_is_allowed(tokenizer:
     short = Transformer(config, len(tokenizer.source), len(tokenizer.source)).eval()
     (found,) = translator(short, tokenizer, max_source=19).translate(["a dog"], prefix=["the dog sees the h"])
     assert found.startswith("the dog sees the h")
-
-
-def test_a_prefix_longer_than_an_input_may_be_is_refused(model: Transformer, tokenizer: Tokenizer) -> None:
-    serve = translator(model, tokenizer, max_source=30)
-    with pytest.raises(UserError, match=r"prefix: may need 100,001 subwords, more than decoding.max_source 30: xxx"):
-        list(serve.stream([Request("a dog", "x" * 100_000)]))
 
 
 def test_translate_takes_a_prefix_for_each_sentence(model: Transformer, tokenizer: Tokenizer) -> None:

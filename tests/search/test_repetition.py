@@ -71,16 +71,6 @@ def test_the_fast_search_finds_what_the_plain_one_finds(n: int, beam: int) -> No
             assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-6, abs=1e-5)
 
 
-def test_samples_do_not_repeat_themselves_either() -> None:
-    models = [random_model(VOCABULARY, VOCABULARY, FAVOURITE, 3.0)]
-    free = SearchEngine(models, Decoding())
-    assert sum(repeats(h.ids, 2) for _, found in free.sample(Pile(SOURCES), 4) for h in found) > 30
-    for tokens in (1, 4096):
-        for _, found in engine_of(models, 2, batch_tokens=tokens).sample(Pile(SOURCES), 4):
-            assert len(found) == 4
-            assert not any(repeats(h.ids, 2) for h in found)
-
-
 @torch.inference_mode()
 def was_tempted(models: Sequence[Transformer], number: int, hypothesis: Hypothesis, n: int) -> bool:
     """Whether the most probable symbol after any beginning of a hypothesis would have been a repetition."""

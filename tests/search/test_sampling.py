@@ -109,15 +109,6 @@ def test_a_sample_depends_on_its_number_its_source_and_the_seed_only() -> None:
     assert sum(one != two for one, two in pairs) > 100
 
 
-@pytest.mark.parametrize("decoding", [{"top_k": 1}, {"temperature": 1e-6}, {"top_p": 1e-9}])
-def test_the_sharpest_distribution_is_greedy_search(decoding: dict[str, Any]) -> None:
-    models = [random_model()]
-    greedy = SearchEngine(models, Decoding(beam=1))
-    expected = sorted((number, found[0].ids) for number, found in greedy.search(Pile(SOURCES), 1))
-    for (_, best), own in zip(expected, ids_of(samples(models, SOURCES, 2, **decoding)), strict=True):
-        assert own == [best, best]
-
-
 @torch.inference_mode()
 def probabilities(model: Transformer, source: Source) -> dict[tuple[int, ...], float]:
     """Of all outputs of up to two symbols, `</s>` included."""
@@ -171,24 +162,6 @@ def frequencies(log_probs: Tensor, count: int, **decoding: Any) -> Tensor:
 def test_random_bits_are_those_of_splitmix64() -> None:
     expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]  # of the seed 0, as published
     assert [bits % 2**64 for bits in stream(torch.tensor(0), 3).tolist()] == expected
-
-
-def test_keys_of_seeds_and_sources_differ() -> None:
-    cases = [(1, [5]), (2, [5]), (1, [5, 5]), (5, [1]), (1, [0, 5]), (1, [5, 0])]
-    assert len({key(seed, ids) for seed, ids in cases}) == len(cases)
-    assert {key(seed, [5]) >> 60 for seed in range(400)} == set(range(-8, 8))  # of 64 bits
-
-
-@pytest.mark.parametrize("vocabulary", [13, 48, 64, 1024])
-def test_a_large_vocabulary_is_drawn_from_evenly(vocabulary: int) -> None:
-    torch.manual_seed(vocabulary)
-    log_probs = (2.0 * torch.randn(vocabulary)).log_softmax(0)
-    log_probs[::3] = -math.inf
-    count = 50_000
-    found, expected = frequencies(log_probs, count), log_probs.softmax(0) * count
-    assert found[::3].sum() == 0
-    common = [pair for pair in zip(found.tolist(), expected.tolist(), strict=True) if pair[1] > 5]
-    assert chi_squared(common) < limit(len(common))
 
 
 def test_top_k_and_top_p_keep_the_most_probable_symbols() -> None:

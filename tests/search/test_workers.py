@@ -9,8 +9,6 @@ import struct
 import subprocess
 import sys
 import textwrap
-import threading
-from collections.abc import Iterator
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -22,7 +20,7 @@ import pytest
 from engines import fateful, pipeline, second_refuses, shuffling
 
 from nmt.errors import UserError
-from nmt.search.workers import Workers, _Parent, _Worker
+from nmt.search.workers import Workers, _Worker
 
 WAIT = 60.0  # seconds after which a test gives up
 
@@ -34,28 +32,6 @@ def test_results_are_those_of_one_engine_in_order() -> None:
         for _ in range(2):  # a search follows another
             found = pipeline(engine).stream(lines, n_best=2)
             assert [translation.texts[0] for translation in found] == [line[::-1] for line in lines]
-
-
-def test_sources_longer_than_what_a_worker_asks_for_are_searched() -> None:
-    lines = ["x" * 50, "abc"] * 3
-    with Workers(fateful, 2, longest=60) as engine:  # which ask for one token
-        assert [translation.texts[0] for translation in pipeline(engine).stream(lines)] == ["x" * 50, "cba"] * 3
-
-
-def test_a_slow_input_is_answered_while_a_worker_is_busy() -> None:
-    answered = threading.Semaphore(0)
-
-    def conversation() -> Iterator[str]:
-        for line in ["ab", "", "cd", "ef"]:
-            yield line
-            assert answered.acquire(timeout=WAIT)
-
-    found = []
-    with Workers(fateful, 2, longest=10) as engine:
-        for translation in pipeline(engine).stream(conversation()):
-            found.append(translation.texts[0])
-            answered.release()
-    assert found == ["ba", "", "dc", "fe"]
 
 
 @pytest.mark.parametrize(
@@ -141,12 +117,6 @@ def test_a_worker_killed_while_it_sends_is_named() -> None:
     worker = _Worker("worker 2 of 3", process, cut_short())
     with pytest.raises(UserError, match=r"^worker 2 of 3 was killed by SIGKILL\n"):
         worker.receive()
-
-
-def test_a_worker_ends_whose_parent_is_killed_while_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "_exit", sys.exit)
-    with pytest.raises(SystemExit, match="1"):
-        _Parent(cut_short()).listen()
 
 
 @pytest.mark.parametrize("fork", [False, True])

@@ -146,14 +146,6 @@ def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: p
     )
 
 
-def test_repetitions_are_counted_where_they_are_forbidden() -> None:
-    ledger = Ledger("searching", Translator.warnings(Decoding(no_repeat=3)))
-    for translation in (FOX, replace(FOX, kept_from_repeating=True)):
-        ledger.add(translation)
-    assert ledger.summary().endswith(", missing terms 0, repetitions avoided 1")
-    assert "repetitions" not in Ledger("searching", Translator.warnings(Decoding())).summary()
-
-
 def test_speed_is_counted_from_the_first_line_not_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(ledgers.time, "monotonic", lambda: now)

@@ -13,8 +13,7 @@ from nmt.recipe import Decoding
 from nmt.search.feed import Feed, Hypothesis, Source
 from nmt.tasks.lines import Request
 from nmt.tasks.parser import Parse, Parser, words_of
-from nmt.text.linear import LEAF, TreeVocabulary
-from nmt.text.tree import parse_tree
+from nmt.text.linear import TreeVocabulary
 
 TREES = TreeVocabulary.train(["(TOP (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .)))"])
 
@@ -127,9 +126,3 @@ def test_hypotheses_are_ranked_and_each_tree_stands_once() -> None:
     (parse,) = parses(Saying(say), ["."], n_best=3)
     assert parse.texts == ["(TOP (S (. .)))", "(TOP (NP (. .)))"]
     assert parse.scores == [-1.0, -3.0]
-
-
-def test_a_tree_may_be_words_alone() -> None:
-    (parse,) = parses(Saying(lambda source: ["XX " * source.words]), ["the dog ."])
-    assert parse.trees == [parse_tree("(TOP (XX the) (XX dog) (. .))")]
-    assert parse.ids == [[LEAF] * 3]

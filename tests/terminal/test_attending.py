@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -96,50 +94,12 @@ def test_it_goes_with_other_ways_to_show_results(translate, options: list[str]) 
     assert Path("page.html").read_text().count('id="weights-') == 2
 
 
-def test_it_goes_with_ctranslate2(translate) -> None:
-    pytest.importorskip("ctranslate2")
-    done = translate("--engine", "ctranslate2", "--attention", "page.html")
-    assert done.code == 0
-    assert Path("page.html").read_text().count('id="weights-') == 2
-
-
-def test_it_goes_with_several_workers(folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "nmt", "translate", "--model", folder / "translator", "--attention", "page.html"]
-    done = subprocess.run([*command, "--devices", "2"], cwd=tmp_path, input=TEXT, capture_output=True)
-    assert (done.returncode, done.stdout.count(b"\n")) == (0, 3)
-    assert (tmp_path / "page.html").read_text().count('id="weights-') == 2
-
-
 def test_a_parser_has_pages_too(nmt, folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = nmt("parse", "--model", folder / "parser", "--attention", page, stdin=b"the dog sees it .\n")
     assert done.code == 0
     assert "page.html shows the first sentence\n" in done.err
     assert '"text":"the dog sees it ."' in page.read_text()
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--attention", "page.png"], "must end in .html for a page, or .svg"),
-        (["--attention", "page"], "must end in .html for a page, or .svg"),
-        (["--attention", ""], "must not be empty"),
-        (["--attention", "page.html", "--layer", "1"], "--layer and --heads go with --attention FILE.svg"),
-        (["--attention", "page.html", "--heads", "1"], "--layer and --heads go with --attention FILE.svg"),
-        (["--layer", "1"], "--layer and --heads go with --attention FILE.svg"),
-        (["--attention", "a.svg", "--layer", "0"], "'0' is no layer"),
-        (["--attention", "a.svg", "--layer", "both:1"], "'both:1' is no layer"),
-        (["--attention", "a.svg", "--heads", "1,,2"], "'1,,2' are not numbers of heads"),
-        (["--attention", "a.svg", "--heads", "0"], "'0' are not numbers of heads"),
-        (["--attention", "a.html", "--model", "other"], "goes with one --model"),
-        (["--attention", "a.html", "--resume"], "does not go with --resume"),
-    ],
-)
-def test_options_that_make_no_sense_are_usage_errors(translate, options: list[str], problem: str) -> None:
-    done = translate(*options)
-    assert (done.code, done.out) == (2, b"")
-    assert problem in done.err
-    assert not list(Path().iterdir())
 
 
 @pytest.mark.parametrize(
@@ -171,9 +131,3 @@ def test_where_there_is_nothing_to_show_the_output_is_whole_and_an_old_page_stay
     assert "hint: " in done.err
     assert Path("page.html").read_text() == "old"
     assert Path("out").read_bytes() == b"\n\n"
-
-
-def test_without_it_no_weights_are_computed(translate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt.tasks.models.Saved.only", unexpected)
-    monkeypatch.setattr(attending, "AttentionView", unexpected)
-    assert translate().code == 0

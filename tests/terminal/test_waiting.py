@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import re
 import select
 import subprocess
 import sys
@@ -78,16 +77,6 @@ def test_translate_says_what_it_waits_for_and_answers_each_line(reverse_run: Pat
         person.sees(b"2 sentences, ")
         assert process.wait(60) == 0
     assert b"\x1b" not in person.shown  # no progress line between what is typed and what is answered
-
-
-def test_answers_in_a_pipe_are_not_disturbed(reverse_run: Path) -> None:
-    with typing(reverse_run, "translate", "--beam", "1", "--quiet", to_terminal=False) as (person, process):
-        person.types(b"a b c\n" + END)
-        assert process.stdout is not None
-        assert process.stdout.read() == b"c b a\n"
-        assert process.wait(60) == 0
-        person.sees_the_rest()
-    assert re.fullmatch(rb"(a b c\r\n(\^D\x08\x08)?)?", person.shown)  # what the person typed, and nothing else
 
 
 @pytest.mark.parametrize(("quiet", "said"), [([], WAITS + b"\r\n"), (["--quiet"], b"")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,20 +100,6 @@ def test_the_rest_of_an_open_file_is_counted_and_left_to_be_read(folder: Path, c
         file.seek(min(start, len(content)))
         count = count_rest(file.fileno())
         assert count == len(list(file))
-
-
-def test_a_file_is_opened_at_once_and_only_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with subprocess.Popen(["sh", "-c", "printf 'a\nb\n' > pipe"], cwd=tmp_path):
-        lines = read_lines(tmp_path / "pipe")
-        assert list(lines) == ["a", "b"]
-    with pytest.raises(UserError, match="missing: cannot be read"):
-        read_lines(tmp_path / "missing")
-
-
-def test_two_files_are_read_side_by_side(tmp_path: Path) -> None:
-    source, target = write(tmp_path / "a", b"1\n\n3\r\n"), write(tmp_path / "b.gz", b"x\ny\nz")
-    assert list(read_parallel(source, target)) == [("1", "x"), ("", "y"), ("3", "z")]
 
 
 @pytest.mark.parametrize(("one", "other", "ended"), [(b"1\n", b"x\ny\n", "a"), (b"1\n2\n", b"x\n", "b")])

@@ -76,16 +76,6 @@ def test_literal_symbols_and_languages_are_symbols_of_their_own(folder: Path) ->
     assert code not in source.encode("a >>fra<< dog") or code == UNK
 
 
-def test_a_bundle_has_the_files_as_they_are(folder: Path, tmp_path: Path) -> None:
-    tokenizer = Tokenizer.load(folder)
-    for name, content in tokenizer.files().items():
-        assert content == (folder / name).read_bytes()
-        (tmp_path / name).write_bytes(content)
-    again = Tokenizer.load(tmp_path)
-    assert again.equals(tokenizer)
-    assert again.shared is tokenizer.shared
-
-
 def test_words_begin_where_pieces_say(folder: Path) -> None:
     _, target = sides(Tokenizer.load(folder))
     ids = target.encode("ein Hund")

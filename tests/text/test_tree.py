@@ -7,14 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from strategies import SPACES, TREES
+from strategies import TREES
 
 from nmt.errors import UserError
 from nmt.text.tree import MalformedTree, Tree, parse_tree, prepare_tree, read_tree_lines, read_trees, tree_files
-
-GUM = Path(__file__).parents[3] / "shared" / "data" / "gum"
 
 DEEP = 30_000
 DEEP_TEXT = "(A " * DEEP + "(B b)" + ")" * DEEP
@@ -153,19 +151,6 @@ def test_trees_are_read_however_they_stand_on_lines(
         assert list(map(str, read_trees(path))) == trees
 
 
-@settings(max_examples=40)
-@given(trees=st.lists(TREES, max_size=4), data=st.data())
-def test_trees_written_any_way_read_back(folder: Path, trees: list[Tree], data: st.DataObject) -> None:
-    gap = st.text(st.sampled_from(SPACES), max_size=2).filter(lambda text: "\r" not in text)
-    text = ""
-    for tree in trees:
-        for token in re.findall(rf"[()]|[^(){SPACES}]+", str(tree)):
-            text += data.draw(gap) + token + (" " if token not in "()" else "")
-        text += "\n"
-    assume(not re.search(r"^\s*\*x\*|^\s*[%#;]", text, re.MULTILINE))
-    assert list(read_trees(write(folder / "any", text))) == trees
-
-
 HOSTILE = st.lists(st.sampled_from(["(", ")", "(", ")", " ", "\n", "a", "b", "(a b)"]), max_size=14).map("".join)
 
 
@@ -221,12 +206,6 @@ def test_errors_name_file_line_and_column(tmp_path: Path, text: str, line: int, 
         list(read_trees(path))
     assert error.value.message == f"{path}:{line}:{column}: {reason}"
     with pytest.raises(ValueError, match=re.escape(f"line {line}, column {column}: {reason}")):
-        parse_tree(text)
-
-
-@pytest.mark.parametrize(("text", "count"), [("", 0), (" \n", 0), ("(NN a) (NN b)", 2), ("(NN a)\n(NN b)\n(NN c)", 3)])
-def test_parsing_wants_one_tree(text: str, count: int) -> None:
-    with pytest.raises(ValueError, match=f"column 1: {count} trees stand where one must"):
         parse_tree(text)
 
 
@@ -345,20 +324,3 @@ def test_preparation_is_that_of_the_plain_recursion(tree: Tree) -> None:
     if prepared is not None:
         assert prepare_tree(prepared) == prepared
         assert parse_tree(str(prepared)) == prepared
-
-
-# --- a treebank --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not GUM.exists(), reason=f"needs the treebank in {GUM}")
-@pytest.mark.parametrize(("split", "count"), [("train", 10_224), ("dev", 1_575), ("test", 1_464)])
-def test_a_treebank_is_read_and_written_unchanged(split: str, count: int) -> None:
-    path = GUM / f"{split}.trees.gz"
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-    assert len(lines) == count
-    for line, tree in zip(lines, read_trees(path), strict=True):
-        assert str(tree) == line
-        prepared = prepare_tree(tree)
-        assert prepared is not None
-        assert prepared.leaves() == tree.leaves()  # it has no traces
-        assert not re.search(r"\([^-() ]+[-=]", str(prepared))

@@ -140,10 +140,3 @@ def test_an_average_with_an_early_checkpoint_says_what_to_try(
     assert said[0] == "averaged 3 checkpoints, updates 400 to 800: ckpts/averaged"
     hint = "  dev BLEU was 15.90 at update 400 and 20.00 at update 800: --last auto tries how many to average"
     assert said[1:] == [hint] * is_said
-
-
-def test_a_recipe_that_asks_for_more_checkpoints_than_there_are_is_told(nmt: Callable[..., Any], ckpts: Path) -> None:
-    for step in (200, 400, 600):
-        shutil.rmtree(ckpts / f"step-{step:08d}")
-    said = "averaged 1 checkpoint, update 800 (only 1 there, 2 asked for): ckpts/averaged\n"
-    assert nmt("average", ckpts).err == said

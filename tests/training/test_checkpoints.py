@@ -132,15 +132,6 @@ def test_a_gpu_copies_to_the_host_and_the_thread_waits_for_it_there(
     assert bundles.read_tensors(path / "model.safetensors")["w"].eq(1).all()
 
 
-def test_another_error_of_a_copy_is_raised(written: Checkpoints) -> None:
-    class Broken(OnGpu):
-        def to(self, *arguments: object, **options: object) -> Tensor:
-            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        write(written, 1, Told(), {"w": Broken([], True)})  # type: ignore[dict-item]
-
-
 def test_training_goes_on_meanwhile_and_saved_is_said_once_it_is(
     written: Checkpoints, gate: threading.Event, tmp_path: Path
 ) -> None:
@@ -181,26 +172,6 @@ def test_scores_are_added_once_the_checkpoint_is_there(
     info = bundles.Bundle.read(path).info
     assert info["scores"] == {"bleu": 3.0}
     assert (info["run"], info["step"], info["data"], info["unscored"]) == ("r", 1, "d", False)
-
-
-def test_scores_are_added_whole_or_not_at_all(
-    written: Checkpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write(written, 1, Told())
-    written.wait()
-    before = (path / "bundle.json").read_bytes()
-
-    def full(descriptor: int) -> None:
-        assert (path / "bundle.json").read_bytes() == before  # not touched before all is on disk
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    said = Told()
-    written.add(path, {"scores": {"bleu": 3.0}}, said.that("scores"))
-    with pytest.raises((UserError, OSError)):
-        written.wait()
-    assert said == []
-    assert (path / "bundle.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("place", ["weights", "sync"])

@@ -79,19 +79,6 @@ def test_a_probe_that_runs_out_of_memory_leaves_no_gradients(train, inject, task
     assert_equal_to_the_bit(task / "plain", task / "probed")
 
 
-def test_what_was_added_up_before_memory_ran_out_is_dropped(train, inject, task) -> None:
-    train("training.device_tokens=62", out="small")
-
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
-        if number == 3:
-            raise torch.OutOfMemoryError("full")
-        return forward(objective, batch)
-
-    inject(losses)
-    assert train("training.device_tokens=125", out="halved").count(HALVED) == 1
-    assert_equal_to_the_bit(task / "small", task / "halved")
-
-
 def test_memory_may_run_out_in_the_backward_pass(train, inject, task) -> None:
     train("training.device_tokens=125", out="small")
 
@@ -129,13 +116,6 @@ def test_a_halved_size_is_kept_when_the_run_is_resumed(train, inject, task) -> N
     assert HALVED not in train(out="parts")
     assert max(sizes) <= position(task / "parts")["device_tokens"] == 128
     assert_equal_to_the_bit(task / "whole", task / "parts")
-
-
-def test_another_size_in_the_recipe_is_taken(train, inject, task) -> None:
-    inject(out_of_memory(above=150))
-    train("training.updates=3")
-    train("training.updates=4", "training.device_tokens=100")
-    assert position(task / "ckpts")["device_tokens"] == 100
 
 
 def test_one_pair_that_is_too_much_is_told(train, inject, task) -> None:

@@ -207,14 +207,6 @@ def test_a_signal_saves_and_says_how_to_go_on(start, task: Path, number: int, co
     assert f"resuming at update {step:,}" in start("--devices", "2", settings=(more,)).end()
 
 
-@pytest.mark.slow
-def test_a_group_under_nohup_outlives_its_terminal(start, task: Path) -> None:
-    training = start("--devices", "2", command=["nohup", *NMT])
-    training.until("update 5/")
-    os.killpg(training.process.pid, signal.SIGHUP)
-    assert "finished: 20 of 20 updates" in training.end()
-
-
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_rank_that_dies_is_named_and_the_group_resumes(start, inject, task: Path, rank: int) -> None:
     inject(rank, "open('process', 'w').write(str(os.getpid()))")
@@ -302,19 +294,6 @@ original, Trainer.gradients = Trainer.gradients, gradients
     assert said.count("error: rank 1 has had enough\nhint: give it a rest") == 1
     assert said.count("error: ") == 1
     assert "restart " not in said
-
-
-@pytest.mark.slow
-def test_a_problem_before_the_first_update_is_said_once_too(start, inject, task: Path) -> None:
-    inject(
-        1,
-        """
-def init(self, *rest): raise UserError("rank 1 cannot begin", "help it")
-Trainer.__init__ = init
-""",
-    )
-    said = start("--devices", "2").end(1)
-    assert said.splitlines() == ["error: rank 1 cannot begin", "hint: help it"]
 
 
 def test_a_problem_of_all_ranks_is_said_once(start, task: Path) -> None:

@@ -46,13 +46,6 @@ def test_a_parsers_plan_marks_what_nobody_knows_without_data() -> None:
     assert rows["parameters"] == f"{source + symbols + layers:,} (assumed)"
 
 
-def test_a_translators_plan_is_of_its_own_vocabulary() -> None:
-    rows = lines(load(RECIPES / "wmt14_en_de.yaml"))
-    assert rows["vocabulary"] == "37,000 subwords"
-    assert rows["parameters"] == "63,045,632"
-    assert rows["sentences per update"].endswith("at 28 subwords in and 28 out (assumed)")
-
-
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_a_language_models_plan_has_one_side(tmp_path: Path, norm: str) -> None:
     data = {"name": "lm", "target": "en", "train": [{"target": "train.en"}]}

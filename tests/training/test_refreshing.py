@@ -25,6 +25,7 @@ SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
     "training={batch_tokens: 500, warmup: 20, updates: 8, log_updates: 4, valid_beam: 1}",
 )
+
 START = Page._start  # which conftest.py replaces for other tests
 
 WRITES = """\
@@ -115,17 +116,6 @@ def test_what_fails_is_told_once(
     assert console.said == [f"{tmp_path / 'report.html'} is not written, and training goes on: {problem}"]
 
 
-def test_a_process_that_cannot_start_is_told(tmp_path: Path, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    served(WRITES)
-    monkeypatch.setattr(module, "COMMAND", (str(tmp_path / "no-such-program"),))
-    console = Lines()
-    page = Page(tmp_path, console)
-    page.refresh()
-    page.check()
-    page.finish()
-    assert [line for line in console.said if "cannot be started: No such file" in line] == console.said != []
-
-
 def test_a_run_writes_its_page_at_its_beginning_and_at_its_end(train: Any, task: Path, served: Any) -> None:
     served(WRITES)
     said = train("training.checkpoint_updates=4")
@@ -136,21 +126,6 @@ def test_a_run_writes_its_page_at_its_beginning_and_at_its_end(train: Any, task:
     assert sum(row["report_seconds"] for row in rows) >= 0.5  # what it said: 0.25 s each
     assert rows[0]["seconds"] < rows[1]["seconds"] < rows[2]["seconds"]
     assert rows[0]["tokens"] < rows[1]["tokens"] == rows[2]["tokens"]
-
-
-def test_a_quiet_run_writes_its_page_too(train: Any, task: Path, served: Any, nmt: Any) -> None:
-    served(WRITES)
-    done = nmt("train", "recipe.yaml", *SMALL, *sets(*BARE), "--device", "cpu", "--quiet")
-    assert (done.code, done.err) == (0, "")
-    assert (task / "ckpts/report.html").exists()
-
-
-def test_a_run_goes_on_whatever_becomes_of_its_page(train: Any, task: Path, served: Any) -> None:
-    for program in (FAILS, DIES):
-        served(program)
-        said = train("training.checkpoint_updates=4", *BARE, out=f"run{len(program)}")
-        assert said.count("is not written, and training goes on: ") == 1
-        assert "finished: 8 of 8 updates" in said
 
 
 def test_a_run_may_do_without_its_page(train: Any, task: Path, served: Any) -> None:

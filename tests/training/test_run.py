@@ -206,15 +206,6 @@ def test_a_mixture_is_continued_to_the_bit(train, task: Path) -> None:
 TIMES = dict.fromkeys(("seconds", "device_seconds", "estimated_flops", "devices"))
 
 
-def test_another_mixture_begins_a_new_epoch(train, task: Path) -> None:
-    train("training.updates=3", *BARE)
-    assert position(task / "ckpts")["epoch"] == 0
-    weighted = "data.train=[{source: train.a, target: train.b, weight: 1.5}]"
-    said = train(weighted, "training.updates=4", *BARE)
-    assert "batches differ from before: continuing with epoch 1" in said
-    assert "now prepared" not in said
-
-
 # --- precision ----------------------------------------------------------------------------------------------
 
 
@@ -227,22 +218,6 @@ def test_a_run_in_bf16_learns_as_one_in_fp32(train, task: Path) -> None:
     assert losses[1] == pytest.approx(losses[0], rel=0.03)
     assert losses[0][-1] < 0.9 * losses[0][0]
     assert {tensor.dtype for tensor in parameters(task / "bf16").values()} == {torch.float32}
-
-
-@pytest.mark.parametrize(("before", "now"), [("fp64", "fp32"), ("fp32", "fp64"), ("bf16", "fp32")])
-def test_precision_may_change_on_the_way(train, task: Path, before: str, now: str) -> None:
-    train("training.updates=4", f"training.precision={before}", *BARE)
-    said = train("training.updates=8", f"training.precision={now}", *BARE)
-    assert f"changed: training.precision from {before} to {now}" in said
-    expected = torch.float64 if now == "fp64" else torch.float32
-    assert {tensor.dtype for tensor in parameters(task / "ckpts").values()} == {expected}
-
-
-def test_a_run_in_fp64_can_be_scored_averaged_and_used(train, nmt, task: Path) -> None:
-    train("training.precision=fp64", "training.checkpoint_updates=6")
-    assert nmt("average", "ckpts").code == 0
-    done = nmt("translate", "--model", "ckpts", stdin=b"a b c\n")
-    assert (done.code, done.out.count(b"\n")) == (0, 1)
 
 
 def test_shorter_factors_on_a_cpu_are_refused(train) -> None:
@@ -297,14 +272,6 @@ def test_figures_are_written_for_tensorboard(train, task: Path, monkeypatch: pyt
     assert [(name, step) for name, _, step in texts] == [(f"dev/{n}", step) for step in (4, 8) for n in range(1, 6)]
     source, reference = ((task / f"valid.{side}").read_text().splitlines()[0] for side in "ab")
     assert texts[0][1].startswith(f"    source    {source}\n    reference {reference}\n    output    ")
-
-
-def test_tensorboard_that_is_not_installed_is_told_in_one_line(train, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    said = train("training.tensorboard=true", code=1)
-    assert "error: training.tensorboard: the package tensorboard is not installed\nhint: pip install" in said
-    assert "Traceback" not in said
-    train("training.updates=1")
 
 
 # --- lengths of training pairs ------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
     "training={batch_tokens: 500, warmup: 20, updates: 12, log_updates: 4, valid_beam: 1}",
 )
+
 SOURCES, REFERENCES = ["a b", "c", "d e f"], ["b a", "", "<script>ü\u2028"]
 
 
@@ -51,21 +51,6 @@ def test_sentences_and_outputs_come_back_as_they_were(tmp_path: Path) -> None:
         ("a b", "x", 1.12),
         ("d e f", "<i>\u2028ß", 5.12),
     ]
-
-
-def test_only_the_chosen_steps_are_read(tmp_path: Path) -> None:
-    samples = begun(tmp_path / "dev.jsonl")
-    for step in (3, 6, 9):
-        samples.add(step, ["x" * step] * 3)
-    sizes: dict[int, int] = {}
-
-    def choose(found: Any) -> list[int]:
-        sizes.update(found)
-        return [6]
-
-    assert [each.step for each in read_samples(tmp_path / "dev.jsonl", choose)[2]] == [6]
-    assert sorted(sizes) == [3, 6, 9]
-    assert sizes[3] < sizes[6] < sizes[9]
 
 
 def test_a_resumed_run_writes_lines_again(tmp_path: Path) -> None:
@@ -123,14 +108,3 @@ def test_each_translation_has_its_chrf_and_each_tree_its_f1(train: Any, task: Pa
     parser._kind = KINDS["parse"]
     assert parser.each(gold, trees) == [100.0, 0.0, pytest.approx(200 / 3)]
     assert f1(gold[:1], trees[2:])[0] == parser.each(gold, trees)[2]
-
-
-def test_a_resumed_run_keeps_the_same_outputs_as_an_unbroken_one(train: Any, task: Path) -> None:
-    every_three = "training.checkpoint_updates=3"
-    train(every_three, out="whole")
-    train(every_three, "training.updates=6", out="parts")
-    with (task / "parts/dev.jsonl").open("a") as file:
-        file.write('{"step": 9, "outputs": ["of a proc')
-    train(every_three, out="parts")
-    assert (task / "parts/dev.jsonl").read_bytes() == (task / "whole/dev.jsonl").read_bytes()
-    assert [json.loads(line)["step"] for line in (task / "whole/dev.jsonl").open()] == [0, 3, 6, 9, 12]

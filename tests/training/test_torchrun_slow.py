@@ -93,16 +93,6 @@ def test_a_group_goes_on_after_a_rank_was_killed(
     until_checkpoint(task / "ckpts", step + 40)
 
 
-def test_a_host_that_joins_takes_its_share(torchrun, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")  # as docs/scaling.md says
-    first = torchrun("1:2", 1)
-    until_checkpoint(task / "ckpts", 40)
-    second = torchrun("1:2", 1)
-    step = resumed_at(task)
-    assert sorted(ranks_of(first.pid) | ranks_of(second.pid)) == [0, 1]
-    until_checkpoint(task / "ckpts", step + 40)
-
-
 def test_no_rank_waits_for_others_when_its_launcher_is_gone(torchrun, task: Path) -> None:
     launcher = torchrun("1", 2)
     until_checkpoint(task / "ckpts", 20)

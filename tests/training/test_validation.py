@@ -89,12 +89,6 @@ def test_the_dev_score_of_a_parser_counts_failures_as_missed(score: Callable[[],
     assert found.perplexity > 1
 
 
-def test_a_development_set_without_a_word_is_refused(score: Callable[[], DevScores]) -> None:
-    Path("valid.mrg").write_text("(NP (-NONE- *))")
-    with pytest.raises(UserError, match=r"data\.valid: none of its trees has words"):
-        score()
-
-
 def test_a_batch_that_memory_does_not_hold_is_scored_in_halves(
     score: Callable[[], DevScores], monkeypatch: pytest.MonkeyPatch
 ) -> None:
