@@ -63,7 +63,7 @@ def without_speed(text: str) -> str:
 
 @pytest.mark.parametrize(
     "options",
-    [[], ["--n-best", "3"], ["--json", "--beam", "2"], ["--prefix", "prefixes"], ["--sample", "2"], ["--devices", "2"]],
+    [["--json", "--n-best", "3"], ["--prefix", "prefixes"], ["--sample", "2"], ["--devices", "2"]],
     ids=str,
 )
 def test_a_search_stopped_anywhere_is_the_one_never_stopped(nmt, here: Path, stop_after, options: list[str]) -> None:

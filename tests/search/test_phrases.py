@@ -65,8 +65,7 @@ def with_terms(texts: Sequence[str], prefix: str = "") -> list[Request]:
     return [Request(text, prefix, Terms(TABLE)) for text in texts]
 
 
-@pytest.mark.parametrize("beam", [1, 2, 4, 9])
-@pytest.mark.parametrize("models", [1, 2])
+@pytest.mark.parametrize(("beam", "models"), [(1, 1), (2, 2), (9, 1)])
 def test_every_hypothesis_holds_its_phrases(beam: int, models: int, tokenizer: Tokenizer) -> None:
     requests = with_terms([*TEXTS, *KEPT])
     found = translations(tokenizer, requests, beam, models, beam=beam)
@@ -78,7 +77,7 @@ def test_every_hypothesis_holds_its_phrases(beam: int, models: int, tokenizer: T
         assert not any(phrase.is_missing(text) for phrase in phrases for text in result.texts)
 
 
-@pytest.mark.parametrize(("beam", "tokens"), [(1, 20), (4, 1), (4, 64)])
+@pytest.mark.parametrize(("beam", "tokens"), [(1, 20), (4, 64)])
 def test_the_batch_makes_no_difference(beam: int, tokens: int, tokenizer: Tokenizer) -> None:
     requests = [*with_terms(TEXTS), *KEPT, *with_terms(KEPT), *TEXTS]
     expected = [result.texts for result in translations(tokenizer, requests, beam, beam=beam)]
@@ -135,7 +134,7 @@ def test_whatever_a_model_likes_to_say_phrases_are_there_as_often_as_in_the_sour
     """Only the symbols of the phrases, a few others and `</s>` are likely, so that phrases come about everywhere."""
     likely = [*tokenizer.source.encode(f"a b, {text}"), *tokenizer.source.encode(text.replace(" ", "")), EOS]
     phrases = Terms().phrases(text)
-    for seed in range(12):
+    for seed in range(6):
         beam = seed % 6 + 1
         torch.manual_seed(seed)
         liking = torch.full((len(tokenizer.source),), -20.0).index_fill(0, torch.tensor(likely), 0.0)

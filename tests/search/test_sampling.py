@@ -22,7 +22,7 @@ from nmt.search.sampling import draw, key, random_bits, stream
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 
 VOCABULARY = 203  # not a multiple of what vocabularies are filled up to
-SOURCES = [Source(n, [4 + (7 * n + 5 * i) % 190 for i in range(1 + n % 9)], cap=6 + n % 11) for n in range(40)]
+SOURCES = [Source(n, [4 + (7 * n + 5 * i) % 190 for i in range(1 + n % 9)], cap=6 + n % 11) for n in range(18)]
 
 
 def random_model(**changes: Any) -> Transformer:
@@ -75,12 +75,12 @@ SETTINGS: list[dict[str, Any]] = [
 def test_samples_are_those_of_the_plain_way_in_any_batch(decoding: dict[str, Any]) -> None:
     models = [random_model()]
     expected = [[plain_sample(models, source, n, Decoding(**decoding)) for n in range(3)] for source in SOURCES]
-    for tokens in (1, 60, 4096):
+    for tokens in (1, 60):
         for found, wanted in zip(samples(models, SOURCES, 3, batch_tokens=tokens, **decoding), expected, strict=True):
             assert [with_end(h) for h in found] == [ids for ids, _ in wanted]
             assert [h.score for h in found] == pytest.approx([score for _, score in wanted], abs=1e-4)
     lengths = {len(ids) for wanted in expected for ids, _ in wanted}
-    assert len(lengths) > 8  # worth comparing
+    assert len(lengths) > 5  # worth comparing
     ended = {ids[-1] == EOS for own in expected for ids, _ in own}
     assert ended == {True, False}
 
@@ -103,10 +103,10 @@ def test_a_sample_depends_on_its_number_its_source_and_the_seed_only() -> None:
     assert [own[:1] for own in three] == one
     moved = [Source(100 - source.number, source.ids, source.cap) for source in SOURCES]
     assert ids_of(samples(models, moved, 3)) == three[::-1]
-    assert len({tuple(ids) for own in three for ids in own}) > 100  # of 120
+    assert len({tuple(ids) for own in three for ids in own}) > 40  # of 54
     other = ids_of(samples(models, SOURCES, 3, seed=2))
     pairs = [pair for mine, theirs in zip(three, other, strict=True) for pair in zip(mine, theirs, strict=True)]
-    assert sum(one != two for one, two in pairs) > 100
+    assert sum(one != two for one, two in pairs) > 40
 
 
 @torch.inference_mode()

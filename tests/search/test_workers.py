@@ -119,8 +119,7 @@ def test_a_worker_killed_while_it_sends_is_named() -> None:
         worker.receive()
 
 
-@pytest.mark.parametrize("fork", [False, True])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(("number", "fork"), [(signal.SIGINT, False), (signal.SIGKILL, True)])
 def test_no_worker_outlives_its_parent(tmp_path: Path, number: int, fork: bool) -> None:
     script = tmp_path / "parent.py"
     script.write_text(textwrap.dedent(PARENT).replace("FORK", str(fork)))

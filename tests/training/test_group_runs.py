@@ -240,6 +240,7 @@ def test_a_rank_that_hangs_is_named_and_the_group_resumes(start, task: Path) -> 
     training.end(143)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("new_processes")
 @pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
 def test_ranks_whose_launcher_was_killed_save_and_end(start, task: Path) -> None:
