@@ -101,10 +101,6 @@ def importers(library: str, at_import: bool = False) -> set[str]:
     }
 
 
-def by_name(path: Path) -> str:
-    return name_of(path)
-
-
 def test_a_module_imports_only_what_the_table_allows() -> None:
     for path in FILES:
         here = layer(name_of(path))

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from reverse_task import reseal
-from tiny_parser import train_tokenizer, write_parser
 
 from nmt import cli
 from nmt.errors import Interrupted
@@ -24,7 +23,6 @@ from nmt.terminal.counts import Statistics as Ledger
 
 SMALL = "import nmt.terminal.blocks as blocks; blocks.BLOCK_LINES = 10"
 """Gives the command `nmt` small blocks."""
-WORDS = ["the", "dog", "sees", "a", "house"]
 INPUT = ["--input", "test.a", "--output"]
 
 
@@ -235,17 +233,3 @@ def test_blocks_made_with_other_options_do_not_go_on(nmt, here: Path, stop_after
     assert option.removeprefix("--") in done.err
     stop_after(1000)
     assert nmt("translate", *INPUT, "out", "--resume", "--batch-tokens", "100", "--threads", "1").code == 0
-
-
-@pytest.mark.parametrize("change", OWN_OF_PARSE.values())
-def test_blocks_of_a_parser_made_with_other_options_do_not_go_on(
-    nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after, change: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 2)
-    write_parser(tmp_path / "ckpts", train_tokenizer())
-    (tmp_path / "test.a").write_text(f"{WORDS[0]}\n" * 5)
-    stop_after(3)
-    assert nmt("parse", *INPUT, "out", "--resume").code == 143
-    done = nmt("parse", *INPUT, "out", "--resume", change)
-    assert f"made otherwise: {change} (False there, True here)" in done.err

@@ -71,7 +71,7 @@ def test_every_view_opens_without_errors_requests_or_findings(browser: Browser, 
 
 
 def test_a_reader_chooses_what_is_shown(browser: Browser, path: Path, found: list[Attention]) -> None:
-    for choose in (by_pointer, by_keyboard, words_of_a_layer):
+    for choose in (by_pointer, by_keyboard, heads, words_of_a_layer, head_of_the_grid, another_sentence):
         with opened(browser, path) as it:
             it.page.wait_for_selector(".lines path")
             choose(it.page, *found)
@@ -117,6 +117,21 @@ def by_keyboard(view: Page, first: Attention, second: Attention) -> None:
     assert view.locator('.tokens.to button[aria-pressed="true"]').inner_text() == first.source.tokens[1]
 
 
+def heads(view: Page, first: Attention, second: Attention) -> None:
+    """Heads are switched on and off."""
+
+    def colours() -> int:
+        shown = view.locator(".lines path").evaluate_all("all => all.map(p => p.style.getPropertyValue('--colour'))")
+        return len(set(shown))
+
+    assert colours() == 4
+    view.get_by_role("button", name="Head 2").click()
+    assert (colours(), view.inner_text("#caption")) == (3, "Encoder self-attention, layer 1, heads 1, 3, 4")
+    view.get_by_role("button", name="All").click()
+    view.get_by_role("button", name="None").click()
+    assert (colours(), view.inner_text("#readout")) == (0, "All heads are switched off.")
+
+
 def words_of_a_layer(view: Page, first: Attention, second: Attention) -> None:
     """Words, another kind and another layer show the weights that Python merges."""
     view.get_by_label("Cross").check()
@@ -127,3 +142,21 @@ def words_of_a_layer(view: Page, first: Attention, second: Attention) -> None:
     assert view.locator(".tokens.to button").all_inner_texts() == words.source.words
     view.locator(".tokens.from button").first.focus()
     assert best(words.cross[2].mean(0)[0], words.source.words) in view.inner_text("#readout")
+
+
+def head_of_the_grid(view: Page, first: Attention, second: Attention) -> None:
+    """A head of the grid opens as a large map."""
+    view.get_by_label("All heads").check()
+    view.get_by_role("button", name="Layer 2, head 3:").click()
+    assert view.inner_text("#caption") == "Encoder self-attention, layer 2, head 3"
+    view.locator(".tokens button").first.focus()
+    assert best(first.encoder[1, 2, 0], first.source.tokens) in view.inner_text("#readout")
+
+
+def another_sentence(view: Page, first: Attention, second: Attention) -> None:
+    """The buttons and the list lead to other sentences."""
+    view.get_by_role("button", name="Next sentence").click()
+    view.wait_for_function("document.getElementById('source').textContent.includes('alert')")
+    assert view.locator(".tokens.from button").all_inner_texts() == second.source.tokens
+    view.locator("#sentence").select_option("0")
+    view.wait_for_function("!document.getElementById('source').textContent.includes('alert')")

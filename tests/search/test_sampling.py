@@ -194,18 +194,3 @@ def test_control_symbols_are_never_drawn() -> None:
     for found in samples([model], SOURCES, 4, temperature=50.0):
         for hypothesis in found:
             assert not {PAD, UNK, BOS, EOS} & set(hypothesis.ids)
-
-
-@pytest.mark.parametrize(("count", "tokens"), [(1, 2048), (4, 2048), (21, 390), (1000, 8)])
-def test_many_samples_have_fewer_tokens_drawn_together(
-    count: int, tokens: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    class Asked(Pile):
-        def take(self, tokens: int, wait: bool) -> list[Source]:
-            asked.append(tokens)
-            return super().take(tokens, wait)
-
-    list(SearchEngine([random_model()], Decoding(beam=1)).sample(Asked([]), count))
-    assert asked == [tokens]

@@ -14,16 +14,23 @@ from random_bundle import random_bundle
 from recipe_files import RECIPES
 
 
-@pytest.fixture
-def folder(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory: a run, a bundle that cannot be exported, and short files."""
-    (tmp_path / "ckpts").symlink_to(reverse_run / "ckpts")
-    random_bundle(tmp_path / "learned", positions="learned")
+@pytest.fixture(scope="module")
+def made(reverse_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, a bundle that cannot be exported, and short files."""
+    path = tmp_path_factory.mktemp("errors")
+    (path / "ckpts").symlink_to(reverse_run / "ckpts")
+    random_bundle(path / "learned", positions="learned")
     for name, text in {"one": "a\n", "two": "a\nb\n", "empty": "", "tree": "(TOP (NP (NN a)))\n"}.items():
-        (tmp_path / name).write_text(text)
-    os.mkfifo(tmp_path / "pipe")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+        (path / name).write_text(text)
+    os.mkfifo(path / "pipe")
+    return path
+
+
+@pytest.fixture
+def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That folder as the working directory."""
+    monkeypatch.chdir(made)
+    return made
 
 
 def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: int) -> str:
@@ -73,7 +80,6 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
         ("score one --model m --source two --metric logprob --json", "goes alone"),
         ("score one two --html page.html", "--html goes with --runs"),
         ("average ckpts --format huggingface", "--format huggingface needs --out, the folder to write"),
-        ("average learned --format huggingface --out out --last 2", "for a run's directory, and learned"),
         ("average learned --format marian --out out", "'marian' is not one of 'nmt', 'huggingface'"),
         ("average learned learned --weights 1", "--weights has 1 numbers for 2 models"),
         ("average learned learned --weights 0,0", "'0,0' are not numbers from 0 on"),

@@ -366,29 +366,6 @@ calls, original, Trainer._forward = 0, Trainer._forward, forward
     assert_near(task / "ckpts", alone["fp64"], 1e-9)
 
 
-@pytest.mark.slow
-def test_a_gpu_that_fails_in_the_last_backward_pass_is_named_and_the_group_resumes(start, inject, task: Path) -> None:
-    inject(
-        1,
-        """
-from pathlib import Path
-from torch import Tensor
-def backward(self, *rest):
-    if not Path("failed").exists() and list(Path("ckpts").glob("step-*")):
-        Path("failed").touch()
-        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered\\nmore")
-    return original(self, *rest)
-original, Tensor.backward = Tensor.backward, backward
-""",
-    )
-    said = start("--devices", "2", settings=("training.checkpoint_updates=5",)).end()
-    (error,) = re.findall(r"^error: .*", said, re.MULTILINE)
-    assert re.fullmatch(r"error: rank 1 on \S+: CUDA error: an illegal memory access was encountered", error)
-    assert said.count("hint: ") == 1
-    assert "the group broke: restart 1 of 3, from the last checkpoint" in said
-    assert "finished: 20 of 20 updates" in said
-
-
 def test_a_gradient_that_is_not_finite_on_one_rank_skips_the_update_on_all(start, inject, task: Path) -> None:
     inject(
         1,

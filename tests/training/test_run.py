@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, reseal, sets
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets
 
 from nmt import bundle as bundles
 from nmt import cli
@@ -288,15 +287,3 @@ def test_lengths_are_measured_once_and_kept_when_a_run_is_resumed(
     first, second = bundles.checkpoints(task / "ckpts")
     assert first.lengths == second.lengths == measured[0]
     assert len(measured) == 1
-
-
-def test_a_run_of_an_earlier_version_gets_lengths_when_it_is_resumed(train, task: Path) -> None:
-    train("training.updates=3", *BARE)
-    manifest = task / "ckpts/step-00000003/bundle.json"
-    said = json.loads(manifest.read_text())
-    lengths = said.pop("lengths")
-    manifest.write_text(json.dumps(said))
-    reseal(manifest.parent)
-    train("training.updates=6", *BARE)
-    first, second = bundles.checkpoints(task / "ckpts")
-    assert (first.lengths, second.info["lengths"]) == (None, lengths)
