@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import re
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
 
@@ -305,7 +306,7 @@ def naive_figures(gold: list[str], tests: list[str], longest: float) -> Figures:
 Nested = list
 LABELS = ["S", "NP", "VP", "ADVP", "PRT", "NP-SBJ", "S=2", "ADVP-TMP", "PRT-X", "NP|S", "TOP", "-X", ":", "."]
 TAGS = ["NN", "VB", "DT", ",", ":", ".", "``", "''", "-NONE-", "-LRB-", "TOP", "$", "PRT"]
-CHANGES = ["relabel", "drop", "move", "move", "adopt", "adopt", "flatten", "chain", "tag", "mark", "length"]
+CHANGES = ["relabel", "drop", "move", "move", "adopt", "adopt", "chain", "tag", "mark", "length"]
 WORDS = ["rain", "Rain", "falls", "-LRB-", ",", "*T*-1", "a=b", "über"]
 
 
@@ -326,10 +327,6 @@ def is_leaf(tree: Nested) -> bool:
 
 def nodes(tree: Nested) -> list[Nested]:
     return [tree] if is_leaf(tree) else [tree, *(below for child in tree[1:] for below in nodes(child))]
-
-
-def copied(tree: Nested) -> Nested:
-    return [copied(part) if isinstance(part, list) else part for part in tree]
 
 
 def perturb(draw: random.Random, root: Nested) -> None:
@@ -357,11 +354,8 @@ def perturb(draw: random.Random, root: Nested) -> None:
         ]:  # a boundary moves, which crosses
             left, right = draw.choice(neighbours)
             left.append(right.pop(1))
-        case "flatten":
-            node[1:] = [one for one in nodes(node) if is_leaf(one)]
         case "chain":
-            for _ in range(draw.randint(1, 3)):
-                node[index] = [draw.choice(LABELS), node[index]]
+            node[index] = [draw.choice(LABELS), [draw.choice(LABELS), child]]
         case "tag":
             draw.choice(leaves)[0] = draw.choice(TAGS)
         case "mark":
@@ -382,7 +376,7 @@ def random_files(seed: int) -> tuple[list[str], list[str]]:
     gold, tests = [], []
     for _ in range(draw.randint(1, 12)):
         root = [draw.choice(["TOP", "TOP", "ROOT", "S1"]), random_tree(draw, draw.choice([1, 5, 12, 90]))]
-        other = copied(root)
+        other = deepcopy(root)
         for _ in range(draw.choice([0, 1, 2, 5])):
             perturb(draw, other)
         gold.append(as_line(root))

@@ -17,7 +17,7 @@ from nmt.model.functional import ACTIVATIONS
 from nmt.native.loading import INSTRUCTION_SETS
 
 EPSILON = 1e-6
-WIDTHS = [1, 7, 8, 15, 16, 17, 33, 100, 512, 1023]
+WIDTHS = [1, 7, 8, 16, 17, 33, 1023]
 GROUP = 4  # lists of places and sources are read up to a multiple of it
 LARGE = 1e30  # in places that must not count
 
@@ -85,11 +85,8 @@ def test_residual_and_normalisation(functions: CDLL, width: int, bias: bool) -> 
         assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
 
 
-@pytest.mark.parametrize("total_over", ["x", "z", None])
-@pytest.mark.parametrize("norm_over", ["x", "z"])
+@pytest.mark.parametrize(("total_over", "norm_over"), [("x", "z"), ("z", "x"), (None, "x"), (None, "z")])
 def test_results_may_be_written_over_operands(functions: CDLL, total_over: str | None, norm_over: str) -> None:
-    if total_over == norm_over:
-        pytest.skip("the two results are never the same")
     given = Operands.of(3, 37, True)
     total, norm = given.expected()
     given.add_norm(functions, total_over and getattr(given, total_over), getattr(given, norm_over))
@@ -195,8 +192,7 @@ def hypotheses(rows: int, beam: int, seed: int) -> Tensor:
 
 
 SHAPES = [  # heads, key width, value width
-    *((heads, width, width) for heads in (1, 3, 4, 8) for width in (1, 7, 16, 33, 64)),
-    *((heads, width, width) for heads in (1, 4) for width in (4, 8, 32, 128)),
+    *((1, 7, 7), (3, 16, 16), (4, 1, 1), (4, 64, 64), (8, 33, 33), (1, 128, 128), (4, 8, 8), (8, 32, 32)),
     *((2, 3, 5), (4, 16, 32), (4, 64, 16), (8, 33, 7), (3, 1, 64)),
 ]
 COUNTS = [1, 2, 3, 4, 5, 8, 15, 16, 17, 33, 70]  # of places
