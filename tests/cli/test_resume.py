@@ -98,19 +98,6 @@ def same(path: Path, other: Path) -> bool:
     return score.sub("", first) == score.sub("", second) and scores[0] == pytest.approx(scores[1], abs=2e-4)
 
 
-def test_strict_counts_the_lines_that_earlier_runs_searched(nmt, here: Path, stop_after) -> None:
-    lines = (here / "test.a").read_text().splitlines()
-    lines[7] += " é"
-    (here / "test.a").write_text("\n".join(lines))
-    stop_after(35)
-    assert nmt("translate", "--strict", *INPUT, "out", "--resume").code == 143
-    stop_after(1000)
-    done = nmt("translate", "--strict", *INPUT, "out", "--resume")
-    assert done.code == 1
-    assert "unknown characters 1 (first in line 8)" in done.err
-    assert (here / "out").read_bytes().count(b"\n") == 100
-
-
 def started(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
     (folder / "path").mkdir(exist_ok=True)
     (folder / "path/sitecustomize.py").write_text(SMALL)

@@ -102,17 +102,6 @@ def test_what_is_a_part_of_a_word_is_kept_as_such(text: str, beam: int, tokenize
     assert not any(phrase.is_missing(found) for phrase in phrases for found in [text, *result.texts])
 
 
-@pytest.mark.parametrize(
-    ("text", "keep"), [("the thex", "thex?"), ("dog doghouse", "dog(house)?"), ("ab abcd", "ab(cd)?")]
-)
-@pytest.mark.parametrize("beam", [1, 4])
-def test_a_word_that_is_there_may_begin_another(text: str, keep: str, beam: int, tokenizer: Tokenizer) -> None:
-    terms = Terms(keep=[keep])
-    (result,) = translations(tokenizer, [Request(text, text.split()[0] + " ", terms)], beam, beam=beam)
-    assert [phrase.times for phrase in terms.phrases(text)] == [1, 1]
-    assert not any(phrase.is_missing(found) for phrase in terms.phrases(text) for found in result.texts)
-
-
 @pytest.mark.parametrize("beam", [1, 4])
 def test_a_prefix_may_hold_what_is_kept_too_often(beam: int, tokenizer: Tokenizer) -> None:
     terms = Terms(TABLE)
