@@ -237,22 +237,6 @@ def test_the_content_of_a_bundle_is_what_outputs_depend_on(ckpts: Path, name: st
     assert (bundles.Bundle.read(path).content() != before) is changes
 
 
-def test_loading_a_bundle_reads_no_pickle(ckpts: Path) -> None:
-    files = {path.name for path in ckpts.rglob("*") if path.is_file()}
-    assert files <= {
-        "model.safetensors",
-        "training.safetensors",
-        "recipe.yaml",
-        "tokenizer.model",
-        "bundle.json",
-        "training.json",
-        "metrics.jsonl",
-        "dev.jsonl",
-        "run.json",
-        ".lock",
-    }
-
-
 def test_an_ensembles_models_have_one_tokenizer(ckpts: Path) -> None:
     other = ckpts / "step-00000600"
     tokenizer = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
@@ -348,21 +332,3 @@ def test_a_recipe_of_another_size_than_the_weights_is_refused(nmt, ckpts: Path, 
     else:
         assert (done.code, done.out) == (1, b"")
         assert re.fullmatch(rf"(model: .*\n)?error: {path}[^\n]*\nhint: [^\n]*\n", done.err), done.err
-
-
-@pytest.mark.parametrize(
-    ("reason", "kind"),
-    [("unable to mmap 8 bytes from file", UserError), ("[enforce fail] not enough memory", RuntimeError)],
-)
-def test_weights_that_cannot_be_mapped_are_named_unless_memory_ran_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, kind: type[Exception]
-) -> None:
-    def refuse(path: Path) -> None:
-        raise RuntimeError(reason)
-
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(b"")
-    monkeypatch.setattr("safetensors.torch.load_file", refuse)
-    with pytest.raises(kind, match=reason.replace("[", r"\[")) as caught:
-        bundles.read_tensors(path)
-    assert kind is RuntimeError or str(path) in str(caught.value)

@@ -35,7 +35,11 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("page", QUICK, ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.name != "README.md" else []) for page in QUICK],
+    ids=name,
+)
 def test_the_blocks_of_a_page_run_in_order(page: Path, folder: PageFolder, make: Make) -> None:
     assert run_page(page, folder, make, slow=False) > 0
 

@@ -107,16 +107,3 @@ def test_ids_are_ours_but_where_it_is_documented(tmp_path: Path, shared: bool) -
         assert same is not differs_in_ids(text), ascii(text)
         targets = tokenizer(text_target=text)["input_ids"]
         assert (targets == [*ours.target.encode(text), EOS]) is not differs_in_ids(text), ascii(text)
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_texts_are_ours_but_for_space_at_their_ends(tmp_path: Path, shared: bool) -> None:
-    bundle, tokenizer, _ = load(tmp_path, shared=shared, tie_embeddings="target")
-    ours, stripped = bundle.tokenizer().target, 0
-    for text in (*map(sentence, range(200)), *hostile()):
-        ids = [BOS, *ours.encode(text), EOS]
-        theirs = tokenizer.decode(ids, skip_special_tokens=True)
-        if "\u2581" not in text:  # which an output of theirs has as U+FDD0, its stand-in
-            assert theirs == ours.decode(ids).strip(), ascii(text)
-            stripped += theirs != text
-    assert 20 < stripped < 100  # of 400

@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from reverse_task import shell
 from tiny_parser import train_tokenizer, write_parser
 
 from nmt.bundle import add_info
@@ -116,15 +115,3 @@ def test_a_bundle_that_holds_what_its_task_does_not_want_is_named(nmt, folder: P
     what, has = ("a parser", "lacks") if command == "parse" else ("a translator", "holds")
     assert (done.code, done.out) == (1, b"")
     assert f"its bundle.json says that it is {what}, but it {has} tree.json\nhint: " in done.err
-
-
-# --- processes of their own ---------------------------------------------------------------------------------
-
-
-def test_workers_find_trees_as_one_process_does(parse, folder: Path, tmp_path: Path) -> None:
-    lines = [f"the {'old ' * (n % 7)}dog sees , a house ." for n in range(40)]
-    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
-    one = parse("--input", tmp_path / "in").out
-    done = shell(f"nmt parse --threads 2 --input '{tmp_path}/in'", folder)
-    assert (done.returncode, done.stdout) == (0, one), done.stderr.decode()
-    assert b"40 sentences" in done.stderr

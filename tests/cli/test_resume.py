@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from reverse_task import reseal
-from tiny_parser import train_tokenizer, write_parser
 
 from nmt import cli
 from nmt.errors import Interrupted
@@ -24,7 +23,6 @@ from nmt.terminal.counts import Statistics as Ledger
 
 SMALL = "import nmt.terminal.blocks as blocks; blocks.BLOCK_LINES = 10"
 """Gives the command `nmt` small blocks."""
-WORDS = ["the", "dog", "sees", "a", "house"]
 INPUT = ["--input", "test.a", "--output"]
 
 
@@ -63,7 +61,7 @@ def without_speed(text: str) -> str:
 
 @pytest.mark.parametrize(
     "options",
-    [[], ["--n-best", "3"], ["--json", "--beam", "2"], ["--prefix", "prefixes"], ["--sample", "2"], ["--devices", "2"]],
+    [["--json", "--n-best", "3"], ["--prefix", "prefixes"], ["--sample", "2"], ["--devices", "2"]],
     ids=str,
 )
 def test_a_search_stopped_anywhere_is_the_one_never_stopped(nmt, here: Path, stop_after, options: list[str]) -> None:
@@ -98,19 +96,6 @@ def same(path: Path, other: Path) -> bool:
     score = re.compile(r"-?\d+\.\d+(e-\d+)?")
     scores = [[float(found[0]) for found in score.finditer(text)] for text in (first, second)]
     return score.sub("", first) == score.sub("", second) and scores[0] == pytest.approx(scores[1], abs=2e-4)
-
-
-def test_strict_counts_the_lines_that_earlier_runs_searched(nmt, here: Path, stop_after) -> None:
-    lines = (here / "test.a").read_text().splitlines()
-    lines[7] += " é"
-    (here / "test.a").write_text("\n".join(lines))
-    stop_after(35)
-    assert nmt("translate", "--strict", *INPUT, "out", "--resume").code == 143
-    stop_after(1000)
-    done = nmt("translate", "--strict", *INPUT, "out", "--resume")
-    assert done.code == 1
-    assert "unknown characters 1 (first in line 8)" in done.err
-    assert (here / "out").read_bytes().count(b"\n") == 100
 
 
 def started(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
@@ -235,17 +220,3 @@ def test_blocks_made_with_other_options_do_not_go_on(nmt, here: Path, stop_after
     assert option.removeprefix("--") in done.err
     stop_after(1000)
     assert nmt("translate", *INPUT, "out", "--resume", "--batch-tokens", "100", "--threads", "1").code == 0
-
-
-@pytest.mark.parametrize("change", OWN_OF_PARSE.values())
-def test_blocks_of_a_parser_made_with_other_options_do_not_go_on(
-    nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after, change: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 2)
-    write_parser(tmp_path / "ckpts", train_tokenizer())
-    (tmp_path / "test.a").write_text(f"{WORDS[0]}\n" * 5)
-    stop_after(3)
-    assert nmt("parse", *INPUT, "out", "--resume").code == 143
-    done = nmt("parse", *INPUT, "out", "--resume", change)
-    assert f"made otherwise: {change} (False there, True here)" in done.err

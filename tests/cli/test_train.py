@@ -55,25 +55,6 @@ def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
     assert seen == [2, 1, 3]
 
 
-def test_a_run_knows_how_long_its_training_lines_were(nmt, reverse_run: Path) -> None:
-    (known,) = {
-        json.dumps(bundles.Bundle.read(path).info["lengths"])
-        for path in bundles.checkpoint_folders(reverse_run / "ckpts")
-    }
-    averaged = bundles.Bundle.read(reverse_run / "ckpts/averaged")
-    assert json.loads(known) == averaged.info["lengths"]
-    lengths = averaged.lengths
-    assert lengths is not None
-    assert (lengths.language, lengths.sentences, lengths.usual_sentences) == ("a", 1, 1)
-    assert 1 < lengths.source <= lengths.longest_source < 20
-    assert (lengths.least_ratio, lengths.greatest_ratio) == (1.0, 1.0)  # reversed, a line is as long as before
-    long = " ".join("abcdefghij" * 4).encode()
-    done = nmt("translate", "--model", reverse_run / "ckpts", "--json", stdin=long + b"\na b c d\n")
-    split, whole = (json.loads(line) for line in done.out.decode().splitlines())
-    assert (split["parts"] > 1, whole["parts"], whole["unusual_length"]) == (True, 1, False)
-    assert "inputs split 1" in done.err
-
-
 def test_one_directory_has_one_training_at_a_time(nmt, tmp_path: Path, monkeypatch) -> None:
     write_reverse_task(tmp_path)
     monkeypatch.chdir(tmp_path)

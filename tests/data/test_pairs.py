@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from nmt.data.pairs import check_inputs, describe, input_files, read_pairs
+from nmt.data.pairs import check_inputs, describe, read_pairs
 from nmt.errors import UserError
 from nmt.recipe import Data, Dataset
 from nmt.text.lines import in_groups
@@ -163,11 +162,6 @@ def test_a_lone_carriage_return_ends_no_pair(tmp_path: Path) -> None:
 def test_line_ends_inside_a_record_become_spaces(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(jsonl([{"en": "one\nmore", "de": "eins\r\nmehr"}]))
     assert read(tmp_path, file="a.jsonl") == [("one more", "eins  mehr")]
-
-
-def test_null_text_is_empty(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(jsonl([{"en": "one", "de": "eins"}, {"en": "two", "de": None}]))
-    assert read(tmp_path, file="a.jsonl") == [("one", "eins"), ("two", "")]
 
 
 def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_is_not(tmp_path: Path) -> None:
@@ -353,31 +347,6 @@ def test_folders_and_patterns_give_their_files_in_order(tmp_path: Path, name: st
         (root / file).parent.mkdir(parents=True, exist_ok=True)
         (root / file).write_text(f"(NP (NN {word}))")
     assert [source for source, _ in read_trees(root, name)] == words
-
-
-def test_files_of_trees_that_are_gone_are_those_of_before(tmp_path: Path) -> None:
-    before = [str(tmp_path / name) for name in ("02/a.mrg", "02/b/c.mrg", "03/a.mrg", "22/a.mrg", "x.mrg")]
-    data = tree_data(tmp_path)
-    for name, count in (("02", 2), ("0[2-9]", 3), ("x.mrg", 1), ("none", 0)):
-        found = input_files(Dataset(trees=name), data, before)
-        assert len(set(map(str, found)) & set(before)) == count
-    assert input_files(Dataset(trees="none"), data, before) == [tmp_path / "none"]
-
-
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        ("none.mrg", "none.mrg: no such file"),
-        ("0[2-9]", r"0\[2-9\]: no such file"),
-        ("empty", "empty: no file in this folder or below ends in .mrg"),
-        ("pipe", "pipe: is not a regular file, but data is read several times"),
-    ],
-)
-def test_missing_trees_are_named(tmp_path: Path, name: str, error: str) -> None:
-    (tmp_path / "empty").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match=error):
-        check_inputs([Dataset(trees=name)], tree_data(tmp_path))
 
 
 # --- identity -----------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from prepared import OUT, QUIET, recipe, report, sentences, snapshot, table, write
 
 from nmt.data import prepare as preparation
-from nmt.data.pairs import read_pairs
 from nmt.data.prepare import prepare, set_sizes
 from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizer
@@ -200,44 +198,6 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("tokenizer.model", "train.arrow", "valid.arrow", "test.arrow", "report.json"):
         assert (OUT / name).read_bytes() == (parallel / name).read_bytes()
     assert table("train")["line"].to_pylist() == [n for n in range(1, 121) if n not in (8, 41)]
-
-
-def test_an_error_in_a_later_chunk_reaches_the_user_from_threads_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "CHUNK", 10)
-    write("b.tsv", [*(f"{s}\t{s}" for s in sentences(90, 7)), "broken"])
-    given = recipe(data={"name": "given"})
-    prepare(given, QUIET, 1)
-    with pytest.raises(UserError, match=r"b\.tsv:91: has no column 2"):
-        prepare(recipe(data={"train": [{"file": "b.tsv"}]}), QUIET, 2, tokenizer_from=Path("data/given"))
-    assert not OUT.exists()
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_pairs_are_streamed_not_held(threads: int, given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside the chunk that is written, no more are read than there are threads."""
-    monkeypatch.setattr(preparation, "CHUNK", 10)
-    read = written = 0
-
-    def watched(*arguments: Any) -> Iterator[tuple[str, ...]]:
-        nonlocal read
-        for pair in read_pairs(*arguments):
-            read += 1
-            yield pair
-
-    ahead = []
-    original = preparation.table_of
-
-    def write_chunk(chunk: Any, schema: Any) -> Any:
-        nonlocal written
-        written += chunk.read
-        ahead.append(read - written)
-        return original(chunk, schema)
-
-    monkeypatch.setattr(preparation, "read_pairs", watched)
-    monkeypatch.setattr(preparation, "table_of", write_chunk)
-    prepare(recipe(data={"valid": [], "test": []}), QUIET, threads, tokenizer_from=given)
-    assert max(ahead) == 10 * threads
-    assert len(ahead) == 12
 
 
 # --- several training sets ----------------------------------------------------------------------------------

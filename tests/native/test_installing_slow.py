@@ -6,7 +6,6 @@ import os
 import shutil
 import site
 import subprocess
-import sys
 import venv
 import zipfile
 from contextlib import suppress
@@ -17,7 +16,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAMES = {"AVX512": "AVX-512", "AVX2": "AVX2"}
 BUILD = (("pip", 23), ("setuptools", 77))  # what installs the package, and the versions it needs
 NONE = "no C kernels; PyTorch's are used"
 
@@ -78,19 +76,6 @@ def place(tmp_path: Path) -> Place:
 def compiler() -> None:
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("needs a C compiler")
-
-
-@pytest.mark.parametrize("editable", [[], ["--editable"]])
-@pytest.mark.usefixtures("compiler")
-def test_an_installation_uses_the_library_that_the_capability_asks_for(place: Place, editable: list[str]) -> None:
-    place.install(*editable, place.sources)
-    own = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
-    code = "import torch; print(torch.backends.cpu.get_cpu_capability())"
-    native = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True).stdout.strip()
-    assert place.version(ATEN_CPU_CAPABILITY="") == f"C kernels: {NAMES.get(native, 'generic')}"
-    assert place.version(ATEN_CPU_CAPABILITY="default") == "C kernels: generic"
-    if native in NAMES:
-        assert place.version(ATEN_CPU_CAPABILITY="avx2") == "C kernels: AVX2"
 
 
 @pytest.mark.parametrize("compiler", ["false", "/nowhere/cc"])

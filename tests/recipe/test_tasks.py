@@ -75,13 +75,6 @@ data:
 """
 
 
-def test_a_recipe_without_a_source_is_a_language_models(write: Write) -> None:
-    recipe = load(write(LANGUAGE_MODEL))
-    assert recipe.task == "language_model"
-    assert (recipe.data.languages, recipe.kind.unit) == (("en",), "lines")
-    assert load(write(recipe.to_yaml(), "again.yaml")) == recipe
-
-
 def test_a_recipe_without_its_source_is_that_of_a_language_model(write: Write) -> None:
     write(BASE.replace("{source: a.en, target: a.de}", "{hub: wmt/wmt14, config: de-en}"), "base.yaml")
     path = write("extends: base.yaml\nname: lm\ndata: {source: null}\n")

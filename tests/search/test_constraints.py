@@ -206,21 +206,6 @@ def test_a_wide_beam_finds_every_tree_there_is_and_nothing_else(words, cap, long
     assert all(hypothesis.finished for hypothesis in found)
 
 
-@pytest.mark.parametrize("favourite", ["LEAF", "opener", "closer", "EOS", "UNK"])
-@pytest.mark.parametrize("beam", [1, 4, 21])
-def test_every_output_is_a_tree_over_the_words(beam, favourite):
-    symbols = vocabulary(20, 5)
-    ids = {"LEAF": LEAF, "opener": FIRST_LABEL, "closer": FIRST_LABEL + 20, "EOS": EOS, "UNK": 1}
-    model = random_model(40, len(symbols), favourite=ids[favourite], liking=4.0)
-    sources = random_sources(12, most_words=12, extra=40)
-    sources += [Source(12 + n, [5] * n, cap=n + 1, words=n) for n in range(1, 6)]  # room for nothing but leaves
-    for source, (best, *_) in zip(sources, search([model], sources, symbols, beam=beam, alpha=0.3), strict=True):
-        tree = symbols.tree(best.ids, ["word"] * source.words)
-        assert tree.leaves() == ["word"] * source.words
-        assert len(best.ids) < source.cap
-        assert best.finished
-
-
 def test_leaves_may_be_tags():
     symbols, sources = vocabulary(4, 3, tags=["NN", "VB", "."]), random_sources(12, most_words=12, extra=40)
     assert (symbols.leaves, symbols.openers, symbols.closers) == (range(4, 7), range(7, 11), range(11, 15))

@@ -202,23 +202,6 @@ def test_no_n_gram_comes_twice(make_bundle, beam):
     assert sum(map(repeating, strict)) == 0
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_each_sentence_has_a_cap_of_its_own(make_bundle, beam):
-    bundle = make_bundle()
-    caps = random.Random(2).choices(range(1, 20), k=40)
-    sources = sources_of(bundle, 40, caps)
-    together = search(bundle, sources, beam, beam=beam)
-    assert {found[0].finished for found in together} == {True, False}
-    for source, found in zip(sources, together, strict=True):
-        (alone,) = search(bundle, [source], beam, beam=beam)
-        assert [hypothesis.ids for hypothesis in found] == [hypothesis.ids for hypothesis in alone]
-        for hypothesis in found:
-            length = len(hypothesis.ids) + hypothesis.finished
-            assert length <= source.cap if hypothesis.finished else length == source.cap
-    if beam == 1:
-        assert [best.ids for (best,) in together] == [best.ids for (best,) in search_plainly(bundle, sources, beam=1)]
-
-
 # --- conversion ---------------------------------------------------------------------------------------------
 
 
@@ -281,12 +264,6 @@ def test_a_precision_that_the_device_lacks_is_named(make_bundle):
     with pytest.raises(UserError, match=r"decoding\.precision fp16: .*float16") as error:
         search(bundle, [], precision="fp16")
     assert error.value.hint == "use decoding.precision=auto"
-
-
-def test_a_device_that_is_not_there_is_named(make_bundle):
-    bundle = make_bundle()
-    with pytest.raises(UserError, match="--device cuda:99"):
-        CTranslate2Engine(bundle, bundle.recipe.decoding, print, threads=1, device="cuda:99")
 
 
 def test_a_bundle_that_is_read_only_needs_a_conversion(make_bundle, monkeypatch):

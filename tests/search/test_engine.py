@@ -82,29 +82,30 @@ def plain(models, sources, **options):
 # --- the same as the plain search ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("beam", [1, 2, 4])
-@pytest.mark.parametrize("changes", MODELS)
+@pytest.mark.parametrize(("beam", "changes"), list(zip((4, 2, 1), MODELS, strict=True)))
 def test_the_fast_search_finds_what_the_plain_one_finds(beam, changes):
-    model, sources = random_model(**changes), random_sources(60)
+    model, sources = random_model(**changes), random_sources(30)
     expected = plain([model], sources, beam=beam, alpha=0.6, n_best=beam)
     lengths = [len(hypotheses[0].ids) for hypotheses in expected]
     assert len(set(lengths)) > 8  # worth comparing
     assert {hypotheses[0].finished for hypotheses in expected} == {True, False}
-    for tokens, most in ((13, None), (100, 3), (100, None), (5000, None)):
+    for tokens, most in ((13, None), (100, 3), (5000, None)):
         found = search([model], sources, beam, most, beam=beam, alpha=0.6, batch_tokens=tokens)
         assert_same(found, expected)
 
 
-@pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("changes", [*MODELS, {"liking": 1.0, "d_model": 64, "heads": 4, **LIKE_MARIAN}])
+@pytest.mark.parametrize(
+    ("beam", "changes"),
+    list(zip((4, 1, 4, 2), [*MODELS, {"liking": 1.0, "d_model": 64, "heads": 4, **LIKE_MARIAN}], strict=True)),
+)
 def test_a_search_in_fp32_finds_the_same_but_for_ties(beam, changes):
     """This is the search that uses the C kernels for its steps, where there are any."""
-    model, sources = random_model(**changes), random_sources(60)
+    model, sources = random_model(**changes), random_sources(30)
     expected = plain([model], sources, beam=beam, alpha=0.6, n_best=beam)
-    for tokens in (13, 100, 5000):
+    for tokens in (13, 5000):
         found = search([model.float()], sources, beam, beam=beam, alpha=0.6, batch_tokens=tokens)
         same = [(a, b) for a, b in zip(found, expected, strict=True) if [h.ids for h in a] == [h.ids for h in b]]
-        assert len(same) >= 57
+        assert len(same) >= 28
         for one, other in same:
             assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-4)
 
@@ -127,7 +128,7 @@ def test_greedy_search_stops_at_the_first_end():
         assert (found.ids, found.finished) == ([], True)
 
 
-@pytest.mark.parametrize("windows", [(None, None, None), (None, 5, 2), (4, 5, 2)])
+@pytest.mark.parametrize("windows", [(None, None, None), (None, 5, 2)])
 def test_an_ensemble_averages_probabilities(windows):
     members = zip((3, 4, 5), ({}, {"heads": 4}, {"layers": 1}), windows, strict=True)
     models = [
@@ -181,19 +182,6 @@ def test_it_waits_only_when_it_has_nothing_else_to_do():
     assert feed.takes[-1][1]  # it waited for the end
 
 
-def test_sentences_are_admitted_once_an_8th_of_the_batch_is_empty():
-    feed = ListFeed(random_sources(60))
-    take, wanted = feed.take, []
-
-    def watched(tokens, wait):
-        wanted.append(tokens)
-        return take(tokens, wait)
-
-    feed.take = watched
-    list(SearchEngine([random_model(liking=1.0)], Decoding(beam=2, batch_tokens=200)).search(feed, 1))
-    assert min(wanted) >= 200 // 8
-
-
 def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
     short = [Source(number, [5, 6], cap=20) for number in range(30)]
     long = Source(30, [7] * 80, cap=20)
@@ -213,21 +201,11 @@ def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
     assert max(cells) == 90
 
 
-def test_an_abandoned_search_leaves_nothing_behind():
-    model, sources = random_model(), random_sources(20)
-    engine = SearchEngine([model], Decoding(beam=2, batch_tokens=60))
-    first = engine.search(ListFeed(sources), 1)
-    next(first)
-    first.close()
-    again = sorted(engine.search(ListFeed(sources), 1))
-    assert_same([hypotheses for _, hypotheses in again], plain([model], sources, beam=2, alpha=0.6))
-
-
 # --- best extensions -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("k", "count"), [(1, 1), (4, 8), (9, 18)])
-@pytest.mark.parametrize("vocabulary", [64, 112, 1024, 64 * 31])
+@pytest.mark.parametrize("vocabulary", [112, 64 * 31])
 def test_best_extensions_are_those_of_a_whole_sort(k, count, vocabulary):
     torch.manual_seed(k)
     log_probs = torch.randn(5, k, vocabulary).log_softmax(-1)
@@ -287,8 +265,16 @@ def values(spread, *shape):
     }[spread]
 
 
-@pytest.mark.parametrize("of_rows", ["normal", "uniform", "positive", "constant", "extreme"])
-@pytest.mark.parametrize("of_weights", ["normal", "uniform", "positive", "constant", "extreme"])
+@pytest.mark.parametrize(
+    ("of_rows", "of_weights"),
+    [
+        ("normal", "uniform"),
+        ("uniform", "extreme"),
+        ("positive", "constant"),
+        ("constant", "positive"),
+        ("extreme", "normal"),
+    ],
+)
 def test_an_int8_product_is_within_2_percent_on_any_processor(of_rows, of_weights):
     rows, weight = values(of_rows, 8, 512), values(of_weights, 256, 512)
     expected, found = rows @ weight.t(), Int8(weight, None)(rows)

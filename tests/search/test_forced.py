@@ -148,13 +148,6 @@ def test_neither_side_of_a_batch_exceeds_batch_tokens(tokenizer, monkeypatch):
         assert fewest <= len(batches) <= most
 
 
-def test_a_blank_target_is_its_end_symbol_alone(tokenizer):
-    model = random_model(tokenizer)
-    (found,) = decoder_of(tokenizer, model).stream([("the dog", " ")])
-    assert found.subwords == 1
-    assert found.log_probability == pytest.approx(plain([model], tokenizer.source.encode("the dog"), [EOS]), abs=1e-9)
-
-
 # --- limits -------------------------------------------------------------------------------------------------
 
 

@@ -65,8 +65,7 @@ def with_terms(texts: Sequence[str], prefix: str = "") -> list[Request]:
     return [Request(text, prefix, Terms(TABLE)) for text in texts]
 
 
-@pytest.mark.parametrize("beam", [1, 2, 4, 9])
-@pytest.mark.parametrize("models", [1, 2])
+@pytest.mark.parametrize(("beam", "models"), [(1, 1), (2, 2), (9, 1)])
 def test_every_hypothesis_holds_its_phrases(beam: int, models: int, tokenizer: Tokenizer) -> None:
     requests = with_terms([*TEXTS, *KEPT])
     found = translations(tokenizer, requests, beam, models, beam=beam)
@@ -78,7 +77,7 @@ def test_every_hypothesis_holds_its_phrases(beam: int, models: int, tokenizer: T
         assert not any(phrase.is_missing(text) for phrase in phrases for text in result.texts)
 
 
-@pytest.mark.parametrize(("beam", "tokens"), [(1, 20), (4, 1), (4, 64)])
+@pytest.mark.parametrize(("beam", "tokens"), [(1, 20), (4, 64)])
 def test_the_batch_makes_no_difference(beam: int, tokens: int, tokenizer: Tokenizer) -> None:
     requests = [*with_terms(TEXTS), *KEPT, *with_terms(KEPT), *TEXTS]
     expected = [result.texts for result in translations(tokenizer, requests, beam, beam=beam)]
@@ -103,17 +102,6 @@ def test_what_is_a_part_of_a_word_is_kept_as_such(text: str, beam: int, tokenize
     assert not any(phrase.is_missing(found) for phrase in phrases for found in [text, *result.texts])
 
 
-@pytest.mark.parametrize(
-    ("text", "keep"), [("the thex", "thex?"), ("dog doghouse", "dog(house)?"), ("ab abcd", "ab(cd)?")]
-)
-@pytest.mark.parametrize("beam", [1, 4])
-def test_a_word_that_is_there_may_begin_another(text: str, keep: str, beam: int, tokenizer: Tokenizer) -> None:
-    terms = Terms(keep=[keep])
-    (result,) = translations(tokenizer, [Request(text, text.split()[0] + " ", terms)], beam, beam=beam)
-    assert [phrase.times for phrase in terms.phrases(text)] == [1, 1]
-    assert not any(phrase.is_missing(found) for phrase in terms.phrases(text) for found in result.texts)
-
-
 @pytest.mark.parametrize("beam", [1, 4])
 def test_a_prefix_may_hold_what_is_kept_too_often(beam: int, tokenizer: Tokenizer) -> None:
     terms = Terms(TABLE)
@@ -135,7 +123,7 @@ def test_whatever_a_model_likes_to_say_phrases_are_there_as_often_as_in_the_sour
     """Only the symbols of the phrases, a few others and `</s>` are likely, so that phrases come about everywhere."""
     likely = [*tokenizer.source.encode(f"a b, {text}"), *tokenizer.source.encode(text.replace(" ", "")), EOS]
     phrases = Terms().phrases(text)
-    for seed in range(12):
+    for seed in range(6):
         beam = seed % 6 + 1
         torch.manual_seed(seed)
         liking = torch.full((len(tokenizer.source),), -20.0).index_fill(0, torch.tensor(likely), 0.0)

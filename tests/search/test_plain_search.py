@@ -165,68 +165,7 @@ def test_a_beam_of_1_takes_the_best_symbol_until_the_first_end_symbol(alpha):
     assert {one.finished for one in expected} == {True, False}  # both ends occur
 
 
-# --- batches and n-best lists -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("beam", [1, 2, 4])
-def test_the_output_of_a_sentence_does_not_depend_on_batch_mates(beam):
-    tables, caps = [random_table(seed, 6) for seed in range(40)], [1 + seed * 7 % 12 for seed in range(40)]
-    options = {"beam": beam, "alpha": 0.6, "n_best": beam}
-    together = search(tables, caps, **options)
-    backwards = search(tables[::-1], caps[::-1], **options)
-    alone = [search([table], [cap], **options)[0] for table, cap in zip(tables, caps, strict=True)]
-    assert together == alone  # scores too, to the bit
-    assert together == backwards[::-1]
-
-
-@pytest.mark.parametrize("beam", [2, 3, 5])
-def test_n_best_hypotheses_are_distinct_ordered_and_begin_with_the_best(beam):
-    tables, caps = [random_table(seed, 5) for seed in range(60)], [2 + seed % 9 for seed in range(60)]
-    best = search(tables, caps, beam=beam, alpha=0.6)
-    for n_best in range(1, beam + 1):
-        for one, several in zip(best, search(tables, caps, beam=beam, alpha=0.6, n_best=n_best), strict=True):
-            scores = [h.score for h in several]
-            assert len(one) == 1
-            assert several[:1] == one
-            assert len(several) == n_best
-            assert scores == sorted(scores, reverse=True)
-            assert len({tuple(h.ids) for h in several}) == n_best
-
-
-@pytest.mark.parametrize("n_best", [0, 3])
-def test_n_best_outside_1_to_beam_is_refused(n_best):
-    with pytest.raises(ValueError, match="n_best"):
-        search([random_table(1, 4)], [3], beam=2, alpha=0.6, n_best=n_best)
-
-
 # --- lengths, caps and when to stop -------------------------------------------------------------------------
-
-
-def table_of(probabilities, otherwise):
-    """A step function from probabilities after the prefixes that matter."""
-
-    def log_probs(prefix):
-        with np.errstate(divide="ignore"):
-            return np.log(np.array(probabilities.get(prefix, otherwise), dtype=np.float32))
-
-    return log_probs
-
-
-GOLDEN = table_of(
-    {
-        (): [0.005, 0.005, 0.5, 0.49],  # <s>, </s>, a, b
-        (2,): [0.1, 0.5, 0.25, 0.15],
-        (3,): [0.2, 0.05, 0.3, 0.45],
-    },
-    otherwise=[0.25, 0.25, 0.25, 0.25],
-)
-
-
-def test_length_counts_the_end_symbol_and_not_the_begin_symbol():
-    # "a </s>": ln(0.5 · 0.5) / ((5 + 2) / 6)^0.6 = -1.386294 / 1.096903
-    # "b b", cut off: ln(0.49 · 0.45) / 1.096903
-    (found,) = search([GOLDEN], [2], beam=2, alpha=0.6, n_best=2)
-    assert_same(found, [Hypothesis([2], -1.263826, True), Hypothesis([3, 3], -1.378285, False)])
 
 
 def test_length_penalty_has_the_values_of_its_formula():
@@ -234,47 +173,3 @@ def test_length_penalty_has_the_values_of_its_formula():
     assert length_penalty(lengths, 0.0).tolist() == [1.0] * 4
     assert length_penalty(lengths, 1.0).tolist() == pytest.approx([1.0, 2.0, 3.0, 10.0])
     assert length_penalty(lengths, 0.6).tolist() == pytest.approx([1.0, 1.515717, 1.933182, 3.981072])
-
-
-def test_at_the_cap_alive_hypotheses_compete_and_are_marked_unfinished():
-    never_ends = table_of({}, otherwise=[0.0, 0.001, 0.6, 0.399])
-    (found,) = search([never_ends], [3], beam=2, alpha=1.0)
-    assert_same(found, [Hypothesis([2, 2, 2], 3 * math.log(0.6) / (8 / 6), False)])
-
-
-def test_a_finished_hypothesis_can_beat_those_cut_off():
-    table = table_of({(): [0.01, 0.4, 0.59]}, otherwise=[0.5, 0.0, 0.5])
-    (found,) = search([table], [6], beam=2, alpha=0.0)
-    assert_same(found, [Hypothesis([], math.log(0.4), True)])
-
-
-def test_a_longer_output_wins_by_its_length_only_with_a_penalty():
-    # after "a" the ending is certain: "a </s>" has probability 0.45, "</s>" 0.5
-    table = table_of({(): [0.05, 0.5, 0.45], (2,): [0.0, 1.0, 0.0]}, otherwise=[0.4, 0.2, 0.4])
-    (plain,) = search([table], [10], beam=2, alpha=0.0)
-    (penalised,) = search([table], [10], beam=2, alpha=1.0)
-    assert_same(plain, [Hypothesis([], math.log(0.5), True)])
-    assert_same(penalised, [Hypothesis([2], math.log(0.45) / (7 / 6), True)])
-
-
-def test_search_stops_once_nothing_alive_can_win():
-    step = TableStep([table_of({}, otherwise=[0.0005, 0.999, 0.0005])])
-    beam_search(step, [50], beam=4, alpha=0.6, bos=BOS, eos=EOS)
-    assert len(step.calls) == 1  # ln 0.999 ≥ ln 0.0005 / lp(50)
-
-
-def test_sentences_that_are_done_leave_the_batch():
-    quick, slow = table_of({}, otherwise=[0.0005, 0.999, 0.0005]), table_of({}, otherwise=[0.3, 0.01, 0.69])
-    step = TableStep([slow, quick, slow])
-    beam_search(step, [4, 6, 6], beam=2, alpha=0.6, bos=BOS, eos=EOS)
-    assert step.calls == [(3, 2)] + [(2, 2)] * 3 + [(1, 2)] * 2
-
-
-def test_an_output_is_never_longer_than_its_own_cap():
-    tables = [random_table(seed, 5) for seed in range(100)]
-    caps = [1 + seed % 8 for seed in range(100)]
-    for cap, hypotheses in zip(caps, search(tables, caps, beam=3, alpha=1.0, n_best=3), strict=True):
-        for h in hypotheses:
-            assert len(h.ids) + h.finished <= cap
-            assert h.finished or len(h.ids) == cap
-            assert EOS not in h.ids

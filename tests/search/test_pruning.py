@@ -27,7 +27,7 @@ from nmt.text.symbols import EOS
 from nmt.text.vocabulary import Vocabulary
 
 VOCABULARY = 24
-SENTENCES = 10  # of each search
+SENTENCES = 6  # of each search
 LETTERS = "....abcdefghijklmnop aabb"[: VOCABULARY - 2] + " a"
 
 
@@ -133,12 +133,12 @@ def assert_same(found: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequen
 def test_pruning_changes_no_result(name: str, computed: list[int]) -> None:
     case, pick = CASES[name], random.Random(name)
     counts = {"pruned": 0, "unpruned": 0}
-    for seed, alpha in enumerate((0.0, 0.6, 0.6, 2.0)):
+    for seed, alpha in enumerate((0.6, 2.0)):
         favourite = EOS if case.vocabulary == VOCABULARY else pick.randrange(4, case.vocabulary)
         options = {"favourite": favourite, "liking": pick.choice([0.5, 2.0, 4.0]), "layers": 1}
         models = [random_model(VOCABULARY, case.vocabulary, seed=each, **options) for each in (seed, seed + 9)]
         sources = sources_of(case, pick)
-        for beam in (1, 5) if name == "phrases" else (1, 3, 5):  # which take long
+        for beam in (1, 5):
             decoding = Decoding(beam=beam, alpha=alpha, batch_tokens=pick.choice([60, 4096]))
             for n_best in sorted({1, pick.randint(1, beam), beam}):
                 results = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import struct
@@ -14,7 +13,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from engines import fateful, pipeline, second_refuses, shuffling
@@ -89,21 +88,6 @@ if __name__ == "__main__":
 """
 
 
-def test_forks_share_what_collections_would_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    frozen = []
-
-    def start(*_: object) -> NoReturn:
-        frozen.append(gc.get_freeze_count())
-        raise UserError("no fork", "")
-
-    monkeypatch.setattr(_Worker, "start", start)
-    assert gc.get_freeze_count() == 0
-    with pytest.raises(UserError, match="no fork"), Workers(fateful, 1, longest=5, fork=True):
-        pytest.fail("it began")
-    gc.unfreeze()
-    assert frozen[0] > 0
-
-
 def cut_short() -> Connection:
     """A connection whose other end was closed in the middle of a message."""
     here, there = Pipe()
@@ -119,8 +103,7 @@ def test_a_worker_killed_while_it_sends_is_named() -> None:
         worker.receive()
 
 
-@pytest.mark.parametrize("fork", [False, True])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(("number", "fork"), [(signal.SIGINT, False), (signal.SIGKILL, True)])
 def test_no_worker_outlives_its_parent(tmp_path: Path, number: int, fork: bool) -> None:
     script = tmp_path / "parent.py"
     script.write_text(textwrap.dedent(PARENT).replace("FORK", str(fork)))

@@ -189,17 +189,6 @@ def assert_reader_ends() -> None:
         assert not thread.is_alive()
 
 
-def test_closing_a_stream_ends_its_thread_and_its_engine() -> None:
-    engine = Mirror()
-    results = pipeline(engine).stream("ab" for _ in count())
-    next(results)
-    assert reader() is not None
-    assert not engine.closed
-    results.close()
-    assert_reader_ends()
-    assert engine.closed
-
-
 def test_closing_does_not_wait_for_an_input_that_says_nothing() -> None:
     more = threading.Event()
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import gzip
 import os
 import random
-import shutil
 import subprocess
 import sys
 import threading
@@ -179,26 +176,6 @@ def test_of_ranks_that_end_at_once_one_joins(making: Making, damage: bool) -> No
     assert [blocks.joined for blocks in ranks].count(True) == 1
     assert again == [[2]] * damage
     assert next(blocks.total for blocks in ranks if blocks.joined).lines == LINES
-    assert making.output.read_bytes() == TEXT
-    assert {path.name for path in making.output.parent.iterdir()} == {"out", "in", "weights"}
-
-
-def test_one_rank_joins_where_the_file_system_has_no_locks(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(file: object, how: int) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    first, second, third = made_by_ranks(making, 3)
-    copy, late = shutil.copyfileobj, [second]
-
-    def overtaken(block: object, stream: object) -> None:
-        if late:
-            assert late.pop().join(print) == []
-        copy(block, stream)
-
-    monkeypatch.setattr(shutil, "copyfileobj", overtaken)
-    assert first.join(print) == third.join(print) == []
-    assert [blocks.joined for blocks in (first, second, third)] == [False, True, False]
     assert making.output.read_bytes() == TEXT
     assert {path.name for path in making.output.parent.iterdir()} == {"out", "in", "weights"}
 

@@ -14,16 +14,23 @@ from random_bundle import random_bundle
 from recipe_files import RECIPES
 
 
-@pytest.fixture
-def folder(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory: a run, a bundle that cannot be exported, and short files."""
-    (tmp_path / "ckpts").symlink_to(reverse_run / "ckpts")
-    random_bundle(tmp_path / "learned", positions="learned")
+@pytest.fixture(scope="module")
+def made(reverse_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, a bundle that cannot be exported, and short files."""
+    path = tmp_path_factory.mktemp("errors")
+    (path / "ckpts").symlink_to(reverse_run / "ckpts")
+    random_bundle(path / "learned", positions="learned")
     for name, text in {"one": "a\n", "two": "a\nb\n", "empty": "", "tree": "(TOP (NP (NN a)))\n"}.items():
-        (tmp_path / name).write_text(text)
-    os.mkfifo(tmp_path / "pipe")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+        (path / name).write_text(text)
+    os.mkfifo(path / "pipe")
+    return path
+
+
+@pytest.fixture
+def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That folder as the working directory."""
+    monkeypatch.chdir(made)
+    return made
 
 
 def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: int) -> str:
@@ -72,8 +79,15 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
         ("score one two --model m --source two", "--model scores REF itself, so it takes no HYP"),
         ("score one --model m --source two --metric logprob --json", "goes alone"),
         ("score one two --html page.html", "--html goes with --runs"),
+        ("score", "score takes REF and at most one HYP, but 0 files are given"),
+        ("score one two tree", "score takes REF and at most one HYP, but 3 files are given"),
+        ("score --runs", "--runs needs runs: nmt score --runs CKPTS"),
+        ("score --runs ckpts --metric bleu", "--metric does not go with --runs"),
+        ("score --runs ckpts --set beam=1", "--set does not go with --runs"),
+        ("score --runs ckpts --baseline one", "--baseline does not go with --runs"),
+        ("average ckpts --last 0", "0 is not in the range x>=1"),
+        ("average ckpts --last auto --best 2", "--last does not go with --best"),
         ("average ckpts --format huggingface", "--format huggingface needs --out, the folder to write"),
-        ("average learned --format huggingface --out out --last 2", "for a run's directory, and learned"),
         ("average learned --format marian --out out", "'marian' is not one of 'nmt', 'huggingface'"),
         ("average learned learned --weights 1", "--weights has 1 numbers for 2 models"),
         ("average learned learned --weights 0,0", "'0,0' are not numbers from 0 on"),
@@ -108,6 +122,7 @@ def test_usage(nmt: Callable[..., Any], folder: Path, line: str, problem: str) -
         ("score two --model ckpts --source one", "one ends after 1 lines and two goes on", ""),
         ("score one --model ckpts --source two", "one ends after 1 lines and two goes on", ""),
         ("score empty --model ckpts --source empty", "nothing to score", ""),
+        ("score --runs none", "none: no such model", ""),
         ("average none", "none: no such directory", ""),
         ("average ckpts --format huggingface --out learned", "learned: holds other files, which would be lost", ""),
         ("average learned --format huggingface --out out", "transformers has nothing like model.positions learned", ""),

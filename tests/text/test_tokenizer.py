@@ -158,17 +158,6 @@ def test_a_broken_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:
             Tokenizer.load(tmp_path)
 
 
-def test_a_missing_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds neither tokenizer\.model nor source\.model and target\.model"):
-        Tokenizer.load(tmp_path)
-    (tmp_path / "target.model").write_bytes(train(300).source.serialized)
-    with pytest.raises(UserError, match=r"source\.model: cannot be read"):
-        Tokenizer.load(tmp_path)
-    (tmp_path / "target.model").rename(tmp_path / "source.model")
-    with pytest.raises(UserError, match=r"target\.model: cannot be read"):
-        Tokenizer.load(tmp_path)
-
-
 def test_a_model_with_other_control_symbols_is_refused(tmp_path: Path) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(

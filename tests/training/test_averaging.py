@@ -115,21 +115,6 @@ def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], 
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (["--last", "0"], "0 is not in the range x>=1"),
-        (["--last", "many"], "'many' is not a valid integer range"),
-        (["--last", "2", "--best", "2"], "--last does not go with --best"),
-        (["--last", "auto", "--best", "2"], "--last does not go with --best"),
-    ],
-)
-def test_what_to_average_is_said_once(nmt: Callable[..., Any], arguments: list[str], problem: str) -> None:
-    done = nmt("average", "ckpts", *arguments)
-    assert done.code == 2
-    assert problem in done.err
-
-
 @pytest.mark.parametrize(("early", "is_said"), [(15.9, True), (16.1, False), (None, False)])
 def test_an_average_with_an_early_checkpoint_says_what_to_try(
     nmt: Callable[..., Any], ckpts: Path, early: float | None, is_said: bool

@@ -240,6 +240,7 @@ def test_a_rank_that_hangs_is_named_and_the_group_resumes(start, task: Path) -> 
     training.end(143)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("new_processes")
 @pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
 def test_ranks_whose_launcher_was_killed_save_and_end(start, task: Path) -> None:
@@ -363,29 +364,6 @@ calls, original, Trainer._forward = 0, Trainer._forward, forward
     assert said.count("out of memory") == 1
     assert position(task / "ckpts")["device_tokens"] == 65
     assert_near(task / "ckpts", alone["fp64"], 1e-9)
-
-
-@pytest.mark.slow
-def test_a_gpu_that_fails_in_the_last_backward_pass_is_named_and_the_group_resumes(start, inject, task: Path) -> None:
-    inject(
-        1,
-        """
-from pathlib import Path
-from torch import Tensor
-def backward(self, *rest):
-    if not Path("failed").exists() and list(Path("ckpts").glob("step-*")):
-        Path("failed").touch()
-        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered\\nmore")
-    return original(self, *rest)
-original, Tensor.backward = Tensor.backward, backward
-""",
-    )
-    said = start("--devices", "2", settings=("training.checkpoint_updates=5",)).end()
-    (error,) = re.findall(r"^error: .*", said, re.MULTILINE)
-    assert re.fullmatch(r"error: rank 1 on \S+: CUDA error: an illegal memory access was encountered", error)
-    assert said.count("hint: ") == 1
-    assert "the group broke: restart 1 of 3, from the last checkpoint" in said
-    assert "finished: 20 of 20 updates" in said
 
 
 def test_a_gradient_that_is_not_finite_on_one_rank_skips_the_update_on_all(start, inject, task: Path) -> None:
