@@ -1,5 +1,7 @@
 """Which device is chosen, and that a process on a CPU keeps its memory."""
 
+import os
+
 import numpy as np
 import pytest
 import torch

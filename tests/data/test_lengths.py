@@ -17,7 +17,25 @@ from nmt.tasks.splitting import LineSplitter
 from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
-WORDS = ["the", "dog", "cat", "sees", "likes", "tree", "big", "small", "red", "green", "house", "man", "woman", "walks", "runs", "under", "over"]
+WORDS = [
+    "the",
+    "dog",
+    "cat",
+    "sees",
+    "likes",
+    "tree",
+    "big",
+    "small",
+    "red",
+    "green",
+    "house",
+    "man",
+    "woman",
+    "walks",
+    "runs",
+    "under",
+    "over",
+]
 
 
 def sentence(draw: random.Random, words: int) -> str:
