@@ -152,7 +152,7 @@ class Bundle:
     @cached_property
     def recipe(self) -> Recipe:
         """The resolved recipe."""
-        return recipes.load_resolved(intact(self.path / "recipe.yaml"))
+        return recipes.load(intact(self.path / "recipe.yaml"), alone=True)
 
     def tokenizer(self) -> Tokenizer:
         """Read the tokenizer; raises UserError if it is missing, damaged or not for the task."""

@@ -76,11 +76,8 @@ class Tree:
             parts: list[Tree | str] = []
             for is_word, run in groupby(node.children, _is_word):
                 group = list(run)
-                parts += (
-                    [" ".join(node if isinstance(node, str) else str(node.children[0]) for node in group)]
-                    if is_word
-                    else group
-                )
+                words = (str(part if isinstance(part, str) else part.children[0]) for part in group)
+                parts += [" ".join(words)] if is_word else group
             if len(parts) == 1 and isinstance(parts[0], str):
                 lines.append(f"{lead}{node.label}  {parts[0]}")
                 continue
