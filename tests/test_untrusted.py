@@ -84,7 +84,7 @@ def test_a_file_that_is_read_whole_has_a_limit(hostile: Bundle, name: str) -> No
 
 HEADERS: dict[str, tuple[dict[str, Any], int, str]] = {
     "longer than the file": ({}, 1 << 20, "invalid header length"),
-    "longer than any": ({}, 1 << 62, "a header of 4,611,686,018,427,387,906 bytes is too large"),
+    "longer than any": ({}, 1 << 62, "header too large"),
     "overlapping": (
         {"a": {"shape": [2], "data_offsets": [0, 8]}, "b": {"shape": [2], "data_offsets": [4, 12]}},
         0,

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nmt import recipe as recipes
 from nmt.device import memory_error
 from nmt.errors import UserError
-from nmt.files import OutOfResources, read_json, regular, remedy, whole_directory, write_json
+from nmt.files import OutOfResources, read_json, remedy, whole_directory, write_json
 from nmt.integrity import check_files, checked, hash_file, intact, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import KINDS, Kind, Recipe, TaskName
 from nmt.text.linear import TreeVocabulary
@@ -40,7 +40,6 @@ CHECKPOINT = re.compile(r"step-[0-9]{8,}")
 MANIFEST = "bundle.json"
 WEIGHTS = "model.safetensors"
 MOMENTS, POSITION = "training.safetensors", "training.json"  # of a checkpoint
-LARGEST_HEADER = 1 << 24  # bytes of names and shapes before the weights: more than those of 1,000 layers
 NUMBERS = ("float32", "float16", "bfloat16", "float64")  # types of weights
 MOST = 3.4028234663852886e38  # the largest number of fp32
 LARGEST_FIGURE = 1e30  # no run takes more FLOPs, seconds or tokens
@@ -264,9 +263,6 @@ def tensors_of(path: Path) -> Iterator[Path]:
     from safetensors import SafetensorError
 
     try:
-        with regular(path).open("rb") as file:
-            if (size := int.from_bytes(file.read(8), "little")) > LARGEST_HEADER:
-                raise ValueError(f"a header of {size:,} bytes is too large, more than {LARGEST_HEADER:,}")
         yield intact(path)
     except FileNotFoundError:  # what safetensors calls every file that it cannot open; this one has just been hashed
         raise OutOfResources(f"{path}: cannot be opened", "run this again") from None
