@@ -279,15 +279,14 @@ class _Tensors:
     def take_one(self, names: Sequence[str], *shape: int) -> Tensor:
         """Return a matrix that is stored under one or more of these names, of which the first counts."""
         stored = [name for name in names if name in self] or [names[0]]
-        return [self.take(name, *shape) for name in stored][0]
+        matrix, *_ = [self.take(name, *shape) for name in stored]
+        return matrix
 
     def check_rest(self) -> None:
         """Raise UserError if there are tensors left, except for the sinusoids of positions."""
         if rest := [name for name in self._tensors if not name.endswith(".embed_positions.weight")]:
-            raise UserError(
-                f"{self._path}: holds {rest[0]}, which is not as in Marian's models",
-                "use one of the OPUS-MT collection",
-            )
+            problem = f"{self._path}: holds {rest[0]}, which is not as in Marian's models"
+            raise UserError(problem, "use one of the OPUS-MT collection")
 
 
 def _order(d_model: int) -> Tensor:
