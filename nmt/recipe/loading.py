@@ -216,11 +216,8 @@ def _nearest_value(problem: ErrorDetails) -> str | None:
 def _nearest_key(path: tuple[str, ...]) -> str:
     """Suggest the key of this section that is most like an unknown one, or the same key of another section."""
     *outer, key = path
-    kinds: dict[str, type[Settings]] = {
-        name: kind
-        for name, field in Recipe.model_fields.items()
-        if issubclass(kind := field.annotation or str, Settings)
-    }
+    sections = {name: field.annotation for name, field in Recipe.model_fields.items()}
+    kinds = {name: kind for name, kind in sections.items() if isinstance(kind, type) and issubclass(kind, Settings)}
     owner = Dataset if len(outer) > 1 else kinds.get(outer[0], Settings) if outer else Recipe
     near = difflib.get_close_matches(key, owner.model_fields, n=1, cutoff=0.6)
     if near:
