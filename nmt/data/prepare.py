@@ -82,6 +82,11 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     return True
 
 
+def fingerprint(recipe: Recipe, tokenizer_from: Path | None = None) -> str:
+    """Identifies the inputs, as they are now, and the settings; prepared data and bundles made from it record it."""
+    return str(_identify(recipe, tokenizer_from, _read_fingerprint(directory(recipe)))["fingerprint"])
+
+
 def fingerprint_of(prepared: Path) -> str | None:
     """The fingerprint that prepared data records; None where nothing is prepared."""
     found = _read_fingerprint(prepared).get("fingerprint")
@@ -152,10 +157,8 @@ def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_fr
     if tokenizer_from is not None:
         console.say(f"tokenizer: from {tokenizer_from}")
         return Tokenizer.load(tokenizer_from)
-    data = recipe.data
-    return Tokenizer.train(
-        _TokenizerText(data, total, console), recipe.tokenizer, console.say, data.kind.has_trees, data.pos_tags
-    )
+    data, text = recipe.data, _TokenizerText(recipe.data, total, console)
+    return Tokenizer.train(text, recipe.tokenizer, console.say, data.kind.has_trees, data.pos_tags)
 
 
 @dataclass(frozen=True)
