@@ -142,7 +142,7 @@ TARGETS = (
     Target(
         marian,
         st.tuples(*map(_mistaken_json, _MARIAN)),
-        ("nmt.bundle.marian", "nmt.bundle.marian_weights", "nmt.text.marian"),
+        ("nmt.bundle.marian", "nmt.text.marian"),
     ),
     Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.report.figures", "nmt.training.samples")),
 )
