@@ -182,12 +182,12 @@ class Bundle:
 
         Raises UserError if the file is missing or damaged, or if a number in it cannot be a weight.
         """
-        return read_numbers(self.path / WEIGHTS, NUMBERS)
+        return read_tensors(self.path / WEIGHTS)
 
     def moments(self) -> dict[str, Tensor]:
         """Read Adam's moments of a checkpoint, by name; raises UserError as `weights` does."""
         double = self.recipe.training.precision == "fp64"
-        return read_numbers(self.path / MOMENTS, ("float64" if double else "float32",))
+        return read_tensors(self.path / MOMENTS, ("float64" if double else "float32",))
 
     def position(self) -> Any:
         """Read the training.json of a checkpoint."""
@@ -249,14 +249,6 @@ def _fitting(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> 
     return parameters
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a .safetensors file; raises UserError if it is missing or damaged."""
-    from safetensors.torch import load_file
-
-    with tensors_of(path) as file:
-        return load_file(file)
-
-
 @contextmanager
 def tensors_of(path: Path) -> Iterator[Path]:
     """Give the path of an intact .safetensors file to read from; raises UserError if it is missing or damaged."""
@@ -273,9 +265,15 @@ def tensors_of(path: Path) -> Iterator[Path]:
         raise UserError(f"{path}: damaged or not readable: {problem}", remedy(path)) from None
 
 
-def read_numbers(path: Path, kinds: Sequence[str]) -> dict[str, Tensor]:
-    """Read a .safetensors file; raises UserError if the numbers of a tensor are of another type, or not finite."""
-    tensors = read_tensors(path)
+def read_tensors(path: Path, kinds: Sequence[str] = NUMBERS) -> dict[str, Tensor]:
+    """Read a .safetensors file.
+
+    Raises UserError if it is missing or damaged, or if the numbers of a tensor are of another type, or not finite.
+    """
+    from safetensors.torch import load_file
+
+    with tensors_of(path) as file:
+        tensors = load_file(file)
     for name, tensor in tensors.items():
         kind = str(tensor.dtype).removeprefix("torch.")
         extremes = tensor.aminmax() if kind in kinds and tensor.numel() else ()  # one pass, without a copy

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt.bundle.folder import FORMAT, NUMBERS, WEIGHTS, Bundle, read_numbers, tensors_of
+from nmt.bundle.folder import FORMAT, WEIGHTS, Bundle, read_tensors, tensors_of
 from nmt.errors import UserError
 from nmt.files import remedy
 from nmt.integrity import read_manifest
@@ -259,7 +259,7 @@ class _Tensors:
     """The tensors of a file, each of which is taken once."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._tensors = path, read_numbers(path, NUMBERS)
+        self._path, self._tensors = path, read_tensors(path)
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
