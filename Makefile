@@ -146,7 +146,8 @@ format: $(INSTALLED)
 	$(VENV)/bin/ruff format .
 
 schema: $(INSTALLED)
-	$(VENV)/bin/python -m nmt.recipe > recipes/schema.json
+	$(VENV)/bin/python -c 'import json; from nmt.recipe import json_schema; \
+		print(json.dumps(json_schema(), indent=2, ensure_ascii=False))' > recipes/schema.json
 
 # --- the site of the documents, in build/docs: a warning is an error ---------------------------------------------
 

@@ -118,7 +118,6 @@ def test_weights_in_half_precision_and_under_other_names_are_read(make_folder: C
         ({"activation_function": "gelu_new"}, "activation_function gelu_new"),
         ({"decoder_attention_heads": 4}, "decoder_attention_heads 4"),
         ({"vocab_size": 7}, "symbols, but the model 7 by config.json"),
-        ({"eos_token_id": 5}, "eos_token_id is 5, but </s> has the id 0"),
         ({"decoder_start_token_id": 10**6}, "decoder_start_token_id 1000000 is no symbol"),
         ({"d_model": 32}, r"shape \[\d+, 16\], but \[\d+, 32\]"),
         ({"decoder_layers": 2}, "lacks the weight model.decoder.layers.1"),
@@ -134,14 +133,6 @@ def test_what_cannot_be_expressed_is_refused_by_name(
     with pytest.raises(UserError, match=message) as error:
         bundles.resolve(folder)[0].model(torch.device("cpu"))
     assert error.value.hint
-
-
-def test_matrices_that_differ_though_they_are_one_are_refused(make_folder: Callable[..., Path]) -> None:
-    folder = make_folder()
-    tensors = load_file(folder / "model.safetensors")
-    save_file({**tensors, "lm_head.weight": tensors["model.shared.weight"] + 1}, folder / "model.safetensors")
-    with pytest.raises(UserError, match=r"model\.shared.weight and lm_head\.weight differ"):
-        bundles.resolve(folder)[0].weights()
 
 
 def test_nothing_is_unpickled(make_folder: Callable[..., Path]) -> None:

@@ -9,12 +9,10 @@ from nmt.bundle.folder import (
     Bundle,
     NewerFormat,
     add_info,
-    check_numbers,
     load_weights,
     new_model,
     read_tensors,
     save_bundle,
-    tensors_of,
 )
 from nmt.bundle.runs import (
     AVERAGED,

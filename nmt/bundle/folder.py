@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nmt import recipe as recipes
 from nmt.device import memory_error
 from nmt.errors import UserError
-from nmt.files import OutOfResources, read_json, regular, remedy, whole_directory, write_json
+from nmt.files import OutOfResources, read_json, remedy, whole_directory, write_json
 from nmt.integrity import check_files, checked, hash_file, intact, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import KINDS, Kind, Recipe, TaskName
 from nmt.text.linear import TreeVocabulary
@@ -40,7 +40,6 @@ CHECKPOINT = re.compile(r"step-[0-9]{8,}")
 MANIFEST = "bundle.json"
 WEIGHTS = "model.safetensors"
 MOMENTS, POSITION = "training.safetensors", "training.json"  # of a checkpoint
-LARGEST_HEADER = 1 << 24  # bytes of names and shapes before the weights: more than those of 1,000 layers
 NUMBERS = ("float32", "float16", "bfloat16", "float64")  # types of weights
 MOST = 3.4028234663852886e38  # the largest number of fp32
 LARGEST_FIGURE = 1e30  # no run takes more FLOPs, seconds or tokens
@@ -152,7 +151,7 @@ class Bundle:
     @cached_property
     def recipe(self) -> Recipe:
         """The resolved recipe."""
-        return recipes.load_resolved(intact(self.path / "recipe.yaml"))
+        return recipes.load(intact(self.path / "recipe.yaml"), alone=True)
 
     def tokenizer(self) -> Tokenizer:
         """Read the tokenizer; raises UserError if it is missing, damaged or not for the task."""
@@ -183,12 +182,12 @@ class Bundle:
 
         Raises UserError if the file is missing or damaged, or if a number in it cannot be a weight.
         """
-        return read_numbers(self.path / WEIGHTS, NUMBERS)
+        return read_tensors(self.path / WEIGHTS)
 
     def moments(self) -> dict[str, Tensor]:
         """Read Adam's moments of a checkpoint, by name; raises UserError as `weights` does."""
         double = self.recipe.training.precision == "fp64"
-        return read_numbers(self.path / MOMENTS, ("float64" if double else "float32",))
+        return read_tensors(self.path / MOMENTS, ("float64" if double else "float32",))
 
     def position(self) -> Any:
         """Read the training.json of a checkpoint."""
@@ -250,23 +249,12 @@ def _fitting(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> 
     return parameters
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a .safetensors file; raises UserError if it is missing or damaged."""
-    from safetensors.torch import load_file
-
-    with tensors_of(path) as file:
-        return load_file(file)
-
-
 @contextmanager
 def tensors_of(path: Path) -> Iterator[Path]:
     """Give the path of an intact .safetensors file to read from; raises UserError if it is missing or damaged."""
     from safetensors import SafetensorError
 
     try:
-        with regular(path).open("rb") as file:
-            if (size := int.from_bytes(file.read(8), "little")) > LARGEST_HEADER:
-                raise ValueError(f"a header of {size:,} bytes is too large, more than {LARGEST_HEADER:,}")
         yield intact(path)
     except FileNotFoundError:  # what safetensors calls every file that it cannot open; this one has just been hashed
         raise OutOfResources(f"{path}: cannot be opened", "run this again") from None
@@ -277,9 +265,15 @@ def tensors_of(path: Path) -> Iterator[Path]:
         raise UserError(f"{path}: damaged or not readable: {problem}", remedy(path)) from None
 
 
-def read_numbers(path: Path, kinds: Sequence[str]) -> dict[str, Tensor]:
-    """Read a .safetensors file; raises UserError if the numbers of a tensor are of another type, or not finite."""
-    tensors = read_tensors(path)
+def read_tensors(path: Path, kinds: Sequence[str] = NUMBERS) -> dict[str, Tensor]:
+    """Read a .safetensors file.
+
+    Raises UserError if it is missing or damaged, or if the numbers of a tensor are of another type, or not finite.
+    """
+    from safetensors.torch import load_file
+
+    with tensors_of(path) as file:
+        tensors = load_file(file)
     for name, tensor in tensors.items():
         kind = str(tensor.dtype).removeprefix("torch.")
         extremes = tensor.aminmax() if kind in kinds and tensor.numel() else ()  # one pass, without a copy

@@ -174,17 +174,14 @@ class EpochPlans:
         folder = self._out / f".epoch-{epoch}-{key}"
         if self._leads and not (folder / ORDER).exists():
             self.forget(range(epoch - AHEAD, epoch))  # other ranks may be so many updates behind
-            self._make(folder, epoch)
+            lengths = self._corpus.source_lengths, self._corpus.target_lengths
+            made = plan_epoch(*lengths, settings.batch_tokens, settings.seed, epoch, self._mixture)
+            with whole_directory(folder, ORDER) as part:
+                np.save(part / ORDER, made.order)
+                np.save(part / BOUNDS, made.bounds)
+                write_manifest(part / MANIFEST, {})
         wait_for(folder / ORDER, 60 * settings.timeout_minutes, self._check)
         return EpochPlan(*(np.load(folder / name, mmap_mode="r") for name in (ORDER, BOUNDS)))
-
-    def _make(self, folder: Path, epoch: int) -> None:
-        lengths, settings = (self._corpus.source_lengths, self._corpus.target_lengths), self._settings
-        plan = plan_epoch(*lengths, settings.batch_tokens, settings.seed, epoch, self._mixture)
-        with whole_directory(folder, ORDER) as part:
-            np.save(part / ORDER, plan.order)
-            np.save(part / BOUNDS, plan.bounds)
-            write_manifest(part / MANIFEST, {})
 
     def forget(self, keep: Collection[int] = ()) -> None:
         """Remove the plans of all epochs except some."""

@@ -5,7 +5,6 @@ from nmt.recipe.loading import (
     Recipe,
     json_schema,
     load,
-    load_resolved,
     load_with_base,
     override_decoding,
     validated,

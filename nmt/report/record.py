@@ -194,7 +194,7 @@ def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
     """Read the resolved recipe of a run with these checkpoints; raises UserError where there is none."""
     kept = path / "recipe.yaml"
     if found or (path / METRICS).exists() or (path / ABOUT).exists():
-        return recipes.load_resolved(kept) if kept.exists() or not found else found[-1].recipe
+        return recipes.load(kept, alone=True) if kept.exists() or not found else found[-1].recipe
     what = "is a bundle and no run" if os.path.lexists(path / MANIFEST) else "holds no run"
     raise UserError(
         f"{path}: {what if path.is_dir() else 'no such directory'}",

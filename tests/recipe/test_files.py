@@ -93,7 +93,7 @@ def test_aliases_of_aliases_are_counted_as_what_they_stand_for(tmp_path: Path) -
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]  # 10¹² values
     path = tmp_path / "bomb.yaml"
     path.write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"bomb\.yaml: more than 10,000 values"):
+    with pytest.raises(UserError, match=r"bomb\.yaml: nested too deeply, or more than 10,000 values"):
         load(path)
 
 
@@ -107,10 +107,9 @@ MERGED += [f"{new}: &{new} {{!!merge <<: [*{old}, *{old}, *{old}]}}" for old, ne
     ("text", "problem"),
     [
         ("\n".join(MERGED), ":2: not valid YAML: recipes have no tags, such as tag:yaml.org,2002:merge"),  # 3¹⁹ values
-        (f"a: [{'1,' * 20_000}]", ":1: not valid YAML: more than 20,000 keys and values"),
         (f"#{'-' * 1_000_000}", ": has more than 1,000,000 characters"),
     ],
-    ids=["merged mappings", "values", "characters"],
+    ids=["merged mappings", "characters"],
 )
 def test_a_recipe_cannot_be_endless(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "bomb.yaml"

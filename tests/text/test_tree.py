@@ -34,11 +34,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- the tree itself ---------------------------------------------------------------------------------------------
 
 
-def test_a_tree_knows_its_words_tags_and_spans() -> None:
+def test_a_tree_knows_its_words_and_tags() -> None:
     tree = parse_tree(SLEEPS)
     assert tree.leaves() == ["The", "cat", "sleeps", "."]
     assert tree.pos() == [("The", "DT"), ("cat", "NN"), ("sleeps", "VBZ"), (".", ".")]
-    assert tree.spans() == [("S", 0, 4), ("NP", 0, 2), ("VP", 2, 3)]
     assert not tree.is_preterminal
     assert [child.is_preterminal for child in tree.children if isinstance(child, Tree)] == [False, False, True]
     assert str(tree) == SLEEPS
@@ -53,32 +52,12 @@ def test_every_tree_survives_the_round_trip(tree: Tree) -> None:
     assert hash(parse_tree(str(tree))) == hash(tree)
 
 
-def spans_of(tree: Tree, start: int = 0) -> tuple[list[tuple[str, int, int]], int]:
-    """Spans of a tree, and where it ends."""
-    if tree.is_preterminal:
-        return [], start + 1
-    inner: list[tuple[str, int, int]] = []
-    end = start
-    for child in tree.children:
-        assert isinstance(child, Tree)
-        spans, end = spans_of(child, end)
-        inner += spans
-    return [(tree.label, start, end), *inner], end
-
-
-@given(tree=TREES)
-def test_spans_are_those_of_the_plain_recursion(tree: Tree) -> None:
-    spans, words = spans_of(tree)
-    assert tree.spans() == spans
-    assert len(tree.leaves()) == len(tree.pos()) == words
-
-
 def test_no_depth_is_too_deep() -> None:
     tree, other = parse_tree(DEEP_TEXT), Tree("A", parse_tree(DEEP_TEXT).children)
     assert tree == other
     assert hash(tree) == hash(other)
     assert repr(tree) == f"parse_tree({DEEP_TEXT!r})"
-    assert (tree.leaves(), tree.pos(), len(tree.spans())) == (["b"], [("b", "B")], DEEP)
+    assert (tree.leaves(), tree.pos()) == (["b"], [("b", "B")])
     assert str(prepare_tree(tree)) == f"(TOP {DEEP_TEXT})"
     assert str(prepare_tree(parse_tree(DEEP_TEXT.replace("A", "")))) == "(TOP (B b))"
     with pytest.raises(ValueError, match="column 1: this bracket is never closed"):

@@ -18,7 +18,7 @@ from random_bundle import sentence, tokenizer_of_words
 from target import Target, accepted, file, folder
 
 from nmt.bundle import Bundle
-from nmt.bundle.folder import NUMBERS, read_numbers
+from nmt.bundle.folder import read_tensors
 from nmt.bundle.marian import MarianBundle
 from nmt.report.record import read_run
 from nmt.text.linear import TreeVocabulary
@@ -50,7 +50,7 @@ def position(contents: tuple[bytes, bytes]) -> bool:
 def safetensors(content: bytes) -> bool:
     """Weights: tensors of finite numbers, whose sizes are those of the file."""
     path = file("weights/model.safetensors", content)
-    tensors = accepted(lambda: read_numbers(path, NUMBERS))
+    tensors = accepted(lambda: read_tensors(path))
     if tensors is None:
         return False
     assert sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) <= len(content)
@@ -142,7 +142,7 @@ TARGETS = (
     Target(
         marian,
         st.tuples(*map(_mistaken_json, _MARIAN)),
-        ("nmt.bundle.marian", "nmt.bundle.marian_weights", "nmt.text.marian"),
+        ("nmt.bundle.marian", "nmt.text.marian"),
     ),
     Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.report.figures", "nmt.training.samples")),
 )

@@ -130,5 +130,5 @@ TARGETS = (
         st.tuples(st.lists(TREES.map(str), min_size=1, max_size=3), st.booleans()),
         ("nmt.text.linear",),
     ),
-    Target(huggingface, _SHAPES, ("nmt.bundle.huggingface", "nmt.bundle.marian", "nmt.bundle.marian_weights")),
+    Target(huggingface, _SHAPES, ("nmt.bundle.huggingface", "nmt.bundle.marian")),
 )
