@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.search.feed import Prefix, Required, Spelling
-from nmt.tasks.lines import Line, Part, Request, Wanted
 from nmt.tasks.models import Models
 from nmt.tasks.pipeline import LineResult, Pipeline
+from nmt.tasks.read_ahead import Line, Part, Request, Wanted
 from nmt.tasks.splitting import LineSplitter, clean, joined
 from nmt.text.lines import one_line
 from nmt.text.sentences import TrainedLengths

@@ -15,7 +15,7 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search.feed import Prefix, Source
 from nmt.search.prefix import PrefixConstraint, SubwordIndex
-from nmt.tasks.lines import Request
+from nmt.tasks.read_ahead import Request
 from nmt.text.symbols import EOS
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
