@@ -217,17 +217,8 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
         has_own_cores = is_bound(environment)
     else:
         return None
-    given = {name: environment[name] for name in names if name in environment}
-    try:
-        numbers = (int(given.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True))
-        rank, size, local_rank, local_size = numbers
-        return Place(rank, size, local_rank, local_size, has_own_cores)
-    except ValueError:
-        listed = ", ".join(f"{name}={value}" for name, value in given.items())
-        raise UserError(
-            f"the environment must place this process by whole numbers, but has {listed}",
-            f"start it by torchrun or srun, or alone: unset {' '.join(given)}",
-        ) from None
+    numbers = (int(environment.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True))
+    return Place(*numbers, has_own_cores=has_own_cores)
 
 
 def is_bound(environment: Mapping[str, str]) -> bool:

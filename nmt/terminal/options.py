@@ -117,6 +117,8 @@ def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., No
     """Give a command the options of a dataclass, which it receives as one value of it."""
 
     def decorate(function: Callable[[Any], None]) -> Callable[..., None]:
+        @debug_option
+        @version_option
         @wraps(function)
         def command(**given: Any) -> None:
             function(kind(**given))
@@ -158,24 +160,10 @@ version_option = click.option(
 )
 
 
-def console_option() -> Any:
-    """Declare the field `console`, by --quiet; --debug and --version, which concern the process, go with it."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        command = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")(
-            version_option(command)
-        )
-        return click.option(
-            "--quiet",
-            "console",
-            is_flag=True,
-            callback=lambda context, option, quiet: Console(quiet),
-            help="Print nothing but errors on stderr.",
-        )(command)
-
-    return field(metadata={PARAMETER: lambda name: decorate})
-
-
+debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
+console_option = partial(
+    option, "--quiet", "Print nothing but errors on stderr.", callback=lambda context, option, quiet: Console(quiet)
+)
 in_machine = partial(option, section=MACHINE)
 threads_option = partial(in_machine, "--threads", "CPU threads; default: all.", click.IntRange(1, 1024), "N")
 device_option = partial(

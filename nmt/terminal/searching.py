@@ -128,13 +128,7 @@ class _Search:
         """
         options = self.options
         models = Saved(
-            self.bundles,
-            options.engine,
-            options.device,
-            options.devices,
-            options.threads,
-            forks=True,
-            say=self.say,
+            self.bundles, options.engine, options.device, options.devices, options.threads, forks=True, say=self.say
         )
         self.open, self.statistics = partial(pipeline_of, models), statistics
         with attention_view(options, self.bundles[0]) as self.view:
