@@ -217,8 +217,10 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
         has_own_cores = is_bound(environment)
     else:
         return None
-    numbers = (int(environment.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True))
-    return Place(*numbers, has_own_cores=has_own_cores)
+    rank, size, local_rank, local_size = (
+        int(environment.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)
+    )
+    return Place(rank, size, local_rank, local_size, has_own_cores)
 
 
 def is_bound(environment: Mapping[str, str]) -> bool:
