@@ -19,7 +19,7 @@ from statistics import median
 import sacrebleu
 
 import nmt
-from nmt.tasks.lines import Request
+from nmt.tasks.read_ahead import Request
 from nmt.text.terms import Term, Terms
 
 WORD = re.compile(r"[^\W\d_]+")

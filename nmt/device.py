@@ -134,7 +134,7 @@ def memory_error(error: Exception) -> UserError | None:
         return None
     asked = re.search(r"allocate (\d+(?:\.\d+)? ?\w+)", text)  # 1024 bytes; or 20.00 GiB
     return UserError(
-        "out of memory" + (f": {_readable(asked[1])} could not be allocated" if asked else ""),
+        "out of memory" + (f": {asked[1]} could not be allocated" if asked else ""),
         "use a smaller beam, fewer tokens at a time (decoding.batch_tokens, training.device_tokens), a smaller model "
         "or a machine with more memory",
     )
@@ -153,11 +153,6 @@ def device_error(error: BaseException | None) -> UserError | None:
         "run the same command again; if it fails again, look for the GPU's faults: dmesg | grep Xid, or nvidia-smi -q"
     )
     return UserError(found[0], hint) if found else None
-
-
-def _readable(size: str) -> str:
-    number, unit = size.split() if " " in size else (size, "")
-    return f"{int(number) / 2**30:.1f} GiB" if unit == "bytes" else size
 
 
 def _let_segments_grow(device: torch.device) -> None:
@@ -222,17 +217,10 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
         has_own_cores = is_bound(environment)
     else:
         return None
-    given = {name: environment[name] for name in names if name in environment}
-    try:
-        numbers = (int(given.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True))
-        rank, size, local_rank, local_size = numbers
-        return Place(rank, size, local_rank, local_size, has_own_cores)
-    except ValueError:
-        listed = ", ".join(f"{name}={value}" for name, value in given.items())
-        raise UserError(
-            f"the environment must place this process by whole numbers, but has {listed}",
-            f"start it by torchrun or srun, or alone: unset {' '.join(given)}",
-        ) from None
+    rank, size, local_rank, local_size = (
+        int(environment.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)
+    )
+    return Place(rank, size, local_rank, local_size, has_own_cores)
 
 
 def is_bound(environment: Mapping[str, str]) -> bool:

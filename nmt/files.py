@@ -42,7 +42,7 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
     """
     if os.path.islink(path):
         path = Path(os.path.realpath(path))
-    part, old = _part(path), _old(path)
+    part, old = _part(path), path.with_name(f".{path.name}@old.tmp")
     try:
         with _naming(path):
             clear_parts(path.parent, escape(path.name))
@@ -51,23 +51,13 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
             yield part
             for file in (*part.iterdir(), part):
                 _sync(file)
-            _take_place(part, path, old)
+            if path.exists():
+                path.rename(old)  # `clear_parts` puts it back if the process is killed now
+            part.rename(path)
             _sync(path.parent)
+            shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _take_place(part: Path, path: Path, old: Path) -> None:
-    """Renames a directory to `path`; what is there is set aside as `old`, and put back if that fails."""
-    try:
-        if path.exists():
-            path.rename(old)
-        part.rename(path)
-    except BaseException:
-        if old.exists() and not path.exists():
-            old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
@@ -100,19 +90,15 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
                 part.unlink(missing_ok=True)
 
 
-def is_replaceable(path: Path, replaceable: str | None) -> bool:
-    """Whether `whole_directory` may write `path`: where there is nothing yet, an empty directory, or a directory that
-    holds a file `replaceable`."""
-    if path.is_dir():
-        return not any(path.iterdir()) or (replaceable is not None and (path / replaceable).is_file())
-    return not path.exists()
-
-
 def check_replaceable(path: Path, replaceable: str | None) -> None:
-    """Raises UserError unless `path` is replaceable."""
-    if not is_replaceable(path, replaceable):
-        problem = "holds other files, which would be lost" if path.is_dir() else "exists and is not a directory"
-        raise UserError(f"{path}: {problem}", "name another directory, or move it away")
+    """Raises UserError unless `path` is missing, an empty directory or one that holds a file `replaceable`."""
+    if path.exists() and not path.is_dir():
+        problem = "exists and is not a directory"
+    elif path.exists() and any(path.iterdir()) and not (replaceable and (path / replaceable).is_file()):
+        problem = "holds other files, which would be lost"
+    else:
+        return
+    raise UserError(f"{path}: {problem}", "name another directory, or move it away")
 
 
 def clear_parts(folder: Path, name: str, locked: bool = False) -> None:
@@ -131,11 +117,6 @@ def clear_parts(folder: Path, name: str, locked: bool = False) -> None:
                 shutil.rmtree(left, ignore_errors=True)
             else:
                 left.unlink(missing_ok=True)
-
-
-def _old(path: Path) -> Path:
-    """Where a directory stands while another takes its place."""
-    return path.with_name(f".{path.name}@old.tmp")
 
 
 def _part(path: Path) -> Path:
@@ -210,36 +191,17 @@ def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = Fa
     """
     with _naming(Path(what)):
         lock.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("ab+", buffering=0)  # which leaves what the holder has written
+        file = lock.open("ab")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise _held(what, file) from None
+            raise UserError(f"{what}: another nmt is writing there", "wait until it ends, or stop it") from None
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
             say(f"{what}: cannot be locked ({error.strerror}): see that no other nmt writes there meanwhile")
-        with suppress(OSError):  # a full disk; it serves the message alone
-            file.truncate(0)  # what a killed process has left
-            file.write(f"{os.getpid()} on {os.uname().nodename}".encode())
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                file.truncate(0)
-
-
-def _held(what: str, file: IO[bytes]) -> UserError:
-    """The error for a lock file that another process holds, which has most often written who it is."""
-    file.seek(0)
-    holder = re.fullmatch(rb"([0-9]{1,10}) on [\w.-]{1,64}", file.read(100))
-    if holder is None:
-        return UserError(f"{what}: another nmt is writing there", "wait until it ends, or stop it")
-    return UserError(
-        f"{what}: another nmt is writing there, process {holder[0].decode()}",
-        f"wait until it ends, or stop it there by `kill {holder[1].decode()}`",
-    )
+        yield
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -11,7 +11,7 @@ from nmt.api import Translator
 from nmt.errors import UserError
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.search.engine import SearchEngine
-from nmt.tasks.lines import Request
+from nmt.tasks.read_ahead import Request
 from nmt.tasks.splitting import LineSplitter
 from nmt.text.tokenizer import Tokenizer
 

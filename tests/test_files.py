@@ -58,26 +58,6 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path, kind: type[Bas
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("kind", [OSError(errno.EIO, os.strerror(errno.EIO)), KeyboardInterrupt()])
-def test_a_directory_that_cannot_take_its_place_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: BaseException
-) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "a").write_text("1")
-    rename = Path.rename
-
-    def fail(self: Path, target: Path) -> Path:
-        if target.name == "out" and (self / "b").exists():
-            raise kind
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises((UserError, KeyboardInterrupt)), whole_directory(tmp_path / "out", "a") as part:
-        (part / "b").write_text("2")
-    assert tree(tmp_path) == {"out/a": "1"}
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
-
-
 def test_a_directory_that_cannot_be_removed_now_is_gone_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,16 +255,6 @@ def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
         replace_json(path, 3)
     assert read_json(path) == 2
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
-
-
-def test_who_holds_a_lock_is_named(tmp_path: Path) -> None:
-    lock = tmp_path / ".lock"
-    with exclusive(lock, "ckpts", print), pytest.raises(UserError) as error, exclusive(lock, "ckpts", print):
-        pass
-    assert lock.read_bytes() == b""
-    process = f"process {os.getpid()} on {os.uname().nodename}"
-    assert error.value.message == f"ckpts: another nmt is writing there, {process}"
-    assert error.value.hint == f"wait until it ends, or stop it there by `kill {os.getpid()}`"
 
 
 def test_a_signal_right_after_a_part_was_opened_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

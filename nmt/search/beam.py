@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 
 REFILL = 8  # sentences are admitted once an 8th of the batch is empty
 BLOCK = 64  # values of which only the largest is compared at first
+HELD = 4096  # tokens of sources and outputs that are annotated together
 AT_ONCE = 512  # symbols; PyTorch compares a vocabulary this small, such as a parser's, faster whole
+
+
+Found = tuple[Source, list[Hypothesis]]
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
@@ -73,6 +77,8 @@ class Search:
         self._engine, self._beam, self._n_best = engine, beam, n_best
         self._batch_tokens = engine.batch_tokens
         self._again = Pool()  # sources that were under way when memory ran out
+        self._found: list[Found] = []  # that have not been given out
+        self._starved = False  # whether the feed had nothing when it was last asked
         self._begin()
 
     def _begin(self) -> None:
@@ -94,19 +100,28 @@ class Search:
     def run(self, feed: Feed) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """Searches until the feed ends. Where a GPU's memory runs out, it goes on with a batch half as large."""
         while True:
+            yield from self._release()
             try:
                 self._admit(feed)
                 if not self._ancestry.count:
                     return
-                found = self._advance()
+                self._found += self._advance()
+                continue
             except torch.OutOfMemoryError:
                 if len(self._sources) + len(self._held) <= 1:
                     raise
-                found = None
-            if found is None:  # and the error no longer keeps what it was raised amid
-                self._begin_again()
-            else:
-                yield from found
+            self._begin_again()  # outside `except`, so the traceback's tensors are freed
+
+    def _release(self) -> list[tuple[int, list[Hypothesis]]]:
+        """Return what is found; hold it while more is under way and it fills no batch that is annotated."""
+        found = self._found
+        if found and self._engine.annotate:
+            tokens = sum(len(source.ids) + len(each.ids) for source, hypotheses in found for each in hypotheses)
+            if self._ancestry.count and not self._starved and tokens < HELD:
+                return []
+            found = self._engine.annotate(found)
+        self._found = []
+        return [(source.number, hypotheses) for source, hypotheses in found]
 
     def _begin_again(self) -> None:
         """Searches the sources under way anew in a batch half as large, since a step that broke off cannot go on."""
@@ -126,6 +141,7 @@ class Search:
             self._held = self._again.take(max(room, 1), at_least=int(not rows))
         elif not self._held:
             self._held = feed.take(max(room, 1), wait=not rows)
+            self._starved = not self._held
         longest = max((len(source.ids) + 1 for source in self._held), default=0)
         # Sources much longer than those under way would pad all of these to their own length.
         if not self._held or (rows and (rows + len(self._held)) * max(width, longest) > budget):
@@ -155,7 +171,7 @@ class Search:
         return Beams(caps, zeros + BOS, zeros, F.pad(none[:, 1:], (1, 0)), zeros, zeros, none, zeros[:, :1])
 
     @torch.inference_mode()
-    def _advance(self) -> list[tuple[int, list[Hypothesis]]]:
+    def _advance(self) -> list[Found]:
         """One step: extends every hypothesis by a symbol. Returns the sentences that are done; they leave the batch.
 
         On a GPU the host reads one step late which sentences are done, while the device computes; a sentence that is
@@ -251,8 +267,8 @@ class Search:
                 rule.restrict(log_probs, part)
             yield part, log_probs
 
-    def _remove(self, removal: Removal) -> list[tuple[int, list[Hypothesis]]]:
-        """Let rows leave the batch; return their n-best lists, each with the number of its source.
+    def _remove(self, removal: Removal) -> list[Found]:
+        """Let rows leave the batch; return their n-best lists, each with its source.
 
         The host waits for them once.
         """
@@ -264,7 +280,7 @@ class Search:
         found = Download(self._links[rows, :longest], ends, positions, scores, kept).read()
         links, *finished = (each.tolist() for each in found)
         results = [
-            (source.number, [self._hypothesis(links_of, *end) for end in zip(*ends, strict=True) if end[2] > -math.inf])
+            (source, [self._hypothesis(links_of, *end) for end in zip(*ends, strict=True) if end[2] > -math.inf])
             for source, links_of, *ends in zip(self._sources[removal.leaving], links, *finished, strict=True)
         ]
         for cache in self._caches:

@@ -205,10 +205,6 @@ class TreeConstraint(Constraint):
         return torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf).flatten(0, 1), spent
 
     def admit(self, sources: Sequence[Source]) -> None:
-        """Raise ValueError if a source has no words, or more than its cap has room for."""
-        for source in sources:
-            if not 1 <= source.words < source.cap:
-                raise ValueError(f"source {source.number}: {source.words} words do not fit into a cap of {source.cap}")
         left = [[source.words, (source.cap - source.words - 1) // 2, self._run] for source in sources]
         device = self._head.device
         places = torch.arange(self._beam, device=device).expand(len(sources), -1)

@@ -11,7 +11,7 @@ from nmt.device import available_memory, check_room
 from nmt.model.inference import for_inference, half_precision, pays
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, CPU_BEAM, Decoding
-from nmt.search.beam import AT_ONCE, BLOCK, Search
+from nmt.search.beam import AT_ONCE, BLOCK, Found, Search
 from nmt.search.constraints import MakeConstraint, MinLength
 from nmt.search.feed import Feed, Hypothesis
 from nmt.search.sampling import Sampling
@@ -29,12 +29,14 @@ class SearchEngine:
         decoding: Decoding,
         constraints: Sequence[MakeConstraint] = (),
         say: Callable[[str], None] = lambda line: None,
+        annotate: Callable[[list[Found]], list[Found]] | None = None,
     ) -> None:
         """Without `constraints`, decoding.min_length is the only rule for outputs. `say` reports smaller batches.
+        `annotate` completes what is found.
 
         Raises UserError if this machine cannot compute in `decoding.precision`, or has no memory for one sentence.
         """
-        self.decoding, self._say = decoding, say
+        self.decoding, self._say, self.annotate = decoding, say, annotate
         self.constraints = constraints or [partial(MinLength, decoding.min_length)]
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)

@@ -60,7 +60,6 @@ class PrefixConstraint(Constraint):
         self._under_way = False
 
     def admit(self, sources: Sequence[Source]) -> None:
-        """Raise ValueError if an output has no room for its prefix."""
         for source in sources:
             self._plans.append(self._plan(source))
         states = [[0 if plan else -1] * self._states.shape[1] for plan in self._plans[len(self._states) :]]
@@ -78,8 +77,6 @@ class PrefixConstraint(Constraint):
         ids = prefix.ids + (prefix.rest_ids if spelled is None else [])
         steps: list[Mapping[int, int]] = [{index: at + 1} for at, index in enumerate(ids)]
         steps += [{index: len(ids) + end for index, end in step.items()} for step in spelled or []]
-        if len(steps) >= source.cap:
-            raise ValueError(f"source {source.number}: {len(steps)} symbols do not fit into a cap of {source.cap}")
         ends = [{index: state for index, state in step.items() if state < len(steps)} for step in steps]
         return [(end, torch.tensor(list(step), device=self._device)) for end, step in zip(ends, steps, strict=True)]
 

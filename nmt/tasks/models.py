@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Literal
 
 from nmt.bundle import Bundle
 from nmt.device import cores
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from nmt.search.constraints import MakeConstraint
 
 MOST_WORKERS = 16  # on a CPU, unless the user asks for more
-Model = TypeVar("Model")
 
 
 def make_engine(
@@ -36,42 +35,13 @@ def make_engine(
     say: Callable[[str], None] = lambda line: None,
 ) -> Engine:
     """Make the engine of nmt; `say` reports another precision than asked for, and smaller batches."""
-    from nmt.search.annotation import AnnotatingEngine
+    from nmt.search.annotation import annotated as annotate
     from nmt.search.engine import SearchEngine
 
-    engine = SearchEngine(models, decoding, constraints, say)
+    engine = SearchEngine(models, decoding, constraints, say, partial(annotate, models) if annotated else None)
     if decoding.precision not in ("auto", engine.precision):
         say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision} is used")
-    return AnnotatingEngine(engine, models) if annotated else engine
-
-
-def only(models: Sequence[Model]) -> Model:
-    """Return the model whose attention is asked for; raises UserError if there are several."""
-    if len(models) > 1:
-        raise UserError(
-            f"attention: each of the {len(models)} models of an ensemble has its own", "ask for that of one model"
-        )
-    return models[0]
-
-
-@runtime_checkable
-class Models(Protocol):
-    """The model, or the ensemble of several, that a pipeline searches with."""
-
-    @property
-    def configs(self) -> Sequence[ModelSettings]:
-        """The settings of each model."""
-        ...
-
-    def open(
-        self, decoding: Decoding, constraints: Sequence[MakeConstraint], annotated: bool
-    ) -> AbstractContextManager[Engine]:
-        """Give the engine; its workers end with the block. Raise UserError if something is missing or wrong."""
-        ...
-
-    def only(self) -> Transformer:
-        """Return the only model, in this process and in full precision; raise UserError if there are several."""
-        ...
+    return engine
 
 
 class Loaded:
@@ -84,12 +54,12 @@ class Loaded:
     def open(
         self, decoding: Decoding, constraints: Sequence[MakeConstraint], annotated: bool
     ) -> AbstractContextManager[Engine]:
-        """Give the engine of nmt."""
+        """Give the engine of nmt in this process."""
         return nullcontext(make_engine(self._models, decoding, constraints, annotated))
 
     def only(self) -> Transformer:
         """Return the only model."""
-        return only(self._models)
+        return self._models[0]
 
 
 @dataclass(frozen=True)
@@ -117,7 +87,10 @@ class Saved:
 
     @contextmanager
     def open(self, decoding: Decoding, constraints: Sequence[MakeConstraint], annotated: bool) -> Iterator[Engine]:
-        """Give the engine, or several workers as one engine."""
+        """Give the engine, or several workers as one engine; they end with the block.
+
+        Raise UserError if something is missing or wrong.
+        """
         if self.engine == "ctranslate2" and len(self.bundles) > 1:
             raise UserError(
                 "--engine ctranslate2: searches with one model, not with an ensemble",
@@ -135,10 +108,10 @@ class Saved:
             yield workers
 
     def only(self) -> Transformer:
-        """Load the only model."""
+        """Load the only model, in this process and in full precision."""
         from nmt.device import choose_device
 
-        return only(self.bundles).model(choose_device(self.device, self.threads))
+        return self.bundles[0].model(choose_device(self.device, self.threads))
 
     def _make(
         self, decoding: Decoding, constraints: Sequence[MakeConstraint], annotated: bool, number: int, count: int
@@ -179,3 +152,6 @@ class Saved:
             return engine
 
         return share
+
+
+Models = Loaded | Saved

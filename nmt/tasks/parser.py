@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
-from nmt.tasks.lines import Line, Part, Request, Wanted
 from nmt.tasks.models import Models
 from nmt.tasks.pipeline import LineResult, Pipeline
+from nmt.tasks.read_ahead import Line, Part, Request, Wanted
 from nmt.text.linear import TreeVocabulary, escape
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import TOP, Tree, read_tree_lines

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from nmt.errors import UserError
 from nmt.recipe import Decoding, Model
 from nmt.search.feed import Feed, Hypothesis
-from nmt.tasks.lines import Line, Part, ReadAhead, Request, Wanted
-from nmt.tasks.models import Loaded, Models
+from nmt.tasks.models import Loaded, Models, Saved
+from nmt.tasks.read_ahead import Line, Part, ReadAhead, Request, Wanted
 from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -91,8 +91,9 @@ class Pipeline(ABC, Generic[Result]):
         Raise UserError if decoding.max_source is longer than what a model serves, or if the engine cannot be made.
         """
         self.tokenizer, self.decoding = tokenizer, decoding
-        source = models if isinstance(models, Models) else Loaded(models)
-        self._positions, self._model = longest_served(source.configs, decoding), cache(source.only)
+        source = models if isinstance(models, Loaded | Saved) else Loaded(models)
+        self._models, self._model = len(source.configs), cache(source.only)
+        self._positions = longest_served(source.configs, decoding)
         with ExitStack() as held:
             self.engine = held.enter_context(source.open(decoding, self.constraints(), self.annotated))
             self._held = held.pop_all()
@@ -187,6 +188,10 @@ class Pipeline(ABC, Generic[Result]):
         for text in (source, target or ""):
             if not isinstance(text, str):
                 raise TypeError("attention takes one sentence, and one target or None")
+        if self._models > 1:
+            raise UserError(
+                f"attention: each of the {self._models} models of an ensemble has its own", "ask for that of one model"
+            )
         return attend(self._model(), self.tokenizer, *self._pair(source, target))
 
     def _groups(

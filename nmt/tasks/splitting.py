@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
-from nmt.tasks.lines import Part
+from nmt.tasks.read_ahead import Part
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.vocabulary import Vocabulary
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, repeat
-from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.search.feed import Prefix, Required, Spelling
-from nmt.tasks.lines import Line, Part, Request, Wanted
 from nmt.tasks.models import Models
 from nmt.tasks.pipeline import LineResult, Pipeline
+from nmt.tasks.read_ahead import Line, Part, Request, Wanted
 from nmt.tasks.splitting import LineSplitter, clean, joined
 from nmt.text.lines import one_line
 from nmt.text.sentences import TrainedLengths
@@ -90,20 +90,6 @@ class Translator(Pipeline[Translation]):
             warnings["repetitions avoided"] = lambda translation: int(translation.kept_from_repeating)
         return warnings
 
-    @overload
-    def translate(
-        self,
-        texts: Sequence[str],
-        prefix: Sequence[str] | None = None,
-        terms: Iterable[tuple[str, str]] = (),
-        keep: Iterable[str] = (),
-    ) -> list[str]: ...
-
-    @overload
-    def translate(
-        self, texts: Sequence[str], prefix: Sequence[str] | None = None, *, sample: int
-    ) -> list[list[str]]: ...
-
     def translate(
         self,
         texts: Sequence[str],
@@ -111,7 +97,7 @@ class Translator(Pipeline[Translation]):
         terms: Iterable[tuple[str, str]] = (),
         keep: Iterable[str] = (),
         sample: int | None = None,
-    ) -> list[str] | list[list[str]]:
+    ) -> list[Any]:
         """Translate raw sentences; one for each, in order. Blank gives blank.
 
         If there is a `prefix` for each sentence, its translation begins with it; "" asks for nothing. Where the first

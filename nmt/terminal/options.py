@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial, wraps
@@ -10,18 +12,92 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from click.shell_completion import CompletionItem
 
 from nmt import __version__
 from nmt.console import Console
 from nmt.metrics.bleu import METRICS
 from nmt.terminal.help import MACHINE, MORE, Option
-from nmt.terminal.types import FILE, TEXT, WORKERS, NumberOrAuto, Text, heads, layer, shares
 
 if TYPE_CHECKING:
     from nmt.search.attention import Kind
 
 PARAMETER, FLAG = "parameter", "flag"  # keys of a field's metadata: what gives a command its option, and its name
 AT_LEAST_1 = click.IntRange(min=1)
+WORKERS = click.IntRange(1, 256)  # more GPUs than a host has, and more shares than are worth cutting its CPU into
+
+
+class Text(click.ParamType[Any]):
+    """A string that is not empty: an empty one is a shell variable that was never set.
+
+    `read` makes the value of it. The shell completes it to one of `words`, though others may be allowed.
+    """
+
+    name = "text"
+
+    def __init__(self, *words: str, read: Callable[[str], Any] = str) -> None:
+        self._words, self._read = words, read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value; fails with a usage error if the string is empty."""
+        if value == "":
+            self.fail("must not be empty", param, ctx)
+        return self._read(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the words that begin like this."""
+        return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
+
+
+class FilePath(Text):
+    """A path that is not empty, which Python would take for the working directory."""
+
+    name = "path"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Leave it to the shell to find files."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+class NumberOrAuto(click.IntRange):
+    """A whole number, or auto."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number or "auto"; fails with a usage error on anything else."""
+        return value if value == "auto" else super().convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the word, if it begins like this."""
+        return Text("auto").shell_complete(ctx, param, incomplete)
+
+
+def shares(text: str) -> tuple[float, ...]:
+    """Read numbers from 0 on with commas between them, at least one of them above 0."""
+    try:
+        found = tuple(map(float, text.split(",")))
+    except ValueError:
+        found = ()
+    if not found or not all(0 <= share < math.inf for share in found) or not 0 < sum(found) < math.inf:
+        raise click.BadParameter(f"{text!r} are not numbers from 0 on, such as 0.3,0.7")
+    return found
+
+
+def layer(text: str) -> tuple[str, int]:
+    """Read a layer, counted from 1, of encoder, decoder or cross: cross:5; without a kind, of the encoder."""
+    found = re.fullmatch("(?:(encoder|decoder|cross):)?([1-9][0-9]{0,5})", text)
+    if not found:
+        raise click.BadParameter(f"{text!r} is no layer, such as 5, encoder:5, decoder:5 or cross:5")
+    return found[1] or "encoder", int(found[2])
+
+
+def heads(text: str) -> tuple[int, ...]:
+    """Read numbers of heads from 1 on with commas between them; returns them in order, each once."""
+    if not re.fullmatch("[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", text):
+        raise click.BadParameter(f"{text!r} are not numbers of heads from 1 on, such as 1,2")
+    return tuple(sorted({int(head) for head in text.split(",")}))
+
+
+TEXT, FILE = Text(), FilePath(read=Path)
 
 
 def option(
@@ -41,6 +117,8 @@ def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., No
     """Give a command the options of a dataclass, which it receives as one value of it."""
 
     def decorate(function: Callable[[Any], None]) -> Callable[..., None]:
+        @debug_option
+        @version_option
         @wraps(function)
         def command(**given: Any) -> None:
             function(kind(**given))
@@ -82,24 +160,10 @@ version_option = click.option(
 )
 
 
-def console_option() -> Any:
-    """Declare the field `console`, by --quiet; --debug and --version, which concern the process, go with it."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        command = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")(
-            version_option(command)
-        )
-        return click.option(
-            "--quiet",
-            "console",
-            is_flag=True,
-            callback=lambda context, option, quiet: Console(quiet),
-            help="Print nothing but errors on stderr.",
-        )(command)
-
-    return field(metadata={PARAMETER: lambda name: decorate})
-
-
+debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
+console_option = partial(
+    option, "--quiet", "Print nothing but errors on stderr.", callback=lambda context, option, quiet: Console(quiet)
+)
 in_machine = partial(option, section=MACHINE)
 threads_option = partial(in_machine, "--threads", "CPU threads; default: all.", click.IntRange(1, 1024), "N")
 device_option = partial(

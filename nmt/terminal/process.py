@@ -81,7 +81,7 @@ def ending_of(error: BaseException) -> Ending:
     speaks = os.environ.get("RANK", "0") == "0"  # one process of a group says what all of them would
     match error:
         case UserError():
-            return _failed(error.message, error.hint)
+            return Ending(1, _complaint(error.message, error.hint), traceback=True)
         case GroupError():
             lines = _complaint(error.message, error.hint) if error.message else ()
             return Ending(TRY_AGAIN if error.retry else 1, lines, traceback=error.retry)
@@ -98,26 +98,22 @@ def ending_of(error: BaseException) -> Ending:
         case BrokenPipeError():  # the reader, head for one, has enough
             return Ending(0)
         case io.UnsupportedOperation():  # see open_standard_streams
-            return _failed("stdout is closed, so the result has nowhere to go", "redirect stdout to a file or a pipe")
+            problem, hint = "stdout is closed, so the result has nowhere to go", "redirect stdout to a file or a pipe"
+            return ending_of(UserError(problem, hint))
         case OSError():  # a full disk under stdout, say
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             hint = (
                 "free some space" if full else "see that it exists and that you may use it; --debug shows the traceback"
             )
             problem = f"{error.filename or 'input or output'}: {error.strerror or error}"
-            return _failed(problem, hint)
+            return ending_of(UserError(problem, hint))
         case Exception():
             from nmt.device import device_error, memory_error
 
-            if known := memory_error(error) or device_error(error):
-                return _failed(known.message, known.hint)
             hint = "run it with --debug and report the traceback: this is a bug of nmt"
-            return _failed(f"{type(error).__name__}: {error}", hint)
+            bug = UserError(f"{type(error).__name__}: {error}", hint)
+            return ending_of(memory_error(error) or device_error(error) or bug)
     raise error  # SystemExit, say
-
-
-def _failed(message: str, hint: str) -> Ending:
-    return Ending(1, _complaint(message, hint), traceback=True)
 
 
 def _complaint(message: str, hint: str) -> tuple[str, str]:

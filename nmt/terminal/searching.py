@@ -22,10 +22,10 @@ from nmt.console import Console
 from nmt.device import Place, cores, device_of, find_place
 from nmt.errors import Interrupted, UserError
 from nmt.recipe import Decoding, TaskName, override_decoding
-from nmt.tasks.lines import Request
 from nmt.tasks.models import Saved
 from nmt.tasks.parser import Parser, drawn
 from nmt.tasks.pipeline import Pipeline
+from nmt.tasks.read_ahead import Request
 from nmt.tasks.translator import Translator
 from nmt.terminal.attention_view import attention_view
 from nmt.terminal.blocks import Blocks, Job, folder_of, open_blocks
@@ -128,13 +128,7 @@ class _Search:
         """
         options = self.options
         models = Saved(
-            self.bundles,
-            options.engine,
-            options.device,
-            options.devices,
-            options.threads,
-            forks=True,
-            say=self.say,
+            self.bundles, options.engine, options.device, options.devices, options.threads, forks=True, say=self.say
         )
         self.open, self.statistics = partial(pipeline_of, models), statistics
         with attention_view(options, self.bundles[0]) as self.view:

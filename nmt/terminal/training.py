@@ -132,12 +132,12 @@ def export(options: AverageOptions) -> None:
     if out is None:
         raise click.UsageError(f"--format {options.form} needs --out, the folder to write")
     bundle, _ = resolve(ckpts)
+    if bundle.path == ckpts and (options.last or options.best):
+        raise click.UsageError(f"--last and --best are for a run's directory, and {ckpts} is a bundle")
     (huggingface if options.form == "huggingface" else conversion).check_expressible(bundle)  # before it is computed
     check_replaceable(out, None)
     if bundle.path != ckpts:
         bundle = _average(options, None)
-    elif options.last or options.best:
-        raise click.UsageError(f"--last and --best are for a run's directory, and {ckpts} is a bundle")
     if options.form == "huggingface":
         huggingface.export(bundle, out)
         console.say(

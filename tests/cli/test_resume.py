@@ -33,7 +33,7 @@ def here(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     shutil.copy(reverse_run / "test.a", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 10)
-    monkeypatch.setattr("nmt.tasks.lines.PATIENCE", 60.0)  # a file is a fast input, however slow the machine is
+    monkeypatch.setattr("nmt.tasks.read_ahead.PATIENCE", 60.0)  # a file is a fast input, however slow the machine is
     return tmp_path
 
 

@@ -140,13 +140,6 @@ def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam
     assert len(compared) > 100
 
 
-@pytest.mark.parametrize(("words", "cap"), [(0, 9), (9, 9)])
-def test_a_source_for_which_there_is_no_tree_is_an_error(words, cap):
-    constraint = TreeConstraint(vocabulary(), 4, CPU)
-    with pytest.raises(ValueError, match=f"source 7: {words} words .* cap of {cap}"):
-        constraint.admit([Source(7, [9], cap, words)])
-
-
 # --- in a search --------------------------------------------------------------------------------------------
 
 

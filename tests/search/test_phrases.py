@@ -17,7 +17,7 @@ from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search.engine import SearchEngine
 from nmt.search.feed import Required, Source, Spelling
 from nmt.search.phrases import PhraseConstraint, _order
-from nmt.tasks.lines import Request
+from nmt.tasks.read_ahead import Request
 from nmt.tasks.translator import Translation, Translator
 from nmt.text.symbols import EOS
 from nmt.text.terms import Term, Terms

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from typing import cast
 
 import pytest
 import torch
@@ -13,12 +12,10 @@ from reference_search import random_model
 from nmt.api import Translator
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
-from nmt.search.feed import Prefix, Source
-from nmt.search.prefix import PrefixConstraint, SubwordIndex
-from nmt.tasks.lines import Request
+from nmt.search.prefix import SubwordIndex
+from nmt.tasks.read_ahead import Request
 from nmt.text.symbols import EOS
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import Vocabulary
 
 TEXTS = ["the dog sees the house", "a cat likes the tree", "the tree sees a dog", "cats like houses and dogs"]
 
@@ -118,13 +115,6 @@ def test_a_prefix_of_what_is_found_anyway_changes_nothing(tokenizer: Tokenizer, 
         compared += len(beginnings)
     assert compared >= 40
     assert len(outputs) > 1
-
-
-def test_a_prefix_without_room_is_refused(tokenizer: Tokenizer) -> None:
-    constraint = PrefixConstraint(cast(Vocabulary, tokenizer.target), 2, torch.device("cpu"))
-    constraint.admit([Source(0, [5], cap=3, prefix=Prefix([6, 7], "", []))])
-    with pytest.raises(ValueError, match="source 1: 3 symbols do not fit into a cap of 3"):
-        constraint.admit([Source(1, [5], cap=3, prefix=Prefix([6, 7, 8], "", []))])
 
 
 def test_learned_positions_have_room_for_every_prefix_that_is_allowed(tokenizer: Tokenizer) -> None:

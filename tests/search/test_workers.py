@@ -72,7 +72,7 @@ def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
 PARENT = """
 import sys, threading
 from engines import fateful, pipeline
-from nmt.search.workers import Workers, _Parent, _Worker
+from nmt.search.workers import Workers, _Worker
 
 def lines():
     yield from ("abcde", "hang")

@@ -13,6 +13,7 @@ from typing import Any
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.search.feed import Feed, Hypothesis, Source
+from nmt.tasks.models import Loaded
 from nmt.tasks.translator import Translator
 
 Found = tuple[int, list[Hypothesis]]
@@ -46,7 +47,7 @@ class Alphabet:
     source = target = Characters()
 
 
-class Searched:
+class Searched(Loaded):
     """Models that an engine searches with, whatever the rules."""
 
     def __init__(self, engine: Any, positions: int | None = None) -> None:

@@ -11,8 +11,8 @@ from engines import Characters, Found, Searched
 
 from nmt.recipe import Decoding
 from nmt.search.feed import Feed, Hypothesis, Source
-from nmt.tasks.lines import Request
 from nmt.tasks.parser import Parse, Parser, words_of
+from nmt.tasks.read_ahead import Request
 from nmt.text.linear import TreeVocabulary
 
 TREES = TreeVocabulary.train(["(TOP (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .)))"])

@@ -15,9 +15,9 @@ from engines import Characters, Found, Mirror, Shuffling, mirrored, pipeline
 from nmt.errors import UserError
 from nmt.recipe import Decoding, Model
 from nmt.search.feed import Feed, Source
-from nmt.tasks import lines as feed_module
-from nmt.tasks.lines import FIRST_WINDOW, LARGEST_WINDOW
+from nmt.tasks import read_ahead as feed_module
 from nmt.tasks.pipeline import longest_served
+from nmt.tasks.read_ahead import FIRST_WINDOW, LARGEST_WINDOW
 
 WAIT = 60.0  # seconds after which a test gives up
 

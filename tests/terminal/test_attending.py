@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def translate(nmt, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.tasks.lines.PATIENCE", 60.0)  # the same batches, and so the same scores, in every run
+    monkeypatch.setattr("nmt.tasks.read_ahead.PATIENCE", 60.0)  # the same batches, and so the same scores, in every run
     return lambda *options, stdin=TEXT: nmt("translate", "--model", folder / "translator", *options, stdin=stdin)
 
 

@@ -25,7 +25,7 @@ from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, TreeCons
 from nmt.search.engine import SearchEngine
 from nmt.search.feed import Hypothesis, Source
 from nmt.search.forced import log_probabilities_of
-from nmt.tasks.lines import Request
+from nmt.tasks.read_ahead import Request
 from nmt.tasks.translator import Translator
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK

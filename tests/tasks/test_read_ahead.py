@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from nmt.search.feed import Pool, Source
-from nmt.tasks import lines as reading
-from nmt.tasks.lines import Part, ReadAhead
+from nmt.tasks import read_ahead as reading
+from nmt.tasks.read_ahead import Part, ReadAhead
 
 
 def test_without_waiting_nothing_is_given_that_does_not_fit() -> None:
