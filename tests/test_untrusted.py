@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import torch
 from marian_folders import write_model, write_tokenizer
-from nmt.report.figures import read_figures
 from random_bundle import random_bundle
 from reverse_task import reseal
 
@@ -28,6 +27,7 @@ from nmt.integrity import replace_manifest
 from nmt.recipe import Decoding, validated
 from nmt.search.ctranslate2 import convert
 from nmt.search.engine import SearchEngine
+from nmt.report.record import read_figures
 from nmt.terminal.streams import open_output
 from nmt.text.lines import LONGEST as LONGEST_LINE
 from nmt.text.lines import read_lines

@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import LENGTHS, Lengths, arrays
 
-from nmt import files
 from nmt.data import epochs
-from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
+from nmt.data.epochs import EpochPlan, EpochPlans, Mixture, plan_epoch, remove_damaged_plans
 from nmt.errors import UserError
+from nmt.recipe import Training
 
 
 def drawn(count: int, seed: int = 1) -> Lengths:
@@ -190,53 +191,57 @@ def test_weights_that_leave_nothing_are_refused() -> None:
 # --- on disk ------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_is_made_once_and_mapped_from_disk(tmp_path: Path) -> None:
-    made = plan_epoch(*drawn(200), 300, 1, 0)
-    first = stored_plan(tmp_path / "plan", lambda: made, 10)
-    second = stored_plan(tmp_path / "plan", lambda: pytest.fail("made again"), 10)
-    other = stored_plan(tmp_path / "plan", None, 10)
-    for plan in (first, second, other):
-        assert updates(plan) == updates(made)
+def plans(out: Path, leads: bool = True, data: str = "data", minutes: float = 1.0) -> EpochPlans:
+    """The plans of a run on 200 pairs, in a directory."""
+    sides = drawn(200)
+    corpus = SimpleNamespace(source_lengths=sides[0], target_lengths=sides[1])
+    settings = Training.model_construct(batch_tokens=300, seed=1, timeout_minutes=minutes)
+    return EpochPlans(out, data, corpus, Mixture([200], [1.0]), settings, leads)  # type: ignore[arg-type]
+
+
+def folders(out: Path) -> list[str]:
+    return sorted(path.name.split("-")[1] for path in out.iterdir())
+
+
+def test_a_plan_is_made_once_and_mapped_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [plans(tmp_path).plan(0)]
+    monkeypatch.setattr(epochs, "plan_epoch", lambda *arguments: pytest.fail("made again"))
+    found += [plans(tmp_path).plan(0), plans(tmp_path, leads=False).plan(0)]
+    monkeypatch.undo()
+    for plan in found:
+        assert updates(plan) == updates(plan_epoch(*drawn(200), 300, 1, 0))
         assert isinstance(plan.order, np.memmap)
         assert not plan.order.flags.writeable
-        assert plan.order.dtype == np.int32
         assert plan.rows(0).dtype == np.int64
+    assert updates(plans(tmp_path, data="other").plan(0)) == updates(found[0])
+    assert folders(tmp_path) == ["0", "0"]  # what other data would be planned with is not taken
 
 
-def test_a_rank_waits_for_the_plan_that_another_is_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = plan_epoch(*drawn(200), 300, 1, 0)
-    waiting, got = threading.Event(), []
-    monkeypatch.setattr(files.time, "sleep", lambda seconds: waiting.set())
-    thread = threading.Thread(target=lambda: got.append(stored_plan(tmp_path / "plan", None, 60)))
-    thread.start()
-    assert waiting.wait(60)
-    assert not got
-    stored_plan(tmp_path / "plan", lambda: made, 0)
-    thread.join(60)
-    assert updates(got[0]) == updates(made)
+def test_old_plans_are_removed_and_damaged_ones_made_again(tmp_path: Path) -> None:
+    for epoch in range(5):
+        plans(tmp_path).plan(epoch)
+    assert folders(tmp_path) == ["2", "3", "4"]
+    (next(tmp_path.glob(".epoch-3-*")) / "order.npy").write_bytes(b"damaged")
+    remove_damaged_plans(tmp_path)
+    assert folders(tmp_path) == ["2", "4"]
+    plans(tmp_path).forget()
+    assert folders(tmp_path) == []
 
 
 def test_a_plan_that_does_not_come_is_given_up_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"plan/order\.npy: another process did not write it within 0 s") as error:
-        stored_plan(tmp_path / "plan", None, 0)
+    with pytest.raises(UserError, match=r"order\.npy: another process did not write it within 0 s") as error:
+        plans(tmp_path, leads=False, minutes=0).plan(0)
     assert error.value.hint == "give an --out that all hosts share, or raise training.timeout_minutes"
     assert "\n" not in error.value.message
 
 
-def test_waiting_for_a_plan_ends_where_it_makes_no_sense_any_more(tmp_path: Path) -> None:
-    def gone() -> None:
-        raise UserError("the others are gone", "call them back")
-
-    with pytest.raises(UserError, match="the others are gone"):
-        stored_plan(tmp_path / "plan", None, 60, gone)
-
-
-def test_a_plan_that_failed_to_be_made_leaves_nothing(tmp_path: Path) -> None:
-    def fail() -> EpochPlan:
+def test_a_plan_that_failed_to_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> EpochPlan:
         raise UserError("no plan", "make one")
 
+    monkeypatch.setattr(epochs, "plan_epoch", fail)
     with pytest.raises(UserError, match="no plan"):
-        stored_plan(tmp_path / "plan", fail, 0)
+        plans(tmp_path).plan(0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -245,7 +250,8 @@ def test_a_plan_is_read_without_unpickling(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[object, ...]:
             return (pytest.fail, ("unpickled",))
 
-    stored_plan(tmp_path / "plan", lambda: plan_epoch(*drawn(20), 300, 1, 0), 0)
-    np.save(tmp_path / "plan" / "order.npy", np.array([Trap()], dtype=object), allow_pickle=True)
+    plans(tmp_path).plan(0)
+    (order,) = tmp_path.glob("*/order.npy")
+    np.save(order, np.array([Trap()], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match=r"pickle|Python objects"):
-        stored_plan(tmp_path / "plan", None, 0)
+        plans(tmp_path).plan(0)
