@@ -25,9 +25,9 @@ from nmt.bundle import Bundle
 from nmt.errors import UserError
 from nmt.integrity import replace_manifest
 from nmt.recipe import Decoding, validated
+from nmt.report.record import read_figures
 from nmt.search.ctranslate2 import convert
 from nmt.search.engine import SearchEngine
-from nmt.report.record import read_figures
 from nmt.terminal.streams import open_output
 from nmt.text.lines import LONGEST as LONGEST_LINE
 from nmt.text.lines import read_lines

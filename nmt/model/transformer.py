@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,11 @@ from nmt.batch import Packing, Sequences
 from nmt.model import kernels
 from nmt.model.cache import KVCache
 from nmt.model.functional import Packed
-from nmt.model.fused import FusedDecoder
 from nmt.model.layers import DecoderLayer, Embed, EncoderLayer, Positions
 from nmt.recipe import Model, Recipe
+
+if TYPE_CHECKING:
+    from nmt.model.inference import FusedDecoder
 
 PADDING = 0
 

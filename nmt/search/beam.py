@@ -25,10 +25,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.batch import pad_ids
-from nmt.model.cache import Ancestry, KVCache
-from nmt.model.likelihood import chunk_logits
-from nmt.model.rows import Removal, with_room
-from nmt.model.transfer import Download, upload
+from nmt.model.cache import Ancestry, Download, KVCache, Removal, upload, with_room
+from nmt.model.functional import chunk_logits
 from nmt.native.loading import functions_for
 from nmt.search.constraints import Candidates
 from nmt.search.feed import Feed, Hypothesis, Pool, Source

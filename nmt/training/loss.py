@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from nmt.batch import Batch
 from nmt.data.corpus import Ids
-from nmt.model.likelihood import chunk_logits
+from nmt.model.functional import chunk_logits
 from nmt.model.transformer import Transformer
 from nmt.training.flops import training_flops
 

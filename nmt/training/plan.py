@@ -16,7 +16,7 @@ import torch
 from nmt.console import clock
 from nmt.data.corpus import ABSENT
 from nmt.data.prepare import directory, mean_lengths
-from nmt.model.likelihood import chunk_logits
+from nmt.model.functional import chunk_logits
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe
 from nmt.text.tokenizer import Tokenizer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.model.rows import Removal, with_room
+from nmt.model.cache import Removal, with_room
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from nmt.report.dev_outputs import packed_sentences, score_trees, sentences, tre
 from nmt.report.record import DevOutputs, RunRecord
 from nmt.text.tree import parse_tree
 
+
 def run(
     outputs: Sequence[Sequence[str]], name: str = "demo", task: str = "translate", score: float = 50.0
 ) -> RunRecord:
@@ -27,7 +28,9 @@ def run(
         synthetic_run(name, task, validations=len(outputs)),
         sources=[f"source {row}" for row in range(number)],
         references=[f"reference {row}" for row in range(number)],
-        dev_outputs=[DevOutputs(step=100 * step, outputs=texts, scores=[score] * number) for step, texts in enumerate(outputs, 1)],
+        dev_outputs=[
+            DevOutputs(step=100 * step, outputs=texts, scores=[score] * number) for step, texts in enumerate(outputs, 1)
+        ],
         validated={"step": np.arange(1, len(outputs) + 1) * 100.0, "score": np.full(len(outputs), 12.345)},
     )
 

@@ -21,6 +21,7 @@ from nmt.report.provenance import (
 )
 from nmt.report.record import LENGTHS
 
+
 def test_the_whole_recipe_is_shown_and_what_differs_from_the_base_is_marked() -> None:
     record = replace(synthetic_run(), base={"training.updates": 100_000, "data.train": []})
     lines = list(recipe_lines(record))

@@ -12,7 +12,7 @@ from feeds import Pile
 from plain_search import beam_search
 from reference_search import UncachedStep, random_model
 
-from nmt.model.rows import Removal
+from nmt.model.cache import Removal
 from nmt.recipe import Decoding
 from nmt.search.constraints import TreeConstraint
 from nmt.search.engine import SearchEngine

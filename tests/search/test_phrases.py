@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nmt.model.rows import Removal
+from nmt.model.cache import Removal
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search.engine import SearchEngine

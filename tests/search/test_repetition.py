@@ -14,7 +14,7 @@ from plain_search import beam_search
 from reference_search import UncachedStep, random_model
 from torch import Tensor
 
-from nmt.model.rows import Removal
+from nmt.model.cache import Removal
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.search.constraints import NoRepeat

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.model.cache import Ancestry, KVCache
-from nmt.model.rows import Removal
+from nmt.model.cache import Ancestry, KVCache, Removal
 from nmt.model.transformer import Memory, Transformer
 from nmt.recipe import Model
 
