@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from nmt.model import functional
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.recipe import Model
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from nmt.model import functional
 from nmt.model.functional import attention, band, block_size, restricted_attention
 from nmt.recipe import Model
 
