@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import CDLL
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -38,26 +37,16 @@ Rows = TypeVar("Rows", Tensor, NDArray[Any])
 # --- rows that come and go ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Removal:
     """Rows that leave a batch; rows from its end take their places, so that those which stay are the first `count`."""
 
-    leaving: Sequence[int]
-    """In ascending order."""
-    holes: Sequence[int]
-    """Rows below `count` that leave."""
-    last: Sequence[int]
-    """Rows from `count` on that stay, one for each hole."""
-    count: int
-    device: torch.device
-    """Where the tensors are whose rows leave."""
-
-    @classmethod
-    def of(cls, leaving: Sequence[int], rows: int, device: torch.device = CPU) -> Self:
-        """The rows `leaving`, in ascending order, leave a batch of `rows` rows."""
-        count, gone = rows - len(leaving), set(leaving)
-        last = [row for row in range(count, rows) if row not in gone]
-        return cls(leaving, [row for row in leaving if row < count], last, count, device)
+    def __init__(self, leaving: Sequence[int], rows: int, device: torch.device = CPU) -> None:
+        """The rows `leaving`, in ascending order, leave a batch of `rows` rows, whose tensors are on a device."""
+        self.leaving, self.count, self.device = leaving, rows - len(leaving), device
+        gone = set(leaving)
+        self.holes = [row for row in leaving if row < self.count]
+        self.last = [row for row in range(self.count, rows) if row not in gone]
+        """Rows that stay, one for each hole."""
 
     @cached_property
     def moves(self) -> Tensor:

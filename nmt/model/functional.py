@@ -23,6 +23,7 @@ Reach = tuple[int, int]
 """How many positions one sees before and after itself"""
 LEAST = 32  # queries in a block; smaller products take as long
 CHUNK_LOGITS = {"cpu": 1 << 20, "cuda": 1 << 27}  # 4 MB fit in a core's cache, 512 MB keep a GPU busy
+"""How many logits are held at a time, by type of device"""
 
 
 class Packed(NamedTuple):
@@ -97,9 +98,19 @@ def _packed_attention(
     reach: Reach | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """`attention`, or with a `reach` `restricted_attention`, within each sequence; (1, h, t, d_v)."""
-    attend = _attention_by_kernel if query.is_cuda else _attention_by_sequence
-    return attend(query, key, value, packed, causal, reach, dropout)
+    """`attention`, or with a `reach` `restricted_attention`, within each sequence; (1, h, t, d_v).
+
+    One sequence after another on a CPU, in any precision.
+    """
+    if query.is_cuda:
+        return _attention_by_kernel(query, key, value, packed, causal, reach, dropout)
+    queries, keys = (sequences.bounds.diff().tolist() for sequences in packed)
+    mixed = [
+        attention(*rows, None, causal, dropout) if reach is None else restricted_attention(*rows, reach, None, dropout)
+        for rows in zip(query.split(queries, 2), key.split(keys, 2), value.split(keys, 2), strict=True)
+        if rows[0].size(2)
+    ]
+    return torch.cat(mixed, 2)
 
 
 def _attention_by_kernel(
@@ -115,19 +126,6 @@ def _attention_by_kernel(
     mixed = varlen_attn(query, key, value, queries, keys, most_queries, most_keys, window_size=seen)
     assert isinstance(mixed, Tensor)  # it returns more if it is asked to
     return mixed.transpose(0, 1).unsqueeze(0)
-
-
-def _attention_by_sequence(
-    query: Tensor, key: Tensor, value: Tensor, packed: Packed, causal: bool, reach: Reach | None, dropout: float
-) -> Tensor:
-    """As `_packed_attention`, one sequence after another: for CPUs, in any precision."""
-    queries, keys = (sequences.bounds.diff().tolist() for sequences in packed)
-    mixed = [
-        attention(*rows, None, causal, dropout) if reach is None else restricted_attention(*rows, reach, None, dropout)
-        for rows in zip(query.split(queries, 2), key.split(keys, 2), value.split(keys, 2), strict=True)
-        if rows[0].size(2)
-    ]
-    return torch.cat(mixed, 2)
 
 
 def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
@@ -229,17 +227,12 @@ def _visible(real: Tensor | None, offsets: Tensor, reach: Reach) -> Tensor:
 # Logits, tokens × vocabulary, would be the largest tensor by far. They are computed chunk by chunk.
 
 
-def chunk_logits(device: torch.device) -> int:
-    """How many logits are held at a time."""
-    return CHUNK_LOGITS[device.type]
-
-
 def log_probabilities(states: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
     """(tokens,) log-probability of each of targets (tokens,) over the whole vocabulary, in nats, at least fp32.
 
     Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ + bias (vocabulary,). Not meant for training.
     """
-    rows = max(1, chunk_logits(states.device) // weight.size(0))
+    rows = max(1, CHUNK_LOGITS[states.device.type] // weight.size(0))
     wide = torch.promote_types(states.dtype, torch.float32)
     return torch.cat(
         [

@@ -27,6 +27,8 @@ from nmt.native.quantised import ZERO_POINT, for_few_rows, quantise_rows
 M = TypeVar("M", bound=nn.Module)
 Multiply = Callable[[Tensor], Tensor]
 """(m, in) to (m, out)."""
+Norm = tuple[Tensor, Tensor, float]
+"""Weight, shift and epsilon of a layer normalisation"""
 LINE = 16  # numbers of a cache line
 ROWS = 64  # of a matrix that are transposed at a time: their cache lines fit in the cache, which is five times as fast
 GROUP = 4  # the kernels read lists of places up to a multiple of it
@@ -178,14 +180,6 @@ class _Seen(NamedTuple):
     lengths: Tensor  # (n,): of the source of each row
 
 
-class _Norm(NamedTuple):
-    """A layer normalisation."""
-
-    weight: Tensor
-    shift: Tensor
-    epsilon: float
-
-
 class _Layer(NamedTuple):
     """The products of a layer, and the biases that are added after them; qkv and query add theirs themselves."""
 
@@ -277,12 +271,12 @@ class FusedDecoder:
         self._activate_in_place(*x.shape, x.data_ptr(), bias.data_ptr())
         return x
 
-    def _add(self, x: Tensor, z: Tensor, bias: Tensor | None, norm: _Norm) -> tuple[Tensor, Tensor]:
+    def _add(self, x: Tensor, z: Tensor, bias: Tensor | None, norm: Norm) -> tuple[Tensor, Tensor]:
         """The residual stream after a sublayer whose output is z + bias, and what goes into the next sublayer."""
-        y = torch.empty_like(x)
+        y, (weight, shift, epsilon) = torch.empty_like(x), norm
         self._functions.nmt_add_norm(
-            *(*x.shape, x.data_ptr(), z.data_ptr(), _at(bias), norm.weight.data_ptr(), norm.shift.data_ptr()),
-            *(norm.epsilon, z.data_ptr() if self._pre else None, y.data_ptr()),
+            *(*x.shape, x.data_ptr(), z.data_ptr(), _at(bias), weight.data_ptr(), shift.data_ptr()),
+            *(epsilon, z.data_ptr() if self._pre else None, y.data_ptr()),
         )
         return (z, y) if self._pre else (y, y)
 
@@ -298,9 +292,9 @@ def _layer(layer: DecoderLayer) -> _Layer:
     )
 
 
-def _norm(norm: nn.Module) -> _Norm:
+def _norm(norm: nn.Module) -> Norm:
     assert isinstance(norm, nn.LayerNorm)
-    return _Norm(norm.weight.detach(), norm.bias.detach(), norm.eps)
+    return norm.weight.detach(), norm.bias.detach(), norm.eps
 
 
 def _at(x: Tensor | None) -> int | None:
@@ -380,15 +374,12 @@ def _seconds(layer: nn.Module, rows: Tensor) -> float:
     return time.perf_counter() - start
 
 
-def _children(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    return [(name, child) for name, child in module._modules.items() if child is not None]
-
-
 def _laid_out(module: M, layer: Callable[[Tensor, Tensor | None], nn.Module], kept: Sequence[str] = ()) -> M:
     """The module with each Linear in it replaced, except in the parts that are `kept`; nothing else is copied."""
     if isinstance(module, nn.Linear):
         return cast(M, layer(module.weight, module.bias))
     twin = copy.copy(module)
-    children = _children(module)
-    twin._modules = {name: child if name in kept else _laid_out(child, layer) for name, child in children}
+    twin._modules = {
+        name: child if name in kept else _laid_out(child, layer) for name, child in module.named_children()
+    }
     return twin

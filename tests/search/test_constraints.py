@@ -132,7 +132,7 @@ def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam
             chosen.append([symbol for _, symbol in picked])
         constraint.advance(torch.tensor(parents), torch.tensor(chosen))
         if done:
-            removal = Removal.of(done, len(rows))
+            removal = Removal(done, len(rows))
             constraint.leave(removal)
             for hole, row in zip(removal.holes, removal.last, strict=True):
                 rows[hole] = rows[row]

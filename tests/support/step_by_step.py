@@ -55,7 +55,7 @@ class Searched:
         return self.model.step(symbols, self.cache, alive)
 
     def leave(self, done: Sequence[int]) -> None:
-        removal = Removal.of(done, len(self.sources))
+        removal = Removal(done, len(self.sources))
         self.cache.leave(removal)
         self.ancestry.leave(removal)
         for hole, row in zip(removal.holes, removal.last, strict=True):
