@@ -3,7 +3,7 @@
 Each section is a function that turns runs into plain values, and a Jinja template that shows them. The page holds the
 scripts and styles that it needs. Its security policy lets nothing else run or load.
 
-`python -m nmt.report.page RUN` writes the page of a run while it is trained: see `nmt/training/refreshing.py`.
+`python -m nmt.report.page RUN` writes the page of a run while it is trained: see `nmt/training/reporting.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nmt.errors import UserError
 from nmt.files import whole_file
 from nmt.report import charts, dev_outputs, overview, provenance
 from nmt.report.record import RunRecord, read_run
-from nmt.training.reporting import PAGE
+from nmt.training.samples import PAGE
 
 TEMPLATES = Path(__file__).parent / "templates"
 NICENESS = 10

@@ -24,8 +24,7 @@ from nmt.console import Console
 from nmt.errors import UserError
 from nmt.files import read_json
 from nmt.recipe import Recipe
-from nmt.training.progress import ABOUT, METRICS
-from nmt.training.samples import SAMPLES, DevOutputs, read_samples, spread
+from nmt.training.samples import ABOUT, METRICS, SAMPLES, DevOutputs, read_samples, spread
 
 if TYPE_CHECKING:
     from nmt.training.cost import RunSummary

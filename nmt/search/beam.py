@@ -25,10 +25,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.batch import pad_ids
-from nmt.model.cache import Ancestry, KVCache
-from nmt.model.likelihood import chunk_logits
-from nmt.model.rows import Removal, with_room
-from nmt.model.transfer import Download, upload
+from nmt.model.cache import Ancestry, Download, KVCache, Removal, upload, with_room
+from nmt.model.functional import CHUNK_LOGITS
 from nmt.native.loading import functions_for
 from nmt.search.constraints import Candidates
 from nmt.search.feed import Feed, Hypothesis, Pool, Source
@@ -191,7 +189,7 @@ class Search:
             rows = done_before.nonzero()[:, 0].tolist()
             if self._ancestry.late:
                 self._ancestry.limit(int(seen) + late * self._beam)
-        removal = Removal.of(rows, self._ancestry.count, self._engine.device)
+        removal = Removal(rows, self._ancestry.count, self._engine.device)
         results = self._remove(removal) if rows else []
         self._unread = Download(removal.keep(done), self._ancestry.seen) if late else None
         self._sources = removal.keep(self._sources)  # last: if memory runs out before, they are searched again
@@ -257,7 +255,7 @@ class Search:
 
     def _allowed(self, states: list[Tensor]) -> Iterator[tuple[slice, Tensor]]:
         """A few rows at a time, and their log-probabilities (rows, k, padded vocabulary) of what may come next."""
-        rows = max(1, chunk_logits(self._engine.device) // (self._beam * self._engine.vocabulary))
+        rows = max(1, CHUNK_LOGITS[self._engine.device.type] // (self._beam * self._engine.vocabulary))
         for start in range(0, self._ancestry.count, rows):
             part = slice(start, start + rows)
             logits = (output(x[part]).float() for output, x in zip(self._engine.logits, states, strict=True))

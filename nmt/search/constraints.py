@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.model.rows import ROOM, Removal, with_room
-from nmt.model.transfer import upload
+from nmt.model.cache import ROOM, Removal, upload, with_room
 from nmt.search.feed import Source
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import EOS, PAD

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nmt.batch import Batch, in_batches, pad_ids
-from nmt.model.likelihood import log_probabilities, perplexity
+from nmt.model.functional import log_probabilities, perplexity
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.search.engine import batch_tokens

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.model.rows import Removal
-from nmt.model.transfer import upload
+from nmt.model.cache import Removal, upload
 from nmt.search.automaton import FAR, OPEN, Automaton
 from nmt.search.beam import best_extensions
 from nmt.search.constraints import Candidates, Constraint

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.model.rows import Removal
+from nmt.model.cache import Removal
 from nmt.search.constraints import Constraint
 from nmt.search.feed import Source
 from nmt.text.vocabulary import Vocabulary

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nmt.model.transfer import upload
+from nmt.model.cache import upload
 from nmt.recipe import CPU_BEAM, Decoding
 from nmt.search.beam import Beams, Search, length_penalty
 from nmt.search.feed import Source

@@ -118,7 +118,7 @@ def _say_how_they_differ(ckpts: Path, steps: Sequence[int], console: Console) ->
 def _refresh_report(ckpts: Path, console: Console) -> None:
     """Shows the dev scores of averages in the report of a run, if it has one."""
     from nmt.report.page import attempt
-    from nmt.training.reporting import PAGE
+    from nmt.training.samples import PAGE
 
     if (ckpts / PAGE).exists() and (problem := attempt(ckpts)) is not None:
         console.say(f"{ckpts / PAGE} is not refreshed: {problem}")

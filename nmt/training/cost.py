@@ -12,7 +12,7 @@ import torch
 from nmt.bundle import Bundle, best, resolve, survey
 from nmt.console import Console, clock
 from nmt.errors import UserError, printable
-from nmt.training.reporting import PAGE
+from nmt.training.samples import PAGE
 from nmt.training.state import COST, RunState
 from nmt.training.validation import Validation
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from nmt.batch import Batch
 from nmt.data.corpus import Ids
-from nmt.model.likelihood import chunk_logits
+from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.training.flops import training_flops
 
@@ -59,7 +59,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         softmax: Softmax,
     ) -> tuple[Tensor, Tensor]:
         vocabulary, wide = weight.size(0), weight.dtype
-        rows = max(1, chunk_logits(states.device) // vocabulary)
+        rows = max(1, CHUNK_LOGITS[states.device.type] // vocabulary)
         learn_states, learn_weight = ctx.needs_input_grad[:2]
         states_grad = torch.empty_like(states, dtype=wide) if learn_states else None
         weight_grad = torch.zeros_like(weight) if learn_weight else None

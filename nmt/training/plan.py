@@ -16,7 +16,7 @@ import torch
 from nmt.console import clock
 from nmt.data.corpus import ABSENT
 from nmt.data.prepare import directory, mean_lengths
-from nmt.model.likelihood import chunk_logits
+from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe
 from nmt.text.tokenizer import Tokenizer
@@ -105,7 +105,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
         micro_batches=micro_batches,
         sentences=tokens / longer,
         flops_per_update=training_flops(recipe.model, symbols, *pair) * tokens / longer,
-        memory_bytes=16.0 * size + activations + 4.0 * chunk_logits(device),
+        memory_bytes=16.0 * size + activations + 4.0 * CHUNK_LOGITS[device.type],
         checkpoint_bytes=12.0 * size,
         host_seconds=HOST_SECONDS * micro_batches * len([*model.encoder, *model.decoder]),
         vocabularies=(vocabulary, symbols),

@@ -19,53 +19,12 @@ from torch import Tensor
 from nmt.console import GAP, Advance, Console, clock
 from nmt.data.corpus import Lengths
 from nmt.errors import UserError
-from nmt.model.likelihood import perplexity
+from nmt.model.functional import perplexity
 from nmt.training.distributed import Group
 from nmt.training.flops import peak_flops
-
-METRICS = "metrics.jsonl"
-ABOUT = "run.json"
-"""Number of parameters, the recipe that the run's recipe extends, and report.json of its prepared data."""
+from nmt.training.samples import DevExample
 
 T = TypeVar("T")
-
-
-def forget_after(path: Path, step: int, scored: bool = True) -> None:
-    """Removes the lines of a metrics file after a step, which a resumed run will write again.
-
-    If its checkpoint is not scored yet, only the training figures of that step stay.
-    """
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        try:
-            figures = json.loads(line)
-            if figures["step"] < step or (figures["step"] == step and (scored or "loss" in figures)):
-                kept.append(line + "\n")
-        except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
-            continue
-    part = path.with_suffix(".tmp")
-    try:
-        part.write_text("".join(kept), encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class DevExample:
-    """What a checkpoint made of one sentence of the development set."""
-
-    source: str
-    reference: str
-    output: str
-    score: float
-
-    def markdown(self) -> str:
-        """As TensorBoard shows it, a line each; what looks like markup is shown as it is."""
-        lines = {"source": self.source, "reference": self.reference, "output": self.output, "score": f"{self.score:g}"}
-        return "\n".join(f"    {name:10}{line}" for name, line in lines.items())
 
 
 class Progress:

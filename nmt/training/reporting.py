@@ -22,15 +22,13 @@ from nmt.data.prepare import directory, read_report
 from nmt.errors import Interrupted
 from nmt.files import clear_parts, replace_json
 from nmt.recipe import Recipe
-from nmt.training.progress import ABOUT, METRICS, DevExample, forget_after
-from nmt.training.samples import SAMPLES, Samples
+from nmt.training.samples import ABOUT, METRICS, PAGE, SAMPLES, DevExample, Samples, forget_after
 from nmt.training.state import RunState
 
 if TYPE_CHECKING:
     from nmt.training.validation import Validation
 
 
-PAGE = "report.html"
 COMMAND = (sys.executable, "-m", "nmt.report.page")
 PATIENCE = 60.0  # seconds that the end of a run waits for the last page
 

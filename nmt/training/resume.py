@@ -20,7 +20,7 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Kind, Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.optimizer import Optimizer
-from nmt.training.progress import METRICS
+from nmt.training.samples import METRICS
 from nmt.training.state import RunState
 
 ELSEWHERE = "train into another directory: --out OTHER"

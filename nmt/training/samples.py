@@ -1,18 +1,24 @@
-"""What each checkpoint made of some sentences of the development set: dev.jsonl, for the report."""
+"""The files of a run that a report is made from; above all dev.jsonl, which has outputs for the development set.
+
+This does not import torch, because a process of its own writes the report, again and again.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from nmt.training.progress import DevExample, forget_after
-
+METRICS = "metrics.jsonl"
+ABOUT = "run.json"
+"""Number of parameters, the recipe that the run's recipe extends, and report.json of its prepared data."""
 SAMPLES = "dev.jsonl"
+PAGE = "report.html"
 MOST, FEW = 1000, 5  # sentences that are kept, and that are shown while training goes on
 OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')
 
@@ -20,6 +26,44 @@ T = TypeVar("T")
 Score = Callable[[Sequence[str], Sequence[str]], Sequence[float]]
 """From references and as many outputs to the score of each output, 0 to 100."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def forget_after(path: Path, step: int, scored: bool = True) -> None:
+    """Removes the lines of a metrics file after a step, which a resumed run will write again.
+
+    If its checkpoint is not scored yet, only the training figures of that step stay.
+    """
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            figures = json.loads(line)
+            if figures["step"] < step or (figures["step"] == step and (scored or "loss" in figures)):
+                kept.append(line + "\n")
+        except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
+            continue
+    part = path.with_suffix(".tmp")
+    try:
+        part.write_text("".join(kept), encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class DevExample:
+    """What a checkpoint made of one sentence of the development set."""
+
+    source: str
+    reference: str
+    output: str
+    score: float
+
+    def markdown(self) -> str:
+        """As TensorBoard shows it, a line each; what looks like markup is shown as it is."""
+        lines = {"source": self.source, "reference": self.reference, "output": self.output, "score": f"{self.score:g}"}
+        return "\n".join(f"    {name:10}{line}" for name, line in lines.items())
 
 
 class DevOutputs(BaseModel):

@@ -38,9 +38,10 @@ from nmt.training.loss import Objective
 from nmt.training.micro_batches import MicroBatches, Update
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import autocast_dtype, factors_rounded, short_factors
-from nmt.training.progress import METRICS, Meter, Progress, Sums, show_progress
+from nmt.training.progress import Meter, Progress, Sums, show_progress
 from nmt.training.reporting import Reporting
 from nmt.training.resume import BestScore
+from nmt.training.samples import METRICS
 from nmt.training.state import Clock, RunState, cost_of
 from nmt.training.validation import Validation
 

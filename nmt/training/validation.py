@@ -18,7 +18,7 @@ from nmt.errors import UserError
 from nmt.integrity import intact
 from nmt.metrics.bleu import score, sentence_chrf
 from nmt.metrics.brackets import score_brackets
-from nmt.model import likelihood
+from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.recipe import KINDS, Recipe
 from nmt.search.forced import token_log_probabilities
@@ -160,7 +160,7 @@ def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
             nll += _negative_log_likelihood(model, corpus, rows[part], device)
         tokens += float(targets[rows].sum() + len(rows))
     nll, tokens = group.total(nll, tokens)
-    return likelihood.perplexity(nll, tokens)
+    return functional.perplexity(nll, tokens)
 
 
 def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, device: torch.device) -> float:

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from nmt.model import window
-from nmt.model.functional import attention, restricted_attention
-from nmt.model.window import band
+from nmt.model import functional
+from nmt.model.functional import attention, band, restricted_attention
 from nmt.recipe import Model
 
 CPU = torch.device("cpu")
@@ -57,7 +56,7 @@ def test_a_window_of_r_shows_r_positions(r, centred):
 @pytest.mark.parametrize("reach", [(0, 0), (2, 1), (4, 0), (1, 1)])
 @pytest.mark.parametrize("padded", [False, True])
 def test_blocks_give_what_the_band_gives(monkeypatch, length, reach, padded):
-    monkeypatch.setattr(window, "LEAST", 4)
+    monkeypatch.setattr(functional, "LEAST", 4)
     tensors = inputs(length)
     mask = padding(length, length, (length + 1) // 2) if padded else None
     expected = plain(*tensors, reach, mask)
@@ -81,7 +80,7 @@ def test_a_window_wider_than_the_sequence_is_full_attention(causal):
     expected = attention(*tensors, None if mask is None else mask | torch.eye(40).bool(), causal)
     reach = Model(attention_window=80).reach(causal)
     assert_same(restricted_attention(*tensors, reach, mask), expected, tensors)
-    assert_same(window.join(attention(*window.cut(*tensors, mask, reach)), 40), expected, tensors)
+    assert_same(functional.join(attention(*functional.cut(*tensors, mask, reach)), 40), expected, tensors)
 
 
 def test_padding_that_sees_nothing_but_padding_spoils_no_gradient():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,3 +94,16 @@ def test_time_left_follows_the_newest_speed() -> None:
     record = replace(record, logged={**record.logged, "seconds": slower})
     assert overview.seconds_left(record) == pytest.approx(800 * 1.31)
     assert overview.seconds_left(just_begun(record)) is None
+
+
+def test_a_page_shows_a_run_beside_a_bundle_without_its_run(nmt: Callable[..., Any], runs: Path) -> None:
+    (runs / "a" / "averaged").rename("alone")
+    done = nmt("score", "--runs", "a", "alone", "--html", "page.html")
+    assert done.code == 0, done.err
+    assert done.out.decode().startswith("model")
+    assert "alone: is a bundle and no run: the page has its dev score and cost, but no curves" in done.err
+    assert "page: page.html" in done.err
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "2 runs compared" in page
+    assert "Of alone there are no figures of training here" in page
+    assert "Loss as a table" in page

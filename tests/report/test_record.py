@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nmt.report.figures import LOGGED, read_figures
 from reverse_task import sets
 
 from nmt.bundle import checkpoints
 from nmt.errors import UserError
-from nmt.report.record import choose, read_run
+from nmt.report.record import LOGGED, choose, read_figures, read_run
 
 
 def lines(*rows: Mapping[str, Any] | str) -> str:

@@ -12,7 +12,7 @@ from feeds import Pile
 from plain_search import beam_search
 from reference_search import UncachedStep, random_model
 
-from nmt.model.rows import Removal
+from nmt.model.cache import Removal
 from nmt.recipe import Decoding
 from nmt.search.constraints import TreeConstraint
 from nmt.search.engine import SearchEngine
@@ -132,7 +132,7 @@ def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam
             chosen.append([symbol for _, symbol in picked])
         constraint.advance(torch.tensor(parents), torch.tensor(chosen))
         if done:
-            removal = Removal.of(done, len(rows))
+            removal = Removal(done, len(rows))
             constraint.leave(removal)
             for hole, row in zip(removal.holes, removal.last, strict=True):
                 rows[hole] = rows[row]

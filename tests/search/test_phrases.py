@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nmt.model.rows import Removal
+from nmt.model.cache import Removal
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search.engine import SearchEngine
@@ -158,7 +158,7 @@ def test_candidates_lead_on_to_what_is_lacking_alone() -> None:
     phrases = [Required([Spelling([symbol], False, False)], 1, False) for symbol in (5, 6)]
     rule.admit([Source(0, [4, 4], cap=4, required=phrases), Source(1, [4], cap=20, required=phrases)])
     assert rule._tables.steps.tolist() == [[1], [1]]  # the cap is as low as can be, and the source one subword long
-    rule.leave(Removal.of([0], 2))
+    rule.leave(Removal([0], 2))
     rule.advance(torch.tensor([[0]]), torch.tensor([[5]]))
     log_probs = torch.full((1, 1, 9), -5.0).index_fill(2, torch.tensor(8), -1.0)
     found = rule._candidates(log_probs, torch.zeros(1, 1), rule._tables, rule._reached)

@@ -14,7 +14,7 @@ from feeds import Pile
 from reference_search import random_model
 from torch import Tensor
 
-from nmt.model.rows import Removal
+from nmt.model.cache import Removal
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.search.constraints import Constraint, MakeConstraint, MinLength, NoRepeat, TreeConstraint

@@ -14,7 +14,7 @@ from plain_search import beam_search
 from reference_search import UncachedStep, random_model
 from torch import Tensor
 
-from nmt.model.rows import Removal
+from nmt.model.cache import Removal
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.search.constraints import NoRepeat
@@ -125,6 +125,6 @@ def test_hypotheses_follow_their_parents_and_rows_come_and_go() -> None:
     assert taboo(2) == [[[], []], [[], []]]  # after 5 5 6, twice, and nothing
     advance([[0, 1], [0, 1]], [[5, 7], [4, 4]])
     assert taboo(2) == [[[5, 6], []], [[], []]]  # after 5 5 6 5; 5 5 6 7; 4; 4
-    rule.leave(Removal.of([0], 2))
+    rule.leave(Removal([0], 2))
     advance([[0, 1]], [[4, 5]])
     assert taboo(1) == [[[4], []]]  # after 4 4; 4 5

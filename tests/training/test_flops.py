@@ -8,8 +8,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.data.corpus import ABSENT
+from nmt.model.functional import band
 from nmt.model.transformer import Transformer
-from nmt.model.window import band
 from nmt.recipe import Model
 from nmt.training.flops import attended, measured_flops, peak_flops, training_flops
 

@@ -13,7 +13,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from nmt.batch import Batch, pad_ids
 from nmt.data.batches import make_batch
-from nmt.model.likelihood import CHUNK_LOGITS
+from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.symbols import BOS, EOS

@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from nmt.batch import Batch, pad_ids
-from nmt.model.likelihood import CHUNK_LOGITS
+from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.symbols import BOS, EOS

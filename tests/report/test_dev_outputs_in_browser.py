@@ -32,7 +32,10 @@ def run(name: str, outputs: list[list[str]], scores: list[list[float]], task: st
         sources=[f"{'Strasse' if row % 2 else 'Weg'} {row}" for row in range(1, len(outputs[0]) + 1)],
         references=REFERENCES if task == "translate" else outputs[-1],
         validated={**record.validated, "step": steps.astype(float), "score": steps / 10},
-        dev_outputs=[DevOutputs(int(step), *made) for step, *made in zip(steps, outputs, scores, strict=True)],
+        dev_outputs=[
+            DevOutputs(step=int(step), outputs=made, scores=of_each)
+            for step, made, of_each in zip(steps, outputs, scores, strict=True)
+        ],
     )
 
 
