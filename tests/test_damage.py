@@ -94,6 +94,17 @@ def test_one_flipped_byte_is_named(
     assert files(folder).items() >= before.items()
 
 
+@pytest.mark.parametrize(("command", "where", "name"), TABLE)
+def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(
+    nmt: Callable[..., Any], folder: Path, patience: None, command: tuple[str, ...], where: str, name: str
+) -> None:
+    if "ctranslate2" in command:
+        pytest.importorskip("ctranslate2")
+    (folder / where / name).unlink()
+    os.mkfifo(folder / where / name)
+    assert_refused(nmt(*command, stdin=b"a b c\n"), f"{where}/{name}", "is not a regular file")
+
+
 NOT_WEIGHTS = {
     "bool": torch.Tensor.bool,
     "int8": lambda tensor: tensor.to(torch.int8),
