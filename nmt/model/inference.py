@@ -379,7 +379,6 @@ def _laid_out(module: M, layer: Callable[[Tensor, Tensor | None], nn.Module], ke
     if isinstance(module, nn.Linear):
         return cast(M, layer(module.weight, module.bias))
     twin = copy.copy(module)
-    twin._modules = {
-        name: child if name in kept else _laid_out(child, layer) for name, child in module.named_children()
-    }
+    children = [(name, child) for name, child in module._modules.items() if child is not None]
+    twin._modules = {name: child if name in kept else _laid_out(child, layer) for name, child in children}
     return twin
