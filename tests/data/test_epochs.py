@@ -214,7 +214,7 @@ def test_a_plan_is_made_once_and_mapped_from_disk(tmp_path: Path, monkeypatch: p
         assert not plan.order.flags.writeable
         assert plan.rows(0).dtype == np.int64
     assert updates(plans(tmp_path, data="other").plan(0)) == updates(found[0])
-    assert folders(tmp_path) == ["0", "0"]  # what other data would be planned with is not taken
+    assert folders(tmp_path) == ["0"]  # which takes the place of the plan of other data
 
 
 def test_old_plans_are_removed_and_damaged_ones_made_again(tmp_path: Path) -> None:
