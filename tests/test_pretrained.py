@@ -260,9 +260,6 @@ def test_models_that_differ_are_not_averaged(
     for weights, other, code, said in (
         ("1,1", second, 1, "differ in model.activation: silu and gelu"),
         ("1,1", third, 1, "differ in model.tie_embeddings"),
-        ("1", second, 2, "--weights has 1 numbers for 2 models"),
-        ("0,0", second, 2, "'0,0' are not numbers from 0 on"),
-        ("1,x", second, 2, "'1,x' are not numbers from 0 on"),
     ):
         done = nmt("average", first, other, "--weights", weights)
         assert (done.code, said in done.err) == (code, True), done.err

@@ -70,14 +70,6 @@ def test_tokenised_and_lowercased_bleu_are_what_published_figures_need(nmt, tmp_
     assert second.startswith("BLEU-tokenised 100.00  nrefs:1|case:lc|eff:no|tok:sacremoses-")
     assert "-de|smooth:none|" in second
     assert second.endswith("  (for comparison with figures on words that Moses cut only)")
-    for argv, error in (
-        (["--metric", "brackets", "--lowercase"], "--lowercase goes with --metric bleu, chrf, ter, tokenised, paper"),
-        (["--metric", "bleu", "--language", "de"], "--language goes with --metric tokenised, paper"),
-        (["--runs", "--lowercase"], "--lowercase does not go with --runs"),
-    ):
-        done = nmt("score", "test.de", *argv, stdin=b"")
-        assert done.code == 2
-        assert error in done.err
 
 
 def test_perplexity_is_that_of_training_on_the_same_data(nmt, reverse_run: Path) -> None:

@@ -49,19 +49,6 @@ def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path, split: str) -
     assert int(found[1]) == 1 if split == "length" else int(found[1]) > 1
 
 
-def test_n_best_lines_are_ranked_and_scored(nmt, reverse_run: Path) -> None:
-    done = nmt("translate", "--model", reverse_run / "ckpts", "--n-best", 3, "--quiet", stdin=b"a b c d\nj i h\n")
-    rows = [line.split("\t") for line in done.out.decode().splitlines()]
-    assert [row[:2] for row in rows] == [[line, rank] for line in "12" for rank in "123"]
-    assert rows[0][3] == "d c b a"
-    assert rows[3][3] == "h i j"
-    for group in (rows[:3], rows[3:]):
-        scores = [float(row[2]) for row in group]
-        assert scores == sorted(scores, reverse=True)
-        assert len({row[3] for row in group}) == 3
-    assert done.err == ""
-
-
 def test_json_lines_tell_scores_subwords_and_what_they_look_at(nmt, reverse_run: Path) -> None:
     arguments = ("--model", reverse_run / "ckpts", "--json", "--n-best", 2, "--quiet", "--set", "max_source=4")
     done = nmt("translate", *arguments, stdin=b"a b c d\n\nd b e b f j c g\n")
@@ -199,19 +186,6 @@ def test_the_model_is_found_by_flag_environment_and_default(nmt, reverse_run: Pa
     monkeypatch.delenv("NMT_MODEL")
     monkeypatch.chdir(reverse_run)
     assert "model: ckpts/averaged" in nmt("translate").err
-
-
-def test_translate_answers_each_line_before_the_next_one_comes(reverse_run: Path) -> None:
-    command = [sys.executable, "-m", "nmt", "translate", "--quiet", "--beam", "1"]
-    process = subprocess.Popen(command, cwd=reverse_run, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    for line, answer in ((b"a b c\n", b"c b a\n"), (b"\n", b"\n"), (b"j i h\n", b"h i j\n")):
-        process.stdin.write(line)
-        process.stdin.flush()
-        assert process.stdout.readline() == answer
-    assert process.communicate(timeout=60)[0] == b""
-    assert process.returncode == 0
 
 
 @pytest.mark.parametrize(

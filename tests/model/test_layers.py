@@ -127,18 +127,6 @@ def test_feed_forward_starts_with_glorot_weights_and_zero_biases():
     assert part.outer.bias.eq(0).all()
 
 
-def test_only_feed_forward_and_norms_have_biases():
-    layer = DecoderLayer(Model(d_model=16, heads=2, d_ff=32))
-    biases = {name for name, _ in layer.named_parameters() if name.endswith("bias")}
-    assert biases == {
-        "feed_forward.inner.bias",
-        "feed_forward.outer.bias",
-        "attention_residual.norm.bias",
-        "cross_residual.norm.bias",
-        "feed_forward_residual.norm.bias",
-    }
-
-
 def test_attention_may_have_biases_too_which_start_at_zero():
     layer = DecoderLayer(Model(d_model=16, heads=2, d_k=3, d_v=5, attention_bias=True))
     biases = {name: bias for name, bias in layer.named_parameters() if name.endswith("bias") and "norm" not in name}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from nmt.device import Place
 from nmt.recipe import Recipe, load
 from nmt.training.plan import make_plan
 from nmt.training.start import train
-from paper import TABLE3, Row
 from parameters import counts
 
 FOLDER = Path(__file__).parents[2] / "recipes"
@@ -23,53 +21,7 @@ EVERY = sorted({*FOLDER.rglob("*.yaml")} - {FOLDER / "finetune.yaml"})  # test_p
 CPU = torch.device("cpu")
 
 
-def differences(recipe: Recipe, base: Recipe) -> dict[str, Any]:
-    """What a recipe has for the keys in which it differs from another, names left out."""
-
-    def flat(of: Recipe) -> dict[str, Any]:
-        sections = of.model_dump(exclude={"name": True, "data": {"name"}})
-        return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
-
-    before = flat(base)
-    return {key: value for key, value in flat(recipe).items() if before[key] != value}
-
-
 # --- Table 3 --------------------------------------------------------------------------------------------------
-
-WIDE = {"model.d_model": 1024, "model.d_ff": 4096, "model.heads": 16, "model.dropout": 0.3, "training.updates": 300_000}
-CHANGES: dict[str, dict[str, Any]] = {
-    "base": {},
-    "a_heads1": {"model.heads": 1, "model.d_k": 512, "model.d_v": 512},
-    "a_heads4": {"model.heads": 4, "model.d_k": 128, "model.d_v": 128},
-    "a_heads16": {"model.heads": 16, "model.d_k": 32, "model.d_v": 32},
-    "a_heads32": {"model.heads": 32, "model.d_k": 16, "model.d_v": 16},
-    "b_dk16": {"model.d_k": 16},
-    "b_dk32": {"model.d_k": 32},
-    "c_layers2": {"model.layers": 2},
-    "c_layers4": {"model.layers": 4},
-    "c_layers8": {"model.layers": 8},
-    "c_dmodel256": {"model.d_model": 256, "model.d_k": 32, "model.d_v": 32},
-    "c_dmodel1024": {"model.d_model": 1024, "model.d_k": 128, "model.d_v": 128},
-    "c_dff1024": {"model.d_ff": 1024},
-    "c_dff4096": {"model.d_ff": 4096},
-    "d_dropout0.0": {"model.dropout": 0.0},
-    "d_dropout0.2": {"model.dropout": 0.2},
-    "d_smoothing0.0": {"training.label_smoothing": 0.0},
-    "d_smoothing0.2": {"training.label_smoothing": 0.2},
-    "e_learned": {"model.positions": "learned", "model.max_positions": 512, "decoding.max_source": 256},
-    "big": WIDE,
-}
-
-
-def by_name(row: Row) -> str:
-    return row.name
-
-
-@pytest.mark.parametrize("row", TABLE3, ids=by_name)
-def test_a_row_changes_base_in_what_the_paper_says_and_nothing_else(row: Row) -> None:
-    recipe = load(row.recipe)
-    assert differences(recipe, load(TABLE3[0].recipe)) == CHANGES[row.name]
-    assert (recipe.name, recipe.data.name) == (f"table3_{row.name}", "wmt14_en_de")  # whose prepared data all share
 
 
 def test_parameters_differ_from_base_as_the_paper_prints_them() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -144,23 +143,3 @@ def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: p
         "unknown characters 10 (first in line 5), empty outputs 1 (first in line 7), "
         "unusual lengths 1 (first in line 7), missing terms 1 (first in line 7)"
     )
-
-
-def test_speed_is_counted_from_the_first_line_not_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(ledgers.time, "monotonic", lambda: now)
-
-    def lines() -> Iterator[str]:
-        nonlocal now
-        now = 110.0  # when the first one comes
-        yield "one"
-        now = 111.0
-        yield "two"
-
-    ledger = Ledger("searching", Translator.warnings(Decoding()))
-    now = 100.0
-    assert ledger.speed() == "0 tokens/s"
-    assert list(ledger.timed(lines())) == ["one", "two"]
-    ledger.searched(7000)
-    now = 112.0
-    assert ledger.speed() == "3,500 tokens/s"

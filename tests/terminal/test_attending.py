@@ -30,10 +30,6 @@ def translate(nmt, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return lambda *options, stdin=TEXT: nmt("translate", "--model", folder / "translator", *options, stdin=stdin)
 
 
-def unexpected(*given: object) -> None:
-    raise AssertionError("this should not be called")
-
-
 def shown(path: str) -> tuple[str, str]:
     """The caption of a figure, and its words from left to right, those above first."""
     root = ElementTree.parse(path).getroot()
@@ -100,27 +96,6 @@ def test_a_parser_has_pages_too(nmt, folder: Path, tmp_path: Path) -> None:
     assert done.code == 0
     assert "page.html shows the first sentence\n" in done.err
     assert '"text":"the dog sees it ."' in page.read_text()
-
-
-@pytest.mark.parametrize(
-    ("options", "problem", "hint"),
-    [
-        (["a.svg", "--layer", "3"], "--layer 3: the encoder of this model has 2 layers", "from 1 to 2"),
-        (["a.svg", "--layer", "cross:4"], "--layer 4: the decoder of this model has 3 layers", "from 1 to 3"),
-        (["a.svg", "--heads", "1,3"], "--heads 3: a layer of this model has 2 heads", "from 1 to 2"),
-        (["nowhere/a.html"], "nowhere/a.html: cannot be written", "nowhere"),
-        (["a.html", "--output", "./a.html"], "--attention a.html: is also the file of --output", "another file"),
-    ],
-)
-def test_values_that_do_not_fit_are_errors_before_the_search(
-    translate, monkeypatch: pytest.MonkeyPatch, options: list[str], problem: str, hint: str
-) -> None:
-    monkeypatch.setattr("nmt.tasks.models.Saved.open", unexpected)
-    done = translate("--attention", *options)
-    assert (done.code, done.out) == (1, b"")
-    assert not list(Path().iterdir())
-    assert f"error: {problem}" in done.err
-    assert re.search(f"hint: .*{hint}", done.err)
 
 
 def test_where_there_is_nothing_to_show_the_output_is_whole_and_an_old_page_stays(translate) -> None:

@@ -304,22 +304,6 @@ def test_a_problem_of_all_ranks_is_said_once(start, task: Path) -> None:
     assert said.count("error: ") == 1
 
 
-@pytest.mark.slow
-def test_ranks_go_on_from_the_checkpoint_that_rank_0_finds(start, inject, task: Path, alone: dict[str, Path]) -> None:
-    start("--devices", "2", settings=(EXACT, "training.updates=7", "training.checkpoint_updates=4")).end()
-    inject(
-        1,
-        """
-from nmt import bundle
-original = bundle.checkpoint_folders
-def stale(directory): return original(directory)[:-1]
-bundle.checkpoint_folders = stale
-""",
-    )
-    assert "resuming at update 7" in start("--devices", "2", settings=(EXACT,)).end()
-    assert_near(task / "ckpts", alone["fp64"], 1e-9)
-
-
 def test_ranks_with_other_weights_are_named_before_the_first_update(start, inject, task: Path) -> None:
     inject(
         1,

@@ -89,20 +89,6 @@ def test_a_checkpoint_of_a_later_version_is_not_taken_for_damaged(train, task: P
     assert path.exists()
 
 
-def test_a_position_that_is_not_of_its_checkpoint_is_damage(train, task: Path) -> None:
-    train()
-    path = task / "ckpts/step-00000006/training.json"
-    for change, problem in (
-        ({"step": 5}, "its position is not that of update 6"),
-        ({"epoch": "first"}, "epoch is missing or of the wrong kind"),
-    ):
-        path.write_text(json.dumps(json.loads(path.read_text()) | change))
-        reseal(path.parent)
-        said = train()
-        assert f"damaged checkpoint: ckpts/step-00000006: its training state is not complete: {problem}; kept" in said
-        assert "resuming at update 4:" in said
-
-
 def test_moments_that_do_not_fit_their_weights_are_named(train, task: Path) -> None:
     train("training.updates=2")
     path = task / "ckpts/step-00000002/training.safetensors"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import sys
@@ -12,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import safetensors.torch
 from reverse_task import BARE, assert_equal_to_the_bit, metrics, position, sets
 
 from nmt import bundle as bundles
@@ -118,29 +116,6 @@ def test_what_a_killed_run_had_left_to_remove_is_removed(train, task: Path) -> N
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_a_full_disk_ends_a_run_in_one_line_and_spoils_nothing(
-    train, task: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    every = "training.checkpoint_updates=3"
-    train(every, out="whole")
-    train(every, "training.updates=6")
-    content = {path: path.read_bytes() for path in (task / "ckpts").glob("step-*/*")}
-
-    def full(*arguments: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(safetensors.torch, "save_file", full)
-        said = train(every, code=1)
-    errors = [line for line in said.splitlines() if line.startswith("error")]
-    assert errors == ["error: ckpts/step-00000009: the disk is full"]
-    assert "saved ckpts/step-00000009" not in said
-    assert "Traceback" not in said
-    assert {path: path.read_bytes() for path in (task / "ckpts").glob("step-*/*")} == content
-    train(every)
-    assert_equal_to_the_bit(task / "whole", task / "ckpts")
 
 
 # --- plans --------------------------------------------------------------------------------------------------

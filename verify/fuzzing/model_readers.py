@@ -144,5 +144,5 @@ TARGETS = (
         st.tuples(*map(_mistaken_json, _MARIAN)),
         ("nmt.bundle.marian", "nmt.text.marian"),
     ),
-    Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.report.figures", "nmt.training.samples")),
+    Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.training.samples")),
 )
