@@ -95,7 +95,7 @@ def figure(attention: Attention, kind: Kind, layer: int, heads: Sequence[int]) -
             for query, key in np.argwhere(weights[layer, head] >= FAINTEST)
         ]
         lines.append((COLOURS[head % len(COLOURS)], head, of_head))
-    return render(
+    svg = render(
         "attention.svg",
         [],
         title=title,
@@ -106,6 +106,7 @@ def figure(attention: Attention, kind: Kind, layer: int, heads: Sequence[int]) -
         ends=(top, top + HEIGHT),
         pixels={"margin": MARGIN, "font": FONT, "legend": LEGEND},
     )
+    return svg + "\n"
 
 
 def _named(heads: Sequence[int], count: int) -> str:

@@ -14,6 +14,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from nmt.errors import UserError
+from nmt.files import regular
+
 METRICS = "metrics.jsonl"
 ABOUT = "run.json"
 """Number of parameters, the recipe that the run's recipe extends, and report.json of its prepared data."""
@@ -140,9 +143,9 @@ def read_samples(
     damaged is left out, and so is everything where there is no such file.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = regular(path).read_bytes().split(b"\n")
         head = _Sentences.model_validate_json(lines[0])
-    except (OSError, ValidationError):
+    except (OSError, UserError, ValidationError):
         return [], [], []
     count = len(head.sources)
     by_step = {int(found[1]): line for line in lines[1:] if (found := OF_STEP.match(line)) and line.endswith(b"}")}

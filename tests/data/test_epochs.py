@@ -213,11 +213,6 @@ def test_a_plan_is_made_once_and_mapped_from_disk(tmp_path: Path, monkeypatch: p
         assert not plan.order.flags.writeable
         assert plan.order.dtype == np.int32
         assert plan.rows(0).dtype == np.int64
-<<<<<<< HEAD
-=======
-    assert updates(plans(tmp_path, data="other").plan(0)) == updates(found[0])
-    assert folders(tmp_path) == ["0"]  # which takes the place of the plan of other data
->>>>>>> w-r2
 
 
 def test_a_rank_waits_for_the_plan_that_another_is_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
