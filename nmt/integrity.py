@@ -19,7 +19,7 @@ import xxhash
 from pydantic import BaseModel, Field, ValidationError
 
 from nmt.errors import UserError
-from nmt.files import not_read, read_json, read_whole, regular, remedy, replace_json
+from nmt.files import not_read, read_json, read_whole, regular, remedy, replace_json, write_json
 
 MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json", "plan.json")
 """Files that hold the hashes of their directories."""
@@ -40,16 +40,21 @@ _unchanged: set[tuple[Path, int, int, str]] = set()  # files hashed by this proc
 
 
 def write_manifest(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes JSON with the hashes of all files that stand in its directory by now, and of its own content."""
+    """Write JSON with the hashes of all files that stand in its directory by now, and of its own content."""
     hashes = {file.name: hash_file(file) for file in sorted(path.parent.iterdir()) if file != path}
-    replace_manifest(path, {**values, HASHES: hashes})
+    write_json(path, _sealed(path, {**values, HASHES: hashes}))
 
 
 def replace_manifest(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes other values over a manifest, whole or not at all; the hashes of files are those among the values."""
-    if HASHES in values:
-        values = {**values, HASHES: {**values[HASHES], path.name: _hash_values(path, values)}}
-    replace_json(path, values)
+    """Write other values over a manifest, whole or not at all; the hashes of files are those among the values."""
+    replace_json(path, _sealed(path, values))
+
+
+def _sealed(path: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the hash of a manifest's own content, if there are hashes."""
+    if HASHES not in values:
+        return values
+    return {**values, HASHES: {**values[HASHES], path.name: _hash_values(path, values)}}
 
 
 def checked(kind: type[M], given: object, name: str | Path, hint: str | None = None) -> M:

@@ -96,7 +96,7 @@ def test_one_flipped_byte_is_named(
 
 @pytest.mark.parametrize(("command", "where", "name"), TABLE)
 def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(
-    nmt: Callable[..., Any], folder: Path, patience: None, command: tuple[str, ...], where: str, name: str
+    nmt: Callable[..., Any], folder: Path, command: tuple[str, ...], where: str, name: str
 ) -> None:
     if "ctranslate2" in command:
         pytest.importorskip("ctranslate2")

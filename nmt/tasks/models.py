@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
     from nmt.search.constraints import MakeConstraint
 
+Rules = Callable[[], "list[MakeConstraint]"]
+"""Makes the rules for outputs of a search."""
 MOST_WORKERS = 16  # on a CPU, unless the user asks for more
 
 
 def make_engine(
     models: Sequence[Transformer],
     decoding: Decoding,
-    constraints: Sequence[MakeConstraint],
+    constraints: Rules,
     annotated: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> Engine:
@@ -38,7 +40,7 @@ def make_engine(
     from nmt.search.annotation import annotated as annotate
     from nmt.search.engine import SearchEngine
 
-    engine = SearchEngine(models, decoding, constraints, say, partial(annotate, models) if annotated else None)
+    engine = SearchEngine(models, decoding, constraints(), say, partial(annotate, models) if annotated else None)
     if decoding.precision not in ("auto", engine.precision):
         say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision} is used")
     return engine
@@ -51,9 +53,7 @@ class Loaded:
         self._models = list(models) if isinstance(models, Sequence) else [models]
         self.configs = [model.config for model in self._models]
 
-    def open(
-        self, decoding: Decoding, constraints: Sequence[MakeConstraint], annotated: bool
-    ) -> AbstractContextManager[Engine]:
+    def open(self, decoding: Decoding, constraints: Rules, annotated: bool) -> AbstractContextManager[Engine]:
         """Give the engine of nmt in this process."""
         return nullcontext(make_engine(self._models, decoding, constraints, annotated))
 
@@ -86,7 +86,7 @@ class Saved:
         return [bundle.recipe.model for bundle in self.bundles]
 
     @contextmanager
-    def open(self, decoding: Decoding, constraints: Sequence[MakeConstraint], annotated: bool) -> Iterator[Engine]:
+    def open(self, decoding: Decoding, constraints: Rules, annotated: bool) -> Iterator[Engine]:
         """Give the engine, or several workers as one engine; they end with the block.
 
         Raise UserError if something is missing or wrong.
@@ -113,9 +113,7 @@ class Saved:
 
         return self.bundles[0].model(choose_device(self.device, self.threads))
 
-    def _make(
-        self, decoding: Decoding, constraints: Sequence[MakeConstraint], annotated: bool, number: int, count: int
-    ) -> Engine:
+    def _make(self, decoding: Decoding, constraints: Rules, annotated: bool, number: int, count: int) -> Engine:
         """Make the engine of worker `number`, from 0, of `count` workers."""
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
@@ -65,11 +65,12 @@ class Parser(Pipeline[Parse]):
         """Raise UserError, as `Translator.parse` does."""
         raise UserError("this model is a parser, not a translator", "call model.parse([...])")
 
-    def constraints(self) -> list[MakeConstraint]:
+    @staticmethod
+    def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
         """Return the rule that every output is a tree over the words of its source."""
         from nmt.search.constraints import TreeConstraint
 
-        return [partial(TreeConstraint, self._trees)]
+        return [partial(TreeConstraint, cast(TreeVocabulary, tokenizer.target))]
 
     def split(self, request: Request) -> list[Part]:
         """Return the parts of a line, encoded; one beyond decoding.max_source subwords is split between words."""

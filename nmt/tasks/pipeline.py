@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from nmt.errors import UserError
@@ -95,7 +95,9 @@ class Pipeline(ABC, Generic[Result]):
         self._models, self._model = len(source.configs), cache(source.only)
         self._positions = longest_served(source.configs, decoding)
         with ExitStack() as held:
-            self.engine = held.enter_context(source.open(decoding, self.constraints(), self.annotated))
+            self.engine = held.enter_context(
+                source.open(decoding, partial(self.constraints, tokenizer, decoding), self.annotated)
+            )
             self._held = held.pop_all()
 
     def close(self) -> None:
@@ -113,9 +115,10 @@ class Pipeline(ABC, Generic[Result]):
     def warnings(decoding: Decoding) -> Mapping[str, Callable[[Any], int]]:
         """Return functions that count how often something is wrong with a result, by the name of the warning."""
 
+    @staticmethod
     @abstractmethod
-    def constraints(self) -> list[MakeConstraint]:
-        """Return the rules for outputs of a search."""
+    def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
+        """Return the rules for outputs of a search; called where the engine is made, since it imports torch."""
 
     @abstractmethod
     def split(self, request: Request) -> list[Part]:

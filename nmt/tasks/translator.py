@@ -121,19 +121,21 @@ class Translator(Pipeline[Translation]):
         """Raise UserError, as `Parser.translate` does."""
         raise UserError("this model is a translator, not a parser", "call model.translate([...])")
 
-    def constraints(self) -> list[MakeConstraint]:
+    @staticmethod
+    def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
         """Return the rules for translations: a least length, a prefix, phrases and no repetitions."""
         from nmt.search.constraints import MinLength, NoRepeat
         from nmt.search.phrases import PhraseConstraint
         from nmt.search.prefix import PrefixConstraint
 
+        target = cast(Vocabulary, tokenizer.target)
         rules: list[MakeConstraint] = [
-            partial(MinLength, self.decoding.min_length),
-            partial(PrefixConstraint, self._target),
-            partial(PhraseConstraint, self._target),
+            partial(MinLength, decoding.min_length),
+            partial(PrefixConstraint, target),
+            partial(PhraseConstraint, target),
         ]
-        if self.decoding.no_repeat is not None:
-            rules.append(partial(NoRepeat, self.decoding.no_repeat))  # last, since it gives way to the others
+        if decoding.no_repeat is not None:
+            rules.append(partial(NoRepeat, decoding.no_repeat))  # last, since it gives way to the others
         return rules
 
     def split(self, request: Request) -> list[Part]:

@@ -219,7 +219,9 @@ def test_an_export_is_all_that_ctranslate2_needs(make_bundle, nmt, tmp_path, qua
     (found,) = ctranslate2.Translator(str(moved), intra_threads=1).translate_batch(
         [source.pieces(source.encode("the dog likes the tree"))], beam_size=1, max_decoding_length=20
     )
-    assert found.hypotheses[0] == target.pieces(ours[0].ids)
+    if quantization == "float32":  # in 8 bits, which symbol is the most probable depends on the processor
+        assert found.hypotheses[0] == target.pieces(ours[0].ids)
+    assert found.hypotheses[0]
     assert Tokenizer.load(moved).equals(bundle.tokenizer())
 
 

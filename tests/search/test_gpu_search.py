@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nmt.errors import UserError
 from nmt.model import cache, kernels
 from nmt.model.cache import Ancestry, KVCache
+from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.inference import HalfPrecision, _laid_out
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
@@ -136,7 +137,7 @@ def test_the_host_waits_once_in_a_step_and_once_more_in_a_leave(monkeypatch, sea
     """On a meta device, nothing can be read but by `Download`, and nothing be indexed by a mask."""
     monkeypatch.setattr(Scripted, "reads", 0)
     monkeypatch.setattr(beam_module, "Download", Scripted)
-    monkeypatch.setattr(beam_module, "chunk_logits", lambda device: 1 << 20)
+    monkeypatch.setitem(CHUNK_LOGITS, "meta", 1 << 20)
     model = random_model(**changes).float().to("meta")
     rules = [partial(MinLength, 3), partial(NoRepeat, 2)]
     engine = SearchEngine([model], Decoding(beam=3, precision="bf16", batch_tokens=500), rules)

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from nmt.batch import Batch, pad_ids
-from nmt.console import Console
 from nmt.data.batches import Packer, deal_update
 from nmt.errors import UserError
 from nmt.model import functional
@@ -137,10 +136,21 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             torch.einsum("hqk,qhd->khd", weights, grad),
         )
 
+    def by_kernel(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        packed: Any,
+        causal: bool = False,
+        reach: Any = None,
+        dropout: float = 0,
+    ) -> Tensor:
+        return functional._attention_by_kernel(query, key, value, packed, causal, reach, dropout)
+
     with torch.library._scoped_library("torch_attn", "IMPL") as library:
         library.impl("_varlen_attn", forward, "CPU")
         library.impl("_varlen_attn_backward", backward, "CPU")
-        monkeypatch.setattr(functional, "_attention_by_sequence", functional._attention_by_kernel)
+        monkeypatch.setattr(functional, "_packed_attention", by_kernel)
         yield
 
 
@@ -161,7 +171,7 @@ def test_the_kernel_is_asked_for_the_same(settings: dict[str, object], has_sourc
 def test_layers_are_compiled_to_one_graph_each_for_packed_batches_of_any_size() -> None:
     plain, compiled = (Objective(tiny(layers=1), 0.1) for _ in range(2))
     counter = CompileCounterWithBackend("eager")
-    compile_parts(compiled, Console(), counter)
+    compile_parts(compiled, counter)
     compiled.softmax = plain.softmax  # sees tokens, packed or not
     same, _ = sentences(1)
     for sides in ((same, same), sentences(2, 3), sentences(3, 40)):  # a size that both sides have, and others
