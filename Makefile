@@ -81,7 +81,7 @@ PYTEST := $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal  # two tests at 
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 NUMERICS := $(addprefix tests/model/test_,cache.py functional.py kernels.py layers.py likelihood.py transformer.py window.py) \
   $(addprefix tests/search/test_,engine.py forced.py plain_search.py sampling.py) tests/test_api.py tests/test_api_parser.py \
-  $(addprefix tests/training/test_,gradients.py loop.py loss.py optimizer.py precision.py)
+  $(addprefix tests/training/test_,out_of_memory.py trainer.py loss.py optimizer.py precision.py)
 
 test: export OMP_NUM_THREADS := 1
 test: $(INSTALLED)
@@ -146,7 +146,8 @@ format: $(INSTALLED)
 	$(VENV)/bin/ruff format .
 
 schema: $(INSTALLED)
-	$(VENV)/bin/python -m nmt.recipe > recipes/schema.json
+	$(VENV)/bin/python -c 'import json; from nmt.recipe import json_schema; \
+		print(json.dumps(json_schema(), indent=2, ensure_ascii=False))' > recipes/schema.json
 
 # --- the site of the documents, in build/docs: a warning is an error ---------------------------------------------
 

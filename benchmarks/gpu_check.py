@@ -40,28 +40,26 @@ from nmt.console import Console
 from nmt.data.batches import make_batch
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch
-from nmt.device import choose_device
+from nmt.device import Place, choose_device
 from nmt.model.transformer import Transformer
-from nmt.place import Place
 from nmt.recipe import Decoding, Model, Training
 from nmt.search.annotation import align
-from nmt.search.constraints import All, MakeConstraint, MinLength, TreeConstraint
+from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, TreeConstraint
 from nmt.search.engine import SearchEngine
 from nmt.search.feed import Hypothesis, Prefix, Required, Source, Spelling
 from nmt.search.forced import log_probabilities_of
 from nmt.search.phrases import PhraseConstraint
 from nmt.search.prefix import PrefixConstraint
-from nmt.search.repetition import NoRepeat
 from nmt.text.symbols import EOS
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.distributed import Group
 from nmt.training.flops import device_name
-from nmt.training.gradients import Gradients, Requests, Update
-from nmt.training.graphs import compile_parts
-from nmt.training.loss import Objective, chunk_softmax, smoothed_cross_entropy
+from nmt.training.loss import Objective, chunk_softmax, compile_parts, smoothed_cross_entropy
+from nmt.training.micro_batches import Update
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import factors_rounded, set_precision
 from nmt.training.state import RunState
+from nmt.training.trainer import Requests, Trainer
 from plain import PlainTransformer, smoothed_loss
 from search_agreement import BATCHES, VOCABULARY, random_model, random_parser, random_sources, score
 from synthetic import wmt_lengths, write_corpus
@@ -117,7 +115,7 @@ def largest(figures: Iterable[float]) -> float:
 # --- training ----------------------------------------------------------------------------------------------------
 
 
-class Trainer:
+class Updates:
     """A model whose random weights are the same everywhere, and the gradients of its updates."""
 
     def __init__(
@@ -141,13 +139,12 @@ class Trainer:
         self.model = Transformer(config, VOCABULARY, VOCABULARY).to(device).train()
         set_precision(self.model, precision, device)
         self.optimizer = Optimizer(self.model, config.d_model, settings)
-        self._corpus, self._state = corpus, RunState(step=0, epoch=0, offset=0)
+        self._corpus, state = corpus, RunState(step=0, epoch=0, offset=0, device_tokens=device_tokens)
         objective, group = Objective(self.model, settings.label_smoothing), Group(Place(), timeout_minutes=1)
         console = Console(quiet=True)
         if compiled:
-            compile_parts(objective, console)
-        self._gradients = Gradients(objective, self.optimizer, corpus, settings, group, device, console)
-        self._gradients.choose_size(self._state)
+            compile_parts(objective)
+        self._trainer = Trainer(objective, self.optimizer, corpus, settings, group, device, console, state)
 
     def rows(self, number: int) -> Rows:
         """The pairs of an update."""
@@ -156,11 +153,10 @@ class Trainer:
     def compute(self, number: int) -> tuple[float, Weights]:
         """The loss of an update, and its gradients, which the parameters keep."""
         self.optimizer.clear()
-        rows, size = self.rows(number), self._state.device_tokens
-        lengths = self._corpus.lengths(rows)
-        update = Update(0, number, rows, lengths, size, self._gradients.micro_batches(rows, lengths, size))
+        rows = self.rows(number)
         with factors_rounded("highest"):
-            sums, _ = self._gradients.compute(update, self._state, Requests(0, False))
+            sums, _ = self._trainer.gradients(Update(0, number, rows, self._corpus.lengths(rows)), Requests())
+        assert sums is not None, "memory ran out"
         return float(sums.loss), copied(self.model, lambda parameter: parameter.grad)
 
 
@@ -179,14 +175,14 @@ def gradients(corpus: Corpus, device: torch.device, compiled: bool) -> Iterator[
     if compiled:  # what a GPU does by default, in bf16
         packed[", packed and compiled"] = {"packing": True, "compiled": True}
     for title, config in MODELS.items():
-        reference = Trainer(config, corpus, CPU, "fp64")
+        reference = Updates(config, corpus, CPU, "fp64")
         exact = [reference.compute(number) for number in range(UPDATES)]
         for precision, limit in PRECISIONS.items():
             packs = device.type == "cpu" or precision == "bf16"  # on a GPU, the kernel of packed attention is for bf16
             gradients: list[list[Weights]] = []
             for way, how in (ways | (packed if packs else {})).items():
-                trainer = Trainer(config, corpus, device, precision, **how)
-                found = [trainer.compute(number) for number in range(UPDATES)]
+                updates = Updates(config, corpus, device, precision, **how)
+                found = [updates.compute(number) for number in range(UPDATES)]
                 gradients.append([of for _, of in found])
                 losses = [abs(ours / right - 1) for (ours, _), (right, _) in zip(found, exact, strict=True)]
                 errors = [error(ours, right) for (_, ours), (_, right) in zip(found, exact, strict=True)]
@@ -241,7 +237,7 @@ def learnt(device: torch.device, folder: Path, compiled: bool) -> Iterator[Check
 
 def plainly(corpus: Corpus) -> Iterator[Check]:
     """The reference itself beside `benchmarks/plain.py`, whose model and loss are other code."""
-    ours, config = Trainer(MODELS["post-norm"], corpus, CPU, "fp64"), MODELS["post-norm"]
+    ours, config = Updates(MODELS["post-norm"], corpus, CPU, "fp64"), MODELS["post-norm"]
     plain = PlainTransformer(config, VOCABULARY).double()
     plain.take(ours.model.state_dict())
     loss, exact = ours.compute(0)
@@ -256,7 +252,7 @@ def plainly(corpus: Corpus) -> Iterator[Check]:
 def updates(corpus: Corpus, device: torch.device) -> Iterator[Check]:
     """Adam on the device beside Adam in fp64 with the same gradients, and an update that is skipped."""
     config, go = MODELS["post-norm"], torch.tensor(False)
-    ours, exact = Trainer(config, corpus, device, "fp32"), Trainer(config, corpus, CPU, "fp64")
+    ours, exact = Updates(config, corpus, device, "fp32"), Updates(config, corpus, CPU, "fp64")
     for step in range(1, UPDATES + 1):
         _, found = ours.compute(step)
         for name, parameter in exact.model.named_parameters():
@@ -309,10 +305,10 @@ def resumption(corpus: Corpus, device: torch.device, compiled: bool) -> Iterator
 
 
 def found_by(
-    model: Transformer, sources: list[Source], decoding: Decoding, constraint: MakeConstraint | None
+    model: Transformer, sources: list[Source], decoding: Decoding, constraints: list[MakeConstraint]
 ) -> list[Hypothesis]:
     """The best output of each source, in order."""
-    engine = SearchEngine([model], decoding, constraint)
+    engine = SearchEngine([model], decoding, constraints)
     found = {number: best for number, (best,) in engine.search(Pile(sources), 1)}
     return [found[source.number] for source in sources]
 
@@ -333,12 +329,12 @@ def searches(device: torch.device, folder: Path) -> Iterator[Check]:
         replace(source, prefix=Prefix([200, 201], "", []) if source.number % 3 == 0 else None, required=phrase)
         for source in sources
     ]
-    yield from compare("search", model, sources, Decoding(), None, device)
-    yield from compare("greedy search", model, sources, Decoding(beam=1), None, device)
-    yield from compare("search under rules", model, ruled, Decoding(), partial(All, rules), device)
+    yield from compare("search", model, sources, Decoding(), [], device)
+    yield from compare("greedy search", model, sources, Decoding(beam=1), [], device)
+    yield from compare("search under rules", model, ruled, Decoding(), rules, device)
     parser, trees, sentences = random_parser()
-    constraint = partial(TreeConstraint, trees)
-    yield from compare("search for trees", parser.double(), sentences[:3], Decoding(), constraint, device)
+    rules = [partial(TreeConstraint, trees)]
+    yield from compare("search for trees", parser.double(), sentences[:3], Decoding(), rules, device)
 
 
 def compare(
@@ -346,17 +342,17 @@ def compare(
     model: Transformer,
     sources: list[Source],
     decoding: Decoding,
-    constraint: MakeConstraint | None,
+    constraints: list[MakeConstraint],
     device: torch.device,
 ) -> Iterator[Check]:
     """Searches on the device beside one in fp64 on the CPU; the model is in fp64."""
     single = copy.deepcopy(model).float().to(device)
-    exact = found_by(model, sources, decoding.model_copy(update={"batch_tokens": 1}), constraint)
+    exact = found_by(model, sources, decoding.model_copy(update={"batch_tokens": 1}), constraints)
     for precision, limit in (("fp32", 1e-4), ("auto", 0.1)):
         for rows in BATCHES:
             tokens = 1 if rows == 1 else rows * (max(len(source.ids) for source in sources) + 1)
             settings = decoding.model_copy(update={"batch_tokens": tokens, "precision": precision})
-            found = found_by(single, sources, settings, constraint)
+            found = found_by(single, sources, settings, constraints)
             scores = [score(model, *pair, decoding.alpha) for pair in zip(sources, found, strict=True)]
             wrong = largest(abs(each.score - right) for each, right in zip(found, scores, strict=True))
             loss = largest(best.score - right for best, right in zip(exact, scores, strict=True))

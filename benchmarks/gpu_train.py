@@ -22,29 +22,28 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from itertools import pairwise
+from contextlib import ExitStack, closing
+from itertools import islice, pairwise
 from pathlib import Path
 
 import torch
 
 from counts import host_waits, print_graphs, print_profile, print_waits, profiler
 from nmt.console import Console, unseen
+from nmt.data.batches import prefetched
 from nmt.data.corpus import Corpus
-from nmt.data.epochs import EpochPlan, plan_epoch
-from nmt.device import choose_device
+from nmt.data.epochs import AHEAD, EpochPlan, plan_epoch
+from nmt.device import Place, choose_device
 from nmt.model.transformer import Transformer
-from nmt.place import Place
 from nmt.recipe import Training
 from nmt.training.distributed import Group
 from nmt.training.flops import device_name, peak_flops
-from nmt.training.graphs import compile_parts
-from nmt.training.loop import Loop
-from nmt.training.loss import Objective
+from nmt.training.loss import Objective, compile_parts
 from nmt.training.optimizer import Optimizer
 from nmt.training.precision import set_precision
 from nmt.training.progress import Progress
 from nmt.training.state import RunState
+from nmt.training.trainer import Requests, Trainer
 from plain import PlainTraining, PlainTransformer
 from synthetic import MODELS, VOCABULARY, wmt_lengths, write_corpus
 
@@ -55,33 +54,8 @@ Figures = Mapping[str, float]
 """A line of metrics.jsonl."""
 
 
-class Hooks:
-    """What the loop needs of a run: it ends after an update, and does things after others."""
-
-    def __init__(self, corpus: Corpus, settings: Training) -> None:
-        self._corpus, self._settings = corpus, settings
-        self.end = 0
-        self.after: dict[int, Callable[[], object]] = {}
-        self.first_done: float | None = None
-
-    def plan(self, epoch: int) -> EpochPlan:
-        lengths = self._corpus.source_lengths, self._corpus.target_lengths
-        return plan_epoch(*lengths, self._settings.batch_tokens, self._settings.seed, epoch)
-
-    def save(self, state: RunState, progress: Progress, *, validate: bool) -> None:
-        """Keeps nothing."""
-
-    def check(self) -> None:
-        """Finds no error, since nothing is written."""
-
-    def is_done(self, state: RunState) -> bool:
-        self.first_done = self.first_done or time.perf_counter()
-        self.after.get(state.step, lambda: None)()
-        return state.step >= self.end
-
-
 class Ours:
-    """The training loop of `nmt train`."""
+    """The updates of `nmt train`."""
 
     def __init__(
         self, model: Transformer, corpus: Corpus, settings: Training, device: torch.device, console: Console
@@ -89,25 +63,36 @@ class Ours:
         """Compiles the model if `settings.compile` says so."""
         objective = Objective(model, settings.label_smoothing)
         if settings.compile:
-            compile_parts(objective, console)
+            compile_parts(objective)
         self.optimizer = Optimizer(model, model.config.d_model, settings)
         group = Group(Place(), timeout_minutes=10)
-        self._loop = Loop(objective, self.optimizer, corpus, settings, group, device, console)
+        self.state = RunState(step=0, epoch=0, offset=0)
+        self._trainer = Trainer(objective, self.optimizer, corpus, settings, group, device, console, self.state)
         self._records = io.StringIO()
         self._progress = Progress(console, self._records, settings.updates, unseen)
-        self.hooks, self.state = Hooks(corpus, settings), RunState(step=0, epoch=0, offset=0)
+        self.after: dict[int, Callable[[], object]] = {}  # what to do after some updates
+        self.first_done: float | None = None
 
     def train(self, updates: int) -> list[Figures]:
         """So many further updates; figures of each stretch of ten but the first, for which nothing is prefetched."""
         begin = self.state.step
-        self.hooks.end = begin + updates
-        self._loop.run(self.state, self._progress, self.hooks)
+        self._trainer.start(self._progress)
+        further = islice(self._trainer.micro_batches.updates(self._plan, self.state), updates)
+        with closing(prefetched(further, AHEAD)) as ahead:
+            for update in self._trainer.meter.waiting(ahead):
+                self._trainer.update(update, Requests())
+                self.first_done = self.first_done or time.perf_counter()
+                self.after.get(self.state.step, lambda: None)()
         rows = [json.loads(line) for line in self._records.getvalue().splitlines()]
         return [row for row in rows if row["step"] > begin + LOGGED]
 
+    def _plan(self, epoch: int) -> EpochPlan:
+        corpus, settings = self._trainer.corpus, self._trainer.settings
+        return plan_epoch(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, epoch)
+
     def count(self, device: torch.device, kernels: int) -> None:
         """Prints what thirty further updates make the device do."""
-        after, start, waits = self.hooks.after, self.state.step, Counter[str]()
+        after, start, waits = self.after, self.state.step, Counter[str]()
         with ExitStack() as stack:
             after[start + 1] = lambda: stack.enter_context(host_waits(device, waits))
             after[start + LOGGED - 1] = stack.close
@@ -217,9 +202,9 @@ def main() -> None:
         corpus = Corpus(Path(folder) / "train.arrow")
         ours, began = Ours(transformer, corpus, settings, device, Console()), time.perf_counter()
         ours.train(given.updates)
-        assert ours.hooks.first_done is not None
+        assert ours.first_done is not None
         print(
-            f"{given.size} on {device_name(device)}, torch {torch.__version__}: {ours.hooks.first_done - began:.0f} s "
+            f"{given.size} on {device_name(device)}, torch {torch.__version__}: {ours.first_done - began:.0f} s "
             "to the first update",
             flush=True,
         )

@@ -14,11 +14,10 @@ import numpy as np
 import torch
 
 from nmt.batch import Batch
-from nmt.data import packing
-from nmt.data.batches import split_update
+from nmt.data import batches
+from nmt.data.batches import Packer, deal_update, split_update
 from nmt.data.corpus import Ids
 from nmt.data.epochs import plan_epoch
-from nmt.data.packing import Packer, deal_update
 from synthetic import LONGEST, wmt_lengths
 
 SIZES = (1, 4, 16, 64)
@@ -69,7 +68,7 @@ def main() -> None:
         )
         report("padded", cut)
         for sizes in SIZES:
-            packing.SIZES = sizes
+            batches.SIZES = sizes
             packer = Packer(share, LONGEST + 1)
             report(f"{sizes} sizes", [packer.pack(batch, 2 * share) for batch in dealt])
 

@@ -17,11 +17,10 @@ from torch.nn import functional as F
 from nmt.batch import Batch, in_batches, pad_ids
 from nmt.data.batches import make_batch, prefetched, split_update
 from nmt.data.corpus import Corpus, Rows
-from nmt.data.epochs import plan_epoch
+from nmt.data.epochs import AHEAD, plan_epoch
 from nmt.recipe import Model, Training
 from nmt.search.feed import Source
 from nmt.text.symbols import BOS, EOS, PAD
-from nmt.training.loop import AHEAD
 from nmt.training.optimizer import learning_rate
 from nmt.training.precision import autocast_dtype
 

@@ -14,8 +14,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "load": "nmt.api",
-    "Translator": "nmt.api",
-    "Parser": "nmt.api",
+    "Translator": "nmt.tasks.translator",
+    "Parser": "nmt.tasks.parser",
     "Transformer": "nmt.model.transformer",
     "Tree": "nmt.text.tree",
     "Model": "nmt.recipe",
@@ -26,10 +26,12 @@ _HOMES = {
 __all__ = ["Model", "Parser", "Recipe", "Transformer", "Translator", "Tree", "UserError", "__version__", "load"]
 
 if TYPE_CHECKING:
-    from nmt.api import Parser, Translator, load
+    from nmt.api import load
     from nmt.errors import UserError
     from nmt.model.transformer import Transformer
     from nmt.recipe import Model, Recipe
+    from nmt.tasks.parser import Parser
+    from nmt.tasks.translator import Translator
     from nmt.text.tree import Tree
 
 

@@ -6,32 +6,22 @@ answers before torch is loaded.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import NoReturn
 
 import click
 
 from nmt.terminal import process
-from nmt.terminal.help import Group, LineCommand, in_section
+from nmt.terminal.help import Group, LineCommand
 from nmt.terminal.options import (
-    SearchOptions,
+    AverageOptions,
+    ParseOptions,
+    PreprocessOptions,
+    ScoreOptions,
+    TrainOptions,
     TranslateOptions,
-    common_options,
-    device_option,
-    in_files,
-    in_machine,
-    in_search,
-    overrides_option,
-    search_options,
+    takes,
     version_option,
 )
-from nmt.terminal.score_options import ScoreOptions, score_options
-from nmt.terminal.types import FILE, TEXT, WORKERS, NumberOrAuto, Shares
-
-if TYPE_CHECKING:
-    from nmt.console import Console
-
-in_run, in_averaged, in_output = map(in_section, ("Run", "What is averaged", "Output"))
 
 
 @click.group(
@@ -56,20 +46,18 @@ def cli() -> None:
         ("nmt preprocess my.yaml", "into data/NAME/, as the recipe names it"),
     ],
 )
-@click.argument("recipe", type=FILE)
-@overrides_option(in_section("Recipe"))
-@common_options
-def preprocess(recipe: Path, overrides: tuple[str, ...], threads: int | None, console: Console) -> None:
+@takes(PreprocessOptions)
+def preprocess(options: PreprocessOptions) -> None:
     """Train the tokenizer of RECIPE on its training data and encode every split into data/NAME/."""
     from nmt import recipe as recipes
     from nmt.bundle import initial_bundle
     from nmt.data.prepare import directory, prepare
     from nmt.device import cores
 
-    loaded = recipes.load(recipe, overrides)
+    loaded = recipes.load(options.recipe, options.overrides)
     initial = initial_bundle(loaded)
-    if not prepare(loaded, console, threads or cores(), initial.path if initial else None):
-        console.say(f"nothing to do: {directory(loaded)} is up to date")
+    if not prepare(loaded, options.console, options.threads or cores(), initial.path if initial else None):
+        options.console.say(f"nothing to do: {directory(loaded)} is up to date")
 
 
 @cli.command(
@@ -80,32 +68,12 @@ def preprocess(recipe: Path, overrides: tuple[str, ...], threads: int | None, co
         ("nmt train my.yaml --set training.updates=20000 --out ckpts/long", "another length, elsewhere"),
     ],
 )
-@click.argument("recipe", type=FILE)
-@in_run("--out", type=FILE, default=Path("ckpts"), show_default=True, metavar="FOLDER", help="Directory of the run.")
-@in_run("--plan", is_flag=True, help="Print parameters, memory, disk, FLOPs and time, and train nothing.")
-@overrides_option(in_run)
-@device_option
-@in_machine("--devices", type=WORKERS, metavar="N", help="Number of devices to train on; default: all visible GPUs.")
-@common_options
-def train(
-    recipe: Path,
-    out: Path,
-    plan: bool,
-    devices: int | None,
-    overrides: tuple[str, ...],
-    device: str,
-    threads: int | None,
-    console: Console,
-) -> None:
+@takes(TrainOptions)
+def train(options: TrainOptions) -> None:
     """Train RECIPE, or resume the run that --out holds. The data is preprocessed first if needed."""
-    from nmt import recipe as recipes
     from nmt.terminal import training
 
-    loaded, base = recipes.load_with_base(recipe, overrides)
-    if plan:
-        training.show_plan(loaded, devices, device, threads)
-    else:
-        training.train(loaded, base, out, devices, device, threads, console)
+    training.train(options)
 
 
 @cli.command(
@@ -116,50 +84,8 @@ def train(
         ("nmt average before after --weights 0.3,0.7", "two models of one shape"),
     ],
 )
-@click.argument("ckpts", type=FILE, nargs=-1, required=True)
-@in_averaged(
-    "--last",
-    type=NumberOrAuto(min=1),
-    metavar="N|auto",
-    help="Average the newest N; auto: as many as score best on the development set. Default: decoding.average_last.",
-)
-@in_averaged("--best", type=click.IntRange(min=1), metavar="N", help="Average the N with the best dev scores instead.")
-@in_averaged(
-    "--weights",
-    type=Shares(),
-    metavar="W,W,…",
-    help="Average models of one shape, such as those before and after fine-tuning, CKPTS being several.",
-)
-@in_output(
-    "--out", type=FILE, metavar="FOLDER", help="Bundle to write; default: CKPTS/averaged, with --weights averaged."
-)
-@in_output(
-    "--format",
-    "form",
-    type=click.Choice(["nmt", "huggingface", "ctranslate2"]),
-    default="nmt",
-    show_default=True,
-    help="Also write the average to --out, as a folder that transformers or CTranslate2 loads.",
-)
-@in_output(
-    "--quantization",
-    type=click.Choice(["float32", "int8"]),
-    help="Number format of the weights for CTranslate2; default: float32.",
-)
-@device_option
-@common_options
-def average(
-    ckpts: tuple[Path, ...],
-    last: int | Literal["auto"] | None,
-    best: int | None,
-    weights: tuple[float, ...] | None,
-    out: Path | None,
-    form: Literal["nmt", "huggingface", "ctranslate2"],
-    quantization: Literal["float32", "int8"] | None,
-    device: str,
-    threads: int | None,
-    console: Console,
-) -> None:
+@takes(AverageOptions)
+def average(options: AverageOptions) -> None:
     """Average the newest or the best checkpoints of the run in CKPTS into one bundle.
 
     With --last auto the newest 1, 2, 3, 5, 8, … and all are averaged and scored as checkpoints are in training, which
@@ -172,18 +98,7 @@ def average(
     """
     from nmt.terminal import training
 
-    if quantization and form != "ctranslate2":
-        raise click.UsageError("--quantization goes with --format ctranslate2")
-    if weights is not None:
-        if last or best or form != "nmt":
-            raise click.UsageError("--weights does not go with --last, --best or --format")
-        training.mix(ckpts, weights, out, console)
-    elif len(ckpts) > 1:
-        raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
-    elif form != "nmt":
-        training.export(ckpts[0], last, best, out, form, quantization, device, threads, console)
-    else:
-        training.average(ckpts[0], last, best, out, device, threads, console)
+    training.average(options)
 
 
 @cli.command(
@@ -195,41 +110,15 @@ def average(
         ("nmt translate --input big.en.gz --output big.de.gz --resume", "go on where it stopped"),
     ],
 )
-@search_options
-@in_search(
-    "--sample",
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    help="Draw N translations of each line at random, one per line, instead of searching for the best one.",
-)
-@in_search("--prefix", type=FILE, metavar="FILE", help="Begin translation N with line N of this file.")
-@in_search(
-    "--terms",
-    type=FILE,
-    metavar="FILE",
-    help="Table of source term, tab, target term: where the first stands in a line, its translation has the second.",
-)
-@in_search(
-    "--keep", type=TEXT, multiple=True, metavar="PATTERN", help="Copy what this regular expression matches; repeatable."
-)
-@in_machine(
-    "--engine", type=click.Choice(["nmt", "ctranslate2"]), default="nmt", show_default=True, help="What searches."
-)
-def translate(
-    options: SearchOptions,
-    engine: Literal["nmt", "ctranslate2"],
-    prefix: Path | None,
-    terms: Path | None,
-    keep: tuple[str, ...],
-    sample: int | None,
-) -> None:
+@takes(TranslateOptions)
+def translate(options: TranslateOptions) -> None:
     """Translate lines: one line out for each line in, in order; with --sample N, N lines.
 
     At the end stderr shows the number of lines, the speed, and counts of warnings.
     """
     from nmt.terminal import searching
 
-    searching.translate(options, TranslateOptions(engine, prefix, terms, keep, sample))
+    searching.translate(options)
 
 
 @cli.command(
@@ -240,9 +129,8 @@ def translate(
         ("nmt parse --model parser --pretty", "type sentences, see their trees drawn"),
     ],
 )
-@search_options
-@in_files("--pretty", is_flag=True, help="Draw each tree over several lines, with an empty one after it.")
-def parse(options: SearchOptions, pretty: bool) -> None:
+@takes(ParseOptions)
+def parse(options: ParseOptions) -> None:
     """Parse sentences, Treebank tokens with a space between: one bracketed tree for each line in, in order.
 
     The search finds nothing but trees over exactly the words of a line. At the end stderr shows the number of lines,
@@ -250,7 +138,7 @@ def parse(options: SearchOptions, pretty: bool) -> None:
     """
     from nmt.terminal import searching
 
-    searching.parse(options, pretty)
+    searching.parse(options)
 
 
 @cli.command(
@@ -263,7 +151,7 @@ def parse(options: SearchOptions, pretty: bool) -> None:
         ("nmt score --runs ckpts/a ckpts/b", "dev score and cost of runs"),
     ],
 )
-@score_options
+@takes(ScoreOptions)
 def score(options: ScoreOptions) -> None:
     """Score HYP, or stdin, against REF: detokenised text, one sentence per line.
 

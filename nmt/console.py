@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,12 +17,12 @@ from nmt.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
-    from rich.console import ConsoleOptions
-    from rich.text import Text
+    from rich.console import Group
 
 PLAIN_SECONDS = 60.0  # between two lines about the progress of the same work, in logs
 REDRAWS = 5  # per second
 NARROWEST, GAP = 10, "  "  # cells of a progress bar; what stands between the parts of a line
+BAR = "magenta"  # as readable on white as on black
 
 
 class Advance(Protocol):
@@ -122,9 +122,13 @@ class Console:
         from rich.live import Live
 
         terminal = RichConsole(stderr=True, force_terminal=True, force_interactive=True, emoji=False)
-        display = _Display(work, lambda: self._pinned)
-        # What is written to stdout is a result, and goes where stdout goes.
-        live = Live(display, console=terminal, refresh_per_second=REDRAWS, transient=True, redirect_stdout=False)
+        live = Live(
+            console=terminal,
+            get_renderable=lambda: self._drawn(work, terminal.width - 1),  # some wrap after their last column
+            refresh_per_second=REDRAWS,
+            transient=True,
+            redirect_stdout=False,  # what is written there is a result, and goes where stdout goes
+        )
         try:
             live.start()  # hides the cursor, and may be interrupted after that
             self._terminal = terminal
@@ -133,6 +137,28 @@ class Console:
             self._terminal = None
             with suppress(OSError):  # the terminal is gone, which is no error of the work
                 live.stop()
+
+    def _drawn(self, work: Work, width: int) -> Group:
+        """Pinned rows and the progress line as rich draws them, each in one line of the terminal."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        rows, line = (Table.grid(padding=(0, len(GAP), 0, 0), expand=True) for _ in range(2))
+        rows.width = line.width = width
+        rows.add_column(style="bold", no_wrap=True)
+        for label, text in self._pinned:
+            rows.add_row(label, Text(text, no_wrap=True, overflow="ellipsis"))
+        line.add_column(style="bold", no_wrap=True)
+        line.add_column(ratio=1, width=NARROWEST)
+        line.add_column(no_wrap=True)
+        line.add_column()  # the one that is cut where the terminal is narrow
+        line.add_column(no_wrap=True)
+        bar = ProgressBar(work.total, work.done, complete_style=BAR, finished_style=BAR, pulse_style=BAR)
+        figures = Text(GAP.join(work.measures()), no_wrap=True, overflow="ellipsis")
+        line.add_row(work.task, bar, Text(work.count()), figures, Text(GAP.join(work.time())))
+        return Group(rows, line)
 
 
 class Work:
@@ -154,37 +180,24 @@ class Work:
 
     def plain(self) -> str:
         """The progress as a line of a log."""
-        return GAP.join([self.task, self._count(self._unit), *self._measures(), *self._time()])
+        return GAP.join([self.task, self.count(), *self.measures(), *self.time()])
 
-    def fitted(self, width: int) -> tuple[int, str]:
-        """The cells of a bar and the text after it that fit beside the task in a line of `width` cells.
-
-        Where there is little room, the unit is left out, then the last figures, then the bar, which has no cells then.
-        There is no bar where no end is known.
-        """
-        measures, left, taken = self._measures(), self._time(), len(self.task) + len(GAP)
-        narrowest = NARROWEST + len(GAP) if self.total else 0
-        for unit, count in [(self._unit, len(measures)), *(("", count) for count in range(len(measures), -1, -1))]:
-            text = GAP.join([self._count(unit), *measures[:count], *left])
-            if (room := width - taken - len(text)) >= narrowest:
-                return (room - len(GAP) if self.total else 0), text
-        return 0, text
-
-    def _count(self, unit: str) -> str:
+    def count(self) -> str:
+        """How much is done, and of how much."""
         count = f"{self.done:,}"
         if self.total is not None:
             total = f"{self.total:,}"
             count = f"{count:>{len(total)}}/{total}"  # so that the bar keeps its length
-        return f"{count} {unit}" if unit else count
+        return f"{count} {self._unit}"
 
-    def _measures(self) -> list[str]:
+    def measures(self) -> list[str]:
         """The caller's figures, or else the speed where it is high enough to mean something."""
         if self._figures is not None:
             return self._figures
         speed = (self.done - self._first) / max(time.monotonic() - self._began, 1e-9)
         return [f"{speed:,.0f} {self._unit}/s"] if speed >= 10 else []
 
-    def _time(self) -> list[str]:
+    def time(self) -> list[str]:
         """How long the rest will take, as far as that can be known; where no end is known, how long it has taken."""
         now, did = time.monotonic(), self.done - self._first
         if self._end is not None:
@@ -192,28 +205,3 @@ class Work:
         if self.total is None:
             return [f"{clock(now - self._began)} so far"]
         return [f"{clock((now - self._began) / did * max(self.total - self.done, 0))} left"] if did else []
-
-
-class _Display:
-    """Pinned rows and the progress line as rich draws them, each in one line of the terminal."""
-
-    def __init__(self, work: Work, pinned: Callable[[], Sequence[tuple[str, str]]]) -> None:
-        self._work, self._pinned = work, pinned
-
-    def __rich_console__(self, terminal: RichConsole, options: ConsoleOptions) -> Iterator[Text]:
-        from rich.text import Text
-
-        work, width = self._work, options.max_width - 1  # some terminals wrap after a character in the last column
-        marks = "#-" if options.ascii_only else "━─"
-        pinned = self._pinned()
-        margin = max((len(label) for label, _ in pinned), default=0)
-        rows = [Text.assemble((f"{label:{margin}}", "bold"), GAP, text) for label, text in pinned]
-        cells, text = work.fitted(width)
-        line = Text.assemble((work.task, "bold"), GAP)
-        if cells:
-            done = int(cells * min(work.done / work.total, 1)) if work.total else 0
-            line.append(marks[0] * done, "magenta").append(marks[1] * (cells - done) + GAP)
-        for row in (*rows, line.append(text)):
-            row.truncate(width, overflow="crop" if options.ascii_only else "ellipsis")
-            row.no_wrap = True
-            yield row

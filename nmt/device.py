@@ -1,4 +1,4 @@
-"""Which device computes, and on how many threads."""
+"""Which device computes, on how many threads and in how much memory, and which of several processes this one is."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import ctypes
 import math
 import os
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from nmt.errors import UserError
-from nmt.limits import cpu_quota, memory_limit
 
 if TYPE_CHECKING:
     import torch
 
 GIB = 2**30
+GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 SPINS = 1000  # rounds that a waiting thread spins before it sleeps; GNU OpenMP has 300,000
 
 
@@ -132,7 +134,7 @@ def memory_error(error: Exception) -> UserError | None:
         return None
     asked = re.search(r"allocate (\d+(?:\.\d+)? ?\w+)", text)  # 1024 bytes; or 20.00 GiB
     return UserError(
-        "out of memory" + (f": {_readable(asked[1])} could not be allocated" if asked else ""),
+        "out of memory" + (f": {asked[1]} could not be allocated" if asked else ""),
         "use a smaller beam, fewer tokens at a time (decoding.batch_tokens, training.device_tokens), a smaller model "
         "or a machine with more memory",
     )
@@ -151,11 +153,6 @@ def device_error(error: BaseException | None) -> UserError | None:
         "run the same command again; if it fails again, look for the GPU's faults: dmesg | grep Xid, or nvidia-smi -q"
     )
     return UserError(found[0], hint) if found else None
-
-
-def _readable(size: str) -> str:
-    number, unit = size.split() if " " in size else (size, "")
-    return f"{int(number) / 2**30:.1f} GiB" if unit == "bytes" else size
 
 
 def _let_segments_grow(device: torch.device) -> None:
@@ -187,3 +184,96 @@ def _keep_memory() -> None:
         return
     mallopt(-1, -1)  # M_TRIM_THRESHOLD: never
     mallopt(-4, 0)  # M_MMAP_MAX: no mappings of their own, which freeing would undo
+
+
+# --- processes of a group: started by torchrun, by Slurm or by `nmt train` -------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which process of a group this is."""
+
+    rank: int = 0
+    size: int = 1
+    """Ranks in all"""
+    local_rank: int = 0
+    """Number among the ranks of this host"""
+    local_size: int = 1
+    """Ranks on this host"""
+    has_own_cores: bool = False
+    """Whether the cores that this process may use are its own, as Slurm may give them; else the ranks share them"""
+
+    def threads(self, cores: int) -> int:
+        """Return how many threads this process should have where it may use so many cores."""
+        return cores if self.has_own_cores else max(1, cores // self.local_size)
+
+
+def find_place(environment: Mapping[str, str]) -> Place | None:
+    """The place that torchrun, or srun with several tasks, gives this process; None where it runs alone."""
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        names, has_own_cores = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), False
+    elif environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
+        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
+        has_own_cores = is_bound(environment)
+    else:
+        return None
+    rank, size, local_rank, local_size = (
+        int(environment.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)
+    )
+    return Place(rank, size, local_rank, local_size, has_own_cores)
+
+
+def is_bound(environment: Mapping[str, str]) -> bool:
+    """Return whether Slurm gives each task cores of its own; without --cpus-per-task and binding they share them."""
+    return "SLURM_CPUS_PER_TASK" in environment or "cpu" in environment.get("SLURM_CPU_BIND_TYPE", "")
+
+
+def device_of(device: str, place: Place) -> str:
+    """The device of one process of a group, which sees all GPUs of its host or only its own."""
+    import torch
+
+    if device == "cpu" or place.size == 1 or not torch.cuda.is_available():
+        return device
+    return f"cuda:{0 if torch.cuda.device_count() == 1 else place.local_rank}"
+
+
+# --- what the control groups of Linux grant this process, as containers and batch systems set them --------------
+# Versions 1 and 2 are read. A limit of any group on the way up from that of the process binds it.
+
+
+def cpu_quota(groups: Path = GROUPS, own: Path = OWN) -> float | None:
+    """Cores' worth of time, such as 2.0 under `docker --cpus=2`; None where there is no limit."""
+    limits = []
+    for folder in _folders("cpu", groups, own):
+        with suppress(OSError, ValueError, ZeroDivisionError):  # "max" is no number
+            if (folder / "cpu.max").exists():
+                quota, period = map(int, (folder / "cpu.max").read_text().split())
+            else:
+                quota, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+            if quota > 0:  # version 1 writes -1 where there is none
+                limits.append(quota / period)
+    return min(limits, default=None)
+
+
+def memory_limit(groups: Path = GROUPS, own: Path = OWN) -> int | None:
+    """Bytes that the process may have; None where there is no limit."""
+    limits = []
+    for folder in _folders("memory", groups, own):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):  # "max" is no number
+                limits.append(int((folder / name).read_text()))
+    return min(limits, default=None)
+
+
+def _folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
+    """The groups of the process that may limit it by a controller, and those above; none where there is no Linux."""
+    try:
+        entries = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        return
+    for _, controllers, path in (entry for entry in entries if len(entry) == 3):
+        if not controllers or controller in controllers.split(","):
+            group = PurePosixPath(path)
+            # A container sees its own group at the top of the hierarchy, whatever it is called outside.
+            for above in (group, *group.parents):
+                yield groups / controllers / above.relative_to("/")

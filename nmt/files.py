@@ -11,9 +11,8 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from glob import escape
 from itertools import count
 from pathlib import Path
@@ -24,6 +23,7 @@ from nmt.errors import UserError
 OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/[^/]+/fd/[0-9]+")
 LOOK = 0.1  # seconds between two looks for a file that another process is writing
 LARGEST = 1 << 25  # bytes of a file that is read whole: far more than of any vocabulary, and its JSON fits into 1 GiB
+FULL = (errno.ENOSPC, errno.EDQUOT)
 SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what is said of a file that may be intact
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what flock fails with on NFS or Lustre without locks
 
@@ -42,33 +42,22 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
     """
     if os.path.islink(path):
         path = Path(os.path.realpath(path))
-    part, old = _part(path), _old(path)
+    part, old = _part(path), path.with_name(f".{path.name}@old.tmp")
     try:
-        clear_parts(path.parent, escape(path.name))
-        check_replaceable(path, replaceable)
-        part.mkdir(parents=True)
-        yield part
-        for file in (*part.iterdir(), part):
-            _sync(file)
-        _take_place(part, path, old)
-        _sync(path.parent)
-    except OSError as error:
-        raise _not_written(path, error) from None
+        with _naming(path):
+            clear_parts(path.parent, escape(path.name))
+            check_replaceable(path, replaceable)
+            part.mkdir(parents=True)
+            yield part
+            for file in (*part.iterdir(), part):
+                _sync(file)
+            if path.exists():
+                path.rename(old)  # `clear_parts` puts it back if the process is killed now
+            part.rename(path)
+            _sync(path.parent)
+            shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _take_place(part: Path, path: Path, old: Path) -> None:
-    """Renames a directory to `path`; what is there is set aside as `old`, and put back if that fails."""
-    try:
-        if path.exists():
-            path.rename(old)
-        part.rename(path)
-    except BaseException:
-        if old.exists() and not path.exists():
-            old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
@@ -82,47 +71,34 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     target = Path(os.path.realpath(path))
     part = path if direct else _part(target)
     try:
-        try:
+        with _naming(path):
             if not direct:
                 clear_parts(target.parent, escape(target.name))
             stream = part.open("ab" if direct else "wb")
-        except OSError as error:
-            raise _not_written(path, error) from None
-        try:
-            with stream:
-                yield stream
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # others may be of anything that the block did
-                raise _not_written(path, error) from None
-            raise
-        try:
-            if not direct:
+        with _naming(path, FULL), stream:  # other errors may be of anything that the block does
+            yield stream
+        if not direct:
+            with _naming(path):
                 if target.exists():
                     shutil.copymode(target, part)
                 _sync(part)
                 part.replace(target)
                 _sync(target.parent)
-        except OSError as error:
-            raise _not_written(path, error) from None
     finally:
         if not direct:
             with suppress(OSError):  # its directory is missing, or may not be written
                 part.unlink(missing_ok=True)
 
 
-def is_replaceable(path: Path, replaceable: str | None) -> bool:
-    """Whether `whole_directory` may write `path`: where there is nothing yet, an empty directory, or a directory that
-    holds a file `replaceable`."""
-    if path.is_dir():
-        return not any(path.iterdir()) or (replaceable is not None and (path / replaceable).is_file())
-    return not path.exists()
-
-
 def check_replaceable(path: Path, replaceable: str | None) -> None:
-    """Raises UserError unless `path` is replaceable."""
-    if not is_replaceable(path, replaceable):
-        problem = "holds other files, which would be lost" if path.is_dir() else "exists and is not a directory"
-        raise UserError(f"{path}: {problem}", "name another directory, or move it away")
+    """Raises UserError unless `path` is missing, an empty directory or one that holds a file `replaceable`."""
+    if path.exists() and not path.is_dir():
+        problem = "exists and is not a directory"
+    elif path.exists() and any(path.iterdir()) and not (replaceable and (path / replaceable).is_file()):
+        problem = "holds other files, which would be lost"
+    else:
+        return
+    raise UserError(f"{path}: {problem}", "name another directory, or move it away")
 
 
 def clear_parts(folder: Path, name: str, locked: bool = False) -> None:
@@ -143,29 +119,9 @@ def clear_parts(folder: Path, name: str, locked: bool = False) -> None:
                 left.unlink(missing_ok=True)
 
 
-def clear_old(path: Path) -> None:
-    """Removes what a killed process had replaced by the directory `path` and could not remove any more."""
-    if path.exists():
-        shutil.rmtree(_old(path), ignore_errors=True)
-
-
-def _old(path: Path) -> Path:
-    """Where a directory stands while another takes its place."""
-    return path.with_name(f".{path.name}@old.tmp")
-
-
 def _part(path: Path) -> Path:
     """Where this process writes what will be called `path`."""
-    return path.with_name(f".{path.name}@{_host()}-{os.getpid()}.tmp")
-
-
-@cache
-def _host() -> str:
-    """A short name for the table in which this process has its number: that of its host, or of its container."""
-    table = ""
-    with suppress(OSError):  # there is no /proc on macOS
-        table = os.readlink("/proc/self/ns/pid")
-    return hashlib.sha256(f"{os.uname().nodename} {table}".encode()).hexdigest()[:12]
+    return path.with_name(f".{path.name}@{os.uname().nodename}-{os.getpid()}.tmp")
 
 
 def _is_gone(owner: str) -> bool:
@@ -174,24 +130,15 @@ def _is_gone(owner: str) -> bool:
     A part with the number of this very process was left by an earlier one, as in a container that is started again.
     """
     host, _, number = owner.rpartition("-")
-    if host != _host():
+    if host != os.uname().nodename:
         return False
     try:
-        process = int(number)
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError, ValueError):
+        os.kill(int(number), 0)
+    except ProcessLookupError:
         return True
     except OSError:  # it runs as another user
         return False
-    return process == os.getpid() or _is_zombie(process)
-
-
-def _is_zombie(process: int) -> bool:
-    """Whether a process has ended, and its parent does not wait for it, as in a container without init."""
-    try:
-        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b") ")[2].startswith(b"Z")
-    except OSError:  # there is no /proc, or its parent has just waited for it
-        return False
+    return int(number) == os.getpid()
 
 
 def set_aside(path: Path) -> Path:
@@ -242,40 +189,19 @@ def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = Fa
     Where another process on this machine holds it, waits for it to end or else raises UserError. Where the file system
     has no locks, says so and runs the block without one.
     """
-    try:
+    with _naming(Path(what)):
         lock.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("ab+", buffering=0)  # which leaves what the holder has written
-    except OSError as error:
-        raise _not_written(Path(what), error) from None
+        file = lock.open("ab")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise _held(what, file) from None
+            raise UserError(f"{what}: another nmt is writing there", "wait until it ends, or stop it") from None
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
             say(f"{what}: cannot be locked ({error.strerror}): see that no other nmt writes there meanwhile")
-        with suppress(OSError):  # a full disk; it serves the message alone
-            file.truncate(0)  # what a killed process has left
-            file.write(f"{os.getpid()} on {os.uname().nodename}".encode())
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                file.truncate(0)
-
-
-def _held(what: str, file: IO[bytes]) -> UserError:
-    """The error for a lock file that another process holds, which has most often written who it is."""
-    file.seek(0)
-    holder = re.fullmatch(rb"([0-9]{1,10}) on [\w.-]{1,64}", file.read(100))
-    if holder is None:
-        return UserError(f"{what}: another nmt is writing there", "wait until it ends, or stop it")
-    return UserError(
-        f"{what}: another nmt is writing there, process {holder[0].decode()}",
-        f"wait until it ends, or stop it there by `kill {holder[1].decode()}`",
-    )
+        yield
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -362,13 +288,21 @@ def identify(path: Path, before: list[Any] | None) -> list[Any]:
     return before if before and before[:2] == stamp else [*stamp, sha256(path) if path.is_file() else None]
 
 
-def _not_written(path: Path, error: OSError) -> UserError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(f"{path}: the disk is full", "free some space and run the same command again")
-    return UserError(
-        f"{path}: cannot be written: {error.strerror or error}",
-        f"see that you may write to {path.parent}, or name another place",
-    )
+@contextmanager
+def _naming(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
+    """Makes an OSError, with one of these codes if there are any, the UserError that `path` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if codes is not None and error.errno not in codes:
+            raise
+        if error.errno in FULL:
+            hint = "free some space and run the same command again"
+            raise UserError(f"{path}: the disk is full", hint) from None
+        raise UserError(
+            f"{path}: cannot be written: {error.strerror or error}",
+            f"see that you may write to {path.parent}, or name another place",
+        ) from None
 
 
 def _sync(path: Path) -> None:

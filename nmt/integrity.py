@@ -13,9 +13,10 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import xxhash
+from pydantic import BaseModel, Field, ValidationError
 
 from nmt.errors import UserError
 from nmt.files import not_read, read_json, read_whole, regular, remedy, replace_json, write_json
@@ -23,32 +24,60 @@ from nmt.files import not_read, read_json, read_whole, regular, remedy, replace_
 MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json", "plan.json")
 """Files that hold the hashes of their directories."""
 HASHES = "hashes"
+M = TypeVar("M", bound=BaseModel)
 BLOCK = 1 << 18  # bytes that are hashed at a time: they fit into a core's cache
+
+FileName = Annotated[str, Field(pattern=r"^[^/]*$")]  # it is not for strangers to say which files of others are read
+
+
+class _Manifest(BaseModel):
+    """What is checked of every manifest."""
+
+    hashes: dict[FileName, str] = {}
+
 
 _unchanged: set[tuple[Path, int, int, str]] = set()  # files hashed by this process: path, size, time and hash
 
 
 def write_manifest(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes JSON with the hashes of all files that stand in its directory by now, and of its own content."""
+    """Write JSON with the hashes of all files that stand in its directory by now, and of its own content."""
     hashes = {file.name: hash_file(file) for file in sorted(path.parent.iterdir()) if file != path}
     write_json(path, _sealed(path, {**values, HASHES: hashes}))
 
 
 def replace_manifest(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes other values over a manifest, whole or not at all; the hashes of files are those among the values."""
+    """Write other values over a manifest, whole or not at all; the hashes of files are those among the values."""
     replace_json(path, _sealed(path, values))
 
 
-def read_manifest(path: Path) -> Any:
-    """Reads JSON, with or without hashes; raises UserError where it is missing or damaged."""
+def _sealed(path: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the hash of a manifest's own content, if there are hashes."""
+    if HASHES not in values:
+        return values
+    return {**values, HASHES: {**values[HASHES], path.name: _hash_values(path, values)}}
+
+
+def checked(kind: type[M], given: object, name: str | Path, hint: str | None = None) -> M:
+    """Return JSON, as bytes or already read, as a model; raises UserError saying what is wrong first in it.
+
+    `name` is that of the file, and the hint is by default its `remedy`.
+    """
+    try:
+        return kind.model_validate_json(given) if isinstance(given, bytes) else kind.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+    where = "".join(f"{part}: " for part in first["loc"])[:200]
+    problem = "is not a JSON object" if first["type"] == "model_type" else first["msg"].replace("Input should", "must")
+    raise UserError(f"{name}: damaged: {where}{problem}", hint or remedy(Path(name)))
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Reads a JSON object, with or without hashes; raises UserError where it is missing or damaged."""
     values = read_json(path)
-    if isinstance(values, dict) and HASHES in values:
-        hashes = values[HASHES]
-        if not isinstance(hashes, dict) or hashes.get(path.name) != _hash_values(path, values):
-            raise _damaged(path)
-        if any("/" in name for name in hashes):  # it is not for strangers to say which files are read
-            raise UserError(f"{path}: damaged: names files of other folders", remedy(path))
-    return values
+    hashes = checked(_Manifest, values, path).hashes
+    if HASHES in values and hashes.get(path.name) != _hash_values(path, values):
+        raise _damaged(path)
+    return dict(values)
 
 
 def intact(path: Path) -> Path:
@@ -102,15 +131,8 @@ def hash_file(path: Path) -> str:
 
 
 def _hashes(manifest: Path) -> dict[str, Any]:
-    values = read_manifest(manifest)
-    return values.get(HASHES, {}) if isinstance(values, dict) else {}
-
-
-def _sealed(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, with a hash of their own content where they have hashes."""
-    if HASHES not in values:
-        return dict(values)
-    return {**values, HASHES: {**values[HASHES], path.name: _hash_values(path, values)}}
+    hashes: dict[str, Any] = read_manifest(manifest).get(HASHES, {})
+    return hashes
 
 
 def _hash_values(path: Path, values: Mapping[str, Any]) -> str:
@@ -121,7 +143,5 @@ def _hash_values(path: Path, values: Mapping[str, Any]) -> str:
 
 def _damaged(path: Path) -> UserError:
     edited = "; or, if somebody edited it, delete `hashes` from the .json file that has them"
-    return UserError(
-        f"{path}: damaged: its content is not what was written",
-        remedy(path) + (edited if path.suffix in (".json", ".yaml") else ""),
-    )
+    hint = remedy(path) + (edited if path.suffix in (".json", ".yaml") else "")
+    return UserError(f"{path}: damaged: its content is not what was written", hint)

@@ -11,7 +11,7 @@ from nmt.api import Translator
 from nmt.errors import UserError
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.search.engine import SearchEngine
-from nmt.tasks.lines import Request
+from nmt.tasks.read_ahead import Request
 from nmt.tasks.splitting import LineSplitter
 from nmt.text.tokenizer import Tokenizer
 
@@ -85,15 +85,6 @@ def test_output_does_not_depend_on_batch_mates(tokenizer, beam, changes):
     assert one_by_one.translate(SOME[:5]) == [alone[text] for text in SOME[:5]]
 
 
-def test_scores_do_not_depend_on_batch_mates(tokenizer):
-    translator = random_translator(tokenizer)
-    together = list(translator.stream(SOME, n_best=3))
-    for text, found in zip(SOME, together, strict=True):
-        (alone,) = translator.stream([text], n_best=3)
-        assert found.texts == alone.texts
-        assert found.scores == pytest.approx(alone.scores, abs=1e-5)
-
-
 def test_one_string_is_no_list_of_sentences(tokenizer):
     with pytest.raises(TypeError, match=r"translate\(\[sentence\]\)"):
         random_translator(tokenizer).translate("a string")
@@ -157,21 +148,6 @@ def test_long_lines_are_split_at_words_and_joined(tokenizer, limit):
     alone = list(translator.stream(parts))
     assert long.texts == [" ".join(part.texts[0] for part in alone)]
     assert long.scores == pytest.approx([sum(part.scores[0] for part in alone)], abs=1e-4)
-
-
-def test_a_line_end_between_sentences_does_not_get_into_the_output(tokenizer):
-    (found,) = random_translator(tokenizer, split="sentences").stream(["The dog sees.\rThe cat sees.  The house."])
-    assert found.parts == 3
-    assert "\r" not in found.texts[0]
-    assert "  " in found.texts[0]
-
-
-def test_a_line_of_exactly_max_source_subwords_is_not_split(tokenizer):
-    line = "the dog sees the cat"
-    length = len(tokenizer.source.encode(line))
-    (fits,) = random_translator(tokenizer, max_source=length).stream([line])
-    (splits,) = random_translator(tokenizer, max_source=length - 1).stream([line])
-    assert (fits.parts, splits.parts) == (1, 2)
 
 
 # --- caps ---------------------------------------------------------------------------------------------------
@@ -240,12 +216,6 @@ def test_what_is_asked_wrongly_is_named(asked, error, problem, tokenizer):
         random_translator(tokenizer).translate(["the dog"], **asked)
 
 
-@pytest.mark.parametrize(("target", "text"), [("a\nb", "a b"), ("a\ud800b", "a?b"), ("a\u2581b\t%", "a\u2581b\t%")])
-def test_a_term_may_have_any_characters(target, text, tokenizer):
-    (found,) = random_translator(tokenizer).translate(["the dog"], terms=[("dog", target)])
-    assert text in found or text.capitalize() in found
-
-
 # --- samples ------------------------------------------------------------------------------------------------
 
 
@@ -260,36 +230,16 @@ def test_samples_do_not_depend_on_batch_mates(tokenizer):
         assert translator.translate(SOME, sample=1) == [texts[:1] for texts in expected]
 
 
-def test_samples_may_be_more_than_the_beam_and_equal(tokenizer):
-    translator = random_translator(tokenizer, beam=1, top_k=1)
-    best = translator.translate(SENTENCES[:5])
-    assert translator.translate(SENTENCES[:5], sample=4) == [[text] * 4 for text in best]
-
-
 def test_samples_of_a_line_in_parts_join_samples_of_the_parts_by_number(tokenizer):
     translator = random_translator(tokenizer, random_model(tokenizer, liking=2.0), max_source=9, split="length")
     line = max(SENTENCES, key=len)
     (whole,) = translator.stream([line], sample=3)
-    parts = [tokenizer.source.decode(part.ids) for part in translator._pipeline._task.split(Request(line))]
+    parts = [tokenizer.source.decode(part.ids) for part in translator.split(Request(line))]
     assert len(parts) == whole.parts > 1
     found = list(translator.stream(parts, sample=3))
     for number, ids in enumerate(whole.ids):
         assert ids == [symbol for part in found for symbol in part.ids[number]]
     assert whole.scores == pytest.approx([sum(scores) for scores in zip(*(part.scores for part in found), strict=True)])
-
-
-def test_samples_begin_with_their_prefix(tokenizer):
-    translator = random_translator(tokenizer, random_model(tokenizer, liking=2.0))
-    found = translator.translate(SENTENCES[:20], prefix=["den tr", ""] * 10, sample=3)
-    assert all(text.startswith("den tr") for texts in found[::2] for text in texts)
-    assert found[1::2] == translator.translate(SENTENCES[1:20:2], sample=3)
-    assert len({text for texts in found[::2] for text in texts}) > 20  # of 30
-
-
-def test_another_seed_gives_other_samples(tokenizer):
-    model = random_model(tokenizer, liking=2.0)
-    one, other = (random_translator(tokenizer, model, seed=seed).translate(SENTENCES, sample=1) for seed in (1, 2))
-    assert sum(mine != theirs for mine, theirs in zip(one, other, strict=True)) > 30  # of 40
 
 
 # --- repetitions --------------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ import nmt
 from nmt.api import Parser, Translator
 from nmt.errors import UserError
 from nmt.recipe import Decoding
-from nmt.tasks.lines import Request
-from nmt.tasks.parsing import words_of
+from nmt.tasks.parser import words_of
 from nmt.text.linear import PUNCTUATION_TAGS, XX, TreeVocabulary, escape
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.tree import Tree, parse_tree
@@ -63,8 +62,8 @@ def assert_tree_over(tree: Tree | None, line: str, labels: TreeVocabulary) -> No
     assert tree.label == "TOP"
     assert tree.leaves() == [escape(word) for word in words_of(line)]
     assert {tag for _, tag in tree.pos()} <= {XX, *PUNCTUATION_TAGS}
-    assert all(start < end for _, start, end in tree.spans())
-    assert {label for label, _, _ in tree.spans()} <= {"TOP", *labels.labels}
+    opened = {label for label, word in tree.symbols() if label and word is None}
+    assert opened <= {"TOP", *labels.labels}
     assert "\n" not in str(tree)
     assert parse_tree(str(tree)) == tree
 
@@ -105,19 +104,6 @@ def test_subwords_of_words_are_those_of_their_line(tokenizer: Tokenizer) -> None
         assert [symbol for word in tokenizer.source.encode_all(words) for symbol in word] == together
 
 
-def test_a_split_line_is_its_parts_under_one_root(tokenizer: Tokenizer) -> None:
-    line = sentence(60, seed=5)
-    parser = make_parser(tokenizer, max_source=20)
-    (long,) = parser.stream([line])
-    assert long.parts > 2
-    parts = [part.words for part in parser._pipeline._task.split(Request(line))]
-    words, pieces = iter(line.split()), []
-    for count in parts:
-        pieces.append(" ".join(next(words) for _ in range(count)))
-    assert long.trees[0] is not None
-    assert long.trees[0].children == tuple(child for tree in parser.parse(pieces) if tree for child in tree.children)
-
-
 def test_a_tree_does_not_depend_on_batch_mates(tokenizer: Tokenizer) -> None:
     model = make_model(tokenizer)
     lines = [sentence(1 + seed * 5 % 17, seed) for seed in range(12)]
@@ -150,8 +136,3 @@ def test_what_is_loaded_parses_and_says_so_when_asked_to_translate(tokenizer: To
 def test_a_translator_says_so_when_asked_to_parse() -> None:
     with pytest.raises(UserError, match="is a translator"):
         Translator.parse(object(), ["a"])  # type: ignore[arg-type]
-
-
-def test_one_string_is_no_list_of_sentences(tokenizer: Tokenizer) -> None:
-    with pytest.raises(TypeError, match=r"parse\(\[sentence\]\)"):
-        make_parser(tokenizer).parse("a string")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +59,6 @@ def folder(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return tmp_path
 
 
-@pytest.fixture
-def patience() -> Iterator[None]:
-    """Ends a test that waits for a pipe in vain."""
-
-    def waited(number: int, frame: object) -> None:
-        raise TimeoutError("it waits")
-
-    before = signal.signal(signal.SIGALRM, waited)
-    signal.alarm(200)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
 def assert_refused(done: Any, path: str, problem: str) -> None:
     """The command failed with one error that names a file and says what is wrong with it, and one hint."""
     assert (done.code, done.out) == (1, b""), done.err
@@ -111,7 +96,7 @@ def test_one_flipped_byte_is_named(
 
 @pytest.mark.parametrize(("command", "where", "name"), TABLE)
 def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(
-    nmt: Callable[..., Any], folder: Path, patience: None, command: tuple[str, ...], where: str, name: str
+    nmt: Callable[..., Any], folder: Path, command: tuple[str, ...], where: str, name: str
 ) -> None:
     if "ctranslate2" in command:
         pytest.importorskip("ctranslate2")
@@ -155,12 +140,6 @@ def test_weights_that_are_none_are_named(
     replace_tensor(folder / where / "model.safetensors", "decoder.0.feed_forward.inner.weight", change)
     problem = "tensor decoder.0.feed_forward.inner.weight: holds "
     assert_refused(nmt(*command, stdin=b"a b c\n"), f"{where}/model.safetensors", problem)
-
-
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
-def test_weights_of_other_floating_types_are_used(nmt: Callable[..., Any], folder: Path, kind: torch.dtype) -> None:
-    replace_tensor(folder / AVERAGED / "model.safetensors", "decoder.0.feed_forward.inner.bias", lambda t: t.to(kind))
-    assert nmt("translate", "--model", AVERAGED, stdin=b"a b c\n").out == b"c b a\n"
 
 
 @pytest.mark.parametrize(

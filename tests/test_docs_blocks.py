@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import made_once
-from documents import PAGES, PROGRAMS, ROOT, TEXTS, Block, begins_with, blocks
+from documents import PAGES, PROGRAMS, ROOT, TEXTS, begins_with, blocks
 from page_folders import INGREDIENTS, Make, PageFolder, environment, run_page
 
 
@@ -35,7 +35,11 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("page", QUICK, ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.name != "README.md" else []) for page in QUICK],
+    ids=name,
+)
 def test_the_blocks_of_a_page_run_in_order(page: Path, folder: PageFolder, make: Make) -> None:
     assert run_page(page, folder, make, slow=False) > 0
 
@@ -54,26 +58,3 @@ def test_every_block_has_a_language_and_markers_that_are_known(page: Path) -> No
     assert [block.where for block in found if block.marker("run") not in (None, "slow")] == []
     assert [block.where for block in found if block.marker("not run") == "" and block.is_program] == []
     assert set(begins_with(page)) <= set(INGREDIENTS)
-
-
-# --- the machinery itself ----------------------------------------------------------------------------------------
-
-
-def a_block(text: str, language: str, **markers: str) -> Block:
-    return Block(ROOT / "README.md", 1, language, text, tuple(markers.items()))
-
-
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        ("false\ntrue\n", "sh"),
-        ("false | true\n", "sh"),
-        ("nmt translate --nothing\n", "sh"),
-        ("$ nmt score --help\nUsage: nmt\n", "console"),
-        (">>> 1 + 1\n3\n", "python"),
-        ("assert False\n", "python"),
-    ],
-)
-def test_a_block_that_fails_is_found(folder: PageFolder, text: str, language: str) -> None:
-    with pytest.raises(AssertionError):
-        folder.run(a_block(text, language))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.text.symbols import BOS, EOS
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "huggingface.md"
 POST, PRE = {"norm_epsilon": 1e-5}, {"norm": "pre", "norm_epsilon": 1e-5}
 KINDS = [
     POST,
@@ -148,57 +145,3 @@ def test_other_models_than_translators_are_refused(tmp_path: Path, task: str, no
     add_info(random_bundle(tmp_path / "bundle").path, {"task": task})
     with pytest.raises(UserError, match=f"is {noun}, but a translator is needed"):
         export(Bundle.read(tmp_path / "bundle"), tmp_path / "out")
-
-
-# --- the command -----------------------------------------------------------------------------------------------
-
-
-def test_the_lines_of_the_document_export_an_average(
-    nmt, reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(reverse_run / "ckpts", tmp_path / "ckpts")
-    shutil.rmtree(tmp_path / "ckpts/averaged")
-    monkeypatch.chdir(tmp_path)
-    lines = re.findall(r"^nmt (average .*)$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
-    first, second = (nmt(*line.split()) for line in lines)
-    assert (first.code, first.out, second.code, second.out) == (0, b"", 0, b""), first.err + second.err
-    averaged, written = first.err.splitlines()
-    assert re.fullmatch(r"averaged \d checkpoints, updates \d+ to 800: ckpts/averaged", averaged)
-    assert written.startswith("written for transformers: my-model; its search differs, since its length penalty")
-    assert second.err == written.replace("my-model", "same-model") + "\n"
-    assert "\n# my-model\n" in Path("my-model/README.md").read_text(encoding="utf-8")
-    for name in ("model.safetensors", "config.json", "vocab.json"):
-        assert Path("same-model", name).read_bytes() == Path("my-model", name).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["ckpts", "--format", "huggingface"], 2, "--format huggingface needs --out, the folder to write"),
-        (
-            ["bundle", "--format", "huggingface", "--out", "out", "--last", "2"],
-            2,
-            "for a run's directory, and bundle is",
-        ),
-        (["bundle", "--format", "huggingface", "--out", "bundle"], 1, "bundle: holds other files, which would be lost"),
-        (["learned", "--format", "huggingface", "--out", "out"], 1, "nothing like model.positions learned"),
-        (["bundle", "--format", "marian", "--out", "out"], 2, "'marian' is not one of 'nmt', 'huggingface'"),
-    ],
-)
-def test_mistakes_are_found_before_anything_is_written(
-    nmt,
-    reverse_run: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    code: int,
-    message: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "ckpts").symlink_to(reverse_run / "ckpts")
-    random_bundle(tmp_path / "bundle")
-    random_bundle(tmp_path / "learned", positions="learned")
-    before = sorted(tmp_path.rglob("*"))
-    done = nmt("average", *arguments)
-    assert (done.code, message in done.err) == (code, True), done.err
-    assert sorted(tmp_path.rglob("*")) == before

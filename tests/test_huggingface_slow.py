@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
-import subprocess
-import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,7 +13,7 @@ import pytest
 import torch
 from marian import logits
 from random_bundle import random_bundle, sentence
-from test_huggingface import DOCUMENT, KINDS, POST
+from test_huggingface import KINDS
 
 from nmt.api import Translator
 from nmt.batch import pad_ids
@@ -110,37 +107,3 @@ def test_ids_are_ours_but_where_it_is_documented(tmp_path: Path, shared: bool) -
         assert same is not differs_in_ids(text), ascii(text)
         targets = tokenizer(text_target=text)["input_ids"]
         assert (targets == [*ours.target.encode(text), EOS]) is not differs_in_ids(text), ascii(text)
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_texts_are_ours_but_for_space_at_their_ends(tmp_path: Path, shared: bool) -> None:
-    bundle, tokenizer, _ = load(tmp_path, shared=shared, tie_embeddings="target")
-    ours, stripped = bundle.tokenizer().target, 0
-    for text in (*map(sentence, range(200)), *hostile()):
-        ids = [BOS, *ours.encode(text), EOS]
-        theirs = tokenizer.decode(ids, skip_special_tokens=True)
-        if "\u2581" not in text:  # which an output of theirs has as U+FDD0, its stand-in
-            assert theirs == ours.decode(ids).strip(), ascii(text)
-            stripped += theirs != text
-    assert 20 < stripped < 100  # of 400
-
-
-def test_the_program_of_the_document_and_that_of_the_card_run(tmp_path: Path) -> None:
-    export(random_bundle(tmp_path / "bundle", decoding=Decoding(max_source=40, max_extra=9)), tmp_path / "my-model")
-    for text in (DOCUMENT, tmp_path / "my-model/README.md"):
-        (program,) = re.findall(r"```python\n(.*?)```", text.read_text(encoding="utf-8"), re.DOTALL)
-        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
-        assert re.fullmatch(r"\['.+'\]\n", done.stdout)
-
-
-def test_an_import_by_transformers_is_saved_as_it_came(tmp_path: Path) -> None:
-    """The folder has nothing that `save_pretrained` would write in another way, apart from position tables."""
-    _, tokenizer, model = load(tmp_path, **POST)
-    model.save_pretrained(tmp_path / "saved")
-    tokenizer.save_pretrained(tmp_path / "saved")
-    again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "saved")
-    source, target = torch.tensor([[20, 30, EOS]]), torch.tensor([[BOS, 50, 60]])
-    with torch.inference_mode():
-        assert torch.equal(*(each(input_ids=source, decoder_input_ids=target).logits for each in (model, again)))
-    for name in ("source.spm", "target.spm"):
-        assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()

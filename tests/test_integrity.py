@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
-from nmt.bundle import Bundle
 from nmt.errors import UserError
 from nmt.integrity import check_files, intact, read_manifest, replace_manifest, write_manifest
 
@@ -29,18 +27,6 @@ def flip(path: Path, at: int) -> None:
     content[at] ^= 1
     path.write_bytes(content)
     os.utime(path, ns=(later, later))  # many kernels stamp files by a clock that ticks every 4 to 10 ms
-
-
-def test_files_that_are_as_they_were_written_pass(folder: Path) -> None:
-    check_files(folder / "bundle.json")
-    assert intact(folder / "words") == folder / "words"
-    assert read_manifest(folder / "bundle.json")["score"] == 0.1
-
-
-def test_every_file_beside_a_manifest_is_hashed(folder: Path) -> None:
-    (folder / "a").write_bytes(b"a")  # sorts before the manifest
-    write_manifest(folder / "bundle.json", {})
-    assert read_manifest(folder / "bundle.json")["hashes"].keys() == {"a", "bundle.json", "weights", "words"}
 
 
 @pytest.mark.parametrize("at", [0, 500, 999])
@@ -100,26 +86,3 @@ def test_what_is_missing_or_no_regular_file_is_named_without_opening_it(folder: 
         if name != "bundle.json":
             os.rename(path, folder.parent / f"{folder.name}-{name}")
             path.write_bytes({"words": b"one two", "weights": bytes(1000)}[name])
-
-
-def test_a_link_to_a_file_is_as_good_as_the_file(folder: Path) -> None:
-    (folder / "words").rename(folder.parent / f"{folder.name}-words")
-    (folder / "words").symlink_to(folder.parent / f"{folder.name}-words")
-    check_files(folder / "bundle.json")
-
-
-def test_a_bundle_is_checked_as_a_whole(reverse_run: Path, tmp_path: Path) -> None:
-    for checkpoint in ("averaged", "step-00000800"):
-        path = Path(shutil.copytree(reverse_run / "ckpts" / checkpoint, tmp_path / checkpoint))
-        Bundle.read(path).check()
-        for file in path.iterdir():
-            if file.name == "bundle.json":
-                continue
-            whole = file.read_bytes()
-            flip(file, len(whole) // 2)
-            with pytest.raises(UserError, match=f"{file.name}: damaged"):
-                Bundle.read(path).check()
-            file.unlink()
-            with pytest.raises(UserError, match=f"{file.name}: cannot be read: No such file"):
-                Bundle.read(path).check()
-            file.write_bytes(whole)

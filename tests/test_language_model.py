@@ -15,19 +15,16 @@ import pytest
 import torch
 from reverse_task import assert_equal_to_the_bit, metrics, sets
 
-import nmt as package
 from nmt import bundle as bundles
 from nmt.bundle import Bundle
 from nmt.console import Console
-from nmt.data.batches import make_batch
 from nmt.data.corpus import ABSENT, Corpus
-from nmt.place import Place
+from nmt.device import Place
 from nmt.recipe import load
 from nmt.text.symbols import BOS, EOS
 from nmt.training import averaging
-from nmt.training.loss import Objective
-from nmt.training.run import train
-from nmt.training.validation import DevScores, Validation
+from nmt.training.start import train
+from nmt.training.validation import DevScores
 
 CPU = torch.device("cpu")
 LETTERS = "abcdefgh"
@@ -106,15 +103,6 @@ def test_prepared_data_has_the_lines_alone(run: Path) -> None:
     assert sorted(path.name for path in (run / "data/cycle").glob("*.model")) == ["tokenizer.model"]
 
 
-def test_an_empty_micro_batch_of_a_rank_without_lines_adds_nothing(run: Path) -> None:
-    corpus = Corpus(run / "data/cycle/train.arrow")
-    objective = Objective(bundles.checkpoints(run / "ckpts")[-1].model(CPU), 0.1)
-    loss, nll = objective(make_batch(corpus, torch.arange(0).numpy()))
-    loss.backward()
-    assert (loss.item(), nll.item()) == (0.0, 0.0)
-    assert not any(parameter.grad.abs().sum() for parameter in objective.parameters())
-
-
 # --- training -----------------------------------------------------------------------------------------------
 
 
@@ -146,27 +134,6 @@ def test_a_resumed_run_is_the_unbroken_one_to_the_bit(nmt: Callable[..., Any], c
     assert_equal_to_the_bit(copy / "whole", copy / "parts")
 
 
-def test_patience_waits_for_a_lower_perplexity(
-    nmt: Callable[..., Any], copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    coming = iter([5.0, 3.0, 4.0, 2.5, 2.75, 3.0, 1.0])
-    monkeypatch.setattr(Validation, "__call__", lambda self, model: DevScores(p := next(coming), p, "made up"))
-    more = sets("training.patience=2", "training.checkpoint_updates=1", "training.updates=9")
-    said = nmt("train", "recipe.yaml", "--device", "cpu", "--out", "patient", *more).err
-    found = [line.split("  ", 2)[2] for line in said.splitlines() if "saved" in line]
-    assert found == [
-        "dev ppl 5.00  best",
-        "dev ppl 3.00  best",
-        "dev ppl 4.00",
-        "dev ppl 2.50  best",
-        "dev ppl 2.75",
-        "dev ppl 3.00",
-    ]
-    assert "finished: no better dev ppl for 2 checkpoints" in said
-    assert (best := bundles.best(bundles.checkpoints(copy / "patient"))) is not None
-    assert best.step == 4
-
-
 def test_fine_tuning_starts_from_a_language_model_and_from_no_translator(
     nmt: Callable[..., Any], copy: Path, translator: Path
 ) -> None:
@@ -182,15 +149,6 @@ def test_fine_tuning_starts_from_a_language_model_and_from_no_translator(
     done = tune(translator)
     assert done.code == 1
     assert f"error: {translator}: is a translator, but a language model is needed\n" in done.err
-
-
-def test_the_best_by_perplexity_are_averaged(nmt: Callable[..., Any], copy: Path) -> None:
-    for step, perplexity in ((20, 3.0), (40, 2.0), (60, 5.0), (80, 4.0)):
-        bundles.add_info(copy / f"ckpts/step-{step:08d}", {"scores": {"perplexity": perplexity}})
-    assert nmt("average", "ckpts", "--best", "2").err.splitlines() == [
-        "averaged 2 checkpoints, updates 20, 40: ckpts/averaged",
-        "  dev ppl was 3.00 at update 20 and 2.00 at update 40: --last auto tries how many to average",
-    ]
 
 
 # --- averages -----------------------------------------------------------------------------------------------
@@ -264,9 +222,3 @@ def test_what_a_model_is_not_for_is_refused_in_one_line(
     *_, error = [line for line in done.err.splitlines() if line.startswith("error:")]
     assert error == f"error: {message.format(**names)}"
     assert f"hint: {hint.format(**names)}" in done.err or not hint
-
-
-def test_load_says_what_a_language_model_is_for(run: Path) -> None:
-    with pytest.raises(package.UserError, match="is a language model, but a translator is needed") as caught:
-        package.load(run / "ckpts")
-    assert "nmt score --model" in str(caught.value.hint)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nmt.limits import cpu_quota, memory_limit
+from nmt.device import cpu_quota, memory_limit
 
 
 def control_groups(folder, own, limits):

@@ -19,15 +19,13 @@ import torch
 from marian_folders import write_model, write_tokenizer
 from random_bundle import random_bundle
 from reverse_task import reseal
-from safetensors.torch import load_file, save_file
 
 from nmt import bundle as bundles
 from nmt.bundle import Bundle
 from nmt.errors import UserError
-from nmt.files import LARGEST
 from nmt.integrity import replace_manifest
 from nmt.recipe import Decoding, validated
-from nmt.report.figures import LOGGED, read_figures
+from nmt.report.record import read_figures
 from nmt.search.ctranslate2 import convert
 from nmt.search.engine import SearchEngine
 from nmt.terminal.streams import open_output
@@ -84,16 +82,9 @@ def test_a_file_that_is_read_whole_has_a_limit(hostile: Bundle, name: str) -> No
     refused(lambda: read_all(hostile.path), rf"{name}: (damaged: )?has (more than 1,000,000 char|{1 << 40:,} bytes)")
 
 
-@pytest.mark.slow  # it reads 30 MB of JSON
-@pytest.mark.parametrize("text", ["[]", '{"":0}'])
-def test_json_of_the_largest_size_fits_into_memory(hostile: Bundle, text: str) -> None:
-    (hostile.path / "bundle.json").write_text(f"[{f'{text},' * ((LARGEST - 10) // (len(text) + 1))}{text}]")
-    refused(lambda: Bundle.read(hostile.path), "bundle.json: damaged: is not a JSON object")
-
-
 HEADERS: dict[str, tuple[dict[str, Any], int, str]] = {
     "longer than the file": ({}, 1 << 20, "invalid header length"),
-    "longer than any": ({}, 1 << 62, "a header of 4,611,686,018,427,387,906 bytes is too large"),
+    "longer than any": ({}, 1 << 62, "header too large"),
     "overlapping": (
         {"a": {"shape": [2], "data_offsets": [0, 8]}, "b": {"shape": [2], "data_offsets": [4, 12]}},
         0,
@@ -139,38 +130,6 @@ def test_a_config_of_transformers_that_lies_is_named(marian: Path, key: str, val
     refused(lambda: read_all(marian), "marian")
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"added_tokens_decoder": {"1": {"content": []}}},
-        {"additional_special_tokens": 7},
-        {"extra_special_tokens": {"a": []}},
-        {"eos_token": [[]]},
-    ],
-)
-def test_a_tokenizer_of_transformers_that_is_none_is_named(marian: Path, config: dict[str, Any]) -> None:
-    (marian / "tokenizer_config.json").write_text(json.dumps(config))
-    refused(lambda: read_all(marian), "tokenizer_config.json: has")
-
-
-@pytest.mark.parametrize("shape", [(10**9, 0), (), (2, 3, 4)])
-def test_a_table_of_positions_is_computed_only_if_it_fits(marian: Path, shape: tuple[int, ...]) -> None:
-    tensors = load_file(marian / "model.safetensors")
-    save_file({**tensors, "model.encoder.embed_positions.weight": torch.zeros(shape)}, marian / "model.safetensors")
-    refused(lambda: read_all(marian), "holds model.encoder.embed_positions.weight, which is not as in Marian's models")
-
-
-def test_figures_of_a_run_have_few_columns(tmp_path: Path) -> None:
-    """A table of all names would have a billion cells."""
-    lines = "".join(f'{{"step": {step}, "learning_rate": 1, "name {step}": 1}}\n' for step in range(12_000))
-    wide = json.dumps({"step": 12_000, "learning_rate": 2} | {f"other {number}": 1 for number in range(60_000)})
-    (tmp_path / "metrics.jsonl").write_text(f"{lines}{wide}\n")
-    with little_memory():
-        figures, _ = read_figures(tmp_path / "metrics.jsonl", "bleu")
-    assert figures["learning_rate"].tolist() == [1.0] * 12_000 + [2.0]
-    assert len(figures) == len(LOGGED)
-
-
 @pytest.mark.parametrize("special", ["pipe", "device"])
 def test_what_a_run_has_recorded_is_no_pipe_and_no_device(tmp_path: Path, special: str) -> None:
     path = tmp_path / "records.jsonl"
@@ -185,12 +144,6 @@ def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path: Path, line: byte
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(b"a line\n") + gzip.compress(line * 500_000, 1) * 64)
     refused(lambda: list(read_lines(path)), f"bomb.gz:2: is longer than {LONGEST_LINE:,} bytes")
-
-
-def test_lines_from_a_pipe_end_as_well(nmt: Callable[..., Any], hostile: Bundle) -> None:
-    done = nmt("translate", "--model", hostile.path, "--quiet", stdin=b"a" * (LONGEST_LINE + 1))
-    assert (done.code, done.out) == (1, b"")
-    assert done.err.startswith(f"error: <stdin>:1: is longer than {LONGEST_LINE:,} bytes\nhint: ")
 
 
 @pytest.mark.parametrize("end", ["", "\n"], ids=["one line", "many lines"])
@@ -235,11 +188,12 @@ def test_tables_of_positions_that_fit_into_no_memory_are_refused(
     monkeypatch.setattr("nmt.bundle.conversion.host_memory", lambda: 10**7)
     decoding = Decoding(max_source=100_000, max_extra=10_000)
     refused(
-        lambda: convert(hostile, decoding), "decoding.max_source and max_extra: encodings of 110,000 positions need"
+        lambda: convert(hostile, decoding, print),
+        "decoding.max_source and max_extra: encodings of 110,000 positions need",
     )
     assert not (hostile.path / "ctranslate2").exists()
     monkeypatch.setattr("nmt.bundle.conversion.host_memory", lambda: 10**12)
-    assert (convert(hostile, Decoding()) / "model.bin").exists()
+    assert (convert(hostile, Decoding(), print) / "model.bin").exists()
 
 
 # --- paths and the network ----------------------------------------------------------------------------------
@@ -259,7 +213,7 @@ def test_a_manifest_names_no_files_of_other_folders(hostile: Bundle, name: str) 
     values = json.loads((hostile.path / "bundle.json").read_text())
     values["hashes"][name] = "0" * 16
     replace_manifest(hostile.path / "bundle.json", values)
-    refused(lambda: Bundle.read(hostile.path), "bundle.json: damaged: names files of other folders")
+    refused(lambda: Bundle.read(hostile.path), "bundle.json: damaged: hashes: .*String should match pattern")
 
 
 def test_a_bundle_reaches_no_network(nmt: Callable[..., Any], hostile: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

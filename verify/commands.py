@@ -17,8 +17,8 @@ from processes import Ended, forked, wait
 
 IMPORTED = (
     *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),
-    *("nmt.cli", "nmt.api", "nmt.data.prepare", "nmt.training.run", "nmt.report.page", "nmt.bundle.huggingface"),
-    *("nmt.terminal.making", "nmt.terminal.searching", "nmt.terminal.training"),
+    *("nmt.cli", "nmt.api", "nmt.data.prepare", "nmt.training.start", "nmt.report.page", "nmt.bundle.huggingface"),
+    *("nmt.terminal.searching", "nmt.terminal.training"),
 )
 PATIENCE = 120  # seconds that a command may take
 
@@ -30,7 +30,7 @@ def prepare() -> None:
     """
     for module in IMPORTED:
         import_module(module)
-    refreshing: Any = import_module("nmt.training.refreshing")
+    refreshing: Any = import_module("nmt.training.reporting")
     refreshing.subprocess = _ForkedReports
     flops: Any = import_module("nmt.training.flops")
     flops.measured_flops = lambda device, dtype: 1e11
@@ -76,7 +76,7 @@ def _become(command: str, folder: Path, said: Path, plan: Plan | None) -> None:
 
 
 class _ForkedReports:
-    """What `nmt/training/refreshing.py` needs of `subprocess`; a process that draws reports is a fork of the command.
+    """What `nmt/training/reporting.py` needs of `subprocess`; a process that draws reports is a fork of the command.
 
     A new one would import for a second, in every trial.
     """
@@ -112,8 +112,8 @@ class _ForkedReports:
 
 
 def _become_report(out: Path, answers: tuple[int, int]) -> None:
-    """Turns this fork into `python -m nmt.report.writing`."""
-    writing: Any = import_module("nmt.report.writing")
+    """Turns this fork into `python -m nmt.report.page`."""
+    writing: Any = import_module("nmt.report.page")
     writing.NICENESS = 0  # a command waits for its last page, which takes long at a low priority beside other work
     os.setpgid(0, 0)
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)

@@ -235,8 +235,8 @@ def main() -> None:
     under_the_shim()
     print("faults come", "in faults.c, below all libraries" if has_shim() else "in Python's own calls: no C compiler")
     prepare()
-    making: Any = import_module("nmt.terminal.making")
-    making.BLOCK_LINES = BLOCK_LINES
+    blocks: Any = import_module("nmt.terminal.blocks")
+    blocks.BLOCK_LINES = BLOCK_LINES
     with tempfile.TemporaryDirectory() as folder:
         chosen = [scenario for scenario in SCENARIOS if not given.only or scenario.name in given.only]
         results = {}

@@ -23,10 +23,10 @@ import os
 import signal
 from pathlib import Path
 
-import nmt.terminal.making as making
+import nmt.terminal.blocks as blocks
 
 faulthandler.register(signal.SIGUSR1)
-making.BLOCK_LINES = 10
+blocks.BLOCK_LINES = 10
 if "RANK" in os.environ:
     Path("ranks", f"{os.getppid()}-{os.environ['RANK']}-{os.getpid()}").touch()
 """

@@ -19,13 +19,13 @@ ROOT = Path(__file__).resolve().parents[1]
 GROUPS = {
     "search": ["nmt/search/*.py"],  # without the files of the next group
     "constraints": [
-        *(f"nmt/search/{name}.py" for name in ("automaton", "constraints", "phrases", "prefix", "repetition")),
+        *(f"nmt/search/{name}.py" for name in ("automaton", "constraints", "phrases", "prefix")),
         "nmt/text/terms.py",
     ],
     "loss, schedule": ["nmt/training/loss.py", "nmt/training/optimizer.py"],
     "batches, plan": [
         *(f"nmt/data/{name}.py" for name in ("batches", "epochs", "lengths", "packing")),
-        "nmt/training/epochs.py",
+        "nmt/data/epochs.py",
     ],
     "brackets": ["nmt/metrics/brackets.py", "nmt/text/tree.py"],
     "bundle": ["nmt/bundle/*.py"],

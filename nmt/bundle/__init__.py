@@ -1,7 +1,6 @@
 """Bundles and checkpoints: saved models. What other packages use is imported from here."""
 
-from nmt.bundle.mixing import mix
-from nmt.bundle.reading import (
+from nmt.bundle.folder import (
     CHECKPOINT,
     LARGEST_FIGURE,
     MANIFEST,
@@ -9,11 +8,11 @@ from nmt.bundle.reading import (
     WEIGHTS,
     Bundle,
     NewerFormat,
-    check_numbers,
+    add_info,
     load_weights,
     new_model,
     read_tensors,
-    tensors_of,
+    save_bundle,
 )
 from nmt.bundle.runs import (
     AVERAGED,
@@ -26,43 +25,10 @@ from nmt.bundle.runs import (
     checkpoints,
     common_tokenizer,
     initial_bundle,
+    mix,
     prune,
     ranked,
     resolve,
     survey,
     with_model_of,
 )
-from nmt.bundle.writing import add_info, save_bundle
-
-__all__ = [
-    "AVERAGED",
-    "CHECKPOINT",
-    "LARGEST_FIGURE",
-    "MANIFEST",
-    "POSITION",
-    "WEIGHTS",
-    "Bundle",
-    "Mean",
-    "NewerFormat",
-    "add_info",
-    "average",
-    "averageable",
-    "best",
-    "check_numbers",
-    "checkpoint_folders",
-    "checkpoint_path",
-    "checkpoints",
-    "common_tokenizer",
-    "initial_bundle",
-    "load_weights",
-    "mix",
-    "new_model",
-    "prune",
-    "ranked",
-    "read_tensors",
-    "resolve",
-    "save_bundle",
-    "survey",
-    "tensors_of",
-    "with_model_of",
-]

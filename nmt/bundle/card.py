@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nmt import __version__
-from nmt.bundle.reading import Bundle
+from nmt.bundle.folder import Bundle
 from nmt.recipe import Dataset
 from nmt.recipe.files import dump
 
@@ -48,6 +48,8 @@ print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 
 ## How it was made
 
+| | |
+|---|---|
 {figures}
 
 ## How translations differ from those of `nmt translate`
@@ -61,6 +63,9 @@ print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 """
 
 
+BAR = "\\|"  # does not end the cell of a table
+
+
 def model_card(bundle: Bundle, name: str, parameters: int) -> str:
     """Return the README.md of a translator of so many parameters that is called `name`."""
     recipe = bundle.recipe
@@ -72,9 +77,7 @@ def model_card(bundle: Bundle, name: str, parameters: int) -> str:
         source=recipe.data.source,
         target=recipe.data.target,
         version=__version__,
-        figures="\n".join(
-            ["| | |", "|---|---|", *(f"| {name} | {_cell(value)} |" for name, value in _figures(bundle))]
-        ),
+        figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in _figures(bundle)),
         differences="\n".join(f"- {difference}" for difference in DIFFERENCES).format(
             epsilon=recipe.model.norm_epsilon
         ),
@@ -100,11 +103,6 @@ def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
         yield "target tokens", f"{cost['tokens']:,}"
     if "flops" in cost:
         yield "FLOPs, counted", f"{cost['flops']:.1e}"
-
-
-def _cell(text: str) -> str:
-    """Write text so that it stays in one cell of a table."""
-    return text.replace("|", "\\|")
 
 
 def _described(dataset: Dataset) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.bundle.reading import MANIFEST, Bundle, check_numbers, tensors_of
+from nmt.bundle.folder import MANIFEST, Bundle, check_numbers, tensors_of
 from nmt.device import check_room, host_memory
 from nmt.errors import UserError
 from nmt.files import whole_directory
@@ -56,11 +56,15 @@ def export(bundle: Bundle, path: Path, quantization: str) -> None:
     folder cannot be written or is not empty.
     """
     check_expressible(bundle)
-    model = specification(bundle, positions_for(bundle.recipe.model, bundle.recipe.decoding), quantization)
     with whole_directory(path, None) as part:
-        model.save(str(part))
-        for name, content in bundle.tokenizer().files().items():
-            (part / name).write_bytes(content)
+        write(bundle, part, bundle.recipe.decoding, quantization)
+
+
+def write(bundle: Bundle, folder: Path, decoding: Decoding, quantization: str = "float32") -> None:
+    """Write what `export` does into an empty folder, for inputs and outputs as long as `decoding` allows."""
+    specification(bundle, positions_for(bundle.recipe.model, decoding), quantization).save(str(folder))
+    for name, content in bundle.tokenizer().files().items():
+        (folder / name).write_bytes(content)
 
 
 def check_expressible(bundle: Bundle) -> None:
@@ -94,7 +98,7 @@ def library() -> Any:
     return ctranslate2
 
 
-def specification(bundle: Bundle, positions: int, quantization: str = "float32") -> Any:
+def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
     """Return a bundle's model as a `ctranslate2.specs.TransformerSpec` that can be saved, in float32 or int8.
 
     `positions` is the number of rows in the tables of position encodings. The symbols are the pieces of the

@@ -65,9 +65,8 @@ def _download(model: str, revision: str | None, name: str) -> Path:
             f"look for it at {constants.ENDPOINT}; for a private one: hf auth login",
         ) from None
     except (OSError, errors.EntryNotFoundError) as error:
-        reason = (
-            "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else " ".join(str(error.__cause__ or error).split())
-        )
+        offline = constants.HF_HUB_OFFLINE
+        reason = "HF_HUB_OFFLINE is set" if offline else " ".join(str(error.__cause__ or error).split())
         raise UserError(
             f"{name}: is not in {constants.HF_HUB_CACHE}, and cannot be downloaded: {reason}",
             f"where there is a network: hf download {model}; then copy models--{model.replace('/', '--')} there, "

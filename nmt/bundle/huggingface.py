@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.bundle.card import model_card
-from nmt.bundle.marian_weights import LAYER, READING
-from nmt.bundle.reading import WEIGHTS, Bundle
-from nmt.bundle.writing import save_tensors
+from nmt.bundle.folder import WEIGHTS, Bundle, save_tensors
+from nmt.bundle.marian import LAYER, READING
 from nmt.errors import UserError
 from nmt.files import whole_directory, write_json
 from nmt.recipe import Decoding, Recipe

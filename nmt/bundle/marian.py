@@ -6,20 +6,21 @@ written here: recipe and weights are made when they are read. Nothing is unpickl
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt.bundle.reading import FORMAT, WEIGHTS, Bundle, tensors_of
+from nmt.bundle.folder import FORMAT, WEIGHTS, Bundle, read_tensors, tensors_of
 from nmt.errors import UserError
-from nmt.files import read_json, remedy
-from nmt.recipe import Recipe, validated
-from nmt.text.marian import ABSENT, SPM, origins_of
+from nmt.files import remedy
+from nmt.integrity import read_manifest
+from nmt.recipe import Model, Recipe, validated
+from nmt.text.marian import ABSENT, origins_of
 from nmt.text.marian import CONFIG as TOKENIZER
-from nmt.text.symbols import EOS
 from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ LEAST_VOCABULARY = 261
 
 def is_marian(folder: Path) -> bool:
     """Tell whether a folder holds a model of transformers."""
-    return (folder / CONFIG).is_file() and "model_type" in _json(folder / CONFIG)
+    return (folder / CONFIG).is_file() and "model_type" in read_manifest(folder / CONFIG)
 
 
 def converting(model: str, out: str) -> str:
@@ -66,7 +67,7 @@ class MarianBundle(Bundle):
     @classmethod
     def read(cls, path: Path) -> MarianBundle:
         """Read the metadata; raises UserError if a file is missing, or the model is unlike any of ours."""
-        config = _json(path / CONFIG)
+        config = read_manifest(path / CONFIG)
         if (kind := config.get("model_type")) not in list(NORMS):  # it may be of any kind
             raise UserError(
                 f"{path}: is a model of transformers of the type {kind}, and nmt reads those of the type marian",
@@ -77,9 +78,6 @@ class MarianBundle(Bundle):
                 f"{path}: lacks {WEIGHTS}, and nmt unpickles no pytorch_model.bin",
                 converting(str(path), f"{path.name}-safetensors"),
             )
-        for name in SPM:
-            if not (path / name).is_file():
-                raise UserError(f"{path}: lacks {name}, one of its tokenizer's files", remedy(path / name))
         wrong = [key for key, value in REFUSED.items() if NORMS[kind] == "post" and config.get(key) is value]
         if config.get("activation_function") not in list(ACTIVATIONS):
             wrong.append("activation_function")
@@ -95,24 +93,25 @@ class MarianBundle(Bundle):
     @cached_property
     def recipe(self) -> Recipe:
         """A recipe for such a model; what this one was trained on is not known."""
-        config = _json(self.path / CONFIG)
-        generation = self._generation
+        config, tokenizer = self._config, self._tokenizer
+        positions = config.get("max_position_embeddings", LONGEST)
+        known = _optional(self.path / TOKENIZER)  # the tokenizer of OPUS-MT's models tells the languages
         values = {
             "name": _name(self.path),
             "data": {
                 "name": _name(self.path),
-                **self._languages(),
+                **{side: str(known.get(f"{side}_lang") or side) for side in ("source", "target")},
                 "train": [{"source": "unknown", "target": "unknown"}],
             },
             "tokenizer": {
-                "vocab_size": max(LEAST_VOCABULARY, *map(len, (self._tokenizer.source, self._tokenizer.target))),
-                "shared": self._tokenizer.shared,
+                "vocab_size": max(LEAST_VOCABULARY, len(tokenizer.source), len(tokenizer.target)),
+                "shared": tokenizer.shared,
             },
-            "model": self._shape(config),
+            "model": self._shape(),
             "decoding": {
-                "beam": _first("num_beams", generation, config, default=1),
-                "alpha": _bounded(_first("length_penalty", generation, config, default=1.0), 0.0, 5.0),
-                "max_source": _bounded(config.get("max_position_embeddings", LONGEST), 1, LONGEST),
+                "beam": config.get("num_beams", 1),
+                "alpha": config.get("length_penalty", 1.0),
+                "max_source": min(positions, LONGEST) if type(positions) is int else positions,
             },
         }
         return validated(values, str(self.path / CONFIG))
@@ -128,15 +127,19 @@ class MarianBundle(Bundle):
 
     def weights(self) -> dict[str, Tensor]:
         """Read the weights and return ours, by name; raises UserError as `convert` does."""
-        from nmt.bundle.marian_weights import convert
-
         origins = origins_of(self._tokenizer.source), origins_of(self._tokenizer.target)
-        scaled = bool(_json(self.path / CONFIG).get("scale_embedding", False))
+        scaled = bool(self._config.get("scale_embedding", False))
         return convert(self.path / WEIGHTS, self.recipe.model, origins, self._start, scaled)
 
     @cached_property
+    def _config(self) -> dict[str, Any]:
+        """What config.json says, and generation_config.json if there is one."""
+        values = read_manifest(self.path / CONFIG) | _optional(self.path / GENERATION)
+        return {key: value for key, value in values.items() if value is not None}
+
+    @cached_property
     def _tokenizer(self) -> Tokenizer:
-        tokenizer, config = Tokenizer.load(self.path), _json(self.path / CONFIG)
+        tokenizer, config = Tokenizer.load(self.path), self._config
         source = config.get("vocab_size")
         sizes = source, source if tokenizer.shared else config.get("decoder_vocab_size")
         for side, size in zip((tokenizer.source, tokenizer.target), sizes, strict=True):
@@ -146,18 +149,12 @@ class MarianBundle(Bundle):
                     f"{self.path}: its vocabulary has {len(found):,} symbols, but the model {size} by {CONFIG}",
                     "in transformers: model.resize_token_embeddings(len(tokenizer)), and save both again",
                 )
-        end = origins_of(tokenizer.target)[EOS]
-        if config.get("eos_token_id", end) != end:
-            raise UserError(
-                f"{self.path / CONFIG}: eos_token_id is {config['eos_token_id']}, but </s> has the id {end}",
-                "take all files from the same copy of the model",
-            )
         return tokenizer
 
     @property
     def _start(self) -> int:
         """The row of the target's embedding with which outputs begin."""
-        start = _first("decoder_start_token_id", self._generation, _json(self.path / CONFIG), default=None)
+        start = self._config.get("decoder_start_token_id")
         if type(start) is not int or not 0 <= start < len(origins_of(self._tokenizer.target)):
             raise UserError(
                 f"{self.path / CONFIG}: decoder_start_token_id {start} is no symbol of the target",
@@ -165,17 +162,9 @@ class MarianBundle(Bundle):
             )
         return start
 
-    @property
-    def _generation(self) -> Mapping[str, Any]:
-        return _json(self.path / GENERATION) if (self.path / GENERATION).is_file() else {}
-
-    def _languages(self) -> dict[str, str]:
-        """The languages of source and target; the tokenizer of OPUS-MT's models tells them."""
-        known = _json(self.path / TOKENIZER) if (self.path / TOKENIZER).is_file() else {}
-        return {side: str(known.get(f"{side}_lang") or side) for side in ("source", "target")}
-
-    def _shape(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def _shape(self) -> dict[str, Any]:
         """The section model of the recipe."""
+        config = self._config
         shared = config.get("share_encoder_decoder_embeddings", True)
         tied = config.get("tie_word_embeddings", True)
         biased = self._biased()
@@ -205,25 +194,187 @@ class MarianBundle(Bundle):
             return {name for name in names if bool(file.get_tensor(name).any())}
 
 
-def _first(key: str, *files: Mapping[str, Any], default: Any) -> Any:
-    """The value of a key in the first file that has one."""
-    return next((file[key] for file in files if file.get(key) is not None), default)
-
-
-def _bounded(value: Any, least: float, most: float) -> Any:
-    """The number that is nearest to a value within bounds; another value as it is, for `validated` to refuse."""
-    return max(least, min(most, value)) if type(value) in (int, float) else value
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; raises UserError if it is missing or damaged."""
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: damaged: is not a JSON object", remedy(path))
-    return values
+def _optional(path: Path) -> dict[str, Any]:
+    """Read a JSON object, which is empty if there is no file."""
+    return read_manifest(path) if path.is_file() else {}
 
 
 def _name(folder: Path) -> str:
     """A name for a run: that of the folder, or in the hub's cache that of the model."""
     cached = re.search(r"models--.+?--([^/]+)/snapshots/", f"{folder.absolute()}/")
     return re.sub(r"[^A-Za-z0-9._-]", "-", cached[1] if cached else folder.absolute().name).lstrip("._-") or "marian"
+
+
+# --- weights ----------------------------------------------------------------------------------------------------
+#
+# Both compute the same logits:
+# - Their sinusoids are all sines, then all cosines; ours alternate. So all that reads or writes the residual stream is
+#   permuted.
+# - They begin outputs with the row of `<pad>`, or of another symbol that the configuration names. Our `<s>` gets a copy
+#   of that row, and an output bias so low that it never comes.
+# - Without `scale_embedding`, embeddings are divided by √d_model, by which ours are multiplied, and if they are the
+#   softmax matrix as well, the states that it reads are multiplied by it.
+
+LAYER = {  # a module of one of our layers: the modules of theirs that its rows are shared out to
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.out": ("self_attn.out_proj",),
+    "attention_residual.norm": ("self_attn_layer_norm",),
+    "cross.query": ("encoder_attn.q_proj",),
+    "cross.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross.out": ("encoder_attn.out_proj",),
+    "cross_residual.norm": ("encoder_attn_layer_norm",),
+    "feed_forward.inner": ("fc1",),
+    "feed_forward.outer": ("fc2",),
+    "feed_forward_residual.norm": ("final_layer_norm",),
+}
+READING = ("attention.qkv", "cross.query", "cross.key_value", "feed_forward.inner")
+"""Modules whose columns belong to the numbers of a state; of the others these are the rows."""
+NEVER = -100.0
+"""What is added to the logit of a symbol that cannot come: e^-100 of a probability is nothing in fp32."""
+
+
+def convert(
+    path: Path, config: Model, origins: tuple[Sequence[int], Sequence[int]], start: int, scaled: bool
+) -> dict[str, Tensor]:
+    """Read the weights of a `MarianMTModel` and return ours, by name, in fp32.
+
+    `origins` are the rows of theirs for our ids of source and target, `ABSENT` where there is none; `start` is the row
+    that outputs begin with, and `scaled` whether their embeddings are multiplied by √d_model. Their file is only mapped
+    into memory. Raises UserError if a weight is missing, has another shape or cannot be one, or if there are others.
+    """
+    theirs = _Tensors(path)
+    found = _embeddings(theirs, config, *origins, start)
+    for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
+        for index in range(depth):
+            found |= _layer(theirs, f"{side}.{index}", f"model.{side}.layers.{index}", config, side == "decoder")
+        if config.norm == "pre":
+            found |= _norm(theirs, f"{side}_norm", f"model.{side}.layer_norm", config.d_model)
+    if not scaled:
+        _unscale(found, config)
+    theirs.check_rest()
+    return {name: weight.float().contiguous() for name, weight in found.items()}
+
+
+class _Tensors:
+    """The tensors of a file, each of which is taken once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._tensors = path, read_tensors(path)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """Return a tensor in its own type; raises UserError if it is missing or has another shape."""
+        if name not in self._tensors:
+            raise UserError(f"{self._path}: lacks the weight {name}", remedy(self._path))
+        tensor = self._tensors.pop(name)
+        if tuple(tensor.shape) != shape:
+            raise UserError(
+                f"{self._path}: weight {name} has shape {list(tensor.shape)}, but {list(shape)} by config.json",
+                "take both files from the same copy of the model",
+            )
+        return tensor
+
+    def take_one(self, names: Sequence[str], *shape: int) -> Tensor:
+        """Return a matrix that is stored under one or more of these names, of which the first counts."""
+        stored = [name for name in names if name in self] or [names[0]]
+        matrix, *_ = [self.take(name, *shape) for name in stored]
+        return matrix
+
+    def check_rest(self) -> None:
+        """Raise UserError if there are tensors left, except for the sinusoids of positions."""
+        if rest := [name for name in self._tensors if not name.endswith(".embed_positions.weight")]:
+            problem = f"{self._path}: holds {rest[0]}, which is not as in Marian's models"
+            raise UserError(problem, "use one of the OPUS-MT collection")
+
+
+def _order(d_model: int) -> Tensor:
+    """Return where each number of a state of ours, a sine or a cosine in turn, stands in theirs: (d_model,)."""
+    import torch
+
+    return torch.arange(d_model).view(2, -1).T.flatten()
+
+
+def _embeddings(
+    theirs: _Tensors, config: Model, source: Sequence[int], target: Sequence[int], start: int
+) -> dict[str, Tensor]:
+    """Return the matrices of source, target and softmax, and the bias of the softmax."""
+    inputs = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
+    both, softmax = "model.shared.weight", "lm_head.weight"
+    rows = [sum(origin != ABSENT for origin in side) for side in (source, target)]
+    width, found = config.d_model, {}
+    if config.tie_embeddings == "all" or both in theirs:
+        names = [both, *inputs, *([softmax] if config.tie_embeddings == "all" else [])]
+        matrices = [theirs.take_one(names, rows[0], width)] * 2
+    else:
+        tied = [softmax] if config.tie_embeddings == "target" else []
+        matrices = [
+            theirs.take_one(names, size, width)
+            for names, size in zip(([inputs[0]], [inputs[1], *tied]), rows, strict=True)
+        ]
+    found["source_embedding.weight"] = _select(matrices[0], source, start)
+    if config.tie_embeddings != "all":
+        found["target_embedding.weight"] = _select(matrices[1], target, start)
+    if config.tie_embeddings == "none":
+        found["output_embedding.weight"] = _select(theirs.take(softmax, rows[1], width), target, start)
+    name = "final_logits_bias"
+    bias = theirs.take(name, 1, rows[1])[0].float() if name in theirs else matrices[1].new_zeros(rows[1]).float()
+    if config.output_bias:
+        added = bias.new_tensor([NEVER if origin == ABSENT else 0.0 for origin in target])
+        found["output_bias"] = bias[_rows(target, start)] + added
+    return found
+
+
+def _rows(origins: Sequence[int], start: int) -> Tensor:
+    """Return the row of theirs for each of our ids, that of `start` for those that have none."""
+    import torch
+
+    return torch.tensor([start if origin == ABSENT else origin for origin in origins])
+
+
+def _select(matrix: Tensor, origins: Sequence[int], start: int) -> Tensor:
+    """Return the rows of our ids, with the numbers of a state in our order."""
+    index = _rows(origins, min(start, len(matrix) - 1))
+    return matrix[index].index_select(1, _order(matrix.size(1)))
+
+
+def _layer(theirs: _Tensors, ours: str, name: str, config: Model, has_cross: bool) -> dict[str, Tensor]:
+    """Return the weights of a layer whose names begin with `ours` from those whose names begin with `name`."""
+    import torch
+
+    width, order = config.d_model, _order(config.d_model)
+    found: dict[str, Tensor] = {}
+    for module, parts in LAYER.items():
+        if module.startswith("cross") and not has_cross:
+            continue
+        part, is_inner = f"{ours}.{module}", module.startswith("feed_forward.")
+        if module.endswith("norm"):
+            found |= _norm(theirs, part, f"{name}.{parts[0]}", width)
+            continue
+        shape = (config.d_ff if is_inner else width, width)
+        shape = shape if module in READING else shape[::-1]
+        weight = torch.cat([theirs.take(f"{name}.{each}.weight", *shape) for each in parts])
+        bias = torch.cat([theirs.take(f"{name}.{each}.bias", shape[0]) for each in parts])
+        found[f"{part}.weight"] = weight[:, order] if module in READING else weight[order]
+        if is_inner or config.attention_bias:
+            found[f"{part}.bias"] = bias if module in READING else bias[order]
+    return found
+
+
+def _norm(theirs: _Tensors, ours: str, name: str, width: int) -> dict[str, Tensor]:
+    order = _order(width)
+    return {f"{ours}.{kind}": theirs.take(f"{name}.{kind}", width)[order] for kind in ("weight", "bias")}
+
+
+def _unscale(found: dict[str, Tensor], config: Model) -> None:
+    """Let embeddings that our model multiplies by √d_model be as large as those that theirs takes as they are."""
+    scale = math.sqrt(config.d_model)
+    for name in ("source_embedding.weight", "target_embedding.weight"):
+        if name in found:
+            found[name] = found[name] / scale
+    if config.tie_embeddings != "none":  # the softmax reads nothing but what this norm writes
+        last = f"decoder.{config.decoder_depth - 1}.feed_forward_residual.norm"
+        last = last if config.norm == "post" else "decoder_norm"
+        for name in (f"{last}.weight", f"{last}.bias"):
+            found[name] = found[name].double() * scale

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -109,7 +109,7 @@ class Corpus:
 
     def longest(self) -> int:
         """Subwords of the longest sentence on either side."""
-        return max(column.longest() for column in (self._source, self._target) if column is not None)
+        return int(max(self.source_lengths.max(initial=0), self.target_lengths.max(initial=0)))
 
     def lengths(self, rows: Rows) -> Lengths:
         """Lengths of some pairs."""
@@ -156,16 +156,9 @@ class _Column:
 
     def all_lengths(self) -> Ids:
         lengths = np.empty(self._first_rows[-1], np.int32)
-        for first, part in zip(self._first_rows, self._lengths_by_chunk(), strict=False):
-            lengths[first : first + len(part)] = part
+        for row, end, offset in zip(self._first_rows, self._first_rows[1:], self._offsets, strict=False):
+            lengths[row:end] = np.diff(self._words[offset : offset + end - row + 1])
         return lengths
-
-    def longest(self) -> int:
-        return max((int(lengths.max()) for lengths in self._lengths_by_chunk()), default=0)
-
-    def _lengths_by_chunk(self) -> Iterator[Ids]:
-        for first, rows in zip(self._offsets, np.diff(self._first_rows), strict=True):
-            yield np.diff(self._words[first : first + rows + 1])
 
     def spans(self, rows: Rows) -> tuple[Rows, Ids]:
         """Word at which each row's ids begin, and how many there are."""

@@ -7,19 +7,24 @@ vectorised code and mapped from disk by every rank of a host, so that it costs m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.corpus import Ids, Rows
+from nmt.data.corpus import Corpus, Ids, Rows
 from nmt.errors import UserError
 from nmt.files import wait_for, whole_directory
-from nmt.integrity import write_manifest
+from nmt.integrity import check_files, write_manifest
+from nmt.recipe import Training
 
-MANIFEST = "plan.json"
+AHEAD = 2  # updates whose batches are made in advance
+ORDER, BOUNDS, MANIFEST = "order.npy", "bounds.npy", "plan.json"
 BLOCK = 1 << 20  # pairs processed at a time, which bounds the memory of intermediate arrays
 
 
@@ -140,21 +145,55 @@ def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: 
     return np.array(cuts, dtype=np.int64)
 
 
-def stored_plan(
-    folder: Path, make: Callable[[], EpochPlan] | None, patience: float, meanwhile: Callable[[], None] = lambda: None
-) -> EpochPlan:
-    """The plan in `folder`, mapped from disk; `make` computes it where it is not there yet.
+class EpochPlans:
+    """The plans of a run's epochs, which one process makes and all map from the run's directory."""
 
-    Without `make`, another process computes it: waits at most `patience` seconds, then raises UserError. Calls
-    `meanwhile` now and then, which may raise if there is nothing left to wait for.
-    """
-    if make is not None and not (folder / "order.npy").exists():
-        plan = make()
-        with whole_directory(folder, "order.npy") as part:
-            np.save(part / "order.npy", plan.order)
-            np.save(part / "bounds.npy", plan.bounds)
-            write_manifest(part / MANIFEST, {})
-        del plan
-    wait_for(folder / "order.npy", patience, meanwhile)
-    order, bounds = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("order", "bounds"))
-    return EpochPlan(order, bounds)
+    def __init__(
+        self,
+        out: Path,
+        data: str,
+        corpus: Corpus,
+        mixture: Mixture,
+        settings: Training,
+        leads: bool = True,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """For a corpus, with the fingerprint `data` of its prepared data, from which a mixture takes its sets.
+
+        If it `leads`, this process makes the plans; else it waits for them and calls `check` now and then, which may
+        raise if there is nothing left to wait for.
+        """
+        self._out, self._data, self._corpus, self._mixture = out, data, corpus, mixture
+        self._settings, self._leads, self._check = settings, leads, check
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """Return the plan of an epoch; raise UserError if the process that makes it does not come to it in time."""
+        settings = self._settings
+        shaping = [self._data, self._mixture.weights, settings.batch_tokens, settings.seed, epoch]
+        key = hashlib.sha256(json.dumps(shaping).encode()).hexdigest()[:12]
+        folder = self._out / f".epoch-{epoch}-{key}"
+        if self._leads and not (folder / ORDER).exists():
+            self.forget(range(epoch - AHEAD, epoch))  # other ranks may be so many updates behind
+            lengths = self._corpus.source_lengths, self._corpus.target_lengths
+            made = plan_epoch(*lengths, settings.batch_tokens, settings.seed, epoch, self._mixture)
+            with whole_directory(folder, ORDER) as part:
+                np.save(part / ORDER, made.order)
+                np.save(part / BOUNDS, made.bounds)
+                write_manifest(part / MANIFEST, {})
+        wait_for(folder / ORDER, 60 * settings.timeout_minutes, self._check)
+        return EpochPlan(*(np.load(folder / name, mmap_mode="r") for name in (ORDER, BOUNDS)))
+
+    def forget(self, keep: Collection[int] = ()) -> None:
+        """Remove the plans of all epochs except some."""
+        for old in self._out.glob(".epoch-*"):
+            if int(old.name.split("-")[1]) not in keep:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_damaged_plans(out: Path) -> None:
+    """Remove the plans in a run's directory that are not as they were written; rank 0 will make them again."""
+    for folder in out.glob(".epoch-*"):
+        try:
+            check_files(folder / MANIFEST)
+        except UserError:
+            shutil.rmtree(folder, ignore_errors=True)

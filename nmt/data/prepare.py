@@ -12,25 +12,29 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import RootModel
 
 from nmt.console import Console
-from nmt.data.corpus import ABSENT, SIDES, schema_of, table_of
+from nmt.data.corpus import ABSENT, SIDES, Corpus, schema_of, table_of
 from nmt.data.encode import Chunk, EncodedChunk, PairEncoder, encode_chunks
 from nmt.data.pairs import Pair, check_inputs, describe, input_files, read_pairs
 from nmt.errors import UserError
-from nmt.files import clear_old, exclusive, identify, read_json, remedy, whole_directory, write_json
-from nmt.integrity import HASHES, check_files, intact, read_manifest, replace_manifest, write_manifest
+from nmt.files import exclusive, identify, read_json, whole_directory, write_json
+from nmt.integrity import check_files, checked, intact, read_manifest, replace_manifest, write_manifest
 from nmt.recipe import Data, Dataset, Kind, Recipe
 from nmt.text.lines import in_groups
+from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
 FORMAT = 2
 MANIFEST = "fingerprint.json"
 REPORT = "report.json"
+SAMPLE = 10_000  # pairs whose lengths are looked at
 CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs, and about their characters, per record batch and unit of work
 
 
@@ -51,10 +55,9 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     inputs = _identify(recipe, tokenizer_from, before)
     if before.get("fingerprint") == inputs["fingerprint"]:
         check_files(out / MANIFEST)
-        clear_old(out)
         if before["files"] != inputs["files"]:  # so that files that were only touched are not read again next time
             with suppress(UserError):  # prepared data may be read-only
-                replace_manifest(out / MANIFEST, inputs | {key: before[key] for key in (HASHES,) if key in before})
+                replace_manifest(out / MANIFEST, before | inputs)
         return False
     data, splits = recipe.data, recipe.data.splits
     totals = {split: check_inputs(datasets, data) for split, datasets in splits.items()}
@@ -69,7 +72,8 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
         for split, datasets in splits.items():
             chunks = encode_chunks(_encoder(split, data, tokenizer), _chunks(datasets, data), threads)
             with console.progress(f"encoding {split}", totals[split], data.kind.unit) as advance:
-                report[split] = _write_split(part / f"{split}.arrow", chunks, _sides(data), len(datasets), advance)
+                sides = SIDES[-len(data.languages) :]
+                report[split] = _write_split(part / f"{split}.arrow", chunks, sides, len(datasets), advance)
         _check_some_kept(report["train"], data)
         write_json(part / REPORT, report)
         write_manifest(part / MANIFEST, inputs)
@@ -94,38 +98,29 @@ def mean_lengths(prepared: Path) -> tuple[float, float] | None:
 
     Of a language model the former are ABSENT.
     """
-    train = _training_report(prepared) if (prepared / REPORT).exists() else {}
+    train = read_report(prepared)["train"] if (prepared / REPORT).exists() else {}
     source, target = train.get("mean length of sources", ABSENT), train.get("mean length of targets")
     return (source, target) if source and target else None
 
 
 def set_sizes(prepared: Path) -> list[int]:
-    """Pairs of train.arrow from each training set, in order. Raises UserError where the report does not say."""
-    sizes, path = _training_report(prepared).get("kept by set"), prepared / REPORT
-    if not isinstance(sizes, list) or not all(isinstance(size, int) for size in sizes):
-        raise UserError(f"{path}: does not tell how many pairs each training set has", remedy(path))
-    return sizes
+    """Pairs of train.arrow from each training set, in order."""
+    return list(read_report(prepared)["train"]["kept by set"])
+
+
+class _Report(RootModel[dict[str, dict[str, Any]]]):
+    """What was read, kept and dropped, by split."""
 
 
 def read_report(prepared: Path) -> dict[str, Any]:
     """What was read, kept and dropped of each split. Raises UserError where report.json is missing or damaged."""
-    report = read_json(intact(prepared / REPORT))
-    return report if isinstance(report, dict) else {}
-
-
-def _training_report(prepared: Path) -> dict[str, Any]:
-    """The part of the report about the training split; empty where there is none."""
-    train = read_report(prepared).get("train")
-    return train if isinstance(train, dict) else {}
+    return checked(_Report, read_json(intact(prepared / REPORT)), prepared / REPORT).root
 
 
 def _read_fingerprint(out: Path) -> dict[str, Any]:
     """What fingerprint.json says, with each input's size, time and hash under `files`; empty where there is none."""
-    path = out / MANIFEST
-    found = read_manifest(path) if os.path.lexists(path) else None
-    if not isinstance(found, dict) or not isinstance(files := found.get("files"), dict):
-        return {}
-    return found if all(isinstance(seen, list) and len(seen) == 3 for seen in files.values()) else {}
+    found = read_manifest(out / MANIFEST) if os.path.lexists(out / MANIFEST) else {}
+    return found if found.get("format") == FORMAT else {}
 
 
 def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any]) -> dict[str, Any]:
@@ -162,29 +157,23 @@ def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_fr
     if tokenizer_from is not None:
         console.say(f"tokenizer: from {tokenizer_from}")
         return Tokenizer.load(tokenizer_from)
-    text = _TokenizerText(recipe.data, total, console)
-    data = recipe.data
+    data, text = recipe.data, _TokenizerText(recipe.data, total, console)
     return Tokenizer.train(text, recipe.tokenizer, console.say, data.kind.has_trees, data.pos_tags)
 
 
+@dataclass(frozen=True)
 class _TokenizerText:
     """Training pairs as the encoder will see them; can be iterated several times, and shows progress."""
 
-    def __init__(self, data: Data, total: int | None, console: Console) -> None:
-        self._data = data
-        self._total = total
-        self._console = console
+    data: Data
+    total: int | None
+    console: Console
 
     def __iter__(self) -> Iterator[Pair]:
-        with self._console.progress("reading for the tokenizer", self._total, self._data.kind.unit) as advance:
-            for chunk in _chunks(self._data.train, self._data):
+        with self.console.progress("reading for the tokenizer", self.total, self.data.kind.unit) as advance:
+            for chunk in _chunks(self.data.train, self.data):
                 yield from chunk.pairs
                 advance(len(chunk.pairs))
-
-
-def _sides(data: Data) -> Sequence[str]:
-    """The columns of ids: both, or the last alone."""
-    return SIDES[-len(data.languages) :]
 
 
 def _encoder(split: str, data: Data, tokenizer: Tokenizer) -> PairEncoder:
@@ -285,3 +274,17 @@ def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer,
     leaked = report["train"].get(f"{unit} also in valid or test", 0)
     if leaked:
         yield f"  warning: {leaked:,} training {unit} are in valid or test word for word, so scores there are too high"
+
+
+def measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> TrainedLengths | None:
+    """Lengths of the training pairs of a translator, from a sample that is evenly spread over them; None otherwise."""
+    if recipe.task != "translate" or recipe.data.source is None or not len(corpus):
+        return None
+    rows = np.unique(np.linspace(0, len(corpus) - 1, SAMPLE).astype(np.int64))
+    sources, targets = corpus.lengths(rows)
+    splitter = SentenceSplitter(recipe.data.source)
+    sentences = []
+    for chunk in np.array_split(rows, -(-len(rows) // 1000)):
+        for ids, length in zip(*corpus.sources(chunk), strict=True):
+            sentences.append(len(splitter.split(tokenizer.source.decode(ids[:length]))))
+    return TrainedLengths.of(recipe.data.source, sources.tolist(), targets.tolist(), sentences)

@@ -14,18 +14,126 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import CDLL
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.model.rows import ROOM, Removal, with_room
-from nmt.model.transfer import reads_late, upload
 from nmt.native.loading import functions_for
 
 HIDDEN = -1e9  # added to a score of attention, it leaves a weight of 0; unlike -inf, sums of it are numbers
 ALIGNED = 8  # on a GPU the number of places is a multiple of this: attention copies a bias whose rows are not
+
+CPU = torch.device("cpu")
+ROOM = 16  # buffers have multiples of this, except of rows; C kernels read places in groups of 4
+
+Rows = TypeVar("Rows", Tensor, NDArray[Any])
+
+
+# --- rows that come and go ---------------------------------------------------------------------------------------
+
+
+class Removal:
+    """Rows that leave a batch; rows from its end take their places, so that those which stay are the first `count`."""
+
+    def __init__(self, leaving: Sequence[int], rows: int, device: torch.device = CPU) -> None:
+        """The rows `leaving`, in ascending order, leave a batch of `rows` rows, whose tensors are on a device."""
+        self.leaving, self.count, self.device = leaving, rows - len(leaving), device
+        gone = set(leaving)
+        self.holes = [row for row in leaving if row < self.count]
+        self.last = [row for row in range(self.count, rows) if row not in gone]
+        """Rows that stay, one for each hole."""
+
+    @cached_property
+    def moves(self) -> Tensor:
+        """(2, holes) on the host: `last` and `holes`."""
+        return torch.tensor((self.last, self.holes), dtype=torch.int64)
+
+    @cached_property
+    def _moves(self) -> tuple[Tensor, Tensor]:
+        """The same on the device; they are uploaded once for all buffers."""
+        last, holes = upload(self.moves, self.device)
+        return last, holes
+
+    def move(self, *buffers: Rows) -> None:
+        """Overwrites the holes in buffers, in place; the buffers keep their size."""
+        if self.holes:
+            for buffer in buffers:
+                last, holes = self._moves if isinstance(buffer, Tensor) else self.moves.numpy()
+                buffer[holes] = buffer[last]
+
+    def keep(self, rows: Rows) -> Rows:
+        """The rows that stay; `rows` itself is overwritten."""
+        self.move(rows)
+        return rows[: self.count]
+
+
+def with_room(buffer: Tensor, dim: int, size: int, fill: float = 0.0, beside: tuple[int, int] | None = None) -> Tensor:
+    """A buffer with at least `size` along `dim`: the same one if it is large enough, else a larger copy.
+
+    `beside` is another dimension and how much of it is used. If less than half is used, the copy has no more than that:
+    the most rows there ever were, each with the most places one ever had, would be many times what is needed. New room
+    is set to `fill`, because attention multiplies what it does not see by 0, and 0 times infinity is not a number.
+    """
+    if size <= buffer.size(dim):
+        return buffer
+    if beside is not None and 2 * beside[1] < buffer.size(beside[0]):
+        buffer = buffer.narrow(beside[0], 0, min(_with_margin(*beside), buffer.size(beside[0])))
+    shape, filled = list(buffer.shape), buffer.size(dim)
+    shape[dim] = _with_margin(dim, max(size, filled * 3 // 2))
+    larger = buffer.new_full(shape, fill)
+    larger.narrow(dim, 0, filled).copy_(buffer)
+    return larger
+
+
+def _with_margin(dim: int, size: int) -> int:
+    """A multiple of ROOM, except of rows, each of which may take gigabytes."""
+    return -(-size // ROOM) * ROOM if dim else size
+
+
+# --- between host and device --------------------------------------------------------------------------------------
+
+# The host waits only where it reads what a GPU has computed; on a CPU nothing is copied.
+
+
+def reads_late(device: torch.device) -> bool:
+    """Whether the host reads what a device has found one step later, while the device computes the next step.
+
+    A CPU would gain nothing by it and waste the step in which a sentence is done but has not left.
+    """
+    return device.type != "cpu"
+
+
+def upload(values: Tensor | NDArray[Any] | Sequence[Any], device: torch.device) -> Tensor:
+    """Values of the host as a tensor on a device."""
+    tensor = torch.as_tensor(values)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()  # from other memory the host would copy while it waits
+    return tensor.to(device, non_blocking=True)
+
+
+class Download:
+    """Tensors of a device on their way to the host, as they are now."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        self._copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
+        self._there: torch.cuda.Event | None = None
+        if tensors[0].is_cuda:
+            self._there = torch.cuda.Event()
+            self._there.record(torch.cuda.current_stream(tensors[0].device))
+
+    def read(self) -> list[Tensor]:
+        """The tensors on the host, which waits until they are there."""
+        if self._there is not None:
+            self._there.synchronize()
+        return self._copies
+
+
+# --- keys and values ----------------------------------------------------------------------------------------------
 
 
 def hidden(dtype: torch.dtype) -> float:

@@ -15,10 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.batch import Sequences
-from nmt.model import kernels, window
+from nmt.model import kernels
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "silu": F.silu, "gelu": F.gelu}
 """They may overwrite their argument."""
+Reach = tuple[int, int]
+"""How many positions one sees before and after itself"""
+LEAST = 32  # queries in a block; smaller products take as long
+CHUNK_LOGITS = {"cpu": 1 << 20, "cuda": 1 << 27}  # 4 MB fit in a core's cache, 512 MB keep a GPU busy
+"""How many logits are held at a time, by type of device"""
 
 
 class Packed(NamedTuple):
@@ -66,7 +71,7 @@ def restricted_attention(
     query: Tensor,  # (b, h, t, d_k)
     key: Tensor,  # (b, h, t, d_k)
     value: Tensor,  # (b, h, t, d_v)
-    reach: window.Reach,
+    reach: Reach,
     mask: Tensor | Packed | None = None,  # (b, 1, 1, t)
     dropout: float = 0.0,
     record: list[Tensor] | None = None,
@@ -78,10 +83,10 @@ def restricted_attention(
     if isinstance(mask, Packed):
         return _packed_attention(query, key, value, mask, reach=reach, dropout=dropout)
     length = query.size(2)
-    if record is not None or length <= window.block_size(reach)[1]:  # blocks would save nothing
-        visible = window.band(length, mask, reach, query.device)
+    if record is not None or length <= block_size(reach)[1]:  # blocks would save nothing
+        visible = band(length, mask, reach, query.device)
         return attention(query, key, value, visible, False, dropout, record)
-    return window.join(attention(*window.cut(query, key, value, mask, reach), dropout=dropout), length)
+    return join(attention(*cut(query, key, value, mask, reach), dropout=dropout), length)
 
 
 def _packed_attention(
@@ -90,16 +95,26 @@ def _packed_attention(
     value: Tensor,  # (1, h, s, d_v)
     packed: Packed,
     causal: bool = False,
-    reach: window.Reach | None = None,
+    reach: Reach | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """`attention`, or with a `reach` `restricted_attention`, within each sequence; (1, h, t, d_v)."""
-    attend = _attention_by_kernel if query.is_cuda else _attention_by_sequence
-    return attend(query, key, value, packed, causal, reach, dropout)
+    """`attention`, or with a `reach` `restricted_attention`, within each sequence; (1, h, t, d_v).
+
+    One sequence after another on a CPU, in any precision.
+    """
+    if query.is_cuda:
+        return _attention_by_kernel(query, key, value, packed, causal, reach, dropout)
+    queries, keys = (sequences.bounds.diff().tolist() for sequences in packed)
+    mixed = [
+        attention(*rows, None, causal, dropout) if reach is None else restricted_attention(*rows, reach, None, dropout)
+        for rows in zip(query.split(queries, 2), key.split(keys, 2), value.split(keys, 2), strict=True)
+        if rows[0].size(2)
+    ]
+    return torch.cat(mixed, 2)
 
 
 def _attention_by_kernel(
-    query: Tensor, key: Tensor, value: Tensor, packed: Packed, causal: bool, reach: window.Reach | None, dropout: float
+    query: Tensor, key: Tensor, value: Tensor, packed: Packed, causal: bool, reach: Reach | None, dropout: float
 ) -> Tensor:
     """As `_packed_attention`, in bf16 or fp16 on a GPU, without dropout."""
     from torch.nn.attention.varlen import varlen_attn  # imports torch.compile, which takes seconds
@@ -111,19 +126,6 @@ def _attention_by_kernel(
     mixed = varlen_attn(query, key, value, queries, keys, most_queries, most_keys, window_size=seen)
     assert isinstance(mixed, Tensor)  # it returns more if it is asked to
     return mixed.transpose(0, 1).unsqueeze(0)
-
-
-def _attention_by_sequence(
-    query: Tensor, key: Tensor, value: Tensor, packed: Packed, causal: bool, reach: window.Reach | None, dropout: float
-) -> Tensor:
-    """As `_packed_attention`, one sequence after another: for CPUs, in any precision."""
-    queries, keys = (sequences.bounds.diff().tolist() for sequences in packed)
-    mixed = [
-        attention(*rows, None, causal, dropout) if reach is None else restricted_attention(*rows, reach, None, dropout)
-        for rows in zip(query.split(queries, 2), key.split(keys, 2), value.split(keys, 2), strict=True)
-        if rows[0].size(2)
-    ]
-    return torch.cat(mixed, 2)
 
 
 def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
@@ -159,3 +161,87 @@ def dropout(x: Tensor, p: float) -> Tensor:
 def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
     """x + dropout(y, p), of one shape."""
     return kernels.add_dropped(x, y, p) if p > 0.0 and kernels.apply_to(x) else x + dropout(y, p)
+
+
+# --- self-attention restricted to a neighbourhood (section 4) -----------------------------------------------------
+
+# It is cut into blocks, so that its cost is linear in the length: n blocks of q queries, c keys of a block. A position
+# always sees itself, even if it is padding: otherwise a neighbourhood of nothing but padding would have weights of
+# 0 / 0, which no later mask removes from a gradient.
+
+
+def block_size(reach: Reach) -> tuple[int, int]:
+    """q and c: blocks are as long as the neighbourhood, so that about half of what they compute is used."""
+    queries = max(LEAST, sum(reach) + 1)
+    return queries, queries + sum(reach)
+
+
+def band(length: int, mask: Tensor | None, reach: Reach, device: torch.device) -> Tensor:
+    """(1 or b, 1, t, t): which of the positions that `mask` (b, 1, 1, t) allows each position sees."""
+    return _visible(mask, _offsets(length, length, 0, device), reach)
+
+
+def cut(
+    query: Tensor,  # (b, h, t, d_k)
+    key: Tensor,  # (b, h, t, d_k)
+    value: Tensor,  # (b, h, t, d_v)
+    mask: Tensor | None,  # (b, 1, 1, t)
+    reach: Reach,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Blocks of queries (b · n, h, q, d_k), the keys and values around each, (b · n, h, c, …), and what each query sees
+    of them, (b · n, 1, q, c)."""
+    (batch, _, length, _), (queries, keys), (before, after) = query.shape, block_size(reach), reach
+    filling = -length % queries
+
+    def around(x: Tensor) -> Tensor:
+        windows = F.pad(x, (0, 0, before, filling + after)).unfold(2, keys, queries)  # (b, h, n, d, c), a view
+        return windows.permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+    blocks = F.pad(query, (0, 0, 0, filling)).unflatten(2, (-1, queries)).transpose(1, 2).flatten(0, 1)
+    real = query.new_ones((1, 1, 1, length), dtype=torch.bool) if mask is None else mask
+    real = F.pad(real, (before, filling + after)).unfold(3, keys, queries)  # (1 or b, 1, 1, n, c)
+    real = real.permute(0, 3, 1, 2, 4)
+    visible = _visible(real, _offsets(queries, keys, before, query.device), reach)
+    return blocks, around(key), around(value), visible.expand(batch, -1, -1, -1, -1).flatten(0, 1)
+
+
+def join(blocks: Tensor, length: int) -> Tensor:
+    """(b · n, h, q, d) to (b, h, t, d), without what fills the last block."""
+    count = -(-length // blocks.size(2))
+    return blocks.unflatten(0, (-1, count)).transpose(1, 2).flatten(2, 3)[:, :, :length]  # type: ignore[no-any-return]
+
+
+def _offsets(queries: int, keys: int, first: int, device: torch.device) -> Tensor:
+    """(q, c): how many positions after each query each key stands; the first query stands at key number `first`."""
+    return torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None] - first
+
+
+def _visible(real: Tensor | None, offsets: Tensor, reach: Reach) -> Tensor:
+    before, after = reach
+    near = (offsets >= -before) & (offsets <= after)
+    return near if real is None else near & (real | offsets.eq(0))
+
+
+# --- log-probabilities --------------------------------------------------------------------------------------------
+
+# Logits, tokens × vocabulary, would be the largest tensor by far. They are computed chunk by chunk.
+
+
+def log_probabilities(states: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
+    """(tokens,) log-probability of each of targets (tokens,) over the whole vocabulary, in nats, at least fp32.
+
+    Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ + bias (vocabulary,). Not meant for training.
+    """
+    rows = max(1, CHUNK_LOGITS[states.device.type] // weight.size(0))
+    wide = torch.promote_types(states.dtype, torch.float32)
+    return torch.cat(
+        [
+            -F.cross_entropy(F.linear(part, weight, bias).to(wide), answers, reduction="none")
+            for part, answers in zip(states.split(rows), targets.split(rows), strict=True)
+        ]
+    )
+
+
+def perplexity(nll: float, tokens: float) -> float:
+    """Exponential of the negative log-likelihood in nats per token."""
+    return math.exp(min(nll / tokens, 700.0))  # e^700 is about the largest float

@@ -145,16 +145,10 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.attention, self.cross, self.feed_forward = (
-            SelfAttention(config, causal=True),
-            CrossAttention(config),
-            FeedForward(config),
-        )
-        self.attention_residual, self.cross_residual, self.feed_forward_residual = (
-            Residual(config),
-            Residual(config),
-            Residual(config),
-        )
+        self.attention, self.cross = SelfAttention(config, causal=True), CrossAttention(config)
+        self.feed_forward = FeedForward(config)
+        self.attention_residual, self.cross_residual = Residual(config), Residual(config)
+        self.feed_forward_residual = Residual(config)
 
     def forward(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,11 @@ from nmt.batch import Packing, Sequences
 from nmt.model import kernels
 from nmt.model.cache import KVCache
 from nmt.model.functional import Packed
-from nmt.model.fused import FusedDecoder
 from nmt.model.layers import DecoderLayer, Embed, EncoderLayer, Positions
 from nmt.recipe import Model, Recipe
+
+if TYPE_CHECKING:
+    from nmt.model.inference import FusedDecoder
 
 PADDING = 0
 
@@ -125,15 +127,11 @@ class Transformer(nn.Module):
             raise ValueError("a language model has no encoder")
         mask = None if packed is not None else _padding_mask(source)
         words = None if self._starts is None else (_count(self._begins(0, source), packed) - 1).clamp_min_(0)
-        x = self._embed(source, self.source_embedding, self.source_positions, words, packed)
+        x = self.embed(source, self.source_embedding.weight, self.source_positions(source, words, packed))
         seen = mask if packed is None else Packed(packed, packed)
         for layer in self.encoder:
             x = layer(x, seen, record)
         return Memory(self.encoder_norm(x), mask)
-
-    def decode(self, ids: Tensor, memory: Memory) -> Tensor:
-        """Logits (batch, length, target vocabulary) after each of ids (batch, length)."""
-        return F.linear(self.decode_states(ids, memory), self.output_embedding.weight, self.output_bias)
 
     def decode_states(
         self,
@@ -142,7 +140,10 @@ class Transformer(nn.Module):
         record: tuple[list[Tensor], list[Tensor]] | None = None,
         packing: Packing | None = None,
     ) -> Tensor:
-        """As `decode`, before the softmax matrix: (batch, length, d_model); a language model has no memory."""
+        """Before the softmax matrix, after each of ids (batch, length): (batch, length, d_model).
+
+        A language model has no memory.
+        """
         x = self._embed_target(ids, packing and packing.target)
         own: Packed | None = None
         seen: Tensor | Packed | None = None if memory is None else memory.mask
@@ -167,7 +168,8 @@ class Transformer(nn.Module):
         cache.advance()
         words = None if self._starts is None else cache.count_words(self._begins(1, ids))
         end = int(cache.ancestry.lengths.max(initial=0))
-        x = self._scaled(ids, self.target_embedding) + self.target_positions.at(cache.ancestry.positions, end, words)
+        x = self.target_embedding(ids) * math.sqrt(self.config.d_model)
+        x = x + self.target_positions.at(cache.ancestry.positions, end, words)
         if self.fused is not None:
             return self.fused.step(x, cache, alive)
         memory_bias = cache.memory_bias
@@ -210,26 +212,13 @@ class Transformer(nn.Module):
     def _embed_target(self, ids: Tensor, packed: Sequences | None = None) -> Tensor:
         # words so far, the number of the next
         words = None if self._starts is None else _count(self._begins(1, ids), packed)
-        return self._embed(ids, self.target_embedding, self.target_positions, words, packed)
-
-    def _embed(
-        self,
-        ids: Tensor,
-        embedding: nn.Embedding,
-        positions: Positions,
-        words: Tensor | None,
-        packed: Sequences | None,
-    ) -> Tensor:
-        return self.embed(ids, embedding.weight, positions(ids, words, packed))  # type: ignore[no-any-return]
+        return self.embed(ids, self.target_embedding.weight, self.target_positions(ids, words, packed))  # type: ignore[no-any-return]
 
     def _begins(self, side: int, ids: Tensor) -> Tensor:
         """Whether each of ids begins a word, of the source (0) or the target (1)."""
         assert self._starts is not None
         self._starts[side] = starts = self._starts[side].to(ids.device)
         return starts[ids]
-
-    def _scaled(self, ids: Tensor, embedding: nn.Embedding) -> Tensor:
-        return embedding(ids) * math.sqrt(self.config.d_model)  # type: ignore[no-any-return]
 
 
 def parameter_groups(model: Transformer) -> dict[str, int]:

@@ -17,57 +17,44 @@ VERSION = 7  # NMT_KERNELS_VERSION of the source; a library compiled from anothe
 INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, the best one first
 NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: the capabilities of which one is needed
 
-BIAS = [c_int64, c_int64, c_void_p, c_void_p]  # rows, width, x and its bias
-STATES = [c_void_p, c_int64, c_int64, c_int64]  # numbers, and the steps between rows, heads and places
+TYPES = {"n": c_int64, "p": c_void_p, "f": c_float}
+STATES = "pnnn"  # numbers, and the steps between rows, heads and places
 
-FUNCTIONS = {  # by name: types of the arguments, and of the result
-    "nmt_kernels_version": ([], c_int32),
+FUNCTIONS = {  # by name: the types of the arguments
+    "nmt_kernels_version": "",
     # rows, width, x, z, bias or None, weight, shift, epsilon, total or None, norm
-    "nmt_add_norm": ([c_int64, c_int64, *[c_void_p] * 5, c_float, c_void_p, c_void_p], None),
+    "nmt_add_norm": "nn ppppp f pp",
     # rows, beam, extent, parents, bias with its steps, written with its step, forgotten, step, before, newest
-    "nmt_extend": (
-        [*[c_int64] * 3, *[c_void_p] * 2, *[c_int64] * 2, c_void_p, *[c_int64] * 3, *[c_void_p] * 2],
-        c_int64,
-    ),
+    "nmt_extend": "nnn p pnn pn nn pp",
     # rows, beam, extent, bias with its steps, room, places, counts
-    "nmt_seen_places": ([*[c_int64] * 3, c_void_p, *[c_int64] * 3, c_void_p, c_void_p], None),
+    "nmt_seen_places": "nnn pnn n pp",
     # count, which, beam, heads, widths, projected, newest, keys and values with their steps, places, counts, room,
     # scale, out
-    "nmt_attend_to_places": (
-        [
-            c_int64,
-            c_void_p,
-            *[c_int64] * 4,
-            *[c_void_p] * 2,
-            *STATES,
-            *STATES,
-            *[c_void_p] * 2,
-            c_int64,
-            c_float,
-            c_void_p,
-        ],
-        None,
-    ),
+    "nmt_attend_to_places": f"np nnnn pp {STATES} {STATES} pp n f p",
     # count, which, beam, heads, widths, queries, keys and values with their steps, lengths, scale, out
-    "nmt_attend_to_rows": (
-        [c_int64, c_void_p, *[c_int64] * 4, c_void_p, *STATES, *STATES, c_void_p, c_float, c_void_p],
-        None,
-    ),
+    "nmt_attend_to_rows": f"np nnnn p {STATES} {STATES} p f p",
     # count, from, to, heads, used, states with their steps
-    "nmt_move_rows": ([c_int64, *[c_void_p] * 2, *[c_int64] * 2, *STATES], None),
-    "nmt_add_bias_relu": (BIAS, None),
-    "nmt_add_bias_silu": (BIAS, None),
-    "nmt_add_bias_gelu": (BIAS, None),
+    "nmt_move_rows": f"n pp nn {STATES}",
+    # rows, width, x and its bias
+    "nmt_add_bias_relu": "nn pp",
+    "nmt_add_bias_silu": "nn pp",
+    "nmt_add_bias_gelu": "nn pp",
     # rows, width, vocabulary, reserved, logits
-    "nmt_log_softmax": ([*[c_int64] * 4, c_void_p], None),
+    "nmt_log_softmax": "nnnn p",
     # rows, beam, width, count, log_probs, alive, totals, parents, symbols
-    "nmt_best_extensions": ([*[c_int64] * 4, *[c_void_p] * 5], None),
+    "nmt_best_extensions": "nnnn ppppp",
     # rows, width, x, quantised, scales
-    "nmt_quantise_rows": ([c_int64, c_int64, *[c_void_p] * 3], None),
-    "nmt_int8_panel": ([], c_int32),
-    "nmt_int8_limit": ([], c_int32),
+    "nmt_quantise_rows": "nn ppp",
+    "nmt_int8_panel": "",
+    "nmt_int8_limit": "",
     # rows, width, outputs, x, row scales, matrix, shifts, scales, out
-    "nmt_int8_product": ([*[c_int64] * 3, *[c_void_p] * 6], None),
+    "nmt_int8_product": "nnn pppppp",
+}
+
+
+RESULTS = {  # of those that return something
+    "nmt_extend": c_int64,
+    **dict.fromkeys(("nmt_kernels_version", "nmt_int8_panel", "nmt_int8_limit"), c_int32),
 }
 
 
@@ -101,9 +88,8 @@ def functions_for(*tensors: Tensor) -> ctypes.CDLL | None:
     """
     if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
         return None
-    for x in tensors:
-        if x.dtype is not torch.float32 or not x.is_cpu or not x.is_contiguous():
-            return None
+    if not all(x.dtype is torch.float32 and x.is_cpu and x.is_contiguous() for x in tensors):
+        return None
     opened = library()
     return None if opened is None else opened.functions
 
@@ -118,9 +104,10 @@ def open_library(path: Path) -> ctypes.CDLL | None:
     """The C functions with their types declared, or None if the file cannot be used: it is damaged, or stale."""
     try:
         functions = ctypes.CDLL(str(path))
-        for name, (arguments, result) in FUNCTIONS.items():
+        for name, arguments in FUNCTIONS.items():
             function = getattr(functions, name)
-            function.argtypes, function.restype = arguments, result
+            function.argtypes = [TYPES[kind] for kind in arguments.replace(" ", "")]
+            function.restype = RESULTS.get(name)
     except (OSError, AttributeError):
         return None
     return functions if functions.nmt_kernels_version() == VERSION else None

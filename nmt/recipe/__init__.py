@@ -5,7 +5,6 @@ from nmt.recipe.loading import (
     Recipe,
     json_schema,
     load,
-    load_resolved,
     load_with_base,
     override_decoding,
     validated,
@@ -22,27 +21,3 @@ from nmt.recipe.settings import (
     Training,
 )
 from nmt.recipe.tasks import KINDS, Kind, TaskName
-
-__all__ = [
-    "CPU_BATCH_TOKENS",
-    "CPU_BEAM",
-    "CPU_DEVICE_TOKENS",
-    "KINDS",
-    "Data",
-    "Dataset",
-    "Decoding",
-    "Kind",
-    "Model",
-    "Recipe",
-    "Refusal",
-    "TaskName",
-    "TokenizerSettings",
-    "Training",
-    "json_schema",
-    "load",
-    "load_resolved",
-    "load_with_base",
-    "override_decoding",
-    "validated",
-    "without_settings",
-]

@@ -9,19 +9,17 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from nmt.errors import UserError
-from nmt.files import not_read, regular
+from nmt.files import not_read
 
 MOST_CHARACTERS = 1_000_000  # of a file
-MOST_NODES = 20_000  # keys and values as they are written: PyYAML reads that many in a second
 MOST_VALUES = 10_000  # a few lines of aliases of aliases can stand for billions
 MOST_LEVELS = 20
 NOT_YAML = (yaml.YAMLError, ValueError, AttributeError, RecursionError)
@@ -36,17 +34,11 @@ class Loader(yaml.SafeLoader):
     It has no tags: `!!merge` makes billions of values of a few lines, and what `!!int` and others take can be too long.
     """
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._nodes = 0
-
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose a key or value; raises ConstructorError for a tag, and for one value too many."""
-        self._nodes += 1
+        """Compose a key or value; raises ConstructorError for a tag."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        tag = getattr(event, "tag", None)
-        problem = f"recipes have no tags, such as {tag}" if tag else f"more than {MOST_NODES:,} keys and values"
-        if tag or self._nodes > MOST_NODES:
+        if tag := getattr(event, "tag", None):
+            problem = f"recipes have no tags, such as {tag}"
             raise yaml.constructor.ConstructorError(problem=problem, problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
@@ -107,7 +99,7 @@ def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) ->
     if real in extended_by:
         names = ", ".join(p.name for p in extended_by)
         raise UserError(f"{path}: extends itself through {names}", "remove `extends` from one of them")
-    tree, origins = _read_file(path, may_be_pipe=not extended_by)
+    tree, origins = _read_file(path)
     base_name = tree.pop("extends", None)
     if base_name is None:
         return Values(tree, origins, None)
@@ -128,11 +120,9 @@ def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) ->
     return Values(merged, base_origins | origins, base)
 
 
-def _read_file(path: Path, may_be_pipe: bool) -> tuple[dict[str, Any], Origins]:
+def _read_file(path: Path) -> tuple[dict[str, Any], Origins]:
     """Read one recipe, without what it extends."""
     try:
-        if not may_be_pipe and path.exists():
-            regular(path)
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
     except FileNotFoundError:
@@ -183,40 +173,32 @@ def _told(error: Exception) -> str:
     return f": not valid YAML: {' '.join(str(error).split())}"
 
 
-def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Origins:
-    """Find file and line of every key; raises UserError if there are too many, or one is too deep or given twice."""
-    origins = dict(islice(_origins(node, file, path), MOST_VALUES + 1))
-    if len(origins) > MOST_VALUES:
-        raise UserError(
-            f"{file}: more than {MOST_VALUES:,} values, each alias counted as what it stands for",
-            "remove what is not a key of a recipe",
-        )
-    return origins
+def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origins | None = None) -> Origins:
+    """Find file and line of every key, also those that are `found` already.
 
-
-def _origins(node: yaml.Node, file: str, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield file and line of every key; raises UserError for a key given twice, which YAML would accept silently."""
-    if len(path) > MOST_LEVELS:
+    Raises UserError if there are too many, or one is too deep, or given twice, which YAML would accept silently.
+    """
+    found = {} if found is None else found
+    if len(path) > MOST_LEVELS or len(found) > MOST_VALUES:
         raise UserError(
-            f"{file}: nested too deeply, or an alias holds itself",
-            "write keys as section.key, such as training.updates",
+            f"{file}: nested too deeply, or more than {MOST_VALUES:,} values, each alias counted as what it stands for",
+            "write keys as section.key, such as training.updates, and remove what is not a key of a recipe",
         )
+    items: list[tuple[str, yaml.Node, yaml.Node]] = []
     if isinstance(node, yaml.MappingNode):
-        seen: dict[str, int] = {}
-        for key, value in node.value:
-            line = key.start_mark.line + 1
-            if key.value in seen:
-                raise UserError(
-                    f"{file}:{line}: {'.'.join((*path, key.value))}: is already in line {seen[key.value]}",
-                    "keep one of the two, with what belongs to both",
-                )
-            seen[key.value] = line
-            yield (*path, key.value), f"{file}:{line}"
-            yield from _origins(value, file, (*path, key.value))
+        items = [(key.value, key, value) for key, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield (*path, str(index)), f"{file}:{item.start_mark.line + 1}"
-            yield from _origins(item, file, (*path, str(index)))
+        items = [(str(index), item, item) for index, item in enumerate(node.value)]
+    for name, marked, value in items:
+        key, line = (*path, name), marked.start_mark.line + 1
+        if key in found:
+            raise UserError(
+                f"{file}:{line}: {'.'.join(key)}: is already in line {found[key].rpartition(':')[2]}",
+                "keep one of the two, with what belongs to both",
+            )
+        found[key] = f"{file}:{line}"
+        _locate(value, file, key, found)
+    return found
 
 
 def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:

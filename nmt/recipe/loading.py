@@ -10,10 +10,10 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -23,8 +23,6 @@ from nmt.recipe.data import NAME, Data, Dataset
 from nmt.recipe.files import Origins, dump, override, read
 from nmt.recipe.settings import Decoding, Model, Refusal, Settings, TokenizerSettings, Training
 from nmt.recipe.tasks import KINDS, Kind, TaskName, task_of
-
-S = TypeVar("S", bound=Settings)
 
 
 class Recipe(Settings):
@@ -60,7 +58,14 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _fits_the_task(self) -> Self:
-        _check_fixed(self.kind, dict(self))
+        for key, (value, reason) in self.kind.fixed.items():
+            section, name = key.split(".")
+            if (given := getattr(getattr(self, section), name)) != value:
+                raise Refusal(
+                    f"{key}: must be {json.dumps(value)} {self.kind.condition}, since {reason} "
+                    f"(got {json.dumps(given)})",
+                    f"--set {key}={json.dumps(value)}",
+                )
         return self
 
     @model_validator(mode="after")
@@ -107,32 +112,25 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
+def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), alone: bool = False) -> Recipe:
     """Read, merge and validate a recipe.
 
-    `overrides` are strings `section.key=value` whose values are YAML. Raises UserError if anything is wrong.
+    `overrides` are strings `section.key=value` whose values are YAML. Raises UserError if anything is wrong, or if it
+    extends another recipe though it must stand `alone`, as that of a model.
     """
-    return load_with_base(path, overrides)[0]
-
-
-def load_resolved(path: str | os.PathLike[str]) -> Recipe:
-    """Read and validate the recipe of a model, which extends no other; raises UserError if anything is wrong."""
-    return load_with_base(path, alone=True)[0]
+    return load_with_base(path, overrides, alone)[0]
 
 
 def load_with_base(
     path: str | os.PathLike[str], overrides: Sequence[str] = (), alone: bool = False
 ) -> tuple[Recipe, Recipe | None]:
-    """Load a recipe and the one that it extends; None if it extends none, or one that is not valid by itself.
-
-    A recipe that extends another though it must stand `alone` is a UserError, too.
-    """
+    """Load a recipe as `load`, and the one that it extends; None if it has none that is valid by itself."""
     tree, origins, base = read(Path(path), alone=alone)
     for setting in overrides:
         override(tree, origins, setting)
     if isinstance(tree.get("data"), dict):
         tree["data"].setdefault("name", tree.get("name"))
-    recipe = _validate(Recipe, tree, origins, str(path))
+    recipe = _validate(tree, origins, str(path))
     if base is None:
         return recipe, None
     with suppress(UserError):  # it may leave name and data to those that extend it
@@ -149,7 +147,7 @@ def without_settings(recipe: Recipe) -> Recipe:
 
 def validated(values: object, where: str) -> Recipe:
     """Make a recipe of plain values; raises UserError as `load` does, naming `where` they are from."""
-    return _validate(Recipe, values, {}, where)
+    return _validate(values, {}, where)
 
 
 def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
@@ -157,7 +155,7 @@ def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
 
     Raises UserError if another section is named, or if a key or value is wrong, or not allowed for the recipe's task.
     """
-    tree: dict[str, Any] = {"decoding": recipe.decoding.model_dump()}
+    tree: dict[str, Any] = recipe.model_dump()
     origins: Origins = {}
     for setting in overrides:
         key = setting.split("=")[0].strip()
@@ -167,50 +165,31 @@ def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
                 f"use one of {', '.join(f'decoding.{name}' for name in Decoding.model_fields)}",
             )
         override(tree, origins, setting if "." in key else f"decoding.{setting}")
-    decoding = _validate(Decoding, tree["decoding"], origins, "--set", ("decoding",))
+    return _validate(tree, origins, "--set").decoding
+
+
+def _validate(tree: object, origins: Origins, file: str) -> Recipe:
+    """Turn plain values into a recipe."""
     try:
-        _check_fixed(recipe.kind, {"decoding": decoding})
-    except Refusal as refusal:
-        path, text = _about(refusal, ())
-        raise UserError(_located(path, text, origins, "--set"), refusal.hint) from None
-    return decoding
-
-
-def _check_fixed(kind: Kind, sections: Mapping[str, Any]) -> None:
-    """Raise Refusal if a key of these sections, given by name, has a value that it may not have for this task."""
-    for key, (value, reason) in kind.fixed.items():
-        section, name = key.split(".")
-        if section in sections and (given := getattr(sections[section], name)) != value:
-            raise Refusal(
-                f"{key}: must be {json.dumps(value)} {kind.condition}, since {reason} (got {json.dumps(given)})",
-                f"--set {key}={json.dumps(value)}",
-            )
-
-
-def _validate(kind: type[S], tree: object, origins: Origins, file: str, prefix: tuple[str, ...] = ()) -> S:
-    """Turn plain values into settings; `prefix` is the key path of `tree` in the recipe."""
-    try:
-        return kind.model_validate(tree)
+        return Recipe.model_validate(tree)
     except ValidationError as error:
         problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
-    path, text, hint = _explain(problem, (*prefix, *map(str, problem["loc"])))
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    raise UserError(f"{_located(path, text, origins, file)}{more}", hint)
-
-
-def _located(path: tuple[str, ...], text: str, origins: Origins, file: str) -> str:
-    """Put before a text the key that it is about, and where that key or its section is set; in `file` by default."""
+    path, text, hint = _explain(problem, tuple(map(str, problem["loc"])))
     where = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), file)
     key = f"{'.'.join(path)}: " if path else ""
-    return f"{where}: {key}{text}"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    raise UserError(f"{where}: {key}{text}{more}", hint)
 
 
 def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, ...], str, str]:
     """Return the path of the key that a problem is about, what is wrong, and what to do."""
     refusal, given = problem.get("ctx", {}).get("error"), repr(problem["input"])
-    if isinstance(refusal, Refusal):
-        return *_about(refusal, path), refusal.hint
+    if isinstance(refusal, Refusal):  # its text may begin with a key of the settings at `path`
+        key, colon, text = str(refusal).partition(": ")
+        if colon and " " not in key:
+            return (*path, *key.split(".")), text, refusal.hint
+        return path, str(refusal), refusal.hint
     if problem["type"] == "missing":
         return path, "must be given", f"add {'.'.join(path)} to the recipe; recipes/schema.json describes all keys"
     if problem["type"] == "extra_forbidden":
@@ -227,12 +206,6 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
     return path, f"{problem['msg'].replace('Input should be', 'must be')} (got {given})", hint
 
 
-def _about(refusal: Refusal, path: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """Return the path of the key that a refusal is about, raised for the settings at `path`, and what is wrong."""
-    key, colon, text = str(refusal).partition(": ")
-    return ((*path, *key.split(".")), text) if colon and " " not in key else (path, str(refusal))
-
-
 def _nearest_value(problem: ErrorDetails) -> str | None:
     """Suggest the allowed word that is most like the given one, if one is."""
     allowed = re.findall(r"'([^']+)'", problem.get("ctx", {}).get("expected", ""))
@@ -242,19 +215,12 @@ def _nearest_value(problem: ErrorDetails) -> str | None:
 
 def _nearest_key(path: tuple[str, ...]) -> str:
     """Suggest the key of this section that is most like an unknown one, or the same key of another section."""
+    *outer, key = path
     sections = {name: field.annotation for name, field in Recipe.model_fields.items()}
-    keys = {
-        name: list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, Settings) else []
-        for name, kind in sections.items()
-    }
-    if len(path) > 2:  # a key of one data set
-        allowed, prefix = list(Dataset.model_fields), ".".join(path[:-1]) + "."
-    elif len(path) == 2:
-        allowed, prefix = keys.get(path[0], []), f"{path[0]}."
-    else:
-        allowed, prefix = list(sections), ""
-    near = difflib.get_close_matches(path[-1], allowed, n=1, cutoff=0.6)
+    kinds = {name: kind for name, kind in sections.items() if isinstance(kind, type) and issubclass(kind, Settings)}
+    owner = Dataset if len(outer) > 1 else kinds.get(outer[0], Settings) if outer else Recipe
+    near = difflib.get_close_matches(key, owner.model_fields, n=1, cutoff=0.6)
     if near:
-        return f"did you mean {prefix}{near[0]}?"
-    elsewhere = [f"{name}.{path[-1]}" for name, names in keys.items() if path[-1] in names]
-    return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else f"use one of {', '.join(allowed)}"
+        return f"did you mean {'.'.join((*outer, near[0]))}?"
+    elsewhere = [f"{name}.{key}" for name, kind in kinds.items() if key in kind.model_fields]
+    return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else f"use one of {', '.join(owner.model_fields)}"

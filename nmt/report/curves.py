@@ -11,9 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.report.record import RunRecord
-
-Array = NDArray[np.float64]
+from nmt.report.record import Column, RunRecord
 
 POINTS = 2000
 """Most points of a drawn curve; a screen has no more columns."""
@@ -47,83 +45,35 @@ class Chart:
     percent: bool = False
 
 
+# fmt: off
 CHARTS = (
-    Chart(
-        name="score",
-        title="Dev score",
-        about="On the development set, at each checkpoint",
-        digits=".2f",
-        validated="score",
-        best="highest",
-        logarithmic=False,
-    ),
-    Chart(
-        name="loss",
-        title="Loss",
-        about="Label-smoothed cross-entropy, in nats per target token",
-        digits=".3f",
-        logged="loss",
-        noisy=True,
-    ),
-    Chart(
-        name="perplexity",
-        title="Perplexity",
-        about="Per target token; the linear axis fits all but the first tenth of the run",
-        digits=",.2f",
-        logged="perplexity",
-        validated="perplexity",
-        noisy=True,
-        steep=True,
-    ),
-    Chart(
-        name="learning_rate",
-        title="Learning rate",
-        about="At the end of each log interval",
-        digits=".3g",
-        logged="learning_rate",
-        best="highest",
-    ),
-    Chart(
-        name="speed",
-        title="Tokens per second",
-        about="Target tokens, on all devices",
-        digits=",.0f",
-        logged="tokens_per_second",
-        best="highest",
-        noisy=True,
-    ),
-    Chart(
-        name="padding",
-        title="Padding",
-        about="Share of the cells of batches that hold no token, in %",
-        digits=".1f",
-        logged="padding",
-        best="highest",
-        noisy=True,
-        logarithmic=False,
-        percent=True,
-    ),
-    Chart(
-        name="gradient_norm",
-        title="Gradient norm",
-        about="Before clipping, mean over each log interval",
-        digits=".3f",
-        logged="gradient_norm",
-        best="highest",
-        noisy=True,
-    ),
+    Chart("score", "Dev score", "On the development set, at each checkpoint", ".2f",
+          validated="score", best="highest", logarithmic=False),
+    Chart("loss", "Loss", "Label-smoothed cross-entropy, in nats per target token", ".3f",
+          logged="loss", noisy=True),
+    Chart("perplexity", "Perplexity", "Per target token; the linear axis fits all but the first tenth of the run",
+          ",.2f", logged="perplexity", validated="perplexity", noisy=True, steep=True),
+    Chart("learning_rate", "Learning rate", "At the end of each log interval", ".3g",
+          logged="learning_rate", best="highest"),
+    Chart("speed", "Tokens per second", "Target tokens, on all devices", ",.0f",
+          logged="tokens_per_second", best="highest", noisy=True),
+    Chart("padding", "Padding", "Share of the cells of batches that hold no token, in %", ".1f",
+          logged="padding", best="highest", noisy=True, logarithmic=False, percent=True),
+    Chart("gradient_norm", "Gradient norm", "Before clipping, mean over each log interval", ".3f",
+          logged="gradient_norm", best="highest", noisy=True),
 )
+# fmt: on
 
 
 @dataclass(frozen=True)
 class Points:
     """Points of a curve, each array of shape (points,)."""
 
-    steps: Array
-    tokens: Array
+    steps: Column
+    tokens: Column
     """Target tokens, in millions"""
-    hours: Array
-    values: Array
+    hours: Column
+    values: Column
     """NaN leaves a gap"""
 
     def at(self, rows: NDArray[np.intp]) -> Points:
@@ -166,7 +116,7 @@ def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
     return Curve(run, part, whole, whole.at(thinned(values)), smooth)
 
 
-def _at_steps(record: RunRecord, figures: Mapping[str, Array], name: str) -> Array:
+def _at_steps(record: RunRecord, figures: Mapping[str, Column], name: str) -> Column:
     """A figure at each step; where it is missing, as earlier versions left it out, by the log lines around it."""
     known = np.isfinite(record.logged[name])
     if not known.any():
@@ -175,7 +125,7 @@ def _at_steps(record: RunRecord, figures: Mapping[str, Array], name: str) -> Arr
     return np.where(np.isfinite(figures[name]), figures[name], between)
 
 
-def thinned(values: Array, most: int = POINTS) -> NDArray[np.intp]:
+def thinned(values: Column, most: int = POINTS) -> NDArray[np.intp]:
     """Positions of at most `most` of the values: the lowest and the highest of each bucket, so that no spike is lost.
 
     The first and the last value stay, and so does a gap as wide as a bucket.
@@ -197,7 +147,7 @@ def window(points: int) -> int:
     return points // 50 // 2 * 2 + 3
 
 
-def smoothed(values: Array) -> Array:
+def smoothed(values: Column) -> Column:
     """Means of the finite values in a window around each point, which is cut at the ends; NaN where there are none."""
     half = window(len(values)) // 2
     finite = np.isfinite(values)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from nmt.console import clock
-from nmt.report.charts import labels
-from nmt.report.drawing import sparkline
-from nmt.report.record import RunRecord
+from nmt.report.charts import sparkline
+from nmt.report.record import RunRecord, labels
 
 RECENT = 20
 """Log lines whose speed tells how long the rest takes"""

@@ -2,30 +2,37 @@
 
 Each section is a function that turns runs into plain values, and a Jinja template that shows them. The page holds the
 scripts and styles that it needs. Its security policy lets nothing else run or load.
+
+`python -m nmt.report.page RUN` writes the page of a run while it is trained: see `nmt/training/reporting.py`.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import os
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 
+from nmt.errors import UserError
 from nmt.files import whole_file
-from nmt.report import charts, hygiene, overview, recipe, sentences, trees
-from nmt.report.record import RunRecord
+from nmt.report import charts, dev_outputs, overview, provenance
+from nmt.report.record import RunRecord, read_run
+from nmt.training.samples import PAGE
 
 TEMPLATES = Path(__file__).parent / "templates"
+NICENESS = 10
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A part of the page below the first screen, with an entry in its table of contents."""
 
     name: str
@@ -37,10 +44,10 @@ class Section:
 
 SECTIONS = (
     Section("curves", "Curves", charts.content),
-    Section("sentences", "Dev sentences", sentences.content),
-    Section("trees", "Trees by label and length", trees.content),
-    Section("recipe", "Recipe and cost", recipe.content),
-    Section("hygiene", "Data", hygiene.content),
+    Section("sentences", "Dev sentences", dev_outputs.packed_sentences),
+    Section("trees", "Trees by label and length", dev_outputs.tree_tables),
+    Section("recipe", "Recipe and cost", provenance.recipes_and_costs),
+    Section("data", "Data", provenance.prepared_data),
 )
 """In the order of the page."""
 
@@ -51,44 +58,58 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
     Raises UserError if `path` cannot be written.
     """
     shown = [(section, content) for section in SECTIONS if (content := section.content(records)) is not None]
-    names = ["colours", "page", "brackets", *(section.name for section, _ in shown)]
-    scripts = _sources(names, ".js")
-    html = (
-        _environment()
-        .get_template("page.html")
-        .render(
-            overview=overview.content(records),
-            sections=[{"name": section.name, "title": section.title, "content": content} for section, content in shown],
-            styles="\n".join(_sources(names, ".css")),
-            scripts=scripts,
-            policy=_policy(scripts),
-            written=datetime.now(UTC),
-        )
+    html = render(
+        "page.html",
+        ["colours", "page", "brackets", *(section.name for section, _ in shown)],
+        overview=overview.content(records),
+        sections=[{"name": section.name, "title": section.title, "content": content} for section, content in shown],
+        written=datetime.now(UTC),
     )
     with whole_file(path) as stream:
         stream.write(html.encode())
 
 
+def render(template: str, parts: Sequence[str], **values: Any) -> str:
+    """Fill a template with values, and with the styles and scripts of these parts, of which no others may run."""
+    sources = {suffix: [(TEMPLATES / part).with_suffix(suffix) for part in parts] for suffix in (".css", ".js")}
+    styles, scripts = ([path.read_text("utf-8") for path in paths if path.exists()] for paths in sources.values())
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+    return _environment().get_template(template).render(styles=styles, scripts=scripts, policy=policy, **values)
+
+
 @cache
 def _environment() -> jinja2.Environment:
     """Jinja with our templates, which are compiled once for all pages of a process."""
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # in the order of the values
+    return environment
 
 
-def _sources(names: Sequence[str], suffix: str) -> list[str]:
-    """The files templates/NAME.suffix that there are."""
-    paths = [(TEMPLATES / name).with_suffix(suffix) for name in names]
-    return [path.read_text(encoding="utf-8") for path in paths if path.exists()]
+def attempt(out: Path) -> str | None:
+    """Write the report.html of the run in a directory; return what went wrong, if something did."""
+    try:
+        write_page([read_run(out)], out / PAGE)
+    except UserError as error:
+        return f"{error.message}; {error.hint}"
+    except Exception as error:  # a fault of ours, which is no reason to end a run
+        return f"{type(error).__name__}: {error}"[:200]
+    return None
 
 
-def _policy(scripts: Sequence[str]) -> str:
-    """A Content-Security-Policy under which only these scripts run, and nothing off the page is loaded."""
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+def main(out: Path) -> None:
+    """Write the page at a low priority; say in a last line, of JSON, its processor time and what went wrong."""
+    os.nice(NICENESS)
+    problem = attempt(out)
+    print(json.dumps({"seconds": time.process_time(), "problem": problem}), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -5,28 +5,34 @@ A report is made from this alone, so it can be made of a run that goes on, has e
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, FiniteFloat, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from nmt import recipe as recipes
 from nmt.bundle import AVERAGED, MANIFEST, Bundle, survey
+from nmt.console import Console
 from nmt.errors import UserError
 from nmt.files import read_json
 from nmt.recipe import Recipe
-from nmt.report.figures import read_figures
-from nmt.training.progress import ABOUT, METRICS
-from nmt.training.samples import SAMPLES, DevOutputs, read_samples, spread
+from nmt.training.samples import ABOUT, METRICS, SAMPLES, DevOutputs, read_samples, spread
 
-__all__ = ["DevOutputs", "RunRecord", "read_run"]
+if TYPE_CHECKING:
+    from nmt.training.cost import RunSummary
 
+Column = NDArray[np.float64]
+LOGGED = ("step", "epoch", "seconds", "tokens", "loss", "perplexity", "learning_rate", "gradient_norm",
+          "tokens_per_second", "padding")  # fmt: skip
+"""Figures of logged updates that pages show."""
 MOST_SHOWN, MOST_BYTES = 20, 3_500_000  # checkpoints whose outputs are read, and the size of these outputs
 LENGTHS = "sentences by length in subwords, up to"
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
@@ -42,41 +48,54 @@ class _Split(BaseModel, extra="allow", strict=True):
     lengths: dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Count] = Field({}, alias=LENGTHS)
 
 
+class _About(BaseModel):
+    """What run.json has."""
+
+    parameters: Count | None = None
+    base: dict[str, Any] | None = None
+    data: dict[str, _Split] = {}
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """All that is known of a run; what is not known is empty or None."""
 
     path: Path
     recipe: Recipe
-    base: Mapping[str, Any]
+    validated: Mapping[str, Column]
+    """Figures of the checkpoints with dev scores, each (checkpoints,): step, seconds, tokens, score, perplexity"""
+    logged: Mapping[str, Column] = field(default_factory=lambda: dict.fromkeys(LOGGED, np.zeros(0)))
+    """Figures of the training log by their names in `LOGGED`, each (logged steps,); NaN where one was not finite"""
+    base: Mapping[str, Any] = field(default_factory=dict)
     """Of the keys in which the recipe differs from the one that it extends, or from the defaults: the value there, as a
     plain one, by `section.key`"""
-    base_name: str | None
+    base_name: str | None = None
     """The name of the recipe that it extends"""
-    parameters: int | None
-    logged: Mapping[str, NDArray[np.float64]]
-    """Figures of the training log, each (logged steps,): step, epoch, seconds, tokens, loss, perplexity, learning_rate,
-    gradient_norm, tokens_per_second, padding and more; NaN where a figure was not finite"""
-    validated: Mapping[str, NDArray[np.float64]]
-    """Figures of the checkpoints with dev scores, each (checkpoints,): step, seconds, tokens, score, perplexity"""
-    signature: str | None
+    parameters: int | None = None
+    signature: str | None = None
     """How the dev score was computed"""
-    sources: Sequence[str]
+    sources: Sequence[str] = ()
     """Sentences of the development set that outputs are kept of"""
-    references: Sequence[str]
-    dev_outputs: Sequence[DevOutputs]
+    references: Sequence[str] = ()
+    dev_outputs: Sequence[DevOutputs] = ()
     """By step; of a long run as many as the page can hold: the first, the best, the last and some between them"""
-    data: Mapping[str, Any]
+    data: Mapping[str, Any] = field(default_factory=dict)
     """report.json of the prepared data"""
-    cost: Mapping[str, Any]
+    cost: Mapping[str, Any] = field(default_factory=dict)
     """See `nmt.training.cost.COST`"""
-    averages: Sequence[tuple[int, float]]
+    averages: Sequence[tuple[int, float]] = ()
     """Number of averaged checkpoints and the dev score of their average"""
 
     @property
     def step(self) -> int:
         """The last update that is logged; 0 before the first."""
         return int(self.logged["step"][-1]) if len(self.logged["step"]) else 0
+
+
+def labels(records: Sequence[RunRecord]) -> list[str]:
+    """Return a name for each run that no other on the page has."""
+    names = [record.recipe.name for record in records]
+    return [name if names.count(name) == 1 else str(record.path) for name, record in zip(names, records, strict=True)]
 
 
 def read_run(path: Path) -> RunRecord:
@@ -87,28 +106,73 @@ def read_run(path: Path) -> RunRecord:
     found, _ = survey(path)
     recipe = _recipe(path, found)
     kind, about = recipe.kind, _about(path)
-    before = _base(about)
+    base = _base(about)
     logged, validated = read_figures(path / METRICS, kind.metric)
     signatures = [str(bundle.info["signature"]) for bundle in found if "signature" in bundle.info]
     scored = zip(map(kind.rank, validated["score"]), validated["step"], strict=True)
     finest = int(max(scored, default=(0, 0))[1])
     sources, references, outputs = read_samples(path / SAMPLES, lambda sizes: choose(sizes, finest))
+    now, before = plain(recipe), plain(base or recipes.without_settings(recipe))
     return RunRecord(
         path=path,
         recipe=recipe,
-        base=_changed(before or recipes.without_settings(recipe), recipe),
-        base_name=before.name if before is not None else None,
-        parameters=_checked(Count, about.get("parameters")),
-        logged=logged,
         validated=validated,
+        logged=logged,
+        base={key: value for key, value in before.items() if "." in key and value != now[key]},
+        base_name=base.name if base is not None else None,
+        parameters=about.parameters,
         signature=signatures[-1] if signatures else None,
         sources=sources,
         references=references,
         dev_outputs=outputs,
-        data=_data(about),
+        data={name: split.model_dump(by_alias=True, exclude_unset=True) for name, split in about.data.items()},
         cost=found[-1].cost if found else {},
         averages=_averages(path, found),
     )
+
+
+def read_summarised(run: RunSummary, console: Console) -> RunRecord:
+    """Read a run of `nmt score --runs` or, of which less is known, a bundle: its recipe, dev score and cost."""
+    try:
+        return read_run(run.path)
+    except UserError as error:
+        console.say(f"{error.message}: the page has its dev score and cost, but no curves")
+    point = {"step": run.updates, "seconds": run.cost.get("seconds"), "tokens": run.cost.get("tokens")}
+    point |= {"score": run.score, "perplexity": None}
+    validated = {name: np.array([value], dtype=np.float64) for name, value in point.items()}
+    return RunRecord(run.path, run.bundle.recipe, validated, signature=run.signature, cost=run.cost)
+
+
+def read_figures(path: Path, metric: str) -> tuple[dict[str, Column], dict[str, Column]]:
+    """Read the figures of logged updates, each (logged steps,), and of dev scores, each (checkpoints,), by name.
+
+    A figure that is missing, or was not finite, is NaN. Damaged lines are left out, as the last one of a killed process
+    may be, and of several lines for one step the last one counts.
+    """
+    names = (*LOGGED, "valid_perplexity", f"valid_{metric}")
+    table = np.array(list(_lines(path, names))).reshape(-1, len(names))
+    columns = dict(zip(names, np.where(np.isfinite(table), table, np.nan).T, strict=True))
+    dev = {name: columns[name] for name in ("step", "seconds", "tokens")}
+    dev |= {"score": columns[f"valid_{metric}"], "perplexity": columns["valid_perplexity"]}
+    logged = _rows({name: columns[name] for name in LOGGED}, ~np.isnan(columns["learning_rate"]))
+    return logged, _rows(dev, ~(np.isnan(dev["score"]) & np.isnan(dev["perplexity"])))
+
+
+def _lines(path: Path, names: Sequence[str]) -> Iterator[list[float]]:
+    """The figures of each line that have these names."""
+    with suppress(OSError):
+        for line in path.read_bytes().splitlines() if path.is_file() else ():
+            with suppress(ValueError, TypeError, AttributeError, RecursionError):  # damaged, or no figures
+                values = json.loads(line, parse_int=float)
+                found = [values.get(name) for name in names]
+                yield [math.nan if value is None else float(value) for value in found]
+
+
+def _rows(columns: Mapping[str, Column], chosen: NDArray[np.bool_]) -> dict[str, Column]:
+    """The chosen rows of columns, by step, and of those of the same step the last one."""
+    newest_first = np.flatnonzero(chosen & ~np.isnan(columns["step"]))[::-1]
+    _, first = np.unique(columns["step"][newest_first], return_index=True)
+    return {name: column[newest_first[first]] for name, column in columns.items()}
 
 
 def choose(sizes: Mapping[int, int], finest: int) -> list[int]:
@@ -129,7 +193,7 @@ def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
     """Read the resolved recipe of a run with these checkpoints; raises UserError where there is none."""
     kept = path / "recipe.yaml"
     if found or (path / METRICS).exists() or (path / ABOUT).exists():
-        return recipes.load_resolved(kept) if kept.exists() or not found else found[-1].recipe
+        return recipes.load(kept, alone=True) if kept.exists() or not found else found[-1].recipe
     what = "is a bundle and no run" if os.path.lexists(path / MANIFEST) else "holds no run"
     raise UserError(
         f"{path}: {what if path.is_dir() else 'no such directory'}",
@@ -137,41 +201,27 @@ def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
     )
 
 
-def _about(path: Path) -> Mapping[str, Any]:
-    """Read a run's run.json; empty for a run of an earlier version."""
-    try:
-        about = read_json(path / ABOUT)
-    except UserError:
-        return {}
-    return about if isinstance(about, dict) else {}
+def _about(path: Path) -> _About:
+    """Read a run's run.json; nothing is known from a damaged one, nor of a run of an earlier version."""
+    with suppress(UserError, ValidationError):
+        return _About.model_validate(read_json(path / ABOUT))
+    return _About()
 
 
-def _checked(kind: Any, value: object) -> Any:
-    """The value if it is of this kind, None if it is not."""
-    with suppress(ValidationError):
-        return TypeAdapter(kind).validate_python(value)
-    return None
-
-
-def _data(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What was read, kept and dropped of each split of the data, without splits that are damaged."""
-    data = about.get("data")
-    splits = data.items() if isinstance(data, dict) else ()
-    return {split: figures for split, figures in splits if _checked(_Split, figures) is not None}
-
-
-def _base(about: Mapping[str, Any]) -> Recipe | None:
+def _base(about: _About) -> Recipe | None:
     """The recipe that the run's recipe extends, if it extends one."""
     with suppress(UserError):
-        return recipes.validated(about["base"], ABOUT) if about.get("base") is not None else None
+        return None if about.base is None else recipes.validated(about.base, ABOUT)
     return None
 
 
-def _changed(before: Recipe, recipe: Recipe) -> dict[str, Any]:
-    """The values before, as plain ones, of the keys that a recipe changes."""
-    old, new = before.model_dump(mode="json"), recipe.model_dump(mode="json")
-    keys = [(section, key) for section, values in old.items() if isinstance(values, dict) for key in values]
-    return {f"{section}.{key}": old[section][key] for section, key in keys if old[section][key] != new[section][key]}
+def plain(recipe: Recipe) -> dict[str, Any]:
+    """Return the values of a recipe, as plain ones, by `section.key`."""
+    found: dict[str, Any] = {}
+    for section, values in recipe.model_dump(mode="json").items():
+        is_section = isinstance(values, dict)
+        found |= {f"{section}.{key}": value for key, value in values.items()} if is_section else {section: values}
+    return found
 
 
 def _averages(path: Path, found: Sequence[Bundle]) -> list[tuple[int, float]]:

@@ -6,97 +6,33 @@ An alignment is cross-attention of the decoder's penultimate layer, heads averag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from nmt.batch import in_batches, pad_ids
 from nmt.model.transformer import Transformer
-from nmt.search.feed import Engine, Feed, Hypothesis, Source
+from nmt.search.feed import Hypothesis, Source
 from nmt.search.forced import log_probabilities_of
 from nmt.text.symbols import BOS, EOS
 
 TOKENS = 4096  # of both sides, padding counted, that are aligned together
 
-Found = tuple[int, list[Hypothesis]]
 
+def annotated(
+    models: Sequence[Transformer], found: Sequence[tuple[Source, list[Hypothesis]]]
+) -> list[tuple[Source, list[Hypothesis]]]:
+    """Add alignments and log-probabilities of symbols to the hypotheses of sources, by the models that found them.
 
-class AnnotatingEngine:
-    """Adds alignments and log-probabilities of symbols to the hypotheses of an engine, by the models that it searches
-    with; they are computed in full precision, whatever the precision of the search."""
-
-    def __init__(self, engine: Engine, models: Sequence[Transformer]) -> None:
-        self._engine, self._models = engine, models
-
-    def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
-        """See `feed.Engine`."""
-        yield from self._annotated(feed, lambda held: self._engine.search(held, n_best))
-
-    def sample(self, feed: Feed, count: int) -> Generator[Found, None, None]:
-        """See `feed.Engine`."""
-        yield from self._annotated(feed, lambda held: self._engine.sample(held, count))
-
-    def _annotated(self, feed: Feed, search: Callable[[Feed], Generator[Found, None, None]]) -> Iterator[Found]:
-        held = _Held(feed)
-        while not held.over:  # the engine's search also ends before it would wait while hypotheses are held
-            with closing(search(held)) as found:
-                for number, hypotheses in found:
-                    held.put(number, hypotheses)
-                    if held.starved or held.tokens >= TOKENS:
-                        yield from self._annotate(held)
-            yield from self._annotate(held)
-
-    def _annotate(self, held: _Held) -> list[Found]:
-        """Releases what is held, with what is added."""
-        sources, found = held.release()
-        pairs = [
-            (source.ids, h.ids) for source, (_, hypotheses) in zip(sources, found, strict=True) for h in hypotheses
-        ]
-        alignments, scores = iter(align(self._models, pairs)), iter(probabilities(self._models, pairs))
-        return [
-            (
-                number,
-                [replace(h, alignment=next(alignments), log_probabilities=next(scores)) for h in hypotheses],
-            )
-            for number, hypotheses in found
-        ]
-
-
-class _Held:
-    """A feed that remembers its sources, and holds the hypotheses of them that have not been released yet."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._sources: dict[int, Source] = {}
-        self._found: list[Found] = []
-        self.tokens = 0
-        """Of both sides of what is held"""
-        self.starved = False
-        """Whether the feed had nothing more when it was last asked, so that waiting gains nothing"""
-        self.over = False
-        """Whether the feed has ended the search"""
-
-    def take(self, tokens: int, wait: bool) -> list[Source]:
-        """See `feed.Feed`."""
-        if wait and self._found:
-            return []
-        taken = self._feed.take(tokens, wait)
-        self._sources.update({source.number: source for source in taken})
-        self.starved = not taken
-        self.over = wait and not taken
-        return taken
-
-    def put(self, number: int, hypotheses: list[Hypothesis]) -> None:
-        """Holds the hypotheses of a source."""
-        self._found.append((number, hypotheses))
-        self.tokens += sum(len(self._sources[number].ids) + len(hypothesis.ids) for hypothesis in hypotheses)
-
-    def release(self) -> tuple[list[Source], list[Found]]:
-        """What is held, each with its source."""
-        found, self._found, self.tokens = self._found, [], 0
-        return [self._sources.pop(number) for number, _ in found], found
+    They are computed in full precision, whatever the precision of the search.
+    """
+    pairs = [(source.ids, each.ids) for source, hypotheses in found for each in hypotheses]
+    alignments, scores = iter(align(models, pairs)), iter(probabilities(models, pairs))
+    return [
+        (source, [replace(each, alignment=next(alignments), log_probabilities=next(scores)) for each in hypotheses])
+        for source, hypotheses in found
+    ]
 
 
 def align(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:

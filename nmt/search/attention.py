@@ -78,20 +78,14 @@ class Attention:
     cross: NDArray[np.float32]
     """(decoder layers, heads, t, s), from the step that writes a token to the source"""
 
-    def of(self, kind: Kind) -> tuple[Tokens, Tokens, NDArray[np.float32]]:
-        """Return the tokens that attend, those that they attend to, and the weights between them, of one kind."""
-        if kind == "encoder":
-            return self.source, self.source, self.encoder
-        if kind == "decoder":
-            return self.target_out, self.target_in, self.decoder
-        return self.target_out, self.source, self.cross
-
     def by_words(self) -> Attention:
         """Merge subwords to words: weights are added over the attended subwords of a word, and averaged over those
         that attend."""
-        encoder, decoder, cross = (_merged(*self.of(kind)) for kind in ("encoder", "decoder", "cross"))
-        source, target_in, target_out = (side.by_words() for side in (self.source, self.target_in, self.target_out))
-        return Attention(source, target_in, target_out, encoder, decoder, cross)
+        source, target_in, target_out = self.source, self.target_in, self.target_out
+        return Attention(
+            *(source.by_words(), target_in.by_words(), target_out.by_words(), _merged(source, source, self.encoder)),
+            *(_merged(target_out, target_in, self.decoder), _merged(target_out, source, self.cross)),
+        )
 
 
 @torch.inference_mode()

@@ -7,7 +7,6 @@ rows, which are sentences, k hypotheses of each.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -16,15 +15,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.model.rows import Removal, with_room
-from nmt.model.transfer import upload
+from nmt.model.cache import ROOM, Removal, upload, with_room
 from nmt.search.feed import Source
 from nmt.text.linear import TreeVocabulary
-from nmt.text.symbols import EOS
+from nmt.text.symbols import EOS, PAD
+
+NONE = -1  # stands before the first symbol
 
 
-class Found(NamedTuple):
-    """Candidates of rows, (n, candidates) each: the best first, and where there are fewer, -inf."""
+class Candidates(NamedTuple):
+    """Extensions of the hypotheses of rows, (n, candidates) each: the best first, and where there are fewer, -inf."""
 
     totals: Tensor
     """Log-probability."""
@@ -34,21 +34,20 @@ class Found(NamedTuple):
     """By which symbol."""
 
 
-class Constraint(ABC):
-    """A rule for outputs, and what it remembers of the hypotheses of one search.
+class Constraint:
+    """A rule for outputs, and what it remembers of the hypotheses of one search; it overrides what it needs.
 
     A hypothesis of probability 0 does not exist: its parent and its symbol may be any, and so may the answer for it.
     """
 
-    @abstractmethod
     def admit(self, sources: Sequence[Source]) -> None:
-        """Adds rows whose hypotheses are empty."""
+        """Add rows whose hypotheses are empty."""
 
-    def restrict(self, log_probs: Tensor, rows: slice) -> None:  # noqa: B027 (a rule may forbid nothing)
-        """Sets to -inf, in place, what must not come next; log_probs (rows, k, vocabulary or more) are of `rows`."""
+    def restrict(self, log_probs: Tensor, rows: slice) -> None:
+        """Set to -inf, in place, what must not come next; log_probs (rows, k, vocabulary or more) are of `rows`."""
 
-    def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Found) -> Found:
-        """The candidates of `rows`, given those that the search has found: 2k of each row, or one if k is 1.
+    def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Candidates) -> Candidates:
+        """Return the candidates of `rows`, given those that the search has found: 2k of each row, or one if k is 1.
 
         The first k that end may join the finished hypotheses; the best k of the others stay alive. `alive` (rows, k)
         has the log-probabilities of the hypotheses. Instead of one candidate there may be two where k is 1.
@@ -56,31 +55,29 @@ class Constraint(ABC):
         return found
 
     def chosen_rows(self) -> Sequence[int]:
-        """The rows in which `choose` may prefer a candidate to one that is more probable."""
+        """Return the rows in which `choose` may prefer a candidate to one that is more probable."""
         return ()
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
         """(n, 1): the length for which hypotheses that are alive may hope, given their `caps` and `lengths`."""
         return caps
 
-    @abstractmethod
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        """Extends the hypotheses of its row that `parents` (n, k) names by `symbols` (n, k)."""
+        """Extend the hypotheses of its row that `parents` (n, k) names by `symbols` (n, k)."""
 
     def kept_from_repeating(self, rows: Tensor, positions: Tensor, hypotheses: Tensor) -> Tensor:
-        """Whether a rule against repetitions forbade what was most probable, up to the extension of a hypothesis.
+        """Did a rule against repetitions forbid what was most probable, up to the extension of a hypothesis?
 
         (r, m) of `rows` (r,), where each of `hypotheses` (r, m) was extended at its position, one of `positions`.
         """
         return torch.zeros_like(positions, dtype=torch.bool)
 
-    @abstractmethod
     def leave(self, removal: Removal) -> None:
-        """Removes rows."""
+        """Remove rows."""
 
 
 MakeConstraint = Callable[[int, torch.device], Constraint]
-"""Makes the constraint of a search from its beam and its device."""
+"""Makes a rule of a search from its beam and its device."""
 
 
 class MinLength(Constraint):
@@ -91,70 +88,72 @@ class MinLength(Constraint):
         self._lengths = np.empty(0, dtype=np.int64)
 
     def admit(self, sources: Sequence[Source]) -> None:
-        """See `Constraint`."""
         self._lengths = np.append(self._lengths, np.zeros(len(sources), dtype=np.int64))
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
-        """See `Constraint`."""
         early = self._lengths[rows] < self._least
         if early.any():
             log_probs[:, :, EOS].masked_fill_(upload(early, log_probs.device)[:, None], -math.inf)
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        """See `Constraint`."""
         self._lengths += 1
 
     def leave(self, removal: Removal) -> None:
-        """See `Constraint`."""
         self._lengths = removal.keep(self._lengths)
 
 
-class All(Constraint):
-    """Several rules at once."""
+class NoRepeat(Constraint):
+    """No n-gram of symbols comes twice in an output (Paulus et al. 2018, section 2.5).
 
-    def __init__(self, rules: Sequence[MakeConstraint], beam: int, device: torch.device) -> None:
-        self._rules = [make(beam, device) for make in rules]
+    `</s>` is never forbidden, because it comes only once. Where nothing else is left, as in a prefix that repeats
+    itself, a repetition is allowed.
+    """
+
+    def __init__(self, n: int, beam: int, device: torch.device) -> None:
+        self._n = n
+        self._lengths = np.empty(0, dtype=np.int64)  # (rows,): of the outputs so far
+        self._newest = torch.empty((0, beam, 0), dtype=torch.int64, device=device)  # (rows, k, longest): newest first
+        self._acted = torch.empty((0, beam), dtype=torch.bool, device=device)  # (rows, k): on each hypothesis
+        self._history = torch.empty((0, ROOM, beam), dtype=torch.bool, device=device)  # (rows, positions, k): the same
 
     def admit(self, sources: Sequence[Source]) -> None:
-        """See `Constraint`."""
-        for rule in self._rules:
-            rule.admit(sources)
+        self._lengths = np.append(self._lengths, np.zeros(len(sources), dtype=np.int64))
+        self._newest = F.pad(self._newest, (0, 0, 0, 0, 0, len(sources)), value=NONE)
+        self._acted = F.pad(self._acted, (0, 0, 0, len(sources)))
+        self._history = with_room(self._history, 0, len(self._acted))
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
-        """See `Constraint`."""
-        for rule in self._rules:
-            rule.restrict(log_probs, rows)
-
-    def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Found) -> Found:
-        """See `Constraint`."""
-        for rule in self._rules:
-            found = rule.choose(log_probs, alive, rows, found)
-        return found
-
-    def chosen_rows(self) -> Sequence[int]:
-        """See `Constraint`."""
-        return [row for rule in self._rules for row in rule.chosen_rows()]
-
-    def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
-        """See `Constraint`."""
-        for rule in self._rules:
-            caps = rule.horizons(caps, lengths)
-        return caps
+        newest = self._newest[rows]
+        if newest.size(2) < self._n:
+            return
+        # Each symbol with the n - 1 before it; it may not follow if these are the newest ones.
+        grams = newest.unfold(2, self._n, 1)  # (rows, k, longest - n + 1, n)
+        again = grams[..., 1:].eq(newest[:, :, None, : self._n - 1]).all(-1) & grams[..., 0].ne(NONE)
+        forbidden = grams[..., 0].where(again, PAD)  # which is never output
+        values = log_probs.gather(2, forbidden)
+        log_probs.scatter_(2, forbidden, -math.inf)
+        best = log_probs.amax(2, keepdim=True)
+        nothing_left = best.isneginf()
+        log_probs.scatter_(2, forbidden, values.masked_fill(~nothing_left, -math.inf))
+        self._acted[rows] |= (values > best).any(2) & ~nothing_left[:, :, 0]
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        """See `Constraint`."""
-        for rule in self._rules:
-            rule.advance(parents, symbols)
+        self._history = with_room(self._history, 1, int(self._lengths.max()) + 1)
+        positions = upload(self._lengths, self._history.device)
+        self._history[torch.arange(len(positions), device=self._history.device), positions] = self._acted
+        self._acted = self._acted.gather(1, parents)
+        self._lengths = self._lengths + 1
+        newest = self._newest.gather(1, parents[:, :, None].expand(-1, -1, self._newest.size(2)))
+        self._newest = torch.cat((symbols[:, :, None], newest), dim=2)
 
     def kept_from_repeating(self, rows: Tensor, positions: Tensor, hypotheses: Tensor) -> Tensor:
-        """See `Constraint`."""
-        kept = [rule.kept_from_repeating(rows, positions, hypotheses) for rule in self._rules]
-        return torch.stack(kept).any(0)
+        return self._history[rows[:, None], positions, hypotheses]
 
     def leave(self, removal: Removal) -> None:
-        """See `Constraint`."""
-        for rule in self._rules:
-            rule.leave(removal)
+        removal.move(self._history)
+        self._lengths, newest = removal.keep(self._lengths), removal.keep(self._newest)
+        self._acted = removal.keep(self._acted)
+        self._newest = newest[:, :, : self._lengths.max(initial=0)]
 
 
 class TreeConstraint(Constraint):
@@ -205,10 +204,6 @@ class TreeConstraint(Constraint):
         return torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf).flatten(0, 1), spent
 
     def admit(self, sources: Sequence[Source]) -> None:
-        """See `Constraint`. Raises ValueError if a source has no words, or more than its cap has room for."""
-        for source in sources:
-            if not 1 <= source.words < source.cap:
-                raise ValueError(f"source {source.number}: {source.words} words do not fit into a cap of {source.cap}")
         left = [[source.words, (source.cap - source.words - 1) // 2, self._run] for source in sources]
         device = self._head.device
         places = torch.arange(self._beam, device=device).expand(len(sources), -1)
@@ -219,7 +214,6 @@ class TreeConstraint(Constraint):
         self._heads = with_room(heads, 1, self._beam * max(source.cap for source in sources))
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
-        """See `Constraint`."""
         left = self._left[rows]
         may_close = left[:, 2] == self._run  # else the last symbol opened a bracket, which is still empty
         which = left[:, 0].clamp(0, 1) + left.amin(1).clamp_(0, 1)
@@ -227,7 +221,6 @@ class TreeConstraint(Constraint):
         log_probs[:, :, : self._bias.size(1)] += F.embedding(which, self._bias)
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        """See `Constraint`."""
         self._left = self._left.gather(2, parents[:, None].expand(-1, 3, -1))
         self._left.transpose(1, 2).sub_(F.embedding(symbols, self._spent))
         self._left[:, 2].clamp_max_(self._run)
@@ -240,6 +233,5 @@ class TreeConstraint(Constraint):
         self._places += self._beam
 
     def leave(self, removal: Removal) -> None:
-        """See `Constraint`."""
         removal.move(self._heads)
         self._left, self._head, self._places = map(removal.keep, (self._left, self._head, self._places))

@@ -11,8 +11,7 @@ from nmt.device import available_memory, check_room
 from nmt.model.inference import for_inference, half_precision, pays
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, CPU_BEAM, Decoding
-from nmt.search.beam import Search
-from nmt.search.choosing import AT_ONCE, BLOCK
+from nmt.search.beam import AT_ONCE, BLOCK, Found, Search
 from nmt.search.constraints import MakeConstraint, MinLength
 from nmt.search.feed import Feed, Hypothesis
 from nmt.search.sampling import Sampling
@@ -28,15 +27,17 @@ class SearchEngine:
         self,
         models: Sequence[Transformer],
         decoding: Decoding,
-        constraint: MakeConstraint | None = None,
+        constraints: Sequence[MakeConstraint] = (),
         say: Callable[[str], None] = lambda line: None,
+        annotate: Callable[[list[Found]], list[Found]] | None = None,
     ) -> None:
-        """Without a `constraint`, decoding.min_length is the only rule for outputs. `say` reports smaller batches.
+        """Without `constraints`, decoding.min_length is the only rule for outputs. `say` reports smaller batches.
+        `annotate` completes what is found.
 
         Raises UserError if this machine cannot compute in `decoding.precision`, or has no memory for one sentence.
         """
-        self.decoding, self._say = decoding, say
-        self.constraint = constraint or partial(MinLength, decoding.min_length)
+        self.decoding, self._say, self.annotate = decoding, say, annotate
+        self.constraints = constraints or [partial(MinLength, decoding.min_length)]
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
         check_room(  # a bundle may have settings that no machine can serve

@@ -97,7 +97,6 @@ class Feed(Protocol):
         With `wait`, blocks until there is a source and returns at least one; [] ends the search. Without it, [] means
         that no source that fits is there now.
         """
-        ...
 
 
 class Engine(Protocol):
@@ -109,11 +108,9 @@ class Engine(Protocol):
         Waits for the feed only when all that it took is done. The caller closes the generator to end the search early.
         An engine runs one search after another.
         """
-        ...
 
     def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """Does as `search` does, but yields `count` hypotheses that are drawn at random, in the order of the draws."""
-        ...
 
 
 class Pool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from operator import add
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from nmt.batch import Batch, in_batches, pad_ids
-from nmt.model.likelihood import log_probabilities, perplexity
+from nmt.model.functional import log_probabilities, perplexity
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.search.engine import batch_tokens
@@ -26,43 +27,24 @@ WINDOW, WINDOW_TEXT = 2048, 1 << 22  # pairs, and roughly characters, that are s
 LONGEST_TARGET = 8192  # subwords; the time for a line grows with the square of its length
 
 
-@dataclass(frozen=True)
-class PairScore:
-    """What a model says of one pair of lines."""
-
-    log_probability: float
-    """Of the target's subwords and `</s>` given the source, in nats."""
-    subwords: int
-    """Subwords of the target that are scored, `</s>` counted; the log-probability is a sum over them."""
-    source_cut: int
-    """Subwords at the end of the source that the model did not see, because they were beyond its limit."""
-    target_cut: int
-    """Subwords at the end of the target, `</s>` included, that are not scored, because they are beyond the limit."""
-
-
-@dataclass
-class Totals:
-    """Sums over pairs."""
+class PairScores(NamedTuple):
+    """What models say of pairs of lines: of one pair, or the sums over several."""
 
     pairs: int = 0
     log_probability: float = 0.0
+    """Of the targets' subwords and `</s>` given the sources, in nats."""
     subwords: int = 0
-    """Scored ones, of the targets."""
+    """Subwords of the targets that are scored, `</s>` counted; the log-probability is a sum over them."""
     sources_cut: int = 0
+    """Sources whose end the models did not see, because it was beyond their limit."""
     targets_cut: int = 0
+    """Targets whose end is not scored, because it is beyond the limit."""
     subwords_cut: int = 0
-    """Subwords of the targets that are not scored."""
+    """Subwords of the targets, `</s>` included, that are not scored."""
 
-    def counted(self, scores: Iterable[PairScore]) -> Iterator[PairScore]:
-        """The same scores; each is added when it is taken."""
-        for score in scores:
-            self.pairs += 1
-            self.log_probability += score.log_probability
-            self.subwords += score.subwords
-            self.sources_cut += score.source_cut > 0
-            self.targets_cut += score.target_cut > 0
-            self.subwords_cut += score.target_cut
-            yield score
+    def plus(self, other: PairScores) -> PairScores:
+        """Return the sums over the pairs of both."""
+        return PairScores(*map(add, self, other))
 
     @property
     def perplexity(self) -> float:
@@ -71,7 +53,7 @@ class Totals:
 
 
 class ForcedDecoder:
-    """Scores given outputs by a model, or by the mean probability of several; all share one tokenizer."""
+    """Score given outputs by a model, or by the mean probability of several; all share one tokenizer."""
 
     def __init__(self, models: Sequence[Transformer], tokenizer: Tokenizer, decoding: Decoding) -> None:
         positions = [model.config.max_positions for model in models if model.config.positions == "learned"]
@@ -81,8 +63,8 @@ class ForcedDecoder:
         """Most subwords of a target, `</s>` counted; the rest is not scored."""
         self._models, self._tokenizer, self._batch_tokens = models, tokenizer, batch_tokens(decoding, models)
 
-    def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScore]:
-        """Scores (source, target) lines as they come, in constant memory; one for each, in order.
+    def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScores]:
+        """Score (source, target) lines as they come, in constant memory; yield one result for each, in order.
 
         A blank target is `</s>` alone, a blank source too; a language model ignores its source.
         """
@@ -91,18 +73,11 @@ class ForcedDecoder:
             targets = self._tokenizer.target.encode_all([target.strip() for _, target in window])
             whole = [(source, [*target, EOS]) for source, target in zip(sources, targets, strict=True)]
             cut = [(source[: self.max_source], target[: self.max_target]) for source, target in whole]
-            scored = zip(self.log_probabilities(cut), whole, cut, strict=True)
-            for log_probability, (source, target), (source_cut, target_cut) in scored:
-                yield PairScore(
-                    log_probability,
-                    subwords=len(target_cut),
-                    source_cut=len(source) - len(source_cut),
-                    target_cut=len(target) - len(target_cut),
-                )
-
-    def log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
-        """The log-probability of each target, ids with `</s>`, given its source, ids without."""
-        return [float(tokens.sum()) for tokens in log_probabilities_of(self._models, pairs, self._batch_tokens)]
+            found = log_probabilities_of(self._models, cut, self._batch_tokens)
+            for tokens, (source, target) in zip(found, whole, strict=True):
+                left_out = len(target) - len(tokens)
+                source_cut = len(source) > self.max_source
+                yield PairScores(1, float(tokens.sum()), len(tokens), source_cut, left_out > 0, left_out)
 
 
 @torch.inference_mode()
@@ -115,24 +90,22 @@ def log_probabilities_of(
     Pairs of similar lengths make a batch. Neither side of it exceeds `batch_tokens`, padding counted, unless the batch
     is a single pair.
     """
+    has_source, device = models[0].has_source, models[0].output_embedding.weight.device
     results = [torch.empty(0)] * len(pairs)
     sizes = [(max(len(source) + 1, len(target)), len(target)) for source, target in pairs]
     for rows in in_batches(sizes, batch_tokens):
-        tokens = token_log_probabilities(models, _make_batch(models[0], [pairs[row] for row in rows])).double().cpu()
-        for row, of_target in zip(rows, tokens.split([len(pairs[row][1]) for row in rows]), strict=True):
+        sources, targets = zip(*(pairs[row] for row in rows), strict=True)
+        target_out = pad_ids(targets)
+        batch = Batch(
+            source=pad_ids(sources, after=EOS) if has_source else None,
+            target_in=pad_ids([target[:-1] for target in targets], before=BOS),
+            target_out=target_out,
+            real=target_out.flatten().nonzero().flatten(),
+        )
+        tokens = token_log_probabilities(models, batch.to(device)).double().cpu()
+        for row, of_target in zip(rows, tokens.split(list(map(len, targets))), strict=True):
             results[row] = of_target
     return results
-
-
-def _make_batch(model: Transformer, pairs: Sequence[tuple[list[int], list[int]]]) -> Batch:
-    target_out = pad_ids([target for _, target in pairs])
-    batch = Batch(
-        source=pad_ids([source for source, _ in pairs], after=EOS) if model.has_source else None,
-        target_in=pad_ids([target[:-1] for _, target in pairs], before=BOS),
-        target_out=target_out,
-        real=target_out.flatten().nonzero().flatten(),
-    )
-    return batch.to(model.output_embedding.weight.device)
 
 
 def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tensor:

@@ -15,19 +15,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.model.rows import Removal
-from nmt.model.transfer import upload
+from nmt.model.cache import Removal, upload
 from nmt.search.automaton import FAR, OPEN, Automaton
-from nmt.search.choosing import best_extensions
-from nmt.search.constraints import Constraint, Found
+from nmt.search.beam import best_extensions
+from nmt.search.constraints import Candidates, Constraint
 from nmt.search.feed import Source
 from nmt.text.symbols import EOS
 from nmt.text.vocabulary import Vocabulary
@@ -36,7 +34,7 @@ FORCED = 4  # symbols that lead on towards a phrase, of each hypothesis, that ar
 
 
 class _Tables(NamedTuple):
-    """Automata of rows, and what is wanted; padding leads nowhere."""
+    """Automata of rows, what is wanted, and how far their outputs are; padding leads nowhere."""
 
     symbols: Tensor  # (r, s, e): that lead on, or -1
     states: Tensor  # (r, s, e): where to
@@ -50,64 +48,48 @@ class _Tables(NamedTuple):
     whole: Tensor  # (r, 1): symbols of all phrases
     steps: Tensor  # (r, 1): after which all phrases should be there
     caps: Tensor  # (r, 1): most symbols of an output
-
-    @classmethod
-    def of(cls, sources: Sequence[Source], opens: Sequence[bool], closes: Sequence[bool], device: torch.device) -> Self:
-        """The tables of sources."""
-        rows = [cls._row(source, opens, closes) for source in sources]
-        return cls(
-            *(_padded(list(each), fill).to(device) for each, fill in zip(zip(*rows, strict=True), _FILL, strict=True))
-        )
-
-    @staticmethod
-    def _row(source: Source, opens: Sequence[bool], closes: Sequence[bool]) -> list[NDArray[np.int64]]:
-        found, wanted = Automaton(source.required, opens, closes), source.required
-        width = max(map(len, found.next))
-        symbols, states = np.full((2, len(found.next), width), -1)
-        for state, onwards in enumerate(found.next):
-            symbols[state, : len(onwards)], states[state, : len(onwards)] = list(onwards), list(onwards.values())
-        lengths = [max(len(spelling.ids) for spelling in phrase.spellings) for phrase in wanted]
-        exactly = np.array([phrase.exactly for phrase in wanted])
-        inner = np.array([found.count(phrase.spellings[0].ids) for phrase in wanted]) * np.outer(exactly, exactly)
-        np.fill_diagonal(inner, 0)
-        apart = np.array([phrase.times for phrase in wanted])
-        times = apart + apart @ inner
-        whole = int(np.dot(lengths, times))
-        steps = max(1, min(len(source.ids), source.cap - whole - 2))
-        return [
-            symbols,
-            states.clip(0),
-            np.array(found.left),
-            np.array(found.ends, dtype=np.int64),
-            np.array(found.ends_if_closed, dtype=np.int64),
-            times,
-            np.where(exactly, apart, FAR),
-            inner,
-            np.array(lengths),
-            np.array([whole]),
-            np.array([steps]),
-            np.array([source.cap]),
-        ]
-
-    def part(self, rows: Tensor) -> Self:
-        """The tables of some rows."""
-        return type(self)(*(table[rows] for table in self))
-
-    def at(self, table: Tensor, states: Tensor) -> Tensor:
-        """(r, m, …): of a table (r, s, …) what holds in states (r, m)."""
-        return table[torch.arange(len(table), device=table.device)[:, None], states]
+    taken: Tensor  # (r, 1): symbols of the outputs so far
+    ended: Tensor  # (r, 1): 1 if some output has been found
 
 
-_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0)  # of padding
+_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0, 0, 0)  # of padding
 
 
-def _padded(rows: Sequence[NDArray[np.int64]], fill: int) -> Tensor:
-    """Arrays of different sizes as one tensor."""
-    shape = np.max([row.shape for row in rows], axis=0)
-    out = np.full((len(rows), *shape), fill, dtype=rows[0].dtype)
-    for place, row in zip(out, rows, strict=True):
-        place[tuple(map(slice, row.shape))] = row
-    return torch.from_numpy(out)
+def _tables_of(source: Source, opens: Sequence[bool], closes: Sequence[bool]) -> list[Tensor]:
+    """Return what `_Tables` has of one row, on the host."""
+    found, wanted = Automaton(source.required, opens, closes), source.required
+    width = max(map(len, found.next))
+    symbols, states = np.full((2, len(found.next), width), -1)
+    for state, onwards in enumerate(found.next):
+        symbols[state, : len(onwards)], states[state, : len(onwards)] = list(onwards), list(onwards.values())
+    lengths = [max(len(spelling.ids) for spelling in phrase.spellings) for phrase in wanted]
+    exactly = np.array([phrase.exactly for phrase in wanted])
+    inner = np.array([found.count(phrase.spellings[0].ids) for phrase in wanted]) * np.outer(exactly, exactly)
+    np.fill_diagonal(inner, 0)
+    apart = np.array([phrase.times for phrase in wanted])
+    times = apart + apart @ inner
+    whole = int(np.dot(lengths, times))
+    steps = max(1, min(len(source.ids), source.cap - whole - 2))
+    of_states = (symbols, states.clip(0), found.left, found.ends, found.ends_if_closed)
+    of_phrases = (times, np.where(exactly, apart, FAR), inner, lengths)
+    return [
+        torch.as_tensor(np.array(each)).long()[None]
+        for each in (*of_states, *of_phrases, [whole], [steps], [source.cap], [0], [0])
+    ]
+
+
+def _stacked(parts: Sequence[Tensor], fill: int) -> Tensor:
+    """Return the rows of several tensors; the smaller ones are padded."""
+    shape = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
+    out = parts[0].new_full((sum(map(len, parts)), *shape), fill)
+    for part, place in zip(parts, out.split(list(map(len, parts))), strict=True):
+        place[(slice(None), *map(slice, part.shape[1:]))] = part
+    return out
+
+
+def _at(table: Tensor, states: Tensor) -> Tensor:
+    """(r, m, …): of a table (r, s, …) what holds in states (r, m)."""
+    return table[torch.arange(len(table), device=table.device)[:, None], states]
 
 
 class _Reached(NamedTuple):
@@ -118,14 +100,9 @@ class _Reached(NamedTuple):
     progress: Tensor  # of all that is wanted
     level: Tensor  # the same with the whole phrase that is under way
 
-    def part(self, rows: Tensor) -> _Reached:
-        """That of some rows."""
-        return type(self)(*(each[rows] for each in self))
-
     def of(self, hypotheses: Tensor) -> _Reached:
-        """That of `hypotheses` (r, m), which may repeat."""
-        rows = torch.arange(len(hypotheses), device=hypotheses.device)[:, None]
-        return type(self)(*(each[rows, hypotheses] for each in self))
+        """Return that of `hypotheses` (r, m), which may repeat."""
+        return _Reached(*(_at(each, hypotheses) for each in self))
 
 
 class PhraseConstraint(Constraint):
@@ -139,38 +116,35 @@ class PhraseConstraint(Constraint):
         self._count = 0  # of rows of the search
         self._rows = np.empty(0, dtype=np.int64)  # those that have phrases; what follows is theirs alone
         self._tables: _Tables
-        self._steps = torch.zeros((0, 1), dtype=torch.int64, device=device)
-        self._ended = torch.zeros((0, 1), dtype=torch.bool, device=device)  # whether some output has been found
         self._reached: _Reached
 
     def admit(self, sources: Sequence[Source]) -> None:
-        """See `Constraint`."""
         rows = [self._count + index for index, source in enumerate(sources) if source.required]
         self._count += len(sources)
         if not rows:
             return
-        tables = _Tables.of([source for source in sources if source.required], *self._ends, self._device)
+        made = [_tables_of(source, *self._ends) for source in sources if source.required]
+        columns = map(_stacked, zip(*made, strict=True), _FILL)
+        tables = _Tables(*(column.to(self._device) for column in columns))
         zeros = torch.zeros((len(rows), self._beam), dtype=torch.int64, device=self._device)
         nothing = zeros[:, :, None].expand(-1, -1, tables.times.size(1))
         reached = _Reached(zeros + OPEN, nothing, zeros, zeros)
         if len(self._rows):
-            tables = _Tables(*map(_joined, self._tables, tables, _FILL))
-            reached = _Reached(*(_joined(*pair, 0) for pair in zip(self._reached, reached, strict=True)))
+            tables = _Tables(*map(_stacked, zip(self._tables, tables, strict=True), _FILL))
+            reached = _Reached(*(_stacked(pair, 0) for pair in zip(self._reached, reached, strict=True)))
         self._tables, self._reached = tables, reached
         self._rows = np.append(self._rows, rows)
-        self._steps, self._ended = (F.pad(each, (0, 0, 0, len(rows))) for each in (self._steps, self._ended))
 
-    def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Found) -> Found:
-        """See `Constraint`."""
+    def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Candidates) -> Candidates:
         if not len(self._rows):
             return found
         start, stop, _ = rows.indices(self._count)
         own = np.flatnonzero((start <= self._rows) & (self._rows < stop))
         index = upload(own, self._device)
         at = upload(self._rows[own] - start, self._device)
-        width = 2 * self._beam
-        found = Found(
-            *(F.pad(each, (0, width - each.size(1)), value=fill) for each, fill in zip(found, _NONE, strict=True))
+        lacking = (0, 2 * self._beam - found.totals.size(1))  # columns, which hold no hypothesis
+        found = Candidates(
+            *(F.pad(each, lacking, value=fill) for each, fill in zip(found, (-math.inf, 0, 0), strict=True))
         )
         if not len(own):
             return found
@@ -179,12 +153,13 @@ class PhraseConstraint(Constraint):
             each[at] = ours
         return found
 
-    def _choose(self, log_probs: Tensor, alive: Tensor, own: Tensor) -> Found:
+    def _choose(self, log_probs: Tensor, alive: Tensor, own: Tensor) -> Candidates:
         """(r, 2k) each, of `own` rows: first the hypotheses that end, then those that go on."""
-        tables, reached = self._tables.part(own), self._reached.part(own)
-        steps, ended = self._steps[own] + 1, self._ended[own]
+        tables = _Tables(*(each[own] for each in self._tables))
+        reached = _Reached(*(each[own] for each in self._reached))
+        steps, ended = tables.taken + 1, tables.ended.bool()
         endings = alive + log_probs[:, :, EOS]
-        at_end = reached.met + tables.at(tables.ends_if_closed, reached.states)
+        at_end = reached.met + _at(tables.ends_if_closed, reached.states)
         endings = endings.masked_fill((at_end < tables.times[:, None]).any(2), -math.inf)
         log_probs[:, :, EOS] = -math.inf
         self._forbid(log_probs, tables, reached)
@@ -207,24 +182,25 @@ class PhraseConstraint(Constraint):
         order = _order(totals, new, tables, steps, self._beam).topk(self._beam, largest=False).indices
         ending = (endings, hypotheses, torch.full_like(hypotheses, EOS))
         going = (each.gather(1, order) for each in (totals, parents, symbols))
-        found = Found(*(torch.cat(pair, 1) for pair in zip(ending, going, strict=True)))
+        found = Candidates(*(torch.cat(pair, 1) for pair in zip(ending, going, strict=True)))
 
         # At the cap all end, but one that lacks something only if there is no other.
         at_cap = steps.eq(tables.caps)
         complete = F.pad(~lacks.gather(1, order), (self._beam, 0), value=True) & found.totals.gt(-math.inf)
-        self._ended[own] = ended | (complete & (at_cap | (found.symbols == EOS))).any(1, keepdim=True)
-        kept = found.totals.masked_fill(~complete & self._ended[own], -math.inf)
+        ended |= (complete & (at_cap | (found.symbols == EOS))).any(1, keepdim=True)
+        self._tables.ended[own] = ended.long()
+        kept = found.totals.masked_fill(~complete & ended, -math.inf)
         by_total = kept.argsort(dim=1, descending=True, stable=True)
         index = torch.where(at_cap, by_total, torch.arange(2 * self._beam, device=alive.device))
         totals = torch.where(at_cap, kept, found.totals)
-        return Found(totals.gather(1, index), found.parents.gather(1, index), found.symbols.gather(1, index))
+        return Candidates(totals.gather(1, index), found.parents.gather(1, index), found.symbols.gather(1, index))
 
     def _forbid(self, log_probs: Tensor, tables: _Tables, reached: _Reached) -> None:
         """Sets to -inf, in place, what would make a phrase come too often, unless nothing else is left.
 
         A prefix may leave nothing else. log_probs (r, k, vocabulary) have `</s>` at -inf already.
         """
-        symbols = tables.at(tables.symbols, reached.states).clamp_min(0)  # (r, k, e)
+        symbols = _at(tables.symbols, reached.states).clamp_min(0)  # (r, k, e)
         hypotheses = torch.arange(symbols.size(1), device=symbols.device)[None, :, None].expand_as(symbols)
         before = reached.of(hypotheses.flatten(1))
         new = self._extended(tables, before, symbols.flatten(1))
@@ -234,10 +210,10 @@ class PhraseConstraint(Constraint):
         nothing_left = log_probs.amax(2, keepdim=True).isneginf()
         log_probs.scatter_(2, symbols, values.masked_fill(too_much & ~nothing_left, -math.inf))
 
-    def _candidates(self, log_probs: Tensor, alive: Tensor, tables: _Tables, reached: _Reached) -> Found:
+    def _candidates(self, log_probs: Tensor, alive: Tensor, tables: _Tables, reached: _Reached) -> Candidates:
         """(r, m) each: the best extensions of each hypothesis, and those that lead on towards what it lacks."""
         r, k, _ = log_probs.shape
-        symbols, states = (tables.at(table, reached.states) for table in (tables.symbols, tables.states))  # (r, k, e)
+        symbols, states = (_at(table, reached.states) for table in (tables.symbols, tables.states))  # (r, k, e)
         lacking = (reached.met < tables.times[:, None])[:, :, None]  # (r, k, 1, g)
         left = tables.left[torch.arange(r, device=alive.device)[:, None, None], states]  # (r, k, e, g)
         leads = ((left < FAR) & lacking).any(3) & symbols.ge(0)
@@ -248,7 +224,7 @@ class PhraseConstraint(Constraint):
         forced, symbols = forced.gather(2, best), symbols.gather(2, best)
 
         # The best symbol that ends the word, where a phrase waits for that.
-        waits = (tables.at(tables.ends_if_closed, reached.states).gt(0) & lacking[:, :, 0]).any(2).flatten()
+        waits = (_at(tables.ends_if_closed, reached.states).gt(0) & lacking[:, :, 0]).any(2).flatten()
         closing = log_probs.new_full((r * k,), -math.inf)
         closer = torch.zeros_like(closing, dtype=torch.int64)
         if len(waiting := waits.nonzero()[:, 0]):  # a CPU-GPU sync point
@@ -266,18 +242,18 @@ class PhraseConstraint(Constraint):
         totals = torch.cat((best.masked_fill(twice, -math.inf), forced), 2) + alive[:, :, None]
         symbols = torch.cat((free, symbols.clamp_min(0)), 2)
         parents = torch.arange(k, device=alive.device)[:, None].expand_as(symbols[0]).expand_as(symbols)
-        return Found(totals.flatten(1), parents.flatten(1), symbols.flatten(1))
+        return Candidates(totals.flatten(1), parents.flatten(1), symbols.flatten(1))
 
     def _extended(self, tables: _Tables, reached: _Reached, symbols: Tensor) -> _Reached:
         """What hypotheses (r, m) reach by a symbol (r, m) each."""
-        leads = tables.at(tables.symbols, reached.states).eq(symbols[:, :, None])
-        onwards = (tables.at(tables.states, reached.states) * leads).sum(2)
+        leads = _at(tables.symbols, reached.states).eq(symbols[:, :, None])
+        onwards = (_at(tables.states, reached.states) * leads).sum(2)
         states = torch.where(leads.any(2), onwards, self._opens[symbols].long())
-        closed = tables.at(tables.ends_if_closed, reached.states) * self._closes[symbols][:, :, None]
-        met = reached.met + closed + tables.at(tables.ends, states)
+        closed = _at(tables.ends_if_closed, reached.states) * self._closes[symbols][:, :, None]
+        met = reached.met + closed + _at(tables.ends, states)
         lengths, times = tables.lengths[:, None], tables.times[:, None]
         there = (met.minimum(times) * lengths).sum(2)
-        under_way = (lengths - tables.at(tables.left, states)).clamp_min(0) * (met < times)
+        under_way = (lengths - _at(tables.left, states)).clamp_min(0) * (met < times)
         most, which = under_way.max(2)
         level = there + lengths.expand_as(met).gather(2, which[:, :, None])[:, :, 0] * most.gt(0)
         return _Reached(states, met, there + most, level)
@@ -289,67 +265,51 @@ class PhraseConstraint(Constraint):
         What a prefix has too often `before` the newest symbol counts no more.
         """
         times = tables.times[:, None]
-        left = tables.at(tables.left, reached.states)
+        left = _at(tables.left, reached.states)
         under_way = (left < FAR) & (reached.met < times)
-        others = (
-            reached.met.minimum(times) + under_way
-        ).float() @ tables.inner.float()  # no kernel of CUDA takes integers
+        # In floats, since no kernel of CUDA multiplies matrices of integers
+        others = (reached.met.minimum(times) + under_way).float() @ tables.inner.float()
         most = (tables.most[:, None] + others).maximum(before.met)
-        again = (tables.at(tables.ends_if_closed, reached.states) + reached.met > most).any(2)
+        again = (_at(tables.ends_if_closed, reached.states) + reached.met > most).any(2)
         leads = (under_way & (left > 0)).any(2)
         return (reached.met > most).any(2) | (again & ~leads)
 
     def chosen_rows(self) -> Sequence[int]:
-        """See `Constraint`."""
         return self._rows.tolist()
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
-        """See `Constraint`: a hypothesis that lacks phrases would stay probable up to the cap if it could not end."""
+        """Bound the hopes of hypotheses that lack phrases: one that cannot end stays probable up to its cap."""
         if not len(self._rows):
             return caps
         rows = upload(self._rows, self._device)
         return caps.index_put((rows,), caps[rows].minimum(lengths[rows] + self._tables.whole + 1))
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        """See `Constraint`."""
         if not len(self._rows):
             return
         rows = upload(self._rows, self._device)
         self._reached = self._extended(self._tables, self._reached.of(parents[rows]), symbols[rows])
-        self._steps = self._steps + 1
+        self._tables.taken.add_(1)
 
     def leave(self, removal: Removal) -> None:
-        """See `Constraint`."""
         self._count = removal.count
         if not len(self._rows):
             return
         moved = dict(zip(removal.last, removal.holes, strict=True))
-        stays = [row in moved or (row < removal.count and row not in removal.holes) for row in self._rows.tolist()]
-        self._rows = np.array(
-            [moved.get(row, row) for row, stay in zip(self._rows.tolist(), stays, strict=True) if stay], dtype=np.int64
-        )
+        stays = ~np.isin(self._rows, removal.leaving)
+        self._rows = np.array([moved.get(row, row) for row in self._rows[stays].tolist()], dtype=np.int64)
         kept = upload(np.flatnonzero(stays), self._device)
-        self._steps, self._ended = self._steps[kept], self._ended[kept]
-        self._tables, self._reached = self._tables.part(kept), self._reached.part(kept)
-
-
-_NONE = (-math.inf, 0, 0)  # of columns that hold no hypothesis
-
-
-def _joined(first: Tensor, second: Tensor, fill: int) -> Tensor:
-    """Rows of two tensors; the smaller ones are padded."""
-    shape = [max(sizes) for sizes in zip(first.shape[1:], second.shape[1:], strict=True)]
-    out = first.new_full((len(first) + len(second), *shape), fill)
-    for part, rows in ((first, slice(0, len(first))), (second, slice(len(first), None))):
-        out[(rows, *map(slice, part.shape[1:]))] = part
-    return out
+        self._tables = _Tables(*(each[kept] for each in self._tables))
+        self._reached = _Reached(*(each[kept] for each in self._reached))
 
 
 def _order(totals: Tensor, reached: _Reached, tables: _Tables, steps: Tensor, beam: int) -> Tensor:
     """(r, m): which candidates to keep alive, the smallest first."""
     wanted = (tables.whole * steps / tables.steps).minimum(tables.whole)
     same = reached.level[:, :, None].eq(reached.level[:, None])  # (r, candidate, other)
-    ahead = _before(totals)
+    one, other = totals[:, :, None], totals[:, None]
+    place = torch.arange(totals.size(1), device=totals.device)
+    ahead = (other > one) | (other.eq(one) & (place[None, :] < place[:, None]))  # or the first of equals
     further = reached.progress[:, None] - reached.progress[:, :, None]
     furthest = ~(same & (further.gt(0) | (further.eq(0) & ahead))).any(2)
     best = ~(same & ahead).any(2)
@@ -359,10 +319,3 @@ def _order(totals: Tensor, reached: _Reached, tables: _Tables, steps: Tensor, be
     if beam > 1:
         key = torch.where(rank.eq(0), key.clamp_max(0.01), key)
     return key.masked_fill(totals.isneginf(), math.inf)
-
-
-def _before(totals: Tensor) -> Tensor:
-    """(r, m, m): whether the other candidate, of the last dimension, is more probable, or comes first of equals."""
-    one, other = totals[:, :, None], totals[:, None]
-    place = torch.arange(totals.size(1), device=totals.device)
-    return (other > one) | (other.eq(one) & (place[None, :] < place[:, None]))

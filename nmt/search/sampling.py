@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nmt.model.rows import Removal
-from nmt.model.transfer import upload
+from nmt.model.cache import upload
 from nmt.recipe import CPU_BEAM, Decoding
 from nmt.search.beam import Beams, Search, length_penalty
-from nmt.search.feed import Hypothesis, Source
+from nmt.search.feed import Source
 from nmt.text.symbols import EOS
 
 if TYPE_CHECKING:
@@ -47,23 +46,26 @@ class Sampling(Search):
         if decoding.batch_tokens == "auto":  # was chosen for the hypotheses of a beam
             self._batch_tokens = max(1, engine.batch_tokens * max(CPU_BEAM, decoding.beam) // max(CPU_BEAM, count))
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._keys = torch.empty(0, dtype=torch.int64, device=self._engine.device)  # (n,): of the sources
-
     def _empty(self, sources: list[Source]) -> Beams:
         """The samples of a source, all empty."""
         keys = [key(self._engine.decoding.seed, source.ids) for source in sources]
-        self._keys = torch.cat((self._keys, upload(keys, self._engine.device)))
         beams = super()._empty(sources)
         own = torch.arange(self._beam, device=beams.parents.device).expand_as(beams.parents)
-        return beams._replace(parents=own, totals=torch.zeros_like(beams.totals))
+        return beams._replace(
+            parents=own, totals=torch.zeros_like(beams.totals), keys=upload(keys, own.device)[:, None]
+        )
 
     def _extend(self, states: list[Tensor]) -> Tensor:
         beams = self._beams
         positions = self._ancestry.positions
-        symbols, log_probs = self._draw(states, random_bits(self._keys, self._beam, positions))
-        totals = beams.totals + log_probs  # of a sample that has ended it is -inf, and stays so
+        bits = random_bits(beams.keys[:, 0], self._beam, positions)
+        drawn = []
+        for part, log_probs in self._allowed(states):
+            symbols = draw(log_probs, bits[part], self._engine.decoding)
+            drawn.append((symbols, log_probs.gather(2, symbols[:, :, None])[:, :, 0]))
+        symbols, chosen = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        symbols = symbols.clamp_max_(self._engine.vocabulary - 1)  # where nothing is left to choose
+        totals = beams.totals + chosen  # of a sample that has ended it is -inf, and stays so
         links = beams.parents * self._engine.vocabulary + symbols
         ends = (symbols.eq(EOS) | (positions + 1).eq(beams.caps)) & ~totals.isneginf()
         scores = totals / length_penalty(positions + 1, self._engine.decoding.alpha)
@@ -76,22 +78,6 @@ class Sampling(Search):
             scores=torch.where(ends, scores, beams.scores),
         )
         return self._beams.totals.isneginf().all(1)
-
-    def _draw(self, states: list[Tensor], bits: Tensor) -> tuple[Tensor, Tensor]:
-        """The next symbol of each sample and its log-probability, (n, k) each.
-
-        It depends on what each model says, (n, k, d_model), and on random bits (n, k).
-        """
-        found = []
-        for part, log_probs in self._allowed(states):
-            symbols = draw(log_probs, bits[part], self._engine.decoding)
-            found.append((symbols, log_probs.gather(2, symbols[:, :, None])[:, :, 0]))
-        symbols, chosen = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return symbols.clamp_max_(self._engine.vocabulary - 1), chosen  # where nothing is left to choose
-
-    def _remove(self, removal: Removal) -> list[tuple[int, list[Hypothesis]]]:
-        self._keys = removal.keep(self._keys)
-        return super()._remove(removal)
 
 
 def key(seed: int, ids: Sequence[int]) -> int:

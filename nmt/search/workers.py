@@ -12,12 +12,12 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from queue import SimpleQueue
-from typing import Self
+from typing import Any, Self
 
 from nmt.device import device_error, memory_error
 from nmt.errors import UserError
@@ -30,46 +30,13 @@ MakeEngine = Callable[[int, int], Engine]
 """Makes an engine from a worker's number, from 0 on, and how many there are; importable by name unless forked."""
 
 
-@dataclass(frozen=True)
-class _Begin:
-    """The parent begins a search."""
-
-    count: int
-    """How many hypotheses of each source it wants."""
-    samples: bool
-    """Whether they are drawn at random."""
-
-
-@dataclass(frozen=True)
-class _Idle:
-    """A worker has made its engine, or ended its search."""
-
-
-@dataclass(frozen=True)
-class _Asks:
-    """A worker wants sources of up to so many padded tokens."""
-
-    tokens: int
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A worker has searched a source."""
-
-    number: int
-    hypotheses: list[Hypothesis]
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """A worker ends with an error."""
-
-    message: str
-    hint: str
-    trace: str
-
-
-_Message = _Idle | _Asks | _Found | _Failed
+Search = tuple[str, int]
+"""Begins a search: the method of the engine, and how many hypotheses of each source are wanted."""
+Message = tuple[Any, ...]
+"""
+What a worker tells: ("idle",) when it has made its engine or ended a search; ("asks", tokens) for sources of up to so
+many padded tokens; ("found", number, hypotheses) of a source; ("failed", message, hint, traceback) before it ends.
+"""
 
 
 class Workers:
@@ -93,8 +60,7 @@ class Workers:
             gc.freeze()  # collections write to every object they visit, and so would copy all the memory that is shared
         try:
             for number in range(self._count):
-                elder = self._workers if self._fork else None
-                self._workers.append(_Worker.start(self._make, number, self._count, elder))
+                self._workers.append(_Worker.start(self._make, number, self._count, self._fork))
             for worker in self._workers:
                 worker.receive()
         except BaseException:
@@ -116,27 +82,29 @@ class Workers:
 
     def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """See `Engine`. A search that is closed before its end ends the workers."""
-        return self._search(feed, _Begin(n_best, samples=False))
+        return self._search(feed, ("search", n_best))
 
     def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """See `Engine`; the same goes as for `search`."""
-        return self._search(feed, _Begin(count, samples=True))
+        return self._search(feed, ("sample", count))
 
-    def _search(self, feed: Feed, begin: _Begin) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+    def _search(self, feed: Feed, search: Search) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         searching, self._over = list(self._workers), False
         try:
             for worker in searching:
-                worker.begin(begin)
+                worker.send(search)
             while searching:
                 in_vain = not self._over and self._serve(feed)
-                for worker in _ready(searching, LOOK if in_vain else None):
+                by_connection = {worker.connection: worker for worker in searching}
+                for ready in wait(list(by_connection), LOOK if in_vain else None):
+                    worker = by_connection[ready]  # type: ignore[index]
                     match worker.receive():
-                        case _Asks(tokens):
+                        case "asks", tokens:
                             worker.asks = tokens
-                        case _Found(number, hypotheses):
+                        case "found", number, hypotheses:
                             worker.busy -= 1
                             yield number, hypotheses
-                        case _Idle():
+                        case ("idle",):
                             searching.remove(worker)
         except BaseException:
             self.close()
@@ -172,13 +140,11 @@ class _Worker:
     """Sources that it was given and has not searched."""
 
     @classmethod
-    def start(cls, make: MakeEngine, number: int, count: int, elder: list[_Worker] | None) -> Self:
-        """Starts a worker, as a fork if `elder` are given: the workers that were forked before it."""
-        context = get_context("spawn") if elder is None else get_context("fork")
+    def start(cls, make: MakeEngine, number: int, count: int, fork: bool) -> Self:
+        """Starts a worker."""
+        context = get_context("fork") if fork else get_context("spawn")
         ours, theirs = context.Pipe()
-        # The parent's ends, of which a fork has copies. While one is open, its worker does not see the parent end.
-        foreign = [] if elder is None else [ours, *(worker.connection for worker in elder)]
-        process = context.Process(target=_work, args=(theirs, make, number, count, foreign), daemon=True)
+        process = context.Process(target=_work, args=(theirs, make, number, count), daemon=True)
         resource_tracker.ensure_running()  # later, it would unblock the signals
         of_terminal = (signal.SIGINT, signal.SIGHUP)  # these are for the parent, which ends the worker
         signal.pthread_sigmask(signal.SIG_BLOCK, of_terminal)
@@ -189,28 +155,24 @@ class _Worker:
         theirs.close()
         return cls(f"worker {number + 1} of {count}", process, ours)
 
-    def begin(self, search: _Begin) -> None:
-        """Starts a search."""
-        self._send(search)
-        self.asks = 0
-
     def give(self, sources: list[Source]) -> None:
         """Answers what the worker asked; no sources mean that there are no more."""
-        self._send(sources)
+        self.send(sources)
         self.busy += len(sources)
-        self.asks = 0
 
-    def _send(self, message: _Begin | list[Source]) -> None:
+    def send(self, message: Search | list[Source]) -> None:
+        """Sends a search to begin, or sources."""
+        self.asks = 0
         try:
             self.connection.send(message)
         except ConnectionError:
             while True:  # reads what it sent before, up to its end, which raises
                 self.receive()
 
-    def receive(self) -> _Message:
+    def receive(self) -> Message:
         """The worker's next message. Raises UserError if it has failed or was killed."""
         try:
-            message: _Message = self.connection.recv()
+            message: Message = self.connection.recv()
         except (EOFError, OSError):  # the latter where it ended in the middle of a message
             self.process.join()
             code = self.process.exitcode or 0
@@ -218,101 +180,63 @@ class _Worker:
             raise UserError(
                 f"{self.name} {how}", "if memory ran out, use fewer --devices or smaller --batch-tokens"
             ) from None
-        if isinstance(message, _Failed):
-            raise UserError(f"{self.name}: {message.message}", message.hint) from _Trace(message.trace)
+        match message:
+            case "failed", problem, hint, trace:
+                raise UserError(f"{self.name}: {problem}", hint) from RuntimeError(f"\n{trace}")
         return message
-
-
-class _Trace(Exception):
-    """Where a worker failed, for the traceback of its parent."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
-
-
-def _ready(workers: list[_Worker], timeout: float | None) -> list[_Worker]:
-    """The workers that have sent something."""
-    by_connection = {worker.connection: worker for worker in workers}
-    return [by_connection[connection] for connection in wait(list(by_connection), timeout)]  # type: ignore[index]
 
 
 # --- in the worker ----------------------------------------------------------------------------------------------
 
 
-def _work(connection: Connection, make: MakeEngine, number: int, count: int, foreign: list[Connection]) -> None:
+def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> None:
     """Runs in the worker's process: makes an engine, and searches until the parent ends."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for end in foreign:
-        end.close()
-    parent = _Parent(connection)
-    threading.Thread(target=parent.listen, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         engine = make(number, count)
         while True:
-            parent.tell(_Idle())
-            begin = parent.next_search()
-            search = engine.sample if begin.samples else engine.search
-            for found in search(parent, begin.count):
-                parent.tell(_Found(*found))
+            connection.send(("idle",))
+            method, wanted = connection.recv()
+            for found in getattr(engine, method)(_Given(connection), wanted):
+                connection.send(("found", *found))
+    except (EOFError, ConnectionError):
+        pass  # the parent is gone, and nobody wants the results
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
         bug = UserError(message, "run it with --debug and report the traceback")
         known = error if isinstance(error, UserError) else memory_error(error) or device_error(error) or bug
-        parent.tell(_Failed(known.message, known.hint, traceback.format_exc()))
+        with suppress(ConnectionError):
+            connection.send(("failed", known.message, known.hint, traceback.format_exc()))
 
 
-class _Parent:
-    """The parent as its worker sees it, and the feed of the worker's engine."""
+def _end_with_parent() -> None:
+    """Ends this process when its parent ends, whatever the engine does."""
+    if parent := parent_process():
+        parent.join()
+    os._exit(1)
+
+
+class _Given:
+    """The feed of a worker's engine: what the parent gives in one search."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._searches: SimpleQueue[_Begin] = SimpleQueue()
         self._pool = Pool()
         self._wants = 0  # the most tokens that the engine wanted at once
         self._asked = self._over = False
-        self._changed, self._sending = threading.Condition(), threading.Lock()
-
-    def tell(self, message: _Message) -> None:
-        """Sends a message to the parent."""
-        with self._sending:
-            try:
-                self._connection.send(message)
-            except ConnectionError:
-                os._exit(1)  # the parent is gone
-
-    def next_search(self) -> _Begin:
-        """Waits for the next search."""
-        return self._searches.get()
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
         """See `Feed`."""
+        self._wants = max(self._wants, tokens)
         while True:
-            with self._changed:
-                self._wants = max(self._wants, tokens)
-                taken = self._pool.take(tokens, at_least=int(wait))
-                asks = self._pool.tokens < self._wants and not self._asked and not self._over
-                self._asked |= asks
-            if asks:
-                self.tell(_Asks(self._wants))
-            if taken or not wait:
+            if self._asked and ((wait and not self._pool) or self._connection.poll()):
+                given: list[Source] = self._connection.recv()
+                self._pool.add(given)
+                self._asked, self._over = False, not given
+            taken = self._pool.take(tokens, at_least=int(wait))
+            if self._pool.tokens < self._wants and not self._asked and not self._over:
+                self._connection.send(("asks", self._wants))
+                self._asked = True
+            if taken or not wait or self._over:
                 return taken
-            with self._changed:
-                self._changed.wait_for(lambda: self._pool or self._over)
-                if not self._pool:
-                    return []
-
-    def listen(self) -> None:
-        """Receives searches and sources, until the parent ends."""
-        while True:
-            try:
-                message: _Begin | list[Source] = self._connection.recv()
-            except (EOFError, OSError):
-                os._exit(1)  # the parent is gone, and nobody wants the results
-            with self._changed:
-                if isinstance(message, _Begin):
-                    self._asked = self._over = False
-                    self._searches.put(message)
-                else:
-                    self._pool.add(message)
-                    self._asked, self._over = False, not message
-                    self._changed.notify_all()

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
-from nmt.tasks.lines import Part
-from nmt.text.lengths import TrainedLengths
-from nmt.text.sentences import SentenceSplitter
+from nmt.tasks.read_ahead import Part
+from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.vocabulary import Vocabulary
 
 ENDS = (tuple(".!?…。！？।"), tuple(",;:–—،؛、，；："))  # of sentences, and of clauses: subwords to cut behind

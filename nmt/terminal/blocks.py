@@ -3,7 +3,7 @@
 While `big.out` is unfinished, the folder `big.out.parts` stands beside it:
 
 - `blocks.json` says what the output is made from, and how the input is cut into blocks;
-- `00000012.txt` is the output of a block. `00000012.json` is written after it, with its hash and its tally;
+- `00000012.txt` is the output of a block. `00000012.json` is written after it, with its hash and what was counted;
 - `.lock` is held by a process that runs alone until it ends, and by ranks while they agree on the plan or join.
 
 A process that finds no block missing takes the lock, writes the output and removes the folder. Renaming the folder
@@ -13,49 +13,69 @@ no models.
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from glob import escape
 from pathlib import Path
 from typing import Any
 
+from nmt.device import Place
 from nmt.errors import UserError
-from nmt.files import clear_parts, exclusive, remove_directory, whole_file
+from nmt.files import clear_parts, exclusive, identify, remove_directory, whole_file
 from nmt.integrity import HASHES, hash_file, read_manifest, replace_manifest
-from nmt.place import Place
-from nmt.terminal.ledger import Tally
-from nmt.terminal.making import Making, agree_on_plan
+from nmt.terminal.counts import Counts
 from nmt.terminal.streams import open_output
 from nmt.text.lines import compressed
 
 PLAN, LOCK = "blocks.json", ".lock"
+FORMAT = 1  # of the plan
+BLOCK_LINES = 10_000  # lines that a kill may lose; the fewer, the more often a search runs empty at the end of a block
+
+
+@dataclass(frozen=True)
+class Job:
+    """An output, and what it is made from; if any of that changes, finished blocks no longer belong to it."""
+
+    output: Path
+    inputs: Mapping[str, Path]
+    """Files that are read line by line, by the options that name them."""
+    models: Sequence[Path]
+    """Files of weights. `settings` has their hashes."""
+    settings: Mapping[str, Any]
+    """All else that the output depends on, by names that users know: plain values that JSON can hold."""
+
+    def is_done(self) -> bool:
+        """Whether the output is there, and as new as all it is made from."""
+        sources = [*self.inputs.values(), *self.models]
+        output = self.output
+        return output.exists() and output.stat().st_mtime_ns >= max(source.stat().st_mtime_ns for source in sources)
 
 
 class Blocks:
     """The blocks of an output; `open_blocks` opens them."""
 
-    def __init__(
-        self, making: Making, plan: Mapping[str, Any], lock: Callable[[], AbstractContextManager[None]]
-    ) -> None:
+    def __init__(self, job: Job, plan: Mapping[str, Any], lock: Callable[[], AbstractContextManager[None]]) -> None:
         """`lock` is held while the blocks are joined."""
         self.lines: int = plan["lines"]
         self.joined = False
         """Whether this process has joined the blocks."""
         self._size: int = plan["block_lines"]
         self._numbers = range(-(-self.lines // self._size))
-        self._output, self._folder, self._lock = making.output, folder_of(making.output), lock
-        self._stamps = {path: plan["files"][option][:2] for option, path in making.inputs.items()}
-        self._finished: dict[int, tuple[Tally, str]] = {}  # what was counted of each block, and the hash of its text
+        self._output, self._folder, self._lock = job.output, folder_of(job.output), lock
+        self._files = {path: plan["files"][option] for option, path in job.inputs.items()}
+        self._finished: dict[int, tuple[Counts, str]] = {}  # what was counted of each block, and the hash of its text
 
     @property
-    def total(self) -> Tally:
+    def total(self) -> Counts:
         """What was counted of all finished blocks, as far as this process knows."""
-        total = Tally()
-        for tally, _ in self._finished.values():
-            total.add(tally)
+        total = Counts()
+        for counts, _ in self._finished.values():
+            total.add(counts)
         return total
 
     def missing(self) -> list[int]:
@@ -71,23 +91,23 @@ class Blocks:
         return before, min(self._size, self.lines - before)
 
     @contextmanager
-    def writing(self, number: int, tally: Tally) -> Iterator[Callable[[str], None]]:
-        """Give what writes the lines of a block; at the end it is finished, with what `tally` has counted.
+    def writing(self, number: int, counts: Counts) -> Iterator[Callable[[str], None]]:
+        """Give what writes the lines of a block; at the end it is finished, with what `counts` has counted.
 
         Raises UserError if the input is not the one that was opened.
         """
         text = self._text(number)
         with ExitStack() as held:
             yield open_output(text, held)
-            changed = [path for path, stamp in self._stamps.items() if _stamp(path) != stamp]
-            if changed or tally.lines != self.span(number)[1]:
+            changed = [path for path, known in self._files.items() if identify(path, known) != known]
+            if changed or counts.lines != self.span(number)[1]:
                 raise UserError(
-                    f"{(changed or list(self._stamps))[0]}: has changed while it was read",
+                    f"{(changed or list(self._files))[0]}: has changed while it was read",
                     f"put it back, or remove {self._folder} to begin with the new one",
                 )
         digest = hash_file(text)
-        replace_manifest(text.with_suffix(".json"), {"text": digest, **asdict(tally), HASHES: {}})
-        self._finished[number] = (tally, digest)
+        replace_manifest(text.with_suffix(".json"), {"text": digest, **asdict(counts), HASHES: {}})
+        self._finished[number] = (counts, digest)
 
     def join(self, say: Callable[[str], None]) -> list[int]:
         """Write the output and remove the folder, unless another rank does; `joined` tells whether this process did.
@@ -126,13 +146,12 @@ class Blocks:
     def _text(self, number: int) -> Path:
         return self._folder / f"{number:08}.txt"
 
-    def _read_record(self, number: int) -> tuple[Tally, str] | None:
+    def _read_record(self, number: int) -> tuple[Counts, str] | None:
         """What was counted of a finished block, and its hash; None if it is unfinished, or its record is damaged."""
-        with suppress(UserError, KeyError, TypeError, ValueError, AttributeError):
+        with suppress(UserError):
             record = read_manifest(self._text(number).with_suffix(".json"))
-            warnings = {str(name): (int(count), int(line)) for name, (count, line) in record["warnings"].items()}
-            tally = Tally(int(record["lines"]), int(record["tokens"]), warnings)
-            return (tally, str(record["text"])) if tally.lines == self.span(number)[1] else None
+            if HASHES in record:
+                return Counts(record["lines"], record["tokens"], record["warnings"]), record["text"]
         return None
 
     def _is_intact(self, number: int) -> bool:
@@ -148,7 +167,7 @@ def folder_of(output: Path) -> Path:
 
 @contextmanager
 def open_blocks(
-    making: Making, count: Callable[[], int], place: Place, say: Callable[[str], None]
+    job: Job, count: Callable[[], int], place: Place, say: Callable[[str], None]
 ) -> Iterator[Blocks | None]:
     """Give the blocks of an output, begun now or before.
 
@@ -156,11 +175,11 @@ def open_blocks(
     were made from something else, or if a process that runs alone finds another at work. `count` counts the lines of
     the input.
     """
-    output, folder = making.output, folder_of(making.output)
+    output, folder = job.output, folder_of(job.output)
     clear_parts(folder.parent, escape(folder.name))
 
     def is_unfinished() -> bool:
-        return (folder / PLAN).exists() or not making.is_done()
+        return (folder / PLAN).exists() or not job.is_done()
 
     while is_unfinished():
         try:
@@ -176,14 +195,14 @@ def open_blocks(
             if not (folder / LOCK).exists() or not is_unfinished():
                 continue  # another process has just removed the folder
             try:
-                plan = agree_on_plan(folder / PLAN, making, count)
+                plan = _agree_on_plan(folder / PLAN, job, count)
             except BaseException:
                 _remove_if_only(folder, {LOCK})
                 raise
             if place.size > 1:
                 held.close()
             try:
-                yield Blocks(making, plan, lock if place.size > 1 else nullcontext)
+                yield Blocks(job, plan, lock if place.size > 1 else nullcontext)
             except BaseException:
                 _remove_if_only(folder, {LOCK, PLAN})  # as after a wrong option
                 raise
@@ -199,9 +218,51 @@ def _remove_if_only(folder: Path, names: set[str]) -> None:
             remove_directory(folder)
 
 
-def _stamp(path: Path) -> list[int] | None:
-    """Size and time of a file; None if it is missing."""
-    with suppress(OSError):
-        status = path.stat()
-        return [status.st_size, status.st_mtime_ns]
-    return None
+def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, Any]:
+    """Read the plan of some blocks, or write it if there is none: `lines`, `block_lines`, `files` and `settings`.
+
+    Raises UserError if it is the plan of another output. `count` counts the lines of the input.
+    """
+    folder = path.parent
+    before = _read_plan(path) if os.path.lexists(path) else None
+    if before is None and (others := sorted(file.name for file in folder.glob("[!.]*"))):
+        hint = "move it away, or name another --output"
+        raise UserError(f"{folder}: should hold blocks of the output, but holds {others[0]}", hint)
+    files = {
+        option: identify(file, before["files"].get(option) if before else None) for option, file in job.inputs.items()
+    }
+    settings = json.loads(json.dumps(job.settings))
+    if before is None:
+        plan: dict[str, Any] = {"format": FORMAT, "lines": count(), "block_lines": BLOCK_LINES}
+        plan |= {"files": files, "settings": settings, HASHES: {}}
+        replace_manifest(path, plan)
+        return plan
+    there = {**before["settings"], **{option: stamp[2:] for option, stamp in before["files"].items()}}
+    here = {**settings, **{option: stamp[2:] for option, stamp in files.items()}}
+    if differences := _differences(there, here):
+        raise UserError(
+            f"{folder}: holds blocks that were made otherwise: {', '.join(differences)}",
+            f"repeat the command that made them, or remove {folder} to begin anew",
+        )
+    return {**before, "files": files}
+
+
+def _read_plan(path: Path) -> dict[str, Any]:
+    with suppress(UserError, KeyError, TypeError):
+        plan: dict[str, Any] = read_manifest(path)
+        if plan["format"] == FORMAT and HASHES in plan:
+            return plan
+    raise UserError(
+        f"{path}: damaged, or written by another version of nmt",
+        f"remove {path.parent} to begin anew, or take the version that wrote it",
+    )
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """The settings that differ, with their values if people can read them."""
+    different = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    values = {name: (there.get(name), here.get(name)) for name in different}
+    return [
+        name if any(isinstance(value, list | dict) for value in pair) else "{} ({} there, {} here)".format(name, *pair)
+        for name, pair in values.items()
+    ]

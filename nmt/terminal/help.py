@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Example = tuple[str, str]
 """A command line, and what it does."""
 
@@ -23,27 +21,6 @@ class Option(click.Option):
     def __init__(self, *arguments: Any, section: str = MORE, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.section = section
-
-
-def together(*options: Decorator) -> Decorator:
-    """Several options as one decorator; `--help` lists them in this order."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-def option(*arguments: Any, **keywords: Any) -> Decorator:
-    """An option, as click.option makes it, with its `section`."""
-    return click.option(*arguments, cls=Option, **keywords)
-
-
-def in_section(name: str) -> Callable[..., Decorator]:
-    """The same as `option`, for options of a section."""
-    return partial(option, section=name)
 
 
 class Command(click.Command):

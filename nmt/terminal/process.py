@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
 from contextlib import suppress
-from threading import Timer
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
@@ -19,7 +19,6 @@ from nmt.terminal.streams import open_standard_streams, release
 
 COMPLETE = "_NMT_COMPLETE"
 """The variable by which a shell asks for completion, as in `eval "$(_NMT_COMPLETE=bash_source nmt)"`."""
-UNINTERRUPTED = ("<frozen importlib._bootstrap>", os.path.join("multiprocessing", "popen_fork.py"))  # files of code
 
 
 def run(group: click.Group) -> NoReturn:
@@ -43,11 +42,11 @@ def run(group: click.Group) -> NoReturn:
         _end_at_a_signal()
     except BaseException as error:
         _end_at_a_signal()
-        ending, debug = ending_of(error), "--debug" in sys.argv
-        for line in () if debug and ending.asks_for_debug else ending.lines:
+        ending = ending_of(error)
+        for line in ending.lines:
             with suppress(OSError):  # nobody takes it
                 click.echo(line, err=True)
-        if debug and ending.traceback:
+        if "--debug" in sys.argv and ending.traceback:
             raise
         code = ending.code
     for stream in (sys.stdout, sys.stderr):
@@ -75,8 +74,6 @@ class Ending(NamedTuple):
     """What stderr says."""
     traceback: bool = False
     """Whether --debug shows where it came from."""
-    asks_for_debug: bool = False
-    """Whether what is said is to use --debug."""
 
 
 def ending_of(error: BaseException) -> Ending:
@@ -84,7 +81,7 @@ def ending_of(error: BaseException) -> Ending:
     speaks = os.environ.get("RANK", "0") == "0"  # one process of a group says what all of them would
     match error:
         case UserError():
-            return _failed(error.message, error.hint)
+            return Ending(1, _complaint(error.message, error.hint), traceback=True)
         case GroupError():
             lines = _complaint(error.message, error.hint) if error.message else ()
             return Ending(TRY_AGAIN if error.retry else 1, lines, traceback=error.retry)
@@ -100,25 +97,23 @@ def ending_of(error: BaseException) -> Ending:
             return Ending(error.exit_code)
         case BrokenPipeError():  # the reader, head for one, has enough
             return Ending(0)
+        case io.UnsupportedOperation():  # see open_standard_streams
+            problem, hint = "stdout is closed, so the result has nowhere to go", "redirect stdout to a file or a pipe"
+            return ending_of(UserError(problem, hint))
         case OSError():  # a full disk under stdout, say
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             hint = (
                 "free some space" if full else "see that it exists and that you may use it; --debug shows the traceback"
             )
             problem = f"{error.filename or 'input or output'}: {error.strerror or error}"
-            return _failed(problem, hint)._replace(asks_for_debug=True)
+            return ending_of(UserError(problem, hint))
         case Exception():
             from nmt.device import device_error, memory_error
 
-            if known := memory_error(error) or device_error(error):
-                return _failed(known.message, known.hint)
             hint = "run it with --debug and report the traceback: this is a bug of nmt"
-            return _failed(f"{type(error).__name__}: {error}", hint)._replace(asks_for_debug=True)
+            bug = UserError(f"{type(error).__name__}: {error}", hint)
+            return ending_of(memory_error(error) or device_error(error) or bug)
     raise error  # SystemExit, say
-
-
-def _failed(message: str, hint: str) -> Ending:
-    return Ending(1, _complaint(message, hint), traceback=True)
 
 
 def _complaint(message: str, hint: str) -> tuple[str, str]:
@@ -127,18 +122,7 @@ def _complaint(message: str, hint: str) -> tuple[str, str]:
 
 
 def stop(number: int, frame: FrameType | None) -> None:
-    """Handles a signal by raising what ends the command; during an import or a fork it waits for the end of that.
-
-    An exception that is raised in the middle of these may be lost: callbacks of weak references, of forks and
-    extension modules ignore it, and the command would go on.
-    """
-    while frame is not None:
-        if frame.f_code.co_filename.endswith(UNINTERRUPTED):
-            again = Timer(0.02, os.kill, (os.getpid(), number))  # the signal comes once more
-            again.daemon = True
-            again.start()
-            return
-        frame = frame.f_back
+    """Handles a signal by raising what ends the command."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise Interrupted("hung up" if number == signal.SIGHUP else "terminated", number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,13 +14,13 @@ import click
 from nmt.console import Advance, Console
 from nmt.errors import UserError
 from nmt.metrics.bleu import LABELS, METRICS, OF_WORDS
+from nmt.terminal.options import ScoreOptions, refuse
 from nmt.terminal.streams import count_input, open_output, read_input
 from nmt.text.lines import open_input, read_lines, read_parallel
 
 if TYPE_CHECKING:
     from nmt.recipe import TaskName
-    from nmt.search.forced import ForcedDecoder, PairScore, Totals
-    from nmt.terminal.score_options import ScoreOptions
+    from nmt.search.forced import ForcedDecoder, PairScores
 
 
 Item = TypeVar("Item")
@@ -34,19 +34,18 @@ def score(options: ScoreOptions) -> None:
     if options.runs:
         _score_runs(options)
         return
-    _refuse({"--html": options.html}, "goes with --runs")
+    refuse(options, "html", "goes with --runs")
     if not 1 <= len(options.files) <= 2:
         raise click.UsageError(f"score takes REF and at most one HYP, but {len(options.files)} files are given")
     metrics = _metrics(options)
     if not set(metrics) & set(METRICS):
-        given = {"--baseline": options.baseline, "--lowercase": options.lowercase}
-        _refuse(given, f"goes with --metric {', '.join(METRICS)}")
+        refuse(options, "baseline lowercase", f"goes with --metric {', '.join(METRICS)}")
     if not set(metrics) & set(OF_WORDS):
-        _refuse({"--language": options.language}, f"goes with --metric {', '.join(OF_WORDS)}")
+        refuse(options, "language", f"goes with --metric {', '.join(OF_WORDS)}")
     if options.models:
         _score_by_model(options, metrics)
         return
-    _refuse({"--source": options.source, "--set": options.overrides}, "goes with --model")
+    refuse(options, "source overrides", "goes with --model")
     if "brackets" in metrics:
         _score_trees(options, metrics)
     else:
@@ -57,13 +56,11 @@ def _score_runs(options: ScoreOptions) -> None:
     """Dev score and cost of each run: columns of the paper's Table 2; with --html also a page."""
     if not options.files:
         raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
-    others: dict[str, object] = {"--reference": options.more_references, "--metric": options.metric}
-    others |= {"--model": options.models, "--source": options.source, "--set": options.overrides}
-    others |= {"--paper": options.paper, "--lowercase": options.lowercase, "--language": options.language}
-    _refuse(others | {"--baseline": options.baseline}, "does not go with --runs")
+    others = "more_references metric models source overrides paper lowercase language baseline"
+    refuse(options, others, "does not go with --runs")
     from nmt.device import choose_device
-    from nmt.report.comparison import record_of
     from nmt.report.page import write_page
+    from nmt.report.record import read_summarised
     from nmt.training.cost import summarise, table
 
     device = choose_device(options.device, options.threads)
@@ -74,7 +71,7 @@ def _score_runs(options: ScoreOptions) -> None:
             advance(1)
     click.echo(json.dumps({"runs": [run.as_dict() for run in found]}) if options.as_json else table(found))
     if options.html:
-        write_page([record_of(run, options.console) for run in found], options.html)
+        write_page([read_summarised(run, options.console) for run in found], options.html)
         options.console.say(f"page: {options.html}")
 
 
@@ -147,32 +144,30 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
     if len(metrics) > 1 or (options.as_json and metrics == ["logprob"]):
         raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
     decoder = _forced_decoder(options)  # looks for the files before it loads a model
-    from nmt.search.forced import Totals
+    from nmt.search.forced import PairScores
 
-    totals, reference = Totals(), options.reference
+    totals, lines, reference = PairScores(), [], options.reference
     pairs = (
         read_parallel(options.source, reference) if options.source else (("", line) for line in read_lines(reference))
     )
     by_line = metrics == ["logprob"]
     with ExitStack() as held:
         advance = held.enter_context(_progress(options, reference, "lines", garbles=by_line and sys.stdout.isatty()))
-        scores = _counted(totals.counted(decoder.stream(pairs)), advance)
-        if by_line:
-            write = open_output(None, held)
-            for pair in scores:
+        write = open_output(None, held) if by_line else None
+        for pair in _counted(decoder.stream(pairs), advance):
+            totals = totals.plus(pair)
+            if write:
                 write(f"{pair.log_probability:.4f}\t{pair.subwords}")
-        result = None if by_line else _perplexity(scores, totals, options)
-    if result is not None:
-        click.echo(result)
+            elif options.as_json:
+                lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
+    if not by_line:
+        click.echo(_perplexity(totals, lines, options))
     _say_cuts(decoder, totals, options.console)
 
 
-def _perplexity(scores: Iterator[PairScore], totals: Totals, options: ScoreOptions) -> str:
-    """The perplexity of all pairs, as a line or as JSON; raises UserError where there is no pair."""
-    lines = []
-    for pair in scores:
-        if options.as_json:
-            lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
+def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: ScoreOptions) -> str:
+    """Return the perplexity of all pairs, as a line or as JSON with those of all `lines`; raise UserError where there
+    is no pair."""
     if not totals.pairs:
         raise UserError(
             f"nothing to score: {'source and reference have' if options.source else 'the reference has'} no lines",
@@ -185,7 +180,7 @@ def _perplexity(scores: Iterator[PairScore], totals: Totals, options: ScoreOptio
     return f"PPL {totals.perplexity:.2f}  {signature}"
 
 
-def _say_cuts(decoder: ForcedDecoder, totals: Totals, console: Console) -> None:
+def _say_cuts(decoder: ForcedDecoder, totals: PairScores, console: Console) -> None:
     if totals.sources_cut:
         console.say(
             f"{totals.sources_cut:,} of {totals.pairs:,} source lines were cut to {decoder.max_source:,} subwords, the "
@@ -196,13 +191,6 @@ def _say_cuts(decoder: ForcedDecoder, totals: Totals, console: Console) -> None:
             f"{totals.targets_cut:,} of {totals.pairs:,} reference lines were cut to {decoder.max_target:,} subwords: "
             f"{totals.subwords_cut:,} subwords are not scored"
         )
-
-
-def _refuse(options: Mapping[str, object], why: str) -> None:
-    """Raises UsageError naming the first option that is given."""
-    for name, value in options.items():
-        if value:
-            raise click.UsageError(f"{name} {why}")
 
 
 def _metrics(options: ScoreOptions) -> list[str]:

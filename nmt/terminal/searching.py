@@ -1,102 +1,93 @@
-"""`nmt translate` and `nmt parse`: lines in, results out, and what the ledger says at the end."""
+"""`nmt translate` and `nmt parse`: lines in, results out, at once or in blocks, and counts at the end."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
-from itertools import starmap, zip_longest
+from itertools import islice, starmap, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nmt import __version__
-from nmt.assembly import Assembly
 from nmt.bundle import WEIGHTS, Bundle, common_tokenizer, resolve
 from nmt.console import Console
-from nmt.errors import UserError
+from nmt.device import Place, cores, device_of, find_place
+from nmt.errors import Interrupted, UserError
 from nmt.recipe import Decoding, TaskName, override_decoding
-from nmt.tasks.lines import Request
-from nmt.tasks.parsing import Parsing, drawn
-from nmt.tasks.pipeline import Pipeline, Result, Task
-from nmt.tasks.translating import Translating
-from nmt.terminal.attending import attending
-from nmt.terminal.ledger import Ledger
-from nmt.terminal.making import Making
-from nmt.terminal.resuming import Search, Share, files_to_resume, search_in_blocks
+from nmt.tasks.models import Saved
+from nmt.tasks.parser import Parser, drawn
+from nmt.tasks.pipeline import Pipeline
+from nmt.tasks.read_ahead import Request
+from nmt.tasks.translator import Translator
+from nmt.terminal.attention_view import attention_view
+from nmt.terminal.blocks import Blocks, Job, folder_of, open_blocks
+from nmt.terminal.counts import Statistics
 from nmt.terminal.streams import count_input, is_typed, open_output, read_input
-from nmt.text.lines import read_lines
+from nmt.text.lines import open_input, read_lines
 from nmt.text.terms import Terms, read_terms
 
-MOST_COMPLAINTS = 20  # that are shown
+if TYPE_CHECKING:
+    from nmt.tasks.pipeline import LineResult
+    from nmt.terminal.options import ParseOptions, SearchOptions, TranslateOptions
+
+MOST_COMPLAINTS = 20  # of what results lack
+MOST_NUMBERS = 10  # of missing blocks that are listed
 WITHOUT_EFFECT = {"batch_tokens", "average_last"}
 """Decoding settings that do not change what is written."""
 
-if TYPE_CHECKING:
-    from nmt.tasks.output import LineResult
-    from nmt.terminal.options import SearchOptions, TranslateOptions
+
+def translate(options: TranslateOptions) -> None:
+    """Translate lines by the models that the options name."""
+    search = _Search(options, "translate")
+    bundles, decoding = search.bundles, search.decoding
+    terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep)
+    annotated = options.as_json and options.engine == "nmt"
+    tokenizer, lengths = common_tokenizer(bundles), bundles[0].lengths
+    if options.engine == "ctranslate2" and decoding.no_repeat is not None:
+        search.say("--engine ctranslate2 does not tell where decoding.no_repeat acts, so this is not counted")
+    search.run(
+        lambda models: Translator(models, tokenizer, decoding, lengths, annotated, terms),
+        Statistics("translating", Translator.warnings(decoding)),
+        {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample},
+    )
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What a command asks for besides the options of a search."""
-
-    doing: str
-    """What its progress is called."""
-    settings: Mapping[str, Any]
-    """Its own options that change what is written, by name, as plain values."""
-    plain: Callable[[int, Any], str] | None = None
-    """Shows a result if no option says how; by default its best line."""
-    engine: Literal["nmt", "ctranslate2"] = "nmt"
-    prefix: Path | None = None
-    terms: Path | None = None
-    sample: int | None = None
+def parse(options: ParseOptions) -> None:
+    """Parse lines by the models that the options name."""
+    search = _Search(options, "parse")
+    tokenizer, decoding = common_tokenizer(search.bundles), search.decoding
+    search.run(
+        lambda models: Parser(models, tokenizer, decoding),
+        Statistics("parsing", Parser.warnings(decoding)),
+        {"--pretty": options.pretty, "--unconstrained": False},  # the latter as in outputs begun by earlier versions
+    )
 
 
-class _Complaints:
-    """Says what results lack, the first few times."""
+def _of_this_rank(options: SearchOptions) -> tuple[SearchOptions, Place]:
+    """The options for this process where several share an input: its device and threads; rank 0 speaks for all.
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._left = console, MOST_COMPLAINTS
-
-    def say(self, numbered: Sequence[tuple[int, LineResult]]) -> None:
-        """Says it of results, each with the number of its line."""
-        for number, complaint in ((number, each) for number, result in numbered for each in result.complaints):
-            if self._left:
-                self._left -= 1
-                self._console.say(f"line {number:,}: {complaint}")
-
-
-def translate(options: SearchOptions, own: TranslateOptions) -> None:
-    """Translates lines by the models that the options name."""
-    options.check()
-    own.check(options)
-    share = Share.of(options)
-    bundles, decoding = find_models(options.paths, "translate", options.settings, share.console)
-    annotated = options.as_json and own.engine == "nmt"
-    terms = Terms(read_terms(own.terms) if own.terms else (), own.keep, decoding.keep)
-    task = Translating(common_tokenizer(bundles), decoding, bundles[0].lengths, annotated, terms)
-    if own.engine == "ctranslate2" and decoding.no_repeat is not None:
-        share.console.say("--engine ctranslate2 does not tell where decoding.no_repeat acts, so this is not counted")
-    settings = {"--engine": own.engine, "--keep": list(own.keep), "--sample": own.sample}
-    plain = all_of if own.sample else None
-    asked = _Asked("translating", settings, plain, own.engine, own.prefix, own.terms, own.sample)
-    _answer(options, share, bundles, decoding, task, asked)
-
-
-def parse(options: SearchOptions, pretty: bool) -> None:
-    """Parses lines by the models that the options name; `pretty` draws the trees."""
-    options.check()
-    if pretty and (options.as_json or options.n_best):
-        raise click.UsageError("--pretty does not go with --json or --n-best")
-    share = Share.of(options)
-    bundles, decoding = find_models(options.paths, "parse", options.settings, share.console)
-    task = Parsing(common_tokenizer(bundles), decoding)
-    settings = {"--pretty": pretty, "--unconstrained": False}  # the latter as in outputs begun by earlier versions
-    _answer(options, share, bundles, decoding, task, _Asked("parsing", settings, drawn if pretty else None))
+    Raises UserError if it is one of several that would all do the same.
+    """
+    place = find_place(os.environ) or Place()
+    if place.size == 1:
+        return options, place
+    if not options.resume:
+        raise UserError(
+            f"this is one of {place.size} ranks, and each would search the whole input",
+            "give --resume, --input and --output, and they share one input; where each has an input of its own, "
+            "unset RANK and SLURM_STEP_NUM_TASKS",
+        )
+    console = Console(options.console.quiet or place.rank > 0)
+    threads = place.threads(options.threads or cores())
+    return replace(options, console=console, device=device_of(options.device, place), threads=threads), place
 
 
 def find_models(
@@ -115,93 +106,152 @@ def find_models(
     return [bundle for bundle, _ in found], decoding
 
 
-def _answer(
-    options: SearchOptions,
-    share: Share,
-    bundles: Sequence[Bundle],
-    decoding: Decoding,
-    task: Task[Result],
-    asked: _Asked,
-) -> None:
-    """Searches all lines and writes the results."""
-    show = task.as_json if options.as_json else ranked if options.n_best else asked.plain or best
-    workers, say = options.devices, share.console.say
-    assembly = Assembly(bundles, decoding, asked.engine, share.device, workers, share.threads, forks=True, say=say)
-    ledger = Ledger(asked.doing, task.warnings)
-    complaints = _Complaints(share.console)
+class _Search:
+    """A search of the lines of an input, all of them at once or those of some blocks."""
 
-    def search(pipeline: Pipeline[Result], lines: Iterator[Any], write: Callable[[str], None]) -> None:
-        searching = pipeline.groups(ledger.timed(lines), options.n_best or 1, ledger.searched, asked.sample)
+    def __init__(self, options: SearchOptions, task: TaskName) -> None:
+        """Find the models. Raises UsageError for options that do not go together."""
+        options.check()
+        self.own_console = options.console  # says what concerns this rank alone
+        self.options, self.place = _of_this_rank(options)
+        self.say = self.options.console.say
+        self.bundles, self.decoding = find_models(options.paths, task, options.settings, self.options.console)
+        self.complaints = 0
+
+    def run(
+        self, pipeline_of: Callable[[Saved], Pipeline[Any]], statistics: Statistics[Any], own: dict[str, Any]
+    ) -> None:
+        """Search all lines, write the results, and say at the end what was counted.
+
+        `pipeline_of` makes what searches, once its output can be written. `own` has the command's own options that
+        change what is written, by name.
+        """
+        options = self.options
+        models = Saved(
+            self.bundles, options.engine, options.device, options.devices, options.threads, forks=True, say=self.say
+        )
+        self.open, self.statistics = partial(pipeline_of, models), statistics
+        with attention_view(options, self.bundles[0]) as self.view:
+            whole = self._in_blocks(own) if options.resume else self._at_once()
+            if self.view:
+                self.view.write(models.only)
+        if whole:
+            self.own_console.say(self.statistics.summary())
+            if options.strict:
+                self.statistics.check()
+
+    def _at_once(self) -> bool:
+        """Search the input from its beginning to its end, and write the results as they come."""
+        options = self.options
+        with ExitStack() as held:
+            lines = self._read()
+            _check_output(options)
+            pipeline = held.enter_context(self.open())
+            write = open_output(options.output, held)
+            # A progress line would garble what is typed, and results, on the same terminal.
+            garbles = is_typed(options.source) or (options.output is None and sys.stdout.isatty())
+            shown = Console(options.console.quiet or garbles)
+            total = None if shown.quiet else count_input(options.source)
+            held.enter_context(self.statistics.progress(shown, total))
+            self._search(pipeline, lines, write)
+        return True
+
+    def _in_blocks(self, own: dict[str, Any]) -> bool:
+        """Search the missing blocks of this rank, and join all if none is missing; return whether this process did.
+
+        Rank r of R makes the blocks whose number is r modulo R, and waits for no other. The statistics of the process
+        that joins the blocks have counted all lines then.
+        """
+        job, place, say = self._job(own), self.place, self.say
+        with open_blocks(job, lambda: sum(1 for _ in self._read()), place, say) as blocks:
+            if blocks is None:
+                say(f"{job.output}: is there, and newer than what it is made from; remove it to make it again")
+                return False
+            numbers = [number for number in blocks.missing() if number % place.size == place.rank]
+            try:
+                while True:
+                    if numbers:
+                        self._search_blocks(blocks, numbers)
+                    numbers = [] if blocks.missing() else blocks.join(self.own_console.say)
+                    if not numbers:
+                        break
+            except (KeyboardInterrupt, Interrupted) as error:
+                number = error.signal_number if isinstance(error, Interrupted) else signal.SIGINT
+                done = f"{blocks.total.lines:,} of {blocks.lines:,} lines are done; the same command goes on from there"
+                raise Interrupted(done, number) from error
+            if missing := blocks.missing():
+                numbered = ", ".join(map(str, missing[:MOST_NUMBERS])) + (", …" if len(missing) > MOST_NUMBERS else "")
+                hint = "if one was stopped, run the same command again"
+                self.own_console.say(f"{folder_of(job.output)}: other ranks have yet to make blocks {numbered}; {hint}")
+            elif not blocks.joined and not job.is_done():
+                hint = "run the same command again; it begins anew"
+                raise UserError(f"{folder_of(job.output)}: was removed before the output was whole", hint)
+            self.statistics.counts = blocks.total
+            return blocks.joined
+
+    def _search_blocks(self, blocks: Blocks, numbers: Sequence[int]) -> None:
+        done, at, lines = blocks.total.lines, 0, self._read()
+        total = done + sum(blocks.span(number)[1] for number in numbers)
+        with self.open() as pipeline, self.statistics.progress(self.options.console, total, done):
+            for number in numbers:
+                before, count = blocks.span(number)
+                deque(islice(lines, before - at), maxlen=0)
+                at = before + count
+                with blocks.writing(number, self.statistics.begin(before)) as write:
+                    self._search(pipeline, islice(lines, count), write)
+
+    def _search(self, pipeline: Pipeline[Any], lines: Iterator[Any], write: Callable[[str], None]) -> None:
+        options, statistics = self.options, self.statistics
+        plain = all_of if options.sample else drawn if options.pretty else best
+        show: Callable[[int, Any], str] = pipeline.as_json if options.as_json else ranked if options.n_best else plain
+        searching = pipeline.groups(statistics.timed(lines), options.n_best or 1, statistics.searched, options.sample)
         with closing(searching) as groups:
             for group in groups:
-                numbered = [(ledger.add(result), result) for result in group]
+                numbered = [(statistics.add(result), result) for result in group]
                 write("\n".join(starmap(show, numbered)))
-                complaints.say(numbered)
-                if attended:
-                    attended.add(group)
+                for number, complaint in ((number, each) for number, result in numbered for each in result.complaints):
+                    self.complaints += 1
+                    if self.complaints <= MOST_COMPLAINTS:
+                        self.say(f"line {number:,}: {complaint}")
+                if self.view:
+                    self.view.add(group)
 
-    opened, read = partial(assembly.open, task), partial(_requests, options.source, asked.prefix, share.console)
-    with attending(options, bundles[0]) as attended:
-        if options.resume:
-            making = _making(options, bundles, decoding, asked)
-            if not search_in_blocks(making, read, opened, search, ledger, share):
-                return
-        else:
-            _search_at_once(options, read, opened, search, ledger)
-        if attended:
-            attended.write(assembly.model)
-    options.console.say(ledger.summary())
-    if options.strict:
-        ledger.check()
+    def _job(self, own: dict[str, Any]) -> Job:
+        """What the output of --resume is made from; every option that changes what is written must be in it.
 
-
-def _search_at_once(
-    options: SearchOptions,
-    read: Callable[[], Iterator[Any]],
-    opened: Callable[[], AbstractContextManager[Pipeline[Result]]],
-    search: Search[Result],
-    ledger: Ledger[Result],
-) -> None:
-    """Searches the input from its beginning to its end, and writes the results as they come."""
-    with ExitStack() as held:
-        lines = read()
+        Raises UsageError if files cannot be read again, or be written in blocks; UserError if one cannot be read.
+        """
+        options = self.options
+        if options.source is None or options.output is None:
+            raise click.UsageError("--resume needs --input and --output: what a pipe has sent cannot be read again")
+        others = {"--prefix": options.prefix, "--terms": options.terms}
+        inputs = {"--input": options.source, **{option: path for option, path in others.items() if path}}
+        for option, path in {**inputs, "--output": options.output}.items():
+            if path.exists() and not path.is_file():
+                raise click.UsageError(f"--resume needs regular files, and {option} {path} is none")
+        for path in inputs.values():
+            open_input(path).close()
         _check_output(options)
-        pipeline = held.enter_context(opened())
-        write = open_output(options.output, held)
-        # A progress line would garble what is typed, and results, on the same terminal.
-        garbles = is_typed(options.source) or (options.output is None and sys.stdout.isatty())
-        shown = Console(options.console.quiet or garbles)
-        total = None if shown.quiet else count_input(options.source)
-        held.enter_context(ledger.progress(shown, total))
-        search(pipeline, lines, write)
+        settings = {
+            "nmt": __version__,
+            "--model": [bundle.content() for bundle in self.bundles],
+            **{f"decoding.{key}": value for key, value in self.decoding.model_dump(exclude=WITHOUT_EFFECT).items()},
+            "--json": options.as_json,
+            "--n-best": options.n_best,
+            **own,
+        }
+        return Job(options.output, inputs, [bundle.path / WEIGHTS for bundle in self.bundles], settings)
 
-
-def _making(options: SearchOptions, bundles: Sequence[Bundle], decoding: Decoding, asked: _Asked) -> Making:
-    """What the output of --resume is made from; every option that changes what is written must be in it."""
-    inputs, output = files_to_resume(options.source, options.output, {"--prefix": asked.prefix, "--terms": asked.terms})
-    _check_output(options)
-    settings = {
-        "nmt": __version__,
-        "--model": [bundle.content() for bundle in bundles],
-        **{f"decoding.{key}": value for key, value in decoding.model_dump(exclude=WITHOUT_EFFECT).items()},
-        "--json": options.as_json,
-        "--n-best": options.n_best,
-        **asked.settings,
-    }
-    models = [bundle.path / WEIGHTS for bundle in bundles]
-    return Making(output, inputs, models, settings)
+    def _read(self) -> Iterator[Any]:
+        """The lines of the input, from the beginning of a file; with their prefixes if there is a file of these."""
+        lines, prefix = read_input(self.options.source, self.options.console), self.options.prefix
+        return _with_prefixes(lines, read_lines(prefix), prefix) if prefix else lines
 
 
 def _check_output(options: SearchOptions) -> None:
     """Raises UserError if the output would be written over the input, which is there."""
     if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
         raise UserError(f"--output {options.output}: is also the input", "give --output another file")
-
-
-def _requests(source: Path | None, prefix: Path | None, console: Console) -> Iterator[Any]:
-    """The lines of the input, from the beginning of a file; with their prefixes if there is a file of these."""
-    lines = read_input(source, console)
-    return _with_prefixes(lines, read_lines(prefix), prefix) if prefix else lines
 
 
 def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) -> Iterator[Request]:

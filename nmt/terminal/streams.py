@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, BinaryIO, NoReturn
+from typing import IO
 
 from nmt.console import Console
 from nmt.errors import UserError, printable_lines
 from nmt.files import whole_file
 from nmt.text.lines import compressed, count_lines, count_rest, decoded, read_lines
-
-
-class _ClosedOutput(io.StringIO):
-    """What sys.stdout is where the command was started with stdout closed."""
-
-    def write(self, text: str) -> NoReturn:
-        """Raises UserError: a result must not be lost without a word."""
-        raise UserError("stdout is closed, so the result has nowhere to go", "redirect stdout to a file or a pipe")
-
-    @property
-    def buffer(self) -> BinaryIO:
-        """Raises UserError, as `write` does."""
-        self.write("")
 
 
 def open_standard_streams() -> None:
@@ -41,7 +27,7 @@ def open_standard_streams() -> None:
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     if sys.stdout is None:
-        sys.stdout = _ClosedOutput()
+        sys.stdout = open(1, closefd=False)  # noqa: SIM115 - to write there is an error, so no result is lost
 
 
 def release(stream: IO[str]) -> None:

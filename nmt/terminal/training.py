@@ -6,83 +6,86 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from nmt.bundle import Bundle, resolve
 from nmt.console import Console
-from nmt.device import choose_device, cores, find_device
+from nmt.device import Place, choose_device, cores, device_of, find_device, find_place
 from nmt.files import check_replaceable
-from nmt.place import Place, device_of, find_place
-from nmt.recipe import Recipe
+from nmt.recipe import load_with_base
+
+if TYPE_CHECKING:
+    from nmt.terminal.options import AverageOptions, TrainOptions
 
 ALIKE = 0.8
 """Of the better dev score, what the worse one of two checkpoints has at least that are worth averaging"""
 
 
-def train(
-    recipe: Recipe,
-    base: Recipe | None,
-    out: Path,
-    devices: int | None,
-    device: str,
-    threads: int | None,
-    console: Console,
-) -> None:
-    """Trains in this process, in the place that a launcher gave it, or else starts a process for each device.
+def train(options: TrainOptions) -> None:
+    """Train in this process, in the place that a launcher gave it, or else start a process for each device.
 
-    `base` is the recipe that `recipe` extends, if it extends one.
+    With --plan print what training would take; of a launcher's processes the first does.
     """
+    recipe, base = load_with_base(options.recipe, options.overrides)
     import torch
 
     from nmt.training.launcher import count_workers, launch
 
-    place = find_place(os.environ)
-    if place is None:
-        workers = count_workers(device, devices)
-        if workers > 1:
-            find_device(device, torch.cuda.device_count())  # says once if there is none
-            launch(workers, sys.argv[1:], out, console)
-            return
-        place = Place()
-    from nmt.training.run import train as run
+    found = find_place(os.environ)
+    workers = 1 if found else count_workers(options.device, options.devices)
+    place = found or Place()
+    if options.plan:
+        if place.rank == 0:
+            from nmt.bundle import initial_bundle, with_model_of
+            from nmt.training.plan import plan_run
 
+            recipe = with_model_of(recipe, initial_bundle(recipe))
+            device = choose_device(options.device, options.threads)
+            click.echo(plan_run(recipe, device, place.size if found else workers))
+        return
+    if workers > 1:
+        find_device(options.device, torch.cuda.device_count())  # says once if there is none
+        launch(workers, sys.argv[1:], options.out, options.console)
+        return
+    from nmt.training.start import train as run
+
+    threads = options.threads or cores()
     # As many as there are cores and no more: threads that wait for one another take the time of those that work.
-    threads_each = place.threads(threads or cores()) if place.size > 1 else threads
-    chosen = choose_device(device_of(device, place), threads_each)
-    run(recipe, out, Console(console.quiet or place.rank > 0), chosen, threads or cores(), place, base)
+    device = choose_device(
+        device_of(options.device, place), place.threads(threads) if place.size > 1 else options.threads
+    )
+    console = Console(options.console.quiet or place.rank > 0)
+    run(recipe, options.out, console, device, threads, place, base)
 
 
-def show_plan(recipe: Recipe, devices: int | None, device: str, threads: int | None) -> None:
-    """Prints what training would take; of a launcher's processes the first does."""
-    from nmt.bundle import initial_bundle, with_model_of
-    from nmt.training.launcher import count_workers
-    from nmt.training.plan import plan_run
-
-    place = find_place(os.environ)
-    if place is None or place.rank == 0:
-        recipe = with_model_of(recipe, initial_bundle(recipe))
-        workers = place.size if place else count_workers(device, devices)
-        click.echo(plan_run(recipe, choose_device(device, threads), workers))
-
-
-def average(
-    ckpts: Path,
-    last: int | Literal["auto"] | None,
-    best: int | None,
-    out: Path | None,
-    device: str,
-    threads: int | None,
-    console: Console,
-) -> Bundle:
-    """Averages checkpoints of a run into a bundle and says which they were."""
-    if last and best:
+def average(options: AverageOptions) -> None:
+    """Average checkpoints of a run, or several models, into a bundle or a folder of another format."""
+    others = options.last or options.best or options.form != "nmt"
+    if options.quantization and options.form != "ctranslate2":
+        raise click.UsageError("--quantization goes with --format ctranslate2")
+    if options.weights and others:
+        raise click.UsageError("--weights does not go with --last, --best or --format")
+    if len(options.ckpts) > 1 and not options.weights:
+        raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
+    if options.last and options.best:
         raise click.UsageError("--last does not go with --best")
+    if options.weights:
+        _mix(options.ckpts, options.weights, options.out, options.console)
+    elif options.form == "nmt":
+        _average(options, options.out)
+    else:
+        export(options)
+
+
+def _average(options: AverageOptions, out: Path | None) -> Bundle:
+    """Average checkpoints of a run into a bundle and say which they were."""
+    ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
     if last == "auto":
         from nmt.training.averaging import average_by_score
 
-        result = average_by_score(ckpts, out, choose_device(device, threads), console)
+        result = average_by_score(ckpts, out, choose_device(options.device, options.threads), console)
         _refresh_report(ckpts, console)
     else:
         from nmt.bundle import average as average_checkpoints
@@ -114,52 +117,44 @@ def _say_how_they_differ(ckpts: Path, steps: Sequence[int], console: Console) ->
 
 def _refresh_report(ckpts: Path, console: Console) -> None:
     """Shows the dev scores of averages in the report of a run, if it has one."""
-    from nmt.report.writing import attempt
-    from nmt.training.refreshing import PAGE
+    from nmt.report.page import attempt
+    from nmt.training.samples import PAGE
 
     if (ckpts / PAGE).exists() and (problem := attempt(ckpts)) is not None:
         console.say(f"{ckpts / PAGE} is not refreshed: {problem}")
 
 
-def export(
-    ckpts: Path,
-    last: int | Literal["auto"] | None,
-    best: int | None,
-    out: Path | None,
-    form: Literal["huggingface", "ctranslate2"],
-    quantization: Literal["float32", "int8"] | None,
-    device: str,
-    threads: int | None,
-    console: Console,
-) -> None:
+def export(options: AverageOptions) -> None:
     """Write a bundle, or the average of a run's checkpoints, in the format of other programs; say what differs."""
     from nmt.bundle import conversion, huggingface
 
+    ckpts, out, console = options.ckpts[0], options.out, options.console
     if out is None:
-        raise click.UsageError(f"--format {form} needs --out, the folder to write")
+        raise click.UsageError(f"--format {options.form} needs --out, the folder to write")
     bundle, _ = resolve(ckpts)
-    (huggingface if form == "huggingface" else conversion).check_expressible(bundle)  # before averages are computed
+    if bundle.path == ckpts and (options.last or options.best):
+        raise click.UsageError(f"--last and --best are for a run's directory, and {ckpts} is a bundle")
+    (huggingface if options.form == "huggingface" else conversion).check_expressible(bundle)  # before it is computed
     check_replaceable(out, None)
     if bundle.path != ckpts:
-        bundle = average(ckpts, last, best, None, device, threads, console)
-    elif last or best:
-        raise click.UsageError(f"--last and --best are for a run's directory, and {ckpts} is a bundle")
-    if form == "huggingface":
+        bundle = _average(options, None)
+    if options.form == "huggingface":
         huggingface.export(bundle, out)
         console.say(
             f"written for transformers: {out}; its search differs, since its length penalty is a power of the length "
             f"and its cap does not depend on the input ({out / 'README.md'} lists all differences)"
         )
     else:
-        conversion.export(bundle, out, quantization or "float32")
+        quantization = options.quantization or "float32"
+        conversion.export(bundle, out, quantization)
         console.say(
-            f"written for CTranslate2, in {quantization or 'float32'}: {out}; beam and α are arguments of its "
-            "translate_batch, and its length penalty is a power of the length"
+            f"written for CTranslate2, in {quantization}: {out}; beam and α are arguments of its translate_batch, and "
+            "its length penalty is a power of the length"
         )
 
 
-def mix(models: Sequence[Path], shares: Sequence[float], out: Path | None, console: Console) -> None:
-    """Averages models with shares into a bundle and says which they were."""
+def _mix(models: Sequence[Path], shares: Sequence[float], out: Path | None, console: Console) -> None:
+    """Average models with shares into a bundle and say which they were."""
     from nmt.bundle import mix as mix_bundles
 
     if len(shares) != len(models):

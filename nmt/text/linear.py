@@ -9,12 +9,14 @@ many words it has covered. The sequence has no words, so they are needed to rest
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TypeGuard
+from typing import Annotated, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from nmt.errors import UserError
+from nmt.integrity import checked
 from nmt.text.symbols import EOS, UNK
 from nmt.text.tree import TOP, Tree, parse_tree
 
@@ -24,9 +26,9 @@ XX = "XX"  # the tag of words that are not punctuation
 DAMAGED = "the file is damaged; take it from another copy of the model"
 AMBIGUOUS = 0.05  # share of the rarer reading of a word, as punctuation or not, above which it may be either
 LONGEST_RUN = 10**9  # limit of a number in the file, so that a damaged one overflows no arithmetic
-_LABEL = re.compile(r"[^()\t-\r \ud800-\udfff]+")  # JSON can express half a surrogate pair, UTF-8 cannot
 
-PUNCTUATION_TAGS = (",", ":", "``", "''", ".")  # EVALB deletes these; a tree that differs in them is an error to it
+KnownTag = Literal[",", ":", "``", "''", ".", "XX"]
+PUNCTUATION_TAGS = get_args(KnownTag)[:-1]  # EVALB deletes these; a tree that differs in them is an error to it
 PUNCTUATION = {  # tags of the Treebank, for words that are not in the training data
     **dict.fromkeys((",", "،", "，", "、"), ","),
     **dict.fromkeys((":", ";", "-", "--", "---", "–", "—", "...", "..", "…", "：", "；"), ":"),
@@ -50,6 +52,21 @@ def linearise(tree: Tree, pos_tags: bool = False) -> list[str]:
     return symbols[1:-1]
 
 
+Name = Annotated[str, Field(pattern=r"^[^()\t-\r ]+$")]
+
+
+class _Content(BaseModel):
+    """What the file of a vocabulary of trees holds."""
+
+    model_config = ConfigDict(strict=True)
+
+    tags: tuple[Name, ...]
+    labels: tuple[Name, ...] = Field(min_length=1)
+    longest_run: int = Field(ge=1, le=LONGEST_RUN)
+    punctuation: dict[str, KnownTag]
+    ambiguous: frozenset[str]
+
+
 class TreeVocabulary:
     """The symbols of linear trees: <pad> <unk> <s> </s>, leaves, an opening bracket for each label, then the closing
     brackets in the same order.
@@ -67,20 +84,18 @@ class TreeVocabulary:
     def __init__(self, serialized: bytes, name: str) -> None:
         """`name` is what errors call it. Raises UserError if the bytes are no tree vocabulary of ours."""
         self.serialized = serialized
-        self.tags, self.labels, self.longest_run, self.punctuation, ambiguous = _read(serialized, name)
+        content = checked(_Content, serialized, name, DAMAGED)
+        self.tags, self.labels, self.longest_run = content.tags, content.labels, content.longest_run
+        self.punctuation, self._ambiguous = content.punctuation, content.ambiguous
         brackets = (*(f"({label}" for label in self.labels), *(f"){label}" for label in self.labels))
         self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *(self.tags or (XX,)), *brackets]
         first = LEAF + (len(self.tags) or 1)
         last = first + len(self.labels)
-        self.leaves, self.openers, self.closers = (
-            range(LEAF, first),
-            range(first, last),
-            range(last, len(self._symbols)),
-        )
+        self.leaves, self.openers = range(LEAF, first), range(first, last)
+        self.closers = range(last, len(self._symbols))
         """Ids of the symbols that stand for a word, and of the brackets, these in the order of `labels`"""
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
         self._tag_of = PUNCTUATION | self.punctuation
-        self._ambiguous = frozenset(ambiguous)
 
     @classmethod
     def train(cls, trees: Iterable[str | Tree], pos_tags: bool = False) -> TreeVocabulary:
@@ -166,7 +181,7 @@ class TreeVocabulary:
         Raises ValueError saying what is wrong if there are not as many leaves as words, if brackets do not match, or
         if a constituent is empty.
         """
-        if (leaves := self.count_leaves(ids)) != len(words) or not words:
+        if (leaves := sum(index in self.leaves for index in ids)) != len(words) or not words:
             raise ValueError(f"{leaves:,} leaves for {len(words):,} words")
         rest = map(escape, words)
         outer: list[tuple[str, list[Tree | str]]] = []  # label and children of the constituents around this one
@@ -189,10 +204,6 @@ class TreeVocabulary:
         if outer:
             raise ValueError(f"({label} is not closed")
         return Tree(TOP, tuple(children))
-
-    def count_leaves(self, ids: Sequence[int]) -> int:
-        """Count the ids that stand for a word."""
-        return sum(index in self.leaves for index in ids)
 
 
 def _by_frequency(counts: Counter[str]) -> list[str]:
@@ -218,38 +229,3 @@ def _punctuation(tags: Counter[tuple[str, str]]) -> tuple[dict[str, str], list[s
         elif word in PUNCTUATION:
             table[word] = XX
     return table, ambiguous
-
-
-def _read(serialized: bytes, name: str) -> tuple[tuple[str, ...], tuple[str, ...], int, dict[str, str], list[str]]:
-    """Read what `train` writes; raises UserError if it is anything else."""
-    try:
-        content = json.loads(serialized)
-        tags, labels, longest_run, punctuation, ambiguous = (
-            content[key] for key in ("tags", "labels", "longest_run", "punctuation", "ambiguous")
-        )
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise UserError(f"{name}: is not a vocabulary of trees", DAMAGED) from None
-    known = (XX, *PUNCTUATION_TAGS)
-    names = {"tags": tags, "labels": labels, "ambiguous": ambiguous}
-    problems = {
-        **{f"{key} must be a list of strings": not _are_strings(given) for key, given in names.items()},
-        **{f"{key} must differ, and hold no spaces and no brackets": not _are_names(names[key]) for key in names},
-        "labels must not be empty": not labels,
-        f"longest_run must be a positive integer, at most {LONGEST_RUN:,}, is {repr(longest_run)[:40]}": (
-            type(longest_run) is not int or not 1 <= longest_run <= LONGEST_RUN
-        ),
-        f"punctuation must give words one of {' '.join(PUNCTUATION_TAGS)} {XX}": (
-            not isinstance(punctuation, dict) or not all(tag in known for tag in punctuation.values())
-        ),
-    }
-    if found := [problem for problem, occurs in problems.items() if occurs]:
-        raise UserError(f"{name}: {found[0]}", DAMAGED)
-    return tuple(tags), tuple(labels), longest_run, punctuation, ambiguous
-
-
-def _are_strings(names: object) -> TypeGuard[list[str]]:
-    return isinstance(names, list) and all(isinstance(name, str) for name in names)
-
-
-def _are_names(names: object) -> bool:
-    return _are_strings(names) and len(set(names)) == len(names) and all(map(_LABEL.fullmatch, names))

@@ -8,19 +8,21 @@ their order. `MarianTokenizer` has a normaliser of punctuation that it does not 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from nmt.errors import UserError
+from nmt.integrity import checked
 from nmt.text.linear import DAMAGED
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 from nmt.text.vocabulary import SPACE_MARK, Vocabulary, read_processor
 
 SPM, VOCAB = ("source.spm", "target.spm"), ("vocab.json", "target_vocab.json")
 """Names of the files of source and target; with one vocabulary for both sides it is in the first of `VOCAB`."""
-CONFIG, ADDED = "tokenizer_config.json", "added_tokens.json"
+CONFIG = "tokenizer_config.json"
 
 _CONTROL = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
 _LITERAL = re.compile("(" + "|".join(_CONTROL) + ")")
@@ -105,6 +107,18 @@ def origins_of(side: Sized) -> Sequence[int]:
     return side.origins if isinstance(side, MarianVocabulary) else range(len(side))
 
 
+class _Config(BaseModel):
+    """What is read of tokenizer_config.json."""
+
+    separate_vocabs: bool = False
+
+
+class _Ids(RootModel[dict[str, Annotated[int, Field(ge=0)]]]):
+    """A vocab.json: pieces and their ids."""
+
+    model_config = ConfigDict(strict=True)
+
+
 def read_vocabularies(
     known: Collection[str], read: Callable[[str], tuple[bytes, str]]
 ) -> tuple[Vocabulary, Vocabulary, dict[str, bytes]]:
@@ -112,23 +126,19 @@ def read_vocabularies(
 
     `known` are the names of the folder's files, and `read` gives the content of one and what errors call it. A folder
     whose SentencePiece models are our own, as `nmt average --format huggingface` writes it, has our own vocabularies
-    and no other files. Raises UserError if a file is missing or damaged, or asks for what is not supported.
+    and no other files. Raises UserError if a file is missing or damaged. Tokens that were added to the pieces are not
+    read; a model that has rows for them does not fit.
     """
-    config = _read_json(*read(CONFIG)) if CONFIG in known else {}
-    separate = bool(config.get("separate_vocabs", False))
+    separate = CONFIG in known and checked(_Config, *read(CONFIG)).separate_vocabs
     names = [*SPM, *VOCAB[: 1 + separate]]
     files = {name: read(name) for name in names}
-    tables = [_read_ids(*files[name]) for name in VOCAB[: 1 + separate]]
+    tables = [checked(_Ids, *files[name], DAMAGED).root for name in VOCAB[: 1 + separate]]
     if own := _own(files, tables):
         return *own, {}
-    if config:
-        _check_supported(config, read(CONFIG)[1])
-    if ADDED in known:
-        _check_added(_read_json(*read(ADDED)), read(ADDED)[1])
     source, target = (read_processor(*files[name]) for name in SPM)
     joined = target if separate else source  # with one vocabulary, MarianTokenizer decodes by that of the source
     contents = {name: content for name, (content, _) in files.items()}
-    if config:
+    if CONFIG in known:
         contents[CONFIG] = read(CONFIG)[0]
     return MarianVocabulary(tables[0], source, source), MarianVocabulary(tables[-1], target, joined), contents
 
@@ -137,66 +147,11 @@ def _own(
     files: Mapping[str, tuple[bytes, str]], tables: Sequence[Mapping[str, int]]
 ) -> tuple[Vocabulary, Vocabulary] | None:
     """Return the vocabularies of SentencePiece models that are our own, with the same ids in vocab.json, else None."""
-    sides = []
-    for name, table in zip(SPM, (tables[0], tables[-1]), strict=True):
-        try:
-            side = Vocabulary(*files[name])
-        except UserError:
-            return None
-        listing = side.listing()
-        if "<0x00>" not in table or {piece: index for index, piece in enumerate(listing)} != table:
-            return None
-        sides.append(side)
-    source, target = sides
-    return (source, source) if len(tables) == 1 else (source, target)
-
-
-def _read_ids(content: bytes, name: str) -> dict[str, int]:
-    """Read a vocab.json: pieces and their ids."""
-    table = _read_json(content, name)
-    ids = list(table.values())
-    if not all(type(index) is int and index >= 0 for index in ids) or len(set(ids)) < len(ids):
-        raise UserError(f"{name}: damaged: must give each piece an id of its own", DAMAGED)
-    for symbol in ("<unk>", "</s>"):
-        if symbol not in table:
-            raise UserError(f"{name}: lacks {symbol}, which every Marian vocabulary has", DAMAGED)
-    return table
-
-
-def _read_json(content: bytes, name: str) -> dict[str, Any]:
     try:
-        values = json.loads(content)
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        raise UserError(f"{name}: damaged: is not a JSON object", DAMAGED)
-    return values
-
-
-def _check_supported(config: Mapping[str, Any], name: str) -> None:
-    """Raise UserError naming a key of tokenizer_config.json that asks for what `MarianVocabulary` does not do."""
-    for key, plain in (("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token", "<pad>")):
-        given = config.get(key, plain)
-        content = given.get("content") if isinstance(given, dict) else given
-        if content != plain:
-            raise _unsupported(name, f"{key} {content!r}, where Marian's models have {plain!r}")
-    for key in ("sp_model_kwargs", "split_special_tokens"):
-        if config.get(key):
-            raise _unsupported(name, f"{key} {json.dumps(config[key])}")
-    added = config.get("added_tokens_decoder", {})
-    for token in added.values() if isinstance(added, dict) else ():
-        _check_added({str(token.get("content", token) if isinstance(token, dict) else token): 0}, name)
-    for key in ("additional_special_tokens", "extra_special_tokens"):
-        given = config.get(key) or ()
-        for token in given if isinstance(given, list | tuple | dict) else (given,):
-            _check_added({str(token): 0}, name)
-
-
-def _check_added(tokens: Mapping[str, Any], name: str) -> None:
-    """Raise UserError naming a token that is none of Marian's control symbols."""
-    if others := sorted(tokens.keys() - _CONTROL.keys()):
-        raise _unsupported(name, f"the added token {others[0]!r}")
-
-
-def _unsupported(name: str, what: str) -> UserError:
-    return UserError(f"{name}: has {what}", "nmt reads the tokenizers of OPUS-MT as they are published; remove it")
+        source, target = (Vocabulary(*files[name]) for name in SPM)
+    except UserError:
+        return None
+    for side, table in ((source, tables[0]), (target, tables[-1])):
+        if "<0x00>" not in table or {piece: index for index, piece in enumerate(side.listing())} != table:
+            return None
+    return (source, source) if len(tables) == 1 else (source, target)

@@ -1,4 +1,5 @@
-"""Where sentences begin in a line: rules for full stops, abbreviations, initials, numbers and quotation marks.
+"""Where sentences begin in a line: rules for full stops, abbreviations, initials, numbers and quotation marks. And how
+long the lines were that a translator was trained on, which tells whether a line needs to be split.
 
 Where the rules are in doubt they keep sentences together: a model translates two sentences better than half of one.
 sentencex 1.0 is faster but fails on no-break spaces, and pysbd 0.3 takes half a millisecond for a line.
@@ -7,8 +8,12 @@ sentencex 1.0 is faster but fails on no-break spaces, and pysbd 0.3 takes half a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import ceil
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 _WIDE = "。｡！？．।॥۔؟።"  # end a sentence without a space behind them
 _CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close a quotation in German
@@ -184,3 +189,55 @@ class SentenceSplitter:
 def _words(table: dict[str, str], code: str) -> set[str]:
     """The words of a table for a language and for all languages."""
     return set(f"{table.get('', '')} {table.get(code, '')}".split())
+
+
+# --- lengths ---------------------------------------------------------------------------------------------------
+
+Count = Annotated[int, Field(ge=0, le=2**31)]
+Ratio = Annotated[float, Field(ge=0, le=2**31)]
+
+
+class TrainedLengths(BaseModel):
+    """Quantiles over the training pairs, as they stand in bundle.json. Lengths are in subwords, without `</s>`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    language: str
+    """Code of the source's language."""
+    sentences: Count
+    """99% of the sources have at most so many sentences."""
+    usual_sentences: Count
+    """Half of the sources have at most so many sentences."""
+    source: Count
+    """99% of the sources are at most so long."""
+    longest_source: Count
+    """99.9% of the sources are at most so long."""
+    least_ratio: Ratio
+    """The ratio (target + 1) / (source + 1) is at least this for 99.9% of the pairs."""
+    greatest_ratio: Ratio
+    """That ratio is at most this for 99.9% of the pairs."""
+
+    @classmethod
+    def of(
+        cls, language: str, sources: Sequence[int], targets: Sequence[int], sentences: Sequence[int]
+    ) -> TrainedLengths:
+        """Quantiles of the lengths of pairs, at least one, and of how many sentences their sources have."""
+        ratios = sorted((target + 1) / (source + 1) for source, target in zip(sources, targets, strict=True))
+        return cls(
+            language=language,
+            sentences=_quantile(sorted(sentences), 0.99),
+            usual_sentences=_quantile(sorted(sentences), 0.5),
+            source=_quantile(sorted(sources), 0.99),
+            longest_source=_quantile(sorted(sources), 0.999),
+            least_ratio=_quantile(ratios, 0.001),
+            greatest_ratio=_quantile(ratios, 0.999),
+        )
+
+    def is_unusual(self, source: int, target: int) -> bool:
+        """Whether a target of this length is shorter or longer than targets of such sources are."""
+        return not self.least_ratio <= (target + 1) / (source + 1) <= self.greatest_ratio
+
+
+def _quantile(ordered: Sequence[Any], part: float) -> Any:
+    """The least value that at least this part of all values do not exceed."""
+    return ordered[max(0, ceil(part * len(ordered) - 1e-9) - 1)]  # less what rounding may have added

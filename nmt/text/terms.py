@@ -98,12 +98,8 @@ class Terms:
         kept = list(self._kept(text))
         found = list(_as_often(text, kept))
         if self._table:
-            folded, ends, starts = (
-                _folded(text),
-                [0, *(end for _, end in kept)],
-                [*(start for start, _ in kept), len(text)],
-            )
-            gaps = zip(ends, starts, strict=True)
+            folded, ends = _folded(text), [0, *(end for _, end in kept)]
+            gaps = zip(ends, [*(start for start, _ in kept), len(text)], strict=True)
             terms = (phrase for gap in gaps for phrase in self._terms(text, folded, *gap))
             found += {phrase.targets: phrase for phrase in terms}.values()
         return found

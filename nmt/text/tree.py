@@ -61,22 +61,6 @@ class Tree:
         """(word, tag) of every preterminal."""
         return [(word, tag) for tag, word in self.symbols() if tag and word]
 
-    def spans(self) -> list[tuple[str, int, int]]:
-        """(label, start, end) of every constituent over words start to end - 1, parents first; none of preterminals."""
-        spans: list[tuple[str, int, int]] = []
-        opened: list[int] = []  # places of the open constituents in `spans`
-        words = 0
-        for label, word in self.symbols():
-            if label is None:
-                place = opened.pop()
-                spans[place] = (*spans[place][:2], words)
-            elif word is None:
-                opened.append(len(spans))
-                spans.append((label, words, words))
-            else:
-                words += 1
-        return spans
-
     def pretty(self) -> str:
         """Draw the tree for a terminal, without tags: each constituent on a line below its parent.
 
@@ -92,7 +76,8 @@ class Tree:
             parts: list[Tree | str] = []
             for is_word, run in groupby(node.children, _is_word):
                 group = list(run)
-                parts += [" ".join(map(_word, group))] if is_word else group
+                words = (str(part if isinstance(part, str) else part.children[0]) for part in group)
+                parts += [" ".join(words)] if is_word else group
             if len(parts) == 1 and isinstance(parts[0], str):
                 lines.append(f"{lead}{node.label}  {parts[0]}")
                 continue
@@ -121,10 +106,6 @@ class Tree:
 
 def _is_word(node: Tree | str) -> bool:
     return isinstance(node, str) or node.is_preterminal
-
-
-def _word(node: Tree | str) -> str:
-    return node if isinstance(node, str) else str(node.children[0])
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -206,38 +187,21 @@ def _unmarked(lines: Iterable[str]) -> Iterator[str]:
 
 def _parse(lines: Iterable[str]) -> Iterator[Tree]:
     """Yield the trees, each at the end of the line where it closes; raises MalformedTree."""
-    brackets, size = _Brackets(), 0
+    outer: list[tuple[str, list[Tree | str]]] = []  # of the open brackets: what is in the one around it
+    label, children = "", list[Tree | str]()  # of the innermost bracket, or of the file
+    has_word = False  # the innermost bracket is a preterminal, which can only close
+    begun, size = ("", 0, 0), 0  # where the outermost bracket stands: the line, its number, and which of its tokens
     for number, line in enumerate(lines, 1):
-        size = len(line) + (size if brackets.outer else 0)
+        size = len(line) + (size if outer else 0)
         if size > LONGEST:
             raise MalformedTree(f"a tree has at most {LONGEST:,} characters", number, 1)
-        if brackets.outer or not _COMMENT.match(line):
-            yield from brackets.read(line, number)
-    if brackets.outer:
-        line, number, index = brackets.begun
-        raise MalformedTree("this bracket is never closed", number, _column(line, index))
-
-
-class _Brackets:
-    """Trees that are read line by line, and what is open of a tree between two lines."""
-
-    def __init__(self) -> None:
-        self.outer: list[tuple[str, list[Tree | str]]] = []
-        """Label and children of the open brackets, each in the entry after its own; the first entry is a file's"""
-        self.begun = "", 0, 0
-        """Where the outermost of them stands: the line, its number, and which of its tokens"""
-        self._label, self._children = "", list[Tree | str]()  # of the innermost bracket
-        self._has_word = False  # the innermost bracket is a preterminal, which can only close
-
-    def read(self, line: str, number: int) -> list[Tree]:
-        """Return the trees that end on this line; raises MalformedTree."""
-        outer, label, children, has_word = self.outer, self._label, self._children, self._has_word
+        if not outer and _COMMENT.match(line):
+            continue
         for index, (tag, word, opener, name, closer, atom) in enumerate(_TOKEN.findall(line)):
             if tag and not has_word:
                 children.append(Tree(tag, (word,)))
             elif opener and not has_word:
-                if not outer:
-                    self.begun = line, number, index
+                begun = begun if outer else (line, number, index)
                 outer.append((label, children))
                 label, children = name, []
             elif closer and outer and children:
@@ -253,9 +217,12 @@ class _Brackets:
             else:
                 reason = _reason(closer, str(children[0]) if has_word else atom, bool(outer), label)
                 raise MalformedTree(reason, number, _column(line, index))
-        trees, children = ([], children) if outer else (children, [])
-        self._label, self._children, self._has_word = label, children, has_word
-        return trees  # type: ignore[return-value]
+        if not outer:
+            yield from children  # type: ignore[misc]
+            children = []
+    if outer:
+        line, number, index = begun
+        raise MalformedTree("this bracket is never closed", number, _column(line, index))
 
 
 def _reason(closer: str, word: str, inside: bool, label: str) -> str:

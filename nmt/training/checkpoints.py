@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from nmt import bundle as bundles
-from nmt.console import Console
 from nmt.device import memory_error
-from nmt.files import is_replaceable, set_aside
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 
@@ -24,10 +22,10 @@ class Checkpoints:
     What is left then is what a kill at that moment would leave.
     """
 
-    def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer, console: Console) -> None:
-        self._out, self._recipe, self._tokenizer, self._console = out, recipe, tokenizer, console
+    def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
+        self._out, self._recipe, self._tokenizer = out, recipe, tokenizer
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._waiting: list[tuple[Future[Path | None], Callable[[], None]]] = []
+        self._waiting: list[tuple[Future[None], Callable[[], None]]] = []
         self._failed = False
 
     def write(
@@ -43,8 +41,7 @@ class Checkpoints:
         They are copied to the host's memory, so a GPU needs none for it. The GPU makes the copies before whatever it is
         given next, and nothing here waits for it.
 
-        An older checkpoint at `path` is replaced. Anything else there is renamed and reported, so that it does not
-        cost the updates since the last checkpoint. `check` or `wait` calls `then` once the checkpoint is written.
+        An older checkpoint at `path` is replaced. `check` or `wait` calls `then` once the checkpoint is written.
         """
         device = next(iter(weights.values())).device
         parts = (weights, training[0])
@@ -53,15 +50,13 @@ class Checkpoints:
         if copied is not None:
             copied.record()
 
-        def work() -> Path | None:
+        def work() -> None:
             if copied is not None:
                 torch.cuda.set_device(device)  # the thread's own; else its first call would occupy cuda:0
                 copied.synchronize()
-            aside = None if is_replaceable(path, "bundle.json") else set_aside(path)
             bundles.save_bundle(path, copies[0], self._recipe, self._tokenizer, info, (copies[1], training[1]))
             copies.clear()
             bundles.prune(self._out, self._recipe.training.keep_last)
-            return aside
 
         self._submit(work, then)
 
@@ -79,12 +74,12 @@ class Checkpoints:
         while self._waiting:
             self._take()
 
-    def _submit(self, work: Callable[[], Path | None], then: Callable[[], None]) -> None:
-        def unless_failed() -> Path | None:
+    def _submit(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+        def unless_failed() -> None:
             if self._failed:
                 raise CancelledError
             try:
-                return work()
+                work()
             except BaseException:
                 self._failed = True
                 raise
@@ -94,12 +89,10 @@ class Checkpoints:
     def _take(self) -> None:
         written, then = self._waiting.pop(0)
         try:
-            aside = written.result()
+            written.result()
         except BaseException:
             self._waiting.clear()  # what needs this checkpoint fails too, and would hide the cause
             raise
-        if aside is not None:
-            self._console.say(f"something that was no checkpoint had the name of one; it is now {aside}")
         then()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,11 @@ import torch
 from nmt.bundle import Bundle, best, resolve, survey
 from nmt.console import Console, clock
 from nmt.errors import UserError, printable
-from nmt.training.refreshing import PAGE
-from nmt.training.state import RunState
+from nmt.training.samples import PAGE
+from nmt.training.state import COST, RunState
 from nmt.training.validation import Validation
 
-COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices")
-"""Fields of `RunState` that bundle.json holds under `cost`: sums over all resumptions of a run."""
 UNKNOWN = "–"
-
-
-def cost_of(state: RunState) -> dict[str, Any]:
-    """What a run has cost so far, as plain values; work that was lost with a killed process is not included."""
-    values = asdict(state)
-    return {name: values[name] for name in COST}
 
 
 def summary(state: RunState, out: Path, ending: str, following: str) -> list[str]:

@@ -27,13 +27,12 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt.device import device_error, memory_error
+from nmt.device import Place, device_error, memory_error
 from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
-from nmt.place import Place
 
 FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by the job's number
 LOOK = 0.1  # seconds between two looks into the store
-BEAT = 1.0  # seconds between two notes of a rank's progress
+BEAT = 1.0  # seconds between two looks at the launcher
 FAILED = "failed"  # key of the store: how many ranks have failed
 GPU_FAILED = "gpu-failed"  # key of the store: there if a GPU has failed, so that the group is to start again
 ORPHANED = 20.0  # seconds for which a rank without a launcher waits for others
@@ -102,7 +101,7 @@ class Group:
     def __init__(self, place: Place, timeout_minutes: float) -> None:
         self.rank, self.size, self.local_size = place.rank, place.size, place.local_size
         self._timeout = timedelta(minutes=timeout_minutes)
-        self._parent, self._beat, self._told, self._left = os.getppid(), 0.0, 0, False
+        self._parent, self._told, self._left = os.getppid(), 0, False
         self._interfaces = INTERFACES if self.size > self.local_size else ""
         self._waiting_since: float | None = None  # the time since when the main thread has waited for others
         self._store: Any = None
@@ -267,16 +266,9 @@ class Group:
                 "run the same command again once all hosts see the same files in --out and data/",
             )
 
-    def note(self, step: int) -> None:
-        """Tells the others which update this rank is at, so that they can name it if it hangs."""
-        if self.size > 1 and time.monotonic() - self._beat > BEAT:
-            self._beat = time.monotonic()
-            with suppress(RuntimeError):  # the launcher is gone, which `is_orphaned` tells
-                self._store.set(f"step/{self.rank}", str(step))
-
     @contextmanager
     def guard(self, doing: str, hint: str = "") -> Iterator[None]:
-        """Turns PyTorch's error about a broken group into a GroupError that names the rank to look at.
+        """Turn PyTorch's error about a broken group into a GroupError.
 
         Errors of this rank's own GPU stay as they are.
         """
@@ -291,13 +283,13 @@ class Group:
             if self.size == 1 or memory_error(error) is not None or device_error(error) is not None:
                 raise
             try:
-                told, late = self._store.check([FAILED]), self._behind()
+                told = self._store.check([FAILED])
             except (RuntimeError, AttributeError):  # the store is lost with the host that held it, or never was there
-                told, late = False, ""
+                told = False
             if told:
                 raise self._failed_elsewhere() from error
             reason = re.sub(r"^\[.*?\] ?", "", str(error).strip().split("\n")[0]).partition(". This is typically")[0]
-            raise GroupError(f"rank {self.rank} lost the others while {doing}{late}: {reason}", hint=hint) from error
+            raise GroupError(f"rank {self.rank} lost the others while {doing}: {reason}", hint=hint) from error
         finally:
             if is_outermost:
                 self._waiting_since = None
@@ -309,7 +301,7 @@ class Group:
         return False
 
     def _failed_elsewhere(self) -> GroupError:
-        """An error that says nothing, for a rank has; to be retried where only a GPU failed."""
+        """Silent error: another rank has reported the cause. To be retried if only a GPU failed."""
         retry = False
         with suppress(RuntimeError):  # the store is lost with the host that held it
             retry = self._store.check([GPU_FAILED])
@@ -320,11 +312,3 @@ class Group:
         with self.guard("agreeing"):
             dist.all_reduce(tensor, how)
         return tensor.tolist()
-
-    def _behind(self) -> str:
-        """The other ranks that have come least far, as a part of a message."""
-        keys = {rank: f"step/{rank}" for rank in range(self.size) if rank != self.rank}
-        steps = {rank: int(self._store.get(key)) for rank, key in keys.items() if self._store.check([key])}
-        least = min(steps.values(), default=0)
-        ranks = [str(rank) for rank, step in steps.items() if step == least]
-        return f" (least far: rank {', '.join(ranks)}, last seen before update {least:,})" if ranks else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from nmt.bundle.reading import MOST
+from nmt.bundle.folder import MOST
 from nmt.console import Console
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer

@@ -1,4 +1,4 @@
-"""Starts `nmt train` as several workers on this host, and restarts them when one dies."""
+"""Signals that stop a run, and several workers on this host: started, and restarted when one dies."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 from uuid import uuid4
 
 import torch
@@ -105,3 +107,28 @@ def _describe(ends: Mapping[int, int]) -> str:
     """Which workers were killed. A SIGTERM is the launcher's own, sent to those that outlive another."""
     killed = {rank: signal.Signals(-code) for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM}
     return ", ".join(f"rank {rank} was killed by {by.name}" for rank, by in killed.items()) or "the group broke"
+
+
+@contextmanager
+def stop_requests(escalate: bool) -> Iterator[list[int]]:
+    """Collect SIGINT, SIGTERM and SIGHUP, so that the current update can be finished.
+
+    With `escalate` a second signal acts as if nobody collected it. Workers of a launcher may receive a signal twice,
+    from it and from the terminal, and take both as one. A signal that is ignored, as SIGHUP under nohup, stays so.
+    """
+    requests: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        requests.append(number)
+        if escalate:
+            signal.signal(number, before[number])
+
+    handlers = {int(number): signal.getsignal(number) for number in STOPS}
+    before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    try:
+        for number in before:
+            signal.signal(number, note)
+        yield requests
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

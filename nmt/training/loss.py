@@ -16,10 +16,11 @@ from torch.nn import functional as F
 
 from nmt.batch import Batch
 from nmt.data.corpus import Ids
-from nmt.model.likelihood import chunk_logits
+from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.training.flops import training_flops
 
+GRAPHS = 16  # of a compiled part; usual data needs three, batches of one sentence and windows some more
 ALIGNED = 8  # GPUs multiply in bf16 on tensor cores only if rows are multiples of 16 bytes
 
 Softmax = Callable[[Tensor, Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
@@ -58,7 +59,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         softmax: Softmax,
     ) -> tuple[Tensor, Tensor]:
         vocabulary, wide = weight.size(0), weight.dtype
-        rows = max(1, chunk_logits(states.device) // vocabulary)
+        rows = max(1, CHUNK_LOGITS[states.device.type] // vocabulary)
         learn_states, learn_weight = ctx.needs_input_grad[:2]
         states_grad = torch.empty_like(states, dtype=wide) if learn_states else None
         weight_grad = torch.zeros_like(weight) if learn_weight else None
@@ -150,3 +151,26 @@ class Objective(nn.Module):
             states = F.pad(states, (0, ALIGNED), value=1.0)
             weight = torch.cat((weight, F.pad(bias[:, None], (0, ALIGNED - 1))), dim=1)
         return smoothed_cross_entropy(states, weight, targets, self.smoothing, self.softmax)
+
+
+def compile_parts(objective: Objective, backend: str = "inductor") -> None:
+    """Compile embedding, layers and softmax for inputs of any size; layers of a stack share their graphs."""
+    _allow_any_size()
+    model = objective.model
+    for part in (model.embed, *model.encoder, *model.decoder):
+        part.compile(dynamic=True, backend=backend)
+    # Without dynamic=True, sizes are dynamic once they have changed: the number of tokens, never the vocabulary.
+    objective.softmax = torch.compile(objective.softmax, backend=backend)
+
+
+def _allow_any_size() -> None:
+    """Make graphs hold for more shapes, and allow as many as are needed for the rest."""
+    dynamo, inductor = torch._dynamo.config, torch._inductor.config
+    # Otherwise DistributedDataParallel has every layer cut into one graph per bucket of gradients. It exchanges buckets
+    # whenever they are full, and each layer is compiled on its own, so backward passes overlap the exchange anyway.
+    dynamo.optimize_ddp = False
+    dynamo.recompile_limit = max(dynamo.recompile_limit, GRAPHS)
+    # Otherwise a graph made for a source as long as its target holds for no other.
+    torch.fx.experimental._config.use_duck_shape = False
+    # Otherwise small micro-batches get graphs of their own, in which two sums of a LayerNorm's gradient are not fused.
+    inductor.triton.mix_order_reduction_non_strict_mode = True

@@ -16,7 +16,7 @@ import torch
 from nmt.console import clock
 from nmt.data.corpus import ABSENT
 from nmt.data.prepare import directory, mean_lengths
-from nmt.model.likelihood import chunk_logits
+from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe
 from nmt.text.tokenizer import Tokenizer
@@ -30,8 +30,6 @@ ASSUMED_SYMBOLS = 57  # of trees: brackets of 26 labels, as the Treebank and GUM
 EFFICIENCY = 0.5  # share of the device's matrix-product speed that a training update reaches; of GPUs assumed
 HOST_SECONDS = 8e-4  # to launch the kernels of a layer, forward and backward, for a micro-batch; assumed
 LINK = 100e9  # bytes per second that a GPU sends while gradients are added up; assumed
-BUSY = 0.8  # share of what n GPUs could do below which --plan recommends larger updates
-COUNTS = (1, 2, 4, 8, 16)  # of GPUs, to compare
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
         micro_batches=micro_batches,
         sentences=tokens / longer,
         flops_per_update=training_flops(recipe.model, symbols, *pair) * tokens / longer,
-        memory_bytes=16.0 * size + activations + 4.0 * chunk_logits(device),
+        memory_bytes=16.0 * size + activations + 4.0 * CHUNK_LOGITS[device.type],
         checkpoint_bytes=12.0 * size,
         host_seconds=HOST_SECONDS * micro_batches * len([*model.encoder, *model.decoder]),
         vocabularies=(vocabulary, symbols),
@@ -166,7 +164,6 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
             f"about {clock(seconds * training.updates)}, {seconds:,.3g} s per update on {on}, "
             f"at {EFFICIENCY:.0%} of the {peak / 1e9:,.0f} GFLOP/s measured just now",
         ),
-        *(_scaling(recipe, device, plan, peak) if device.type == "cuda" else ()),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {value}" for name, value in rows)])
@@ -178,26 +175,12 @@ def too_many_gpus(recipe: Recipe, devices: int, peak: float) -> str | None:
     useful = make_plan(recipe, torch.device("cuda")).gpu_seconds(peak) / plan.gpu_seconds(peak)
     if useful >= devices / 2:
         return None
+    tokens = math.ceil(plan.busy_factor(peak) * recipe.training.batch_tokens / 5000) * 5000
     return (
         f"{devices} GPUs: by the plan's model an update of {recipe.training.batch_tokens:,} tokens keeps about "
-        f"{useful:.1f} of them busy; {_larger_updates(recipe, plan, peak)}, or use about {max(1, round(useful))} GPUs"
+        f"{useful:.1f} of them busy; training.batch_tokens={tokens} would keep all busy, or use about "
+        f"{max(1, round(useful))} GPUs"
     )
-
-
-def _larger_updates(recipe: Recipe, plan: Plan, peak: float) -> str:
-    tokens = math.ceil(plan.busy_factor(peak) * recipe.training.batch_tokens / 5000) * 5000
-    return f"training.batch_tokens={tokens} would keep {plan.devices} GPUs busy"
-
-
-def _scaling(recipe: Recipe, device: torch.device, plan: Plan, peak: float) -> list[tuple[str, str]]:
-    """How an update's time falls with the number of GPUs, and the size from which on it would fall further."""
-    seconds = {count: make_plan(recipe, device, count).gpu_seconds(peak) for count in {*COUNTS, plan.devices}}
-    share = {count: seconds[1] / (count * seconds[count]) for count in seconds}
-    times = ", ".join(f"{count}: {1000 * seconds[count]:.3g} ms ({share[count]:.0%})" for count in sorted(seconds))
-    rows = [("time by GPUs", f"{times}; in brackets the efficiency; assumed, see docs/scaling.md")]
-    if share[plan.devices] < BUSY:
-        rows.append(("larger updates", _larger_updates(recipe, plan, peak)))
-    return rows
 
 
 def _bytes(count: float) -> str:

@@ -1,60 +1,30 @@
-"""Shows and records the progress of training: a live display or plain lines, metrics.jsonl and TensorBoard."""
+"""The figures of training: measured between two log lines, shown on the terminal, and recorded in metrics.jsonl."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+import resource
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import IO, Any
+from typing import IO, Any, TypeVar
+
+import torch
+from torch import Tensor
 
 from nmt.console import GAP, Advance, Console, clock
+from nmt.data.corpus import Lengths
 from nmt.errors import UserError
+from nmt.model.functional import perplexity
+from nmt.training.distributed import Group
+from nmt.training.flops import peak_flops
+from nmt.training.samples import DevExample
 
-METRICS = "metrics.jsonl"
-ABOUT = "run.json"
-"""Number of parameters, the recipe that the run's recipe extends, and report.json of its prepared data."""
-
-
-def forget_after(path: Path, step: int, scored: bool = True) -> None:
-    """Removes the lines of a metrics file after a step, which a resumed run will write again.
-
-    If its checkpoint is not scored yet, only the training figures of that step stay.
-    """
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        try:
-            figures = json.loads(line)
-            if figures["step"] < step or (figures["step"] == step and (scored or "loss" in figures)):
-                kept.append(line + "\n")
-        except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
-            continue
-    part = path.with_suffix(".tmp")
-    try:
-        part.write_text("".join(kept), encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class DevExample:
-    """What a checkpoint made of one sentence of the development set."""
-
-    source: str
-    reference: str
-    output: str
-    score: float
-
-    def markdown(self) -> str:
-        """As TensorBoard shows it, a line each; what looks like markup is shown as it is."""
-        lines = {"source": self.source, "reference": self.reference, "output": self.output, "score": f"{self.score:g}"}
-        return "\n".join(f"    {name:10}{line}" for name, line in lines.items())
+T = TypeVar("T")
 
 
 class Progress:
@@ -134,3 +104,82 @@ def _tensorboard(board: Path | None, step: int) -> Iterator[Any]:
         ) from None
     with SummaryWriter(str(board), purge_step=step + 1) as writer:
         yield writer
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most bytes that PyTorch has had on the GPU at a time; on a CPU, the process's peak resident memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+@dataclass
+class Sums:
+    """Sums over micro-batches of one rank."""
+
+    loss: Tensor | float = 0.0
+    """() smoothed loss of the target tokens, in nats"""
+    nll: Tensor | float = 0.0
+    """() negative log-likelihood of the target tokens, in nats"""
+    cells: int = 0
+    """Cells of both sides, including padding"""
+
+    def add(self, loss: Tensor | float, nll: Tensor | float, cells: int) -> None:
+        """Adds one micro-batch, or the sums of several."""
+        self.loss, self.nll, self.cells = self.loss + loss, self.nll + nll, self.cells + cells
+
+
+class Meter:
+    """Adds up figures of updates, and gives their means and rates since it last did."""
+
+    def __init__(self, device: torch.device, group: Group) -> None:
+        self._device, self._group = device, group
+        self._peak = peak_flops(device)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._began = time.perf_counter()
+        self._waited = 0.0
+        self._sums = Sums()
+        self._norms: list[Tensor] = []
+        self._tokens = self._target_tokens = 0
+        self._flops = 0.0
+
+    def waiting(self, items: Iterable[T]) -> Iterator[T]:
+        """Yields the same items, and counts the time spent waiting for them."""
+        began = time.perf_counter()
+        for item in items:
+            self._waited += time.perf_counter() - began
+            yield item
+            began = time.perf_counter()
+
+    def add(self, sums: Sums, lengths: Lengths, flops: float, norm: Tensor) -> None:
+        """Adds an update: this rank's sums; of all ranks the lengths of its pairs, FLOPs and the gradient's norm ()."""
+        self._sums.add(sums.loss, sums.nll, sums.cells)
+        self._target_tokens += lengths.target_tokens
+        self._tokens += lengths.source_tokens + lengths.target_tokens
+        self._flops += flops
+        self._norms.append(norm)
+
+    def figures(self) -> dict[str, float]:
+        """Means per target token over all ranks, rates per second, and shares; then starts again from zero."""
+        sums = self._sums
+        loss, nll, cells = self._group.total(float(sums.loss), float(sums.nll), sums.cells)  # waits for the GPU
+        norms = torch.stack(self._norms)
+        seconds = time.perf_counter() - self._began
+        figures = {
+            "loss": loss / self._target_tokens,
+            "perplexity": perplexity(nll, self._target_tokens),
+            "gradient_norm": float(norms[norms.isfinite()].mean()),
+            "tokens_per_second": self._target_tokens / seconds,
+            "tokens_per_update": self._target_tokens / len(self._norms),
+            "seconds_per_update": seconds / len(self._norms),
+            "padding": 1.0 - self._tokens / cells,
+            "data_wait": self._waited / seconds,
+            "memory_bytes": peak_memory(self._device),
+            "flops_per_second": self._flops / seconds,
+        }
+        if self._peak is not None:
+            figures["mfu"] = figures["flops_per_second"] / (self._peak * self._group.size)
+        self._reset()
+        return figures

@@ -12,15 +12,15 @@ from typing import Any, Self
 from nmt import bundle as bundles
 from nmt.bundle import CHECKPOINT, POSITION, Bundle, NewerFormat
 from nmt.console import Console
+from nmt.data.epochs import remove_damaged_plans
 from nmt.data.prepare import directory, fingerprint, prepare
 from nmt.errors import UserError
 from nmt.files import OutOfResources, clear_parts, exclusive, remedy, set_aside
 from nmt.model.transformer import Transformer
 from nmt.recipe import Kind, Recipe
 from nmt.text.tokenizer import Tokenizer
-from nmt.training.epochs import remove_damaged_plans
 from nmt.training.optimizer import Optimizer
-from nmt.training.progress import METRICS
+from nmt.training.samples import METRICS
 from nmt.training.state import RunState
 
 ELSEWHERE = "train into another directory: --out OTHER"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import field, replace
-from typing import Annotated, Self
+from dataclasses import asdict, field, replace
+from typing import Annotated, Any, Self
 
 import torch
 from pydantic import ConfigDict, Field, ValidationError
@@ -68,6 +68,16 @@ class RunState:
         raise UserError(
             f"{checkpoint.path}: its training state is not complete: {problem}", remedy(checkpoint.path / POSITION)
         )
+
+
+COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices")
+"""Fields of `RunState` that bundle.json holds under `cost`: sums over all resumptions of a run."""
+
+
+def cost_of(state: RunState) -> dict[str, Any]:
+    """Return what a run has cost so far, as plain values, without the work that was lost with a killed process."""
+    values = asdict(state)
+    return {name: values[name] for name in COST}
 
 
 class Clock:

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 import torch
 
-from nmt.api import MODELS
+from nmt.api import PIPELINES
 from nmt.bundle import Bundle
 from nmt.data.batches import make_batch, split_update
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, fingerprint_of
+from nmt.device import Place
 from nmt.errors import UserError
 from nmt.integrity import intact
 from nmt.metrics.bleu import score, sentence_chrf
 from nmt.metrics.brackets import score_brackets
-from nmt.model import likelihood
+from nmt.model import functional
 from nmt.model.transformer import Transformer
-from nmt.place import Place
 from nmt.recipe import KINDS, Recipe
 from nmt.search.forced import token_log_probabilities
 from nmt.text.tokenizer import Tokenizer
@@ -126,7 +126,7 @@ class Validation:
         return hypotheses
 
     def _search_lines(self, model: Transformer, sources: Sequence[str]) -> list[str]:
-        results = MODELS[self._task](model, self._tokenizer, self._decoding).stream(sources)
+        results = PIPELINES[self._task](model, self._tokenizer, self._decoding).stream(sources)
         return [result.texts[0] for result in results]
 
 
@@ -160,7 +160,7 @@ def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
             nll += _negative_log_likelihood(model, corpus, rows[part], device)
         tokens += float(targets[rows].sum() + len(rows))
     nll, tokens = group.total(nll, tokens)
-    return likelihood.perplexity(nll, tokens)
+    return functional.perplexity(nll, tokens)
 
 
 def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, device: torch.device) -> float:

@@ -2,95 +2,114 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from fake_hub import commit, serve
+import huggingface_hub
+import pytest
+from huggingface_hub import constants, errors
 
-PROGRAM = """
-import json, sys
-from pathlib import Path
-from nmt.bundle.hub import fetch
+from nmt.bundle import hub
 from nmt.errors import UserError
-for name in sys.stdin:
-    try:
-        print(json.dumps(str(fetch(Path(name.strip())))), flush=True)
-    except UserError as error:
-        print(json.dumps([error.message, error.hint]), flush=True)
-"""
-SAFE = {"config.json": b"{}", "source.spm": b"s", "vocab.json": b"{}", "model.safetensors": b"w", "tf_model.h5": b"t"}
-PICKLED = {"config.json": b"{}", "source.spm": b"s", "pytorch_model.bin": b"w"}
-CONVERTED = {**PICKLED, "model.safetensors": b"converted"}
+
+SAFE, PICKLED = {"config.json", "model.safetensors"}, {"config.json", "pytorch_model.bin"}
 MODELS = {
-    "org/safe": {"main": SAFE, "old": {**SAFE, "model.safetensors": b"old"}},
-    "org/pickled": {"main": PICKLED},
-    "org/proposed": {"main": PICKLED, "refs/pr/7": CONVERTED},
-    "org/changed": {"main": {**PICKLED, "pytorch_model.bin": b"new"}, "refs/pr/2": CONVERTED},
+    "org/safe": {None: SAFE, "old": SAFE},
+    "org/pickled": {None: PICKLED},
+    "org/proposed": {None: PICKLED, "main": PICKLED, "refs/pr/7": SAFE},
+    "org/changed": {None: PICKLED, "refs/pr/2": SAFE},
+    "org/foreign": {None: PICKLED, "refs/pr/3": SAFE},
 }
+"""Files by revision, by model; what is proposed for `changed` is of other weights, for `foreign` of somebody else."""
+
+
+class Response:
+    """Of a server, as errors of the hub hold it."""
+
+    headers: dict[str, str] = {}  # noqa: RUF012
+    request = None
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The cache of a hub that has these models."""
+
+    def download(model: str, revision: str | None, allow_patterns: list[str]) -> str:
+        assert allow_patterns == ["*.json", "*.spm", "model.safetensors"]
+        if model not in MODELS:
+            raise errors.RepositoryNotFoundError("none", response=Response())  # type: ignore[arg-type]
+        if revision not in MODELS[model]:
+            raise errors.RevisionNotFoundError("none", response=Response())  # type: ignore[arg-type]
+        folder = tmp_path / f"{model}@{revision}"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in MODELS[model][revision] - {"pytorch_model.bin"}:
+            (folder / name).touch()
+        return str(folder)
+
+    class Api:
+        def get_repo_discussions(self, model: str, author: str, discussion_type: str) -> list[Any]:
+            who = "somebody" if model == "org/foreign" else author
+            return [
+                SimpleNamespace(author=who, is_pull_request=True, git_reference=revision)
+                for revision in MODELS[model]
+                if str(revision).startswith("refs/pr/")
+            ]
+
+        def get_paths_info(self, model: str, path: str, revision: str | None) -> list[Any]:
+            return [SimpleNamespace(blob_id=revision if model == "org/changed" else "same")]
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    hub.fetch.cache_clear()
+    yield tmp_path
+    hub.fetch.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "revision"), [("org/safe", None), ("org/safe@old", "old"), ("org/proposed", "refs/pr/7")]
+)
+def test_a_name_is_the_folder_of_its_revision_with_safetensors(cache: Path, name: str, revision: str | None) -> None:
+    assert hub.fetch(Path(f"hf:{name}")) == cache / f"{name.partition('@')[0]}@{revision}"
 
 
 PICKLE = "has no model.safetensors, and nmt does not unpickle pytorch_model.bin"
-REFUSED = {
-    "hf:org/pickled": PICKLE,
-    "hf:org/changed": PICKLE,
-    "hf:org/proposed@main": PICKLE,
-    "hf:org/safe@none": "the model has no revision none",
-    "hf:org/none": "the hub has no such model, or none that you may read",
-    "hf:safe": "is no name of a model on the Hugging Face hub",
-}
-Fetch = Callable[[str], str | list[str]]
 
 
-@contextmanager
-def fetching(cache: Path, endpoint: str, **environment: str) -> Iterator[Fetch]:
-    """Gives `fetch` in a process of its own, as it returns a folder, or an error's message and hint.
-
-    That process must show no progress of downloads, as its stderr is no terminal.
-    """
-    variables = {"HF_ENDPOINT": endpoint, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
-    variables |= {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", **environment}
-    command = [sys.executable, "-c", PROGRAM]
-    pipe = subprocess.PIPE
-    streams = {"stdin": pipe, "stdout": pipe, "stderr": pipe}
-    with subprocess.Popen(command, env={**os.environ, **variables}, text=True, **streams) as process:
-        assert process.stdin
-        assert process.stdout
-        assert process.stderr
-
-        def fetch(name: str) -> str | list[str]:
-            print(name, file=process.stdin, flush=True)
-            found: str | list[str] = json.loads(process.stdout.readline())
-            return found
-
-        yield fetch
-        process.stdin.close()
-        assert "%|" not in process.stderr.read()
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("org/pickled", PICKLE),
+        ("org/changed", PICKLE),
+        ("org/foreign", PICKLE),
+        ("org/proposed@main", PICKLE),
+        ("org/safe@none", "the model has no revision none"),
+        ("org/none", "the hub has no such model, or none that you may read"),
+        ("safe", "is no name of a model on the Hugging Face hub"),
+    ],
+)
+def test_what_cannot_be_had_is_named(cache: Path, name: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        hub.fetch(Path(f"hf:{name}"))
+    assert error.value.message == f"hf:{name}: {message}"
+    assert error.value.hint
 
 
-def test_names_of_the_hub(tmp_path: Path) -> None:
-    with serve(MODELS) as (endpoint, requests), fetching(tmp_path, endpoint) as fetch:
-        for name, weights in (("safe", b"w"), ("safe@old", b"old"), ("proposed", b"converted")):
-            assert (Path(str(fetch(f"hf:org/{name}"))) / "model.safetensors").read_bytes() == weights
-        folder = Path(str(fetch("hf:org/safe")))
-        assert folder.name == commit(SAFE)
-        assert {path.name for path in folder.iterdir()} == SAFE.keys() - {"tf_model.h5"}
-        for name, message in REFUSED.items():
-            assert fetch(name)[0] == f"{name}: {message}"
-        assert "from_pretrained('org/pickled').save_pretrained('pickled')" in fetch("hf:org/pickled")[1]
-        assert not [request for request in requests if request.endswith((".bin", ".h5"))]
+def test_without_the_hub_the_cache_serves(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*arguments: object, **options: object) -> None:
+        raise OSError("no network")
 
-
-def test_without_the_hub_the_cache_serves(tmp_path: Path) -> None:
-    with serve(MODELS) as (endpoint, _), fetching(tmp_path, endpoint) as fetch:
-        found = [fetch(f"hf:org/{name}") for name in ("safe", "proposed")]
-    with fetching(tmp_path, endpoint, HF_HUB_OFFLINE="1") as fetch:
-        assert [fetch(f"hf:org/{name}") for name in ("safe", "proposed")] == found
-        message, hint = fetch("hf:org/other")
-        assert message == f"hf:org/other: is not in {tmp_path}/hub, and cannot be downloaded: HF_HUB_OFFLINE is set"
-        assert "hf download org/other" in hint
-        assert "models--org--other" in hint
+    monkeypatch.setattr(huggingface_hub.HfApi, "get_repo_discussions", unreachable)
+    (cache / "models--org--proposed/refs/refs/pr").mkdir(parents=True)
+    (cache / "models--org--proposed/refs/refs/pr/7").touch()
+    assert hub.fetch(Path("hf:org/proposed")) == cache / "org/proposed@refs/pr/7"
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    for offline, reason in ((True, "HF_HUB_OFFLINE is set"), (False, "no network")):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        with pytest.raises(UserError) as error:
+            hub.fetch(Path("hf:org/other"))
+        assert error.value.message == f"hf:org/other: is not in {cache}, and cannot be downloaded: {reason}"
+        assert "hf download org/other" in error.value.hint

@@ -8,7 +8,7 @@ import pytest
 import torch
 from random_bundle import random_bundle, tokenizer_of_words
 
-from nmt.bundle.reading import load_weights, new_model
+from nmt.bundle.folder import load_weights, new_model
 from nmt.errors import UserError
 
 

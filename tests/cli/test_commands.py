@@ -48,43 +48,6 @@ def test_the_users_lines_work_verbatim_in_an_empty_directory(tmp_path: Path) -> 
     assert json.loads((tmp_path / "ckpts/averaged/bundle.json").read_text())["steps"] == [2, 4, 6]
 
 
-@pytest.mark.parametrize(
-    ("argv", "code", "message"),
-    [
-        (["parse"], 1, "error: ckpts: no such model"),
-        (["parse", "--pretty", "--json"], 2, "--pretty does not go with --json or --n-best"),
-        (["translate", "--devices", "0"], 2, "'--devices': 0 is not in the range 1<=x<=256"),
-        (["train", "missing.yaml", "--devices", "1000000000000"], 2, "1000000000000 is not in the range 1<=x<=256"),
-        (["translate", "--no-such-flag"], 2, "No such option '--no-such-flag'"),
-        (["no-such-command"], 2, "No such command 'no-such-command'"),
-        (["score", "missing.txt"], 1, "error: missing.txt: cannot be read: No such file or directory"),
-        (["score", "ref", "--metric", "rouge"], 2, "'rouge' is none of bleu, chrf, ter"),
-        (["score", "ref", "--source", "src"], 2, "--source goes with --model"),
-        (["score", "ref", "--baseline", "hyp", "--metric", "brackets"], 2, "--baseline goes with --metric bleu, chrf"),
-        (["score", "ref", "--paper", "--metric", "brackets"], 2, "--metric brackets goes alone"),
-        (["score", "ref", "--paper", "--model", "m", "--source", "src"], 2, "'paper' is none of perplexity, logprob"),
-        (["score", "ref", "--set", "batch_tokens=9"], 2, "--set goes with --model"),
-        (
-            ["score", "ref", "hyp", "--model", "m", "--source", "src"],
-            2,
-            "--model scores REF itself, so it takes no HYP",
-        ),
-        (["score", "ref", "--model", "m", "--source", "src", "--metric", "logprob", "--json"], 2, "goes alone"),
-        (["score", "ref", "--model", "m", "--source", "src"], 1, "error: src: cannot be read"),
-        (["average", "missing"], 1, "error: missing: no such directory"),
-        (["train", "missing.yaml"], 1, "error: missing.yaml: no such recipe"),
-        (["train", str(RECIPES / "demo.yaml"), "--device", "tpu"], 1, "error: --device tpu"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(nmt, tmp_path: Path, monkeypatch, argv, code, message) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = nmt(*argv)
-    assert done.code == code
-    assert message in done.err
-    assert "Traceback" not in done.err
-    assert done.out == b""
-
-
 def test_help_loads_no_torch() -> None:
     code = "import sys; from nmt.cli import cli\nfor a in sys.argv[1:]: cli.main(a.split(), standalone_mode=False)\n"
     code += "heavy = {'torch', 'numpy', 'yaml', 'sentencepiece', 'rich', 'pydantic'} & set(sys.modules)\n"

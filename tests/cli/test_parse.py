@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from reverse_task import shell
 from tiny_parser import train_tokenizer, write_parser
 
 from nmt.bundle import add_info
@@ -118,35 +115,3 @@ def test_a_bundle_that_holds_what_its_task_does_not_want_is_named(nmt, folder: P
     what, has = ("a parser", "lacks") if command == "parse" else ("a translator", "holds")
     assert (done.code, done.out) == (1, b"")
     assert f"its bundle.json says that it is {what}, but it {has} tree.json\nhint: " in done.err
-
-
-# --- processes of their own ---------------------------------------------------------------------------------
-
-
-def test_each_line_is_answered_at_once_and_a_closed_pipe_ends_quietly(parse, folder: Path) -> None:
-    lines = [b"the dog sees\n", b"\n", b"a cat\n"]
-    expected = parse("--beam", 1, stdin=b"".join(lines)).out.splitlines(keepends=True)
-    command = [sys.executable, "-m", "nmt", "parse", "--quiet", "--beam", "1"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command, cwd=folder, **pipes)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    for line, answer in zip(lines, expected, strict=True):
-        process.stdin.write(line)
-        process.stdin.flush()
-        assert process.stdout.readline() == answer
-    process.stdout.close()
-    process.stdin.write(b"the dog\n")
-    process.stdin.close()
-    assert process.wait(60) == 0
-    assert process.stderr.read() == b""
-
-
-def test_workers_find_trees_as_one_process_does(parse, folder: Path, tmp_path: Path) -> None:
-    lines = [f"the {'old ' * (n % 7)}dog sees , a house ." for n in range(40)]
-    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
-    one = parse("--input", tmp_path / "in").out
-    done = shell(f"nmt parse --threads 2 --input '{tmp_path}/in'", folder)
-    assert (done.returncode, done.stdout) == (0, one), done.stderr.decode()
-    assert b"40 sentences" in done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import random
 import re
@@ -17,15 +16,13 @@ from typing import Any
 
 import pytest
 from reverse_task import reseal
-from tiny_parser import train_tokenizer, write_parser
 
 from nmt import cli
 from nmt.errors import Interrupted
-from nmt.terminal.ledger import Ledger
+from nmt.terminal.counts import Statistics as Ledger
 
-SMALL = "import nmt.terminal.making as making; making.BLOCK_LINES = 10"
+SMALL = "import nmt.terminal.blocks as blocks; blocks.BLOCK_LINES = 10"
 """Gives the command `nmt` small blocks."""
-WORDS = ["the", "dog", "sees", "a", "house"]
 INPUT = ["--input", "test.a", "--output"]
 
 
@@ -35,8 +32,8 @@ def here(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     shutil.copytree(reverse_run / "ckpts/averaged", tmp_path / "ckpts")
     shutil.copy(reverse_run / "test.a", tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 10)
-    monkeypatch.setattr("nmt.tasks.lines.PATIENCE", 60.0)  # a file is a fast input, however slow the machine is
+    monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 10)
+    monkeypatch.setattr("nmt.tasks.read_ahead.PATIENCE", 60.0)  # a file is a fast input, however slow the machine is
     return tmp_path
 
 
@@ -64,7 +61,7 @@ def without_speed(text: str) -> str:
 
 @pytest.mark.parametrize(
     "options",
-    [[], ["--n-best", "3"], ["--json", "--beam", "2"], ["--prefix", "prefixes"], ["--sample", "2"], ["--devices", "2"]],
+    [["--json", "--n-best", "3"], ["--prefix", "prefixes"], ["--sample", "2"], ["--devices", "2"]],
     ids=str,
 )
 def test_a_search_stopped_anywhere_is_the_one_never_stopped(nmt, here: Path, stop_after, options: list[str]) -> None:
@@ -99,43 +96,6 @@ def same(path: Path, other: Path) -> bool:
     score = re.compile(r"-?\d+\.\d+(e-\d+)?")
     scores = [[float(found[0]) for found in score.finditer(text)] for text in (first, second)]
     return score.sub("", first) == score.sub("", second) and scores[0] == pytest.approx(scores[1], abs=2e-4)
-
-
-def test_strict_counts_the_lines_that_earlier_runs_searched(nmt, here: Path, stop_after) -> None:
-    lines = (here / "test.a").read_text().splitlines()
-    lines[7] += " é"
-    (here / "test.a").write_text("\n".join(lines))
-    stop_after(35)
-    assert nmt("translate", "--strict", *INPUT, "out", "--resume").code == 143
-    stop_after(1000)
-    done = nmt("translate", "--strict", *INPUT, "out", "--resume")
-    assert done.code == 1
-    assert "unknown characters 1 (first in line 8)" in done.err
-    assert (here / "out").read_bytes().count(b"\n") == 100
-
-
-def test_compressed_files_are_as_without_resume(nmt, here: Path, stop_after) -> None:
-    (here / "in.gz").write_bytes(gzip.compress((here / "test.a").read_bytes()))
-    assert nmt("translate", "--input", "in.gz", "--output", "plain.gz").code == 0
-    stop_after(45)
-    assert nmt("translate", "--input", "in.gz", "--output", "out.gz", "--resume").code == 143
-    stop_after(1000)
-    assert nmt("translate", "--input", "in.gz", "--output", "out.gz", "--resume").code == 0
-    assert (here / "out.gz").read_bytes() == (here / "plain.gz").read_bytes()
-
-
-def test_trees_are_drawn_block_by_block(nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 4)
-    write_parser(tmp_path / "ckpts", train_tokenizer())
-    (tmp_path / "test.a").write_text("".join(f"{' '.join(WORDS[:length])}\n" for length in (1, 2, 3, 2, 1, 3, 2, 1, 1)))
-    assert nmt("parse", "--pretty", *INPUT, "plain").code == 0
-    stop_after(6)
-    assert nmt("parse", "--pretty", *INPUT, "out", "--resume").code == 143
-    assert sorted(path.name for path in (tmp_path / "out.parts").glob("*.txt")) == ["00000000.txt"]
-    stop_after(100)
-    assert nmt("parse", "--pretty", *INPUT, "out", "--resume").code == 0
-    assert (tmp_path / "out").read_bytes() == (tmp_path / "plain").read_bytes()
 
 
 def started(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
@@ -211,18 +171,6 @@ def test_ranks_do_not_all_search_the_whole_input(nmt, here: Path, monkeypatch, c
         assert nmt("translate", *INPUT, "out").code == 0
 
 
-def test_an_output_that_is_there_is_left_alone(nmt, here: Path) -> None:
-    assert nmt("translate", *INPUT, "out", "--resume").code == 0
-    before = (here / "out").stat().st_ino
-    done = nmt("translate", *INPUT, "out", "--resume")
-    assert (done.code, (here / "out").stat().st_ino) == (0, before)
-    assert done.err.endswith("out: is there, and newer than what it is made from; remove it to make it again\n")
-    (here / "test.a").write_text("a b c\n")
-    os.utime(here / "test.a", (2**32, 2**32))
-    assert nmt("translate", *INPUT, "out", "--resume").code == 0
-    assert (here / "out").read_text() == "c b a\n"
-
-
 # --- what blocks belong to ----------------------------------------------------------------------------------
 
 CHANGES = {
@@ -272,56 +220,3 @@ def test_blocks_made_with_other_options_do_not_go_on(nmt, here: Path, stop_after
     assert option.removeprefix("--") in done.err
     stop_after(1000)
     assert nmt("translate", *INPUT, "out", "--resume", "--batch-tokens", "100", "--threads", "1").code == 0
-
-
-@pytest.mark.parametrize("change", OWN_OF_PARSE.values())
-def test_blocks_of_a_parser_made_with_other_options_do_not_go_on(
-    nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after, change: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.terminal.making.BLOCK_LINES", 2)
-    write_parser(tmp_path / "ckpts", train_tokenizer())
-    (tmp_path / "test.a").write_text(f"{WORDS[0]}\n" * 5)
-    stop_after(3)
-    assert nmt("parse", *INPUT, "out", "--resume").code == 143
-    done = nmt("parse", *INPUT, "out", "--resume", change)
-    assert f"made otherwise: {change} (False there, True here)" in done.err
-
-
-# --- usage --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--resume", "--output", "out"], "--resume needs --input and --output"),
-        (["--resume", "--input", "pipe", "--output", "out"], "--resume needs regular files, and --input pipe is none"),
-        (["--resume", *INPUT, "/dev/null"], "--resume needs regular files, and --output /dev/null is none"),
-        (["--resume", *INPUT, "ckpts"], "--resume needs regular files, and --output ckpts is none"),
-        (["--resume", *INPUT, "out", "--prefix", "pipe"], "--resume needs regular files, and --prefix pipe is none"),
-    ],
-)
-def test_what_cannot_be_read_again_is_a_usage_error(nmt, here: Path, options: list[str], problem: str) -> None:
-    os.mkfifo(here / "pipe")
-    done = nmt("translate", *options)
-    assert done.code == 2
-    assert problem in done.err
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--input", "missing", "--output", "out"], "error: missing: cannot be read: No such file or directory"),
-        ([*INPUT, "test.a"], "error: --output test.a: is also the input"),
-        ([*INPUT, "out", "--prefix", "short"], "error: --prefix short: ends after 3 lines, unlike the input"),
-        ([*INPUT, "out", "--n-best", "9"], "error: n-best 9 needs a beam at least as wide"),
-        ([*INPUT, "no/out"], "error: no/out.parts: cannot be written: No such file or directory"),
-    ],
-)
-def test_bad_input_is_one_error_and_leaves_nothing(nmt, here: Path, options: list[str], problem: str) -> None:
-    (here / "short").write_text("\n" * 3)
-    before = sorted(here.iterdir())
-    done = nmt("translate", "--resume", *options)
-    assert done.code == 1
-    assert problem in done.err
-    assert sorted(here.iterdir()) == before

@@ -14,13 +14,6 @@ from reverse_task import shell
 from nmt import bundle as bundles
 
 
-def test_scores_need_equally_many_lines(nmt, tmp_path: Path) -> None:
-    (tmp_path / "ref").write_text("a\nb\n")
-    done = nmt("score", tmp_path / "ref", stdin=b"a\n")
-    assert done.code == 1
-    assert "the hypothesis has 1 lines and reference has 2" in done.err
-
-
 def test_scores_are_compared_with_those_of_a_baseline(nmt, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("ref").write_text("der Hund läuft nach Haus\n" * 9 + "die Katze schläft auf dem Sofa\n")
@@ -77,14 +70,6 @@ def test_tokenised_and_lowercased_bleu_are_what_published_figures_need(nmt, tmp_
     assert second.startswith("BLEU-tokenised 100.00  nrefs:1|case:lc|eff:no|tok:sacremoses-")
     assert "-de|smooth:none|" in second
     assert second.endswith("  (for comparison with figures on words that Moses cut only)")
-    for argv, error in (
-        (["--metric", "brackets", "--lowercase"], "--lowercase goes with --metric bleu, chrf, ter, tokenised, paper"),
-        (["--metric", "bleu", "--language", "de"], "--language goes with --metric tokenised, paper"),
-        (["--runs", "--lowercase"], "--lowercase does not go with --runs"),
-    ):
-        done = nmt("score", "test.de", *argv, stdin=b"")
-        assert done.code == 2
-        assert error in done.err
 
 
 def test_perplexity_is_that_of_training_on_the_same_data(nmt, reverse_run: Path) -> None:
@@ -115,18 +100,6 @@ def test_log_probabilities_come_line_by_line_from_a_pipe(reverse_run: Path, tmp_
     assert rows[2][1] == "1"
 
 
-def test_an_ensemble_scores_between_its_models_or_better(nmt, reverse_run: Path) -> None:
-    models = [("--model", reverse_run / f"ckpts/step-00000{step}") for step in (200, 800)]
-    pair = ("--source", reverse_run / "valid.a", reverse_run / "valid.b", "--json", "--quiet")
-    first, last, both, same = (
-        json.loads(nmt("score", *chosen, *pair).out)["perplexity"]["log_probability"]
-        for chosen in (models[0], models[1], models[0] + models[1], models[1] + models[1])
-    )
-    assert first < both
-    assert both > (first + last) / 2  # the logarithm of a mean is at least the mean of logarithms
-    assert same == pytest.approx(last, rel=1e-6)
-
-
 def test_what_a_model_did_not_see_of_long_lines_is_said(nmt, reverse_run: Path, tmp_path: Path) -> None:
     (tmp_path / "long").write_text("a b c d e f g\na b\n")
     arguments = ("score", "--model", reverse_run / "ckpts", "--source", tmp_path / "long", tmp_path / "long")
@@ -134,22 +107,3 @@ def test_what_a_model_did_not_see_of_long_lines_is_said(nmt, reverse_run: Path, 
     done = nmt(*arguments, "--set", "max_source=5")
     assert done.code == 0
     assert "1 of 2 source lines were cut to 5 subwords" in done.err
-
-
-@pytest.mark.parametrize(
-    ("source", "reference", "message"),
-    [
-        ("a\n", "a\nb\n", "src ends after 1 lines and ref goes on"),
-        ("a\nb\n", "a\n", "ref ends after 1 lines and src goes on"),
-        ("", "", "nothing to score"),
-    ],
-)
-def test_forced_decoding_needs_equally_many_lines(
-    nmt, reverse_run: Path, tmp_path: Path, monkeypatch, source, reference, message
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("src").write_text(source)
-    Path("ref").write_text(reference)
-    done = nmt("score", "--model", reverse_run / "ckpts", "--source", "src", "ref")
-    assert (done.code, done.out) == (1, b"")
-    assert f"error: {message}" in done.err

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from multiprocessing import get_context
-from multiprocessing.popen_fork import Popen
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +18,6 @@ from reverse_task import shell, write_reverse_task
 
 from nmt.cli import cli
 from nmt.console import Console
-from nmt.errors import Interrupted
-from nmt.terminal.process import stop
 
 FULL = Path("/dev/full")
 WAIT = 60.0  # seconds that no test takes
@@ -33,25 +26,9 @@ ONE_ERROR = re.compile(rb"error: [^\n]+\nhint: [^\n]+\n")
 # --- closed streams -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", ["--threads 1 --json", pytest.param("--threads 2", marks=pytest.mark.slow)])
-def test_a_closed_stderr_costs_no_result(reverse_run: Path, options: str) -> None:
-    expected = shell(f"echo a b c | nmt translate {options}", reverse_run)
-    done = shell(f"echo a b c | nmt translate {options} 2>&-", reverse_run)
-    assert (done.returncode, done.stdout) == (0, expected.stdout)
-
-
-@pytest.mark.parametrize(
-    "stderr",
-    [
-        "2>&-",
-        pytest.param(
-            "2>/dev/full",
-            marks=[pytest.mark.slow, pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")],
-        ),
-    ],
-)
-def test_a_stderr_that_takes_nothing_costs_no_run_and_gets_into_no_file(tmp_path: Path, stderr: str) -> None:
+def test_a_stderr_that_takes_nothing_costs_no_run_and_gets_into_no_file(tmp_path: Path) -> None:
     write_reverse_task(tmp_path)
+    stderr = "2>&-"
     line = "nmt train recipe.yaml --set training.updates=2 --set data.valid=[]"
     done = shell(
         f"{line} {stderr} && nmt average ckpts {stderr} && echo a | nmt translate --output out {stderr}", tmp_path
@@ -71,10 +48,8 @@ def test_an_error_keeps_its_exit_code_where_nobody_can_read_it(tmp_path: Path) -
     "command",
     [
         "nmt translate < test.a",
-        "nmt score test.b test.b",
         "nmt score --model ckpts --source test.a test.b --metric logprob",
         "nmt train recipe.yaml --plan",
-        "nmt --help",
     ],
 )
 def test_a_closed_stdout_is_one_error(reverse_run: Path, command: str) -> None:
@@ -83,13 +58,6 @@ def test_a_closed_stdout_is_one_error(reverse_run: Path, command: str) -> None:
     assert b"Traceback" not in done.stderr
     assert ONE_ERROR.fullmatch(done.stderr[done.stderr.index(b"error: ") :])
     assert b"stdout is closed" in done.stderr
-
-
-@pytest.mark.usefixtures("new_processes")
-def test_a_closed_stdout_does_not_matter_where_results_go_elsewhere(reverse_run: Path, tmp_path: Path) -> None:
-    done = shell(f"echo a b c | nmt translate --quiet --output '{tmp_path}/out' >&-", reverse_run)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert (tmp_path / "out").read_bytes() == b"c b a\n"
 
 
 @pytest.mark.usefixtures("new_processes")
@@ -122,18 +90,6 @@ def test_a_full_stdout_is_one_error_with_a_hint(reverse_run: Path, command: str)
     assert ONE_ERROR.fullmatch(done.stderr)
     assert b"No space left" in done.stderr
     assert b"hint: free some space" in done.stderr
-
-
-def test_an_error_of_the_system_is_one_line_with_a_hint(
-    nmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(path: Path | None, console: Console) -> Iterator[str]:
-        raise OSError(5, "Input/output error", "some\nfile")
-
-    monkeypatch.setattr("nmt.terminal.scoring.read_input", fail)
-    done = nmt("score", __file__)
-    assert done.code == 1
-    assert re.fullmatch(r"error: some\\nfile: Input/output error\nhint: [^\n]+\n", done.err)
 
 
 def test_an_error_of_ours_is_one_line(nmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,43 +158,6 @@ def test_a_signal_while_the_command_starts_ends_it_without_a_traceback(
         process.wait()
 
 
-@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Interrupted)])
-def test_a_signal_is_not_lost_where_a_module_that_is_imported_ignores_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[BaseException]
-) -> None:
-    code = f"import os\ntry:\n  os.kill(os.getpid(), {int(number)})\n  sum(range(10))\nexcept BaseException:\n  pass\n"
-    (tmp_path / "deaf_module.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "deaf_module", raising=False)
-    before = signal.signal(number, stop)
-    try:
-        with pytest.raises(kind):  # noqa: PT012
-            importlib.import_module("deaf_module")
-            time.sleep(WAIT)
-    finally:
-        signal.signal(number, before)
-
-
-@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Interrupted)])
-def test_a_signal_is_not_lost_where_a_fork_ignores_it(
-    monkeypatch: pytest.MonkeyPatch, number: int, kind: type[BaseException]
-) -> None:
-    def fork() -> int:
-        with suppress(BaseException):  # as callbacks of forks do
-            os.kill(os.getpid(), number)
-            sum(range(10))
-        return os.getpid()
-
-    monkeypatch.setattr("multiprocessing.popen_fork.os.fork", fork)
-    before = signal.signal(number, stop)
-    try:
-        with pytest.raises(kind):  # noqa: PT012
-            Popen(get_context("fork").Process())
-            time.sleep(WAIT)
-    finally:
-        signal.signal(number, before)
-
-
 # --- empty options ------------------------------------------------------------------------------------------
 
 
@@ -262,13 +181,3 @@ def test_an_empty_text_is_a_usage_error_that_names_the_option(
     assert done.code == 2
     name = parameter.opts[0] if is_option else parameter.make_metavar(click.Context(cli.commands[command]))
     assert f"Invalid value for '{name}': must not be empty" in done.err
-
-
-@pytest.mark.parametrize("command", ["translate", "parse"])
-def test_a_sentence_as_an_argument_is_a_usage_error_that_says_where_lines_come_from(
-    nmt: Callable[..., Any], command: str
-) -> None:
-    done = nmt(command, "--beam", 1, "I see a dog.", "And a cat.")
-    assert (done.code, done.out) == (2, b"")
-    assert "Error: 'I see a dog.' is an argument, but lines come from stdin or --input: " in done.err
-    assert f'echo "A sentence." | nmt {command}, or nmt {command} --input FILE\n' in done.err

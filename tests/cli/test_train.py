@@ -43,7 +43,7 @@ def test_training_reports_dev_scores_and_records_metrics(reverse_run: Path) -> N
 
 def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
     before, seen = torch.get_num_threads(), []
-    monkeypatch.setattr("nmt.training.run.train", lambda *_: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr("nmt.training.start.train", lambda *_: seen.append(torch.get_num_threads()))
     monkeypatch.setattr("nmt.terminal.training.cores", lambda: 6)
     for name, value in (("RANK", 1), ("WORLD_SIZE", 4), ("LOCAL_RANK", 1), ("LOCAL_WORLD_SIZE", 2)):
         monkeypatch.setenv(name, str(value))
@@ -53,25 +53,6 @@ def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
     finally:
         torch.set_num_threads(before)
     assert seen == [2, 1, 3]
-
-
-def test_a_run_knows_how_long_its_training_lines_were(nmt, reverse_run: Path) -> None:
-    (known,) = {
-        json.dumps(bundles.Bundle.read(path).info["lengths"])
-        for path in bundles.checkpoint_folders(reverse_run / "ckpts")
-    }
-    averaged = bundles.Bundle.read(reverse_run / "ckpts/averaged")
-    assert json.loads(known) == averaged.info["lengths"]
-    lengths = averaged.lengths
-    assert lengths is not None
-    assert (lengths.language, lengths.sentences, lengths.usual_sentences) == ("a", 1, 1)
-    assert 1 < lengths.source <= lengths.longest_source < 20
-    assert (lengths.least_ratio, lengths.greatest_ratio) == (1.0, 1.0)  # reversed, a line is as long as before
-    long = " ".join("abcdefghij" * 4).encode()
-    done = nmt("translate", "--model", reverse_run / "ckpts", "--json", stdin=long + b"\na b c d\n")
-    split, whole = (json.loads(line) for line in done.out.decode().splitlines())
-    assert (split["parts"] > 1, whole["parts"], whole["unusual_length"]) == (True, 1, False)
-    assert "inputs split 1" in done.err
 
 
 def test_one_directory_has_one_training_at_a_time(nmt, tmp_path: Path, monkeypatch) -> None:
@@ -95,15 +76,6 @@ def test_a_run_needs_the_tokenizer_it_began_with(nmt, tmp_path: Path, monkeypatc
     done = nmt("train", "recipe.yaml", "--set", "training.updates=2")
     assert done.code == 1
     assert "has another tokenizer than the run's checkpoint ckpts/step-00000001" in done.err
-
-
-def test_running_a_finished_run_again_says_how_to_go_on(nmt, reverse_run: Path, monkeypatch) -> None:
-    monkeypatch.chdir(reverse_run)
-    done = nmt("train", "recipe.yaml")
-    assert done.code == 0
-    assert "to continue: --set training.updates=1600" in done.err
-    lowered = nmt("train", "recipe.yaml", "--set", "training.updates=300")
-    assert "to continue: --set training.updates=1600" in lowered.err
 
 
 @pytest.mark.parametrize(
@@ -226,30 +198,6 @@ def test_a_shape_that_does_not_fit_the_bundle_is_named(nmt, reverse_run: Path, t
     done = nmt("train", "recipe.yaml", "--set", f"training.init_from={reverse_run / 'ckpts'}", "--set", "model.d_ff=64")
     assert done.code == 1
     assert "has model.d_ff 128, but the recipe has 64" in done.err
-
-
-def test_patience_ends_a_run_that_no_longer_improves(nmt, tmp_path: Path, monkeypatch) -> None:
-    write_reverse_task(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    settings = ["training.updates=400", "training.checkpoint_updates=2", "training.patience=2"]
-    settings += ["training.learning_rate_scale=1e-6"]
-    done = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
-    assert done.code == 0, done.err
-    assert len(bundles.checkpoints(tmp_path / "ckpts")) == 3  # the first is the best, two do not improve on it
-    again = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
-    assert "finished: no better dev BLEU for 2 checkpoints" in again.err
-
-
-def test_a_diverged_run_stops_with_one_line_and_keeps_its_checkpoints(nmt, tmp_path: Path, monkeypatch) -> None:
-    write_reverse_task(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    assert nmt("train", "recipe.yaml", "--set", "training.updates=2", "--set", "data.valid=[]").code == 0
-    settings = ["data.valid=[]", "training.updates=60", "training.learning_rate_scale=1e30"]
-    settings += ["training.checkpoint_updates=5"]  # checkpoints come before the first log line
-    done = nmt("train", "recipe.yaml", *(part for setting in settings for part in ("--set", setting)))
-    assert done.code == 1
-    assert "training diverged" in done.err
-    assert [bundle.step for bundle in bundles.checkpoints(tmp_path / "ckpts")] == [2]
 
 
 @pytest.mark.parametrize(

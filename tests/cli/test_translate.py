@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from reverse_task import shell
-from terminals import watched
 
 HOSTILE = [
     *[""] * 5,
@@ -31,7 +30,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("split", ["auto", "sentences", "length"])
+@pytest.mark.parametrize("split", ["sentences", "length"])
 def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path, split: str) -> None:
     text = "".join(line + "\n" for line in HOSTILE).encode() + b"a b \xff\xfe c\r\nlast without end"
     settings = ("--set", "max_source=32", "--set", "max_extra=3", "--set", f"split={split}")
@@ -48,19 +47,6 @@ def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path, split: str) -
     summary = r"^17 sentences, [\d,]+ tokens/s; caps hit \d+, inputs split (\d+), unknown .*\n\Z"
     assert (found := re.search(summary, done.err, re.M))
     assert int(found[1]) == 1 if split == "length" else int(found[1]) > 1
-
-
-def test_n_best_lines_are_ranked_and_scored(nmt, reverse_run: Path) -> None:
-    done = nmt("translate", "--model", reverse_run / "ckpts", "--n-best", 3, "--quiet", stdin=b"a b c d\nj i h\n")
-    rows = [line.split("\t") for line in done.out.decode().splitlines()]
-    assert [row[:2] for row in rows] == [[line, rank] for line in "12" for rank in "123"]
-    assert rows[0][3] == "d c b a"
-    assert rows[3][3] == "h i j"
-    for group in (rows[:3], rows[3:]):
-        scores = [float(row[2]) for row in group]
-        assert scores == sorted(scores, reverse=True)
-        assert len({row[3] for row in group}) == 3
-    assert done.err == ""
 
 
 def test_json_lines_tell_scores_subwords_and_what_they_look_at(nmt, reverse_run: Path) -> None:
@@ -112,33 +98,6 @@ def test_samples_come_on_lines_of_their_own_the_same_from_any_workers(more, nmt,
     assert (done.code, done.err) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("other", "error"),
-    [
-        ("--n-best=2", "--sample does not go with --terms, --keep or --n-best"),
-        ("--terms=terms", "--sample does not go with --terms, --keep or --n-best"),
-        ("--keep=a", "--sample does not go with --terms, --keep or --n-best"),
-        ("--engine=ctranslate2", "--sample goes with --engine nmt"),
-    ],
-)
-def test_options_that_do_not_go_with_samples_are_a_usage_error(other: str, error: str, nmt, reverse_run: Path) -> None:
-    done = nmt("translate", "--model", reverse_run / "ckpts", "--sample", 2, other, stdin=b"a b\n")
-    assert (done.code, done.out) == (2, b"")
-    assert f"Error: {error}\n" in done.err
-
-
-def test_a_prefix_file_with_more_or_fewer_lines_than_the_input_is_an_error(
-    nmt, reverse_run: Path, tmp_path: Path
-) -> None:
-    (prefixes := tmp_path / "prefixes").write_text("d\n")
-    arguments = ("--model", reverse_run / "ckpts", "--quiet", "--prefix", prefixes)
-    for lines, what in ((b"a b c d\na b c d\n", "ends after 1 lines"), (b"", "goes on after 0 lines")):
-        done = nmt("translate", *arguments, stdin=lines)
-        assert done.code == 1
-        assert f"error: --prefix {prefixes}: {what}, unlike the input\nhint: " in done.err
-    assert nmt("translate", *arguments, "--engine", "ctranslate2", stdin=b"a\n").code == 2
-
-
 @pytest.mark.parametrize("devices", [1, 3])
 def test_terms_of_a_table_stand_in_translations(devices: int, nmt, reverse_run: Path, tmp_path: Path) -> None:
     (tmp_path / "terms").write_text("a\tj\nb c\tno such words\nb c\tf\n")
@@ -160,21 +119,6 @@ def test_terms_of_a_table_stand_in_translations(devices: int, nmt, reverse_run: 
     assert free == "f e d"
     assert done.code == 0
     assert done.err.endswith("missing terms 0\n")
-
-
-def test_a_wrong_table_or_pattern_is_an_error(nmt, reverse_run: Path, tmp_path: Path) -> None:
-    (tmp_path / "terms").write_text("a\n")
-    arguments = ("translate", "--model", reverse_run / "ckpts", "--quiet")
-    done = nmt(*arguments, "--terms", tmp_path / "terms", stdin=b"a\n")
-    assert (done.code, done.out) == (1, b"")
-    assert done.err.startswith(f"error: {tmp_path / 'terms'}:1: is no source term, tab, target term")
-    done = nmt(*arguments, "--keep", "(", stdin=b"a\n")
-    assert (done.code, done.err.splitlines()[0]) == (
-        1,
-        "error: --keep: '(' is no regular expression: missing ), unterminated subpattern at position 0",
-    )
-    for option in ("--terms", "--keep"):
-        assert nmt(*arguments, option, tmp_path / "terms", "--engine", "ctranslate2", stdin=b"a\n").code == 2
 
 
 def test_strict_makes_an_error_of_what_went_less_than_well(nmt, reverse_run: Path) -> None:
@@ -212,16 +156,6 @@ def test_the_ctranslate2_engine_writes_the_same_and_loads_no_torch(nmt, reverse_
     assert (both.code, "--engine ctranslate2: searches with one model" in both.err) == (1, True)
 
 
-def test_a_terminal_shows_how_far_translating_is(nmt, reverse_run: Path, tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "in").write_text("a b c\n\nc d e\n")
-    terminal = watched(monkeypatch)
-    done = nmt("translate", "--model", reverse_run / "ckpts", "--input", tmp_path / "in")
-    assert done.out == b"c b a\n\ne d c\n"
-    shown = terminal.getvalue()
-    assert re.search(r"3/3.* lines.* tokens/s", shown)
-    assert "3 sentences, " in shown[shown.rindex("3/3") :]
-
-
 def test_files_may_be_compressed_on_both_ways(nmt, reverse_run: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "in.gz", tmp_path / "out.gz"
     source.write_bytes(gzip.compress(b"a b c d\n"))
@@ -231,19 +165,6 @@ def test_files_may_be_compressed_on_both_ways(nmt, reverse_run: Path, tmp_path: 
     reference = tmp_path / "ref.gz"
     reference.write_bytes(gzip.compress(b"d c b a\n"))
     assert "BLEU 100.00  nrefs:1" in nmt("score", reference, output).out.decode()
-
-
-def test_an_output_is_only_opened_when_the_input_is_there_and_another_file(
-    nmt, reverse_run: Path, tmp_path: Path
-) -> None:
-    kept = tmp_path / "kept"
-    kept.write_text("a b c\n")
-    arguments = ("translate", "--model", reverse_run / "ckpts", "--output", kept)
-    same = nmt(*arguments, "--input", kept)
-    assert (same.code, "is also the input" in same.err) == (1, True)
-    missing = nmt(*arguments, "--input", tmp_path / "missing")
-    assert (missing.code, "missing: cannot be read" in missing.err) == (1, True)
-    assert kept.read_text() == "a b c\n"
 
 
 def test_an_output_takes_its_name_when_it_is_whole(nmt, reverse_run: Path, tmp_path: Path) -> None:
@@ -267,25 +188,10 @@ def test_the_model_is_found_by_flag_environment_and_default(nmt, reverse_run: Pa
     assert "model: ckpts/averaged" in nmt("translate").err
 
 
-def test_translate_answers_each_line_before_the_next_one_comes(reverse_run: Path) -> None:
-    command = [sys.executable, "-m", "nmt", "translate", "--quiet", "--beam", "1"]
-    process = subprocess.Popen(command, cwd=reverse_run, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    for line, answer in ((b"a b c\n", b"c b a\n"), (b"\n", b"\n"), (b"j i h\n", b"h i j\n")):
-        process.stdin.write(line)
-        process.stdin.flush()
-        assert process.stdout.readline() == answer
-    assert process.communicate(timeout=60)[0] == b""
-    assert process.returncode == 0
-
-
 @pytest.mark.parametrize(
     ("number", "code", "said"),
     [
-        (signal.SIGINT, 130, b"interrupted\n"),
         (signal.SIGTERM, 143, b"terminated\n"),
-        (signal.SIGHUP, 129, b"hung up\n"),
     ],
 )
 def test_translate_stops_at_once_while_it_waits_for_input(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -17,18 +16,12 @@ from numpy.typing import NDArray
 from strategies import PAIRS, Lengths, arrays
 
 from nmt.batch import Batch
-from nmt.console import Console
 from nmt.data.batches import make_batch, prefetched, split_update
 from nmt.data.corpus import Corpus
-from nmt.data.epochs import plan_epoch
-from nmt.data.prepare import directory, prepare
 from nmt.model.transformer import Transformer
-from nmt.recipe import Model, Recipe
+from nmt.recipe import Model
 from nmt.text.symbols import BOS, EOS, PAD
 from nmt.training.loss import Objective
-
-MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
-
 
 # --- micro-batches ------------------------------------------------------------------------------------------
 
@@ -46,14 +39,6 @@ def test_micro_batches_cover_an_update_fit_and_are_as_many_for_each_rank(
     for part in parts:
         if len(part) > 1:
             assert len(part) * max(int(side[part].max()) + 1 for side in lengths) <= device_tokens
-
-
-def test_an_update_that_fits_is_not_cut() -> None:
-    lengths = arrays([(9, 4)] * 10)
-    assert [len(part) for part in split_update(*lengths, 100)] == [10]
-    assert [len(part) for part in split_update(*lengths, 99)] == [5, 5]
-    assert [len(part) for part in split_update(*lengths, 99, 2)] == [5, 5]
-    assert [len(part) for part in split_update(*lengths, 49, 2)] == [3, 3, 2, 2]
 
 
 def test_a_device_without_pairs_has_an_empty_part() -> None:
@@ -164,7 +149,7 @@ def threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("prefetch")}
 
 
-@pytest.mark.parametrize("how", ["closed", "forgotten", "used up", "failed"])
+@pytest.mark.parametrize("how", ["closed", "forgotten", "failed"])
 def test_its_thread_ends_with_it(how: str) -> None:
     def items() -> Iterator[int]:
         yield from range(5)
@@ -182,39 +167,8 @@ def test_its_thread_ends_with_it(how: str) -> None:
     elif how == "forgotten":
         del feed
         gc.collect()
-    elif how == "used up":
-        list(feed)
     else:
         with pytest.raises(ValueError, match="no sixth"):
             list(feed)
     thread.join(60)
     assert not thread.is_alive()
-
-
-# --- real text ----------------------------------------------------------------------------------------------
-
-
-def test_real_text_is_padded_by_less_than_a_twentieth(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if not (MULTI30K / "train.en.gz").exists():
-        pytest.skip(f"the Multi30k corpus is not at {MULTI30K}")
-    monkeypatch.chdir(tmp_path)
-    data = {"name": "x", "source": "en", "target": "de", "root": str(MULTI30K)}
-    data |= {"train": [{"source": "train.en.gz", "target": "train.de.gz"}]}
-    recipe = Recipe.model_validate({"name": "x", "data": data, "tokenizer": {"vocab_size": 8000}})
-    prepare(recipe, Console(quiet=True), 2)
-    corpus = Corpus(directory(recipe) / "train.arrow")
-    lengths = corpus.source_lengths, corpus.target_lengths
-    plan = plan_epoch(*lengths, 4096, 1, 0)
-    cells = padding = tokens = 0
-    for update in range(len(plan)):
-        for part in split_update(*corpus.lengths(plan.rows(update)), 4096):
-            batch = make_batch(corpus, plan.rows(update)[part])
-            for side in (batch.source, batch.target_out):
-                cells += side.numel()
-                padding += int((side == PAD).sum())
-            tokens += batch.num_tokens
-    assert tokens == int(lengths[1].sum()) + len(corpus)
-    assert padding / cells < 0.05

@@ -112,23 +112,6 @@ def test_a_file_cut_short_anywhere_is_a_user_error(prepared: Path, tmp_path: Pat
     assert [rows for _, rows in accepted if rows < 70] == []
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no arrow file\n" * 10, bytes(64)])
-def test_what_is_no_arrow_file_is_a_user_error_naming_it(tmp_path: Path, content: bytes | None) -> None:
-    if content is not None:
-        (tmp_path / "x.arrow").write_bytes(content)
-    with pytest.raises(UserError, match=r"x\.arrow: cannot be read"):
-        Corpus(tmp_path / "x.arrow")
-
-
-def test_a_type_that_pyarrow_does_not_know_is_refused(tmp_path: Path) -> None:
-    table, path = pa.table({"line": pa.array([1, 2])}), tmp_path / "x.arrow"
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
-        stream.write_table(table)
-    path.write_bytes(path.read_bytes().replace(b"\x40\0\0\0", b"\x80\0\0\0", 1))  # integers of 128 bits
-    with pytest.raises(UserError, match=r"x\.arrow: cannot be read: Integers with more than 64 bits"):
-        Corpus(path)
-
-
 @pytest.mark.parametrize(
     ("changes", "options", "problem"),
     [

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
-
-import pytest
 
 from nmt.data.encode import Chunk, PairEncoder, encode_chunks
 from nmt.text.linear import TreeVocabulary
@@ -23,22 +20,3 @@ def test_chunks_come_in_order_whichever_is_ready_first(given: Path) -> None:
     sizes = [400, 1, 300, 1, 1, 200]
     chunks = [Chunk(n, 1, [("q " * size, "q " * size)] * size) for n, size in enumerate(sizes)]
     assert [(chunk.dataset, chunk.read) for chunk in encode_chunks(encoder, chunks, 3)] == list(enumerate(sizes))
-
-
-@pytest.mark.parametrize("collecting", [True, False])
-def test_garbage_is_collected_again_after_encoding_whatever_happens(collecting: bool, given: Path) -> None:
-    encoder = PairEncoder(vocabularies(given), 256, 9.0, frozenset(), keep_all=False)
-    chunks = [Chunk(0, 1, [("a", "b")])] * 5
-    states = []
-    was = gc.isenabled()
-    try:
-        gc.enable() if collecting else gc.disable()
-        for _ in encode_chunks(encoder, chunks, 1):
-            states.append(gc.isenabled())
-        states.append(gc.isenabled())
-        with pytest.raises(ValueError, match="shorter"):
-            list(encode_chunks(encoder, [Chunk(0, 1, [("a",)])], 1))
-        states.append(gc.isenabled())
-    finally:
-        gc.enable() if was else gc.disable()
-    assert states == [False] * 5 + [collecting] * 2

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -16,8 +19,10 @@ from strategies import LENGTHS, Lengths, arrays
 
 from nmt import files
 from nmt.data import epochs
-from nmt.data.epochs import EpochPlan, Mixture, plan_epoch, stored_plan
+from nmt.data.corpus import Corpus
+from nmt.data.epochs import EpochPlan, EpochPlans, Mixture, plan_epoch
 from nmt.errors import UserError
+from nmt.recipe import Training
 
 
 def drawn(count: int, seed: int = 1) -> Lengths:
@@ -74,29 +79,6 @@ def test_a_plan_is_a_pure_function_of_seed_and_epoch() -> None:
     torch.manual_seed(7)
     assert plans == [updates(plan_epoch(*lengths, 400, seed, epoch)) for seed in (1, 2) for epoch in (0, 1)]
     assert all(plans[i] != plans[j] for i in range(4) for j in range(i))
-
-
-def test_seeds_and_epochs_do_not_stand_in_for_one_another() -> None:
-    lengths = drawn(300)
-    assert updates(plan_epoch(*lengths, 400, 1, 2)) != updates(plan_epoch(*lengths, 400, 2, 1))
-    assert updates(plan_epoch(*lengths, 400, 1, 23)) != updates(plan_epoch(*lengths, 400, 12, 3))
-
-
-def test_epochs_differ_in_which_pairs_meet_and_in_the_order_of_updates() -> None:
-    equal = arrays([(5, 5)] * 100)
-    first, second = (updates(plan_epoch(*equal, 60, 1, epoch)) for epoch in (0, 1))
-    assert {frozenset(update) for update in first} != {frozenset(update) for update in second}
-    different = arrays([(n, n) for n in range(1, 40)])  # no ties: the same updates, shuffled
-    first, second = (updates(plan_epoch(*different, 60, 1, epoch)) for epoch in (0, 1))
-    assert first != second
-    assert sorted(map(sorted, first)) == sorted(map(sorted, second))
-
-
-def test_updates_do_not_come_in_order_of_length() -> None:
-    lengths = drawn(2000)
-    plan = plan_epoch(*lengths, 400, 1, 0)
-    means = [float(lengths[0][rows].mean()) for rows in updates(plan)]
-    assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.5
 
 
 # --- blocks -------------------------------------------------------------------------------------------------
@@ -199,14 +181,6 @@ def test_the_fraction_is_fresh_in_every_epoch_and_the_same_when_made_again() -> 
     assert not frozenset.intersection(*chosen)
 
 
-@pytest.mark.parametrize("weights", [[1.0, 1.0], [1, 1]])
-def test_a_mixture_of_ones_is_no_mixture(weights: list[float]) -> None:
-    lengths = drawn(100)
-    assert updates(plan_epoch(*lengths, 200, 1, 4, Mixture([60, 40], weights))) == updates(
-        plan_epoch(*lengths, 200, 1, 4)
-    )
-
-
 def test_updates_of_a_mixture_fit_too() -> None:
     lengths = drawn(100)
     plan = plan_epoch(*lengths, 200, 1, 0, Mixture([50, 50], [2.5, 0.3]))
@@ -221,12 +195,19 @@ def test_weights_that_leave_nothing_are_refused() -> None:
 # --- on disk ------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_is_made_once_and_mapped_from_disk(tmp_path: Path) -> None:
+def plans(out: Path, leads: bool = True, minutes: float = 1, check: Callable[[], None] = lambda: None) -> EpochPlans:
+    """The plans of 200 pairs, each of them once."""
+    source, target = drawn(200)
+    corpus = cast(Corpus, SimpleNamespace(source_lengths=source, target_lengths=target))
+    settings = Training(batch_tokens=300, timeout_minutes=minutes)
+    return EpochPlans(out, "data", corpus, Mixture([200], [1.0]), settings, leads, check)
+
+
+def test_a_plan_is_made_once_and_mapped_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = plan_epoch(*drawn(200), 300, 1, 0)
-    first = stored_plan(tmp_path / "plan", lambda: made, 10)
-    second = stored_plan(tmp_path / "plan", lambda: pytest.fail("made again"), 10)
-    other = stored_plan(tmp_path / "plan", None, 10)
-    for plan in (first, second, other):
+    first = plans(tmp_path).plan(0)
+    monkeypatch.setattr(epochs, "plan_epoch", lambda *given: pytest.fail("made again"))
+    for plan in (first, plans(tmp_path).plan(0), plans(tmp_path, leads=False).plan(0)):
         assert updates(plan) == updates(made)
         assert isinstance(plan.order, np.memmap)
         assert not plan.order.flags.writeable
@@ -235,21 +216,20 @@ def test_a_plan_is_made_once_and_mapped_from_disk(tmp_path: Path) -> None:
 
 
 def test_a_rank_waits_for_the_plan_that_another_is_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = plan_epoch(*drawn(200), 300, 1, 0)
-    waiting, got = threading.Event(), []
+    waiting, got = threading.Event(), list[EpochPlan]()
     monkeypatch.setattr(files.time, "sleep", lambda seconds: waiting.set())
-    thread = threading.Thread(target=lambda: got.append(stored_plan(tmp_path / "plan", None, 60)))
+    thread = threading.Thread(target=lambda: got.append(plans(tmp_path, leads=False).plan(0)))
     thread.start()
     assert waiting.wait(60)
     assert not got
-    stored_plan(tmp_path / "plan", lambda: made, 0)
+    made = plans(tmp_path).plan(0)
     thread.join(60)
     assert updates(got[0]) == updates(made)
 
 
 def test_a_plan_that_does_not_come_is_given_up_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"plan/order\.npy: another process did not write it within 0 s") as error:
-        stored_plan(tmp_path / "plan", None, 0)
+    with pytest.raises(UserError, match=r"/order\.npy: another process did not write it within 0 s") as error:
+        plans(tmp_path, leads=False, minutes=1e-9).plan(0)
     assert error.value.hint == "give an --out that all hosts share, or raise training.timeout_minutes"
     assert "\n" not in error.value.message
 
@@ -259,16 +239,7 @@ def test_waiting_for_a_plan_ends_where_it_makes_no_sense_any_more(tmp_path: Path
         raise UserError("the others are gone", "call them back")
 
     with pytest.raises(UserError, match="the others are gone"):
-        stored_plan(tmp_path / "plan", None, 60, gone)
-
-
-def test_a_plan_that_failed_to_be_made_leaves_nothing(tmp_path: Path) -> None:
-    def fail() -> EpochPlan:
-        raise UserError("no plan", "make one")
-
-    with pytest.raises(UserError, match="no plan"):
-        stored_plan(tmp_path / "plan", fail, 0)
-    assert list(tmp_path.iterdir()) == []
+        plans(tmp_path, leads=False, check=gone).plan(0)
 
 
 def test_a_plan_is_read_without_unpickling(tmp_path: Path) -> None:
@@ -276,7 +247,8 @@ def test_a_plan_is_read_without_unpickling(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[object, ...]:
             return (pytest.fail, ("unpickled",))
 
-    stored_plan(tmp_path / "plan", lambda: plan_epoch(*drawn(20), 300, 1, 0), 0)
-    np.save(tmp_path / "plan" / "order.npy", np.array([Trap()], dtype=object), allow_pickle=True)
+    plans(tmp_path).plan(0)
+    (order,) = tmp_path.glob(".epoch-0-*/order.npy")
+    np.save(order, np.array([Trap()], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match=r"pickle|Python objects"):
-        stored_plan(tmp_path / "plan", None, 0)
+        plans(tmp_path).plan(0)

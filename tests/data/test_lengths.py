@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from nmt.console import Console
-from nmt.data import lengths as measuring
+from nmt.data import prepare as measuring
 from nmt.data.corpus import Corpus
-from nmt.data.lengths import measure_lengths
-from nmt.data.prepare import directory, prepare
+from nmt.data.prepare import directory, measure_lengths, prepare
 from nmt.recipe import Decoding, Recipe
 from nmt.tasks.splitting import LineSplitter
-from nmt.text.lengths import TrainedLengths
+from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
 WORDS = [

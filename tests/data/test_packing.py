@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nmt.batch import Batch, pad_ids
-from nmt.data.packing import ALIGNED, SIZES, Packer, deal_update, largest_batch
+from nmt.data.batches import ALIGNED, SIZES, Packer, deal_update, largest_batch
 from nmt.text.symbols import BOS, EOS, PAD
 
 Ids = list[list[int]]
@@ -91,17 +91,6 @@ def test_a_packed_batch_holds_its_pairs_end_to_end(
     if has_source:  # where targets have keys to attend to, so that no weights are 0 / 0
         both = [sequences.bounds.diff() > 0 for _, sequences, _ in sides]
         assert torch.equal(*both)
-
-
-def test_packed_batches_come_in_few_shapes() -> None:
-    draw, shapes, cells, tokens = np.random.default_rng(1), set(), 0, 0
-    for _ in range(200):
-        targets = [[9] * int(length) for length in draw.integers(1, LONGEST, 120)]
-        packed = Packer(800, LONGEST).pack(padded(None, targets[: draw.integers(60, 120)]), 800)
-        shapes.add((packed.target_in.shape, packed.packing.target.bounds.shape, packed.packing.target.longest))
-        cells, tokens = cells + packed.num_cells, tokens + packed.num_tokens
-    assert len(shapes) < SIZES + 10
-    assert tokens / cells > 0.9
 
 
 def test_a_full_share_takes_no_more_than_the_largest_size() -> None:

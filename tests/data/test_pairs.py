@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from nmt.data.pairs import check_inputs, describe, input_files, read_pairs
+from nmt.data.pairs import check_inputs, describe, read_pairs
 from nmt.errors import UserError
 from nmt.recipe import Data, Dataset
 from nmt.text.lines import in_groups
@@ -79,12 +78,6 @@ def without_last_newline(root: Path) -> dict[str, Any]:
     return {"source": "a.en", "target": "a.de"}
 
 
-def compressed(root: Path) -> dict[str, Any]:
-    (root / "a.en.gz").write_bytes(gzip.compress(lines([source for source, _ in PAIRS])))
-    (root / "a.de.gz").write_bytes(gzip.compress(lines([target for _, target in PAIRS])))
-    return {"source": "a.en.gz", "target": "a.de.gz"}
-
-
 def tsv(root: Path) -> dict[str, Any]:
     (root / "a.tsv").write_bytes(lines([f"{source}\t{target}" for source, target in PAIRS]))
     return {"file": "a.tsv"}
@@ -94,11 +87,6 @@ def tsv_with_other_columns(root: Path) -> dict[str, Any]:
     rows = [f"id {n}\t{target}\t{source}\tmore" for n, (source, target) in enumerate(PAIRS)]
     (root / "a.tsv.gz").write_bytes(gzip.compress(lines(rows)))
     return {"file": "a.tsv.gz", "fields": ["3", "2"]}
-
-
-def jsonl_by_language(root: Path) -> dict[str, Any]:
-    (root / "a.jsonl").write_bytes(jsonl([{"de": target, "en": source} for source, target in PAIRS]))
-    return {"file": "a.jsonl"}
 
 
 def jsonl_escaped(root: Path) -> dict[str, Any]:
@@ -128,12 +116,12 @@ def parquet(root: Path) -> dict[str, Any]:
 
 def in_an_odd_folder(root: Path) -> dict[str, Any]:
     (root / "a [1] *").mkdir()
-    return {"file": "a [1] */" + jsonl_by_language(root / "a [1] *")["file"]}
+    return {"file": "a [1] */" + jsonl_escaped(root / "a [1] *")["file"]}
 
 
 @pytest.mark.parametrize(
     "write",
-    [plain, without_last_newline, compressed, tsv, tsv_with_other_columns, jsonl_by_language, jsonl_escaped,
+    [plain, without_last_newline, tsv, tsv_with_other_columns, jsonl_escaped,
      jsonl_with_translations, jsonl_with_fields, parquet, in_an_odd_folder],
     ids=lambda write: write.__name__,
 )  # fmt: skip
@@ -146,7 +134,7 @@ def test_every_kind_of_file_gives_the_same_pairs(
 
 @pytest.mark.parametrize(
     "write",
-    [plain, compressed, tsv, tsv_with_other_columns, jsonl_by_language, jsonl_with_translations, jsonl_with_fields,
+    [plain, tsv, tsv_with_other_columns, jsonl_with_translations, jsonl_with_fields,
      parquet],
     ids=lambda write: write.__name__,
 )  # fmt: skip
@@ -174,11 +162,6 @@ def test_a_lone_carriage_return_ends_no_pair(tmp_path: Path) -> None:
 def test_line_ends_inside_a_record_become_spaces(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(jsonl([{"en": "one\nmore", "de": "eins\r\nmehr"}]))
     assert read(tmp_path, file="a.jsonl") == [("one more", "eins  mehr")]
-
-
-def test_null_text_is_empty(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(jsonl([{"en": "one", "de": "eins"}, {"en": "two", "de": None}]))
-    assert read(tmp_path, file="a.jsonl") == [("one", "eins"), ("two", "")]
 
 
 def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_is_not(tmp_path: Path) -> None:
@@ -212,15 +195,6 @@ def test_a_missing_field_names_the_record_and_the_fields_there(tmp_path: Path) -
     parquet(tmp_path)
     error = refusal(tmp_path, file="a.parquet", fields=["en", "fr"])
     assert error.message == f"{tmp_path / 'a.parquet'}: record 1 has no field 'fr', it has de, n, en"
-
-
-def test_a_name_in_a_parquet_file_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
-    parquet(tmp_path)
-    path = tmp_path / "a.parquet"
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b"\x02de", b"\x02d\xff"))
-    assert path.read_bytes() != content
-    assert refusal(tmp_path, file="a.parquet").message.startswith(f"{path}: cannot be read: ")
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
@@ -261,15 +235,6 @@ def test_a_record_that_is_no_text_is_a_user_error(tmp_path: Path, records: list[
 def test_a_broken_file_is_a_user_error_naming_it(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     assert str(tmp_path / name) in refusal(tmp_path, file=name).message
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"), [(b'{"en": "two", "de":', "is not valid JSON"), (b"[1]", "must be a JSON object, is [1]"),
-                         (b"[" * 100_000, "is not valid JSON")]
-)  # fmt: skip
-def test_a_broken_record_names_its_line(tmp_path: Path, line: bytes, reason: str) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b'{"en": "one", "de": "eins"}\n\n' + line + b"\n")
-    assert refusal(tmp_path, file="a.jsonl").message.startswith(f"{tmp_path / 'a.jsonl'}:3: {reason}")
 
 
 def test_missing_files_are_named_with_the_root(tmp_path: Path) -> None:
@@ -362,11 +327,6 @@ def test_functional_tags_and_traces_may_be_kept(tmp_path: Path) -> None:
     assert "(NP (-NONE- *T*-1))" in target
 
 
-def test_a_tree_of_traces_alone_is_a_pair_of_blanks(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("(S (NP (-NONE- *))) (NP (NN one))")
-    assert read_trees(tmp_path, "a") == [("", ""), ("one", "(TOP (NP (NN one)))")]
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -387,31 +347,6 @@ def test_folders_and_patterns_give_their_files_in_order(tmp_path: Path, name: st
         (root / file).parent.mkdir(parents=True, exist_ok=True)
         (root / file).write_text(f"(NP (NN {word}))")
     assert [source for source, _ in read_trees(root, name)] == words
-
-
-def test_files_of_trees_that_are_gone_are_those_of_before(tmp_path: Path) -> None:
-    before = [str(tmp_path / name) for name in ("02/a.mrg", "02/b/c.mrg", "03/a.mrg", "22/a.mrg", "x.mrg")]
-    data = tree_data(tmp_path)
-    for name, count in (("02", 2), ("0[2-9]", 3), ("x.mrg", 1), ("none", 0)):
-        found = input_files(Dataset(trees=name), data, before)
-        assert len(set(map(str, found)) & set(before)) == count
-    assert input_files(Dataset(trees="none"), data, before) == [tmp_path / "none"]
-
-
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        ("none.mrg", "none.mrg: no such file"),
-        ("0[2-9]", r"0\[2-9\]: no such file"),
-        ("empty", "empty: no file in this folder or below ends in .mrg"),
-        ("pipe", "pipe: is not a regular file, but data is read several times"),
-    ],
-)
-def test_missing_trees_are_named(tmp_path: Path, name: str, error: str) -> None:
-    (tmp_path / "empty").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match=error):
-        check_inputs([Dataset(trees=name)], tree_data(tmp_path))
 
 
 # --- identity -----------------------------------------------------------------------------------------------

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prepared import OUT, QUIET, recipe, report, sentences, snapshot, table, write
 
-from nmt.console import Console
 from nmt.data import prepare as preparation
-from nmt.data.pairs import read_pairs
-from nmt.data.prepare import directory, prepare, set_sizes
+from nmt.data.prepare import prepare, set_sizes
 from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 
@@ -21,14 +18,6 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 # --- what is written ----------------------------------------------------------------------------------------
-
-
-def test_a_prepared_directory_holds_what_the_design_says() -> None:
-    assert directory(recipe()) == OUT
-    assert prepare(recipe(), QUIET, 1) is True
-    arrow = {"train.arrow", "valid.arrow", "test.arrow"}
-    assert {p.name for p in OUT.iterdir()} == arrow | {"tokenizer.model", "report.json", "fingerprint.json"}
-    assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
 
 
 def test_separate_vocabularies_are_written_and_used_for_their_sides() -> None:
@@ -51,15 +40,6 @@ def test_every_pair_is_encoded_in_order_without_symbols_at_its_ends() -> None:
         assert rows["source"].to_pylist() == [vocabulary.encode(s) for s in sentences(count, seed)], name
         assert rows["target"].to_pylist() == [vocabulary.encode(s) for s in sentences(count, seed + 1)], name
         assert rows["line"].to_pylist() == list(range(1, count + 1))
-
-
-def test_evaluation_splits_keep_their_text_and_training_does_not() -> None:
-    write("v.en", ["one", "  two  ", "", "thr\u2028ee"])
-    write("v.de", ["eins", "", "", "\tdrei"])
-    prepare(recipe(), QUIET, 1)
-    assert table("valid")["source_text"].to_pylist() == ["one", "two", "", "thr\u2028ee"]
-    assert table("valid")["target_text"].to_pylist() == ["eins", "", "", "drei"]
-    assert set(table("train")["source_text"].to_pylist()) == {None}
 
 
 def test_evaluation_splits_keep_every_line() -> None:
@@ -165,16 +145,6 @@ def test_the_report_has_lengths() -> None:
         assert means == pytest.approx([sum(side) / count for side in sides], abs=0.01)
 
 
-def test_what_matters_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    write("v.en", sentences(120, 1)[:2])
-    write("v.de", sentences(120, 2)[:2])
-    prepare(recipe(), Console(), 1)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "train: 120 of 120 pairs" in err
-    assert "2 training pairs are in valid or test" in err
-
-
 # --- failures -----------------------------------------------------------------------------------------------
 
 
@@ -204,19 +174,6 @@ def test_a_failure_in_the_middle_keeps_what_was_prepared(monkeypatch: pytest.Mon
     assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
 
 
-def test_a_broken_line_keeps_what_was_prepared() -> None:
-    data = {"train": [{"file": "b.tsv"}]}
-    rows = [f"{s}\t{t}" for s, t in zip(sentences(60, 7), sentences(60, 8), strict=True)]
-    write("b.tsv", rows)
-    prepare(recipe(data=data), QUIET, 1)
-    before = snapshot()
-    write("b.tsv", [*rows, "no second column"])
-    with pytest.raises(UserError, match=r"b\.tsv:61: has no column 2"):
-        prepare(recipe(data=data), QUIET, 1)
-    assert snapshot() == before
-    assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]
-
-
 def test_training_data_without_a_usable_pair_is_refused() -> None:
     write("a.en", ["q" * 40] * 200)
     write("a.de", ["q"] * 200)
@@ -241,53 +198,6 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("tokenizer.model", "train.arrow", "valid.arrow", "test.arrow", "report.json"):
         assert (OUT / name).read_bytes() == (parallel / name).read_bytes()
     assert table("train")["line"].to_pylist() == [n for n in range(1, 121) if n not in (8, 41)]
-
-
-def test_an_error_in_a_later_chunk_reaches_the_user_from_threads_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "CHUNK", 10)
-    write("b.tsv", [*(f"{s}\t{s}" for s in sentences(90, 7)), "broken"])
-    given = recipe(data={"name": "given"})
-    prepare(given, QUIET, 1)
-    with pytest.raises(UserError, match=r"b\.tsv:91: has no column 2"):
-        prepare(recipe(data={"train": [{"file": "b.tsv"}]}), QUIET, 2, tokenizer_from=Path("data/given"))
-    assert not OUT.exists()
-
-
-def test_chunks_do_not_change_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(recipe(), QUIET, 1)
-    monkeypatch.setattr(preparation, "CHUNK", 7)
-    prepare(recipe(data={"name": "y"}), QUIET, 1)
-    for split in ("train", "valid", "test"):
-        assert table(split).equals(table(split, Path("data/y")))
-    assert len(table("train", Path("data/y"))["source"].chunks) == 18
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_pairs_are_streamed_not_held(threads: int, given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside the chunk that is written, no more are read than there are threads."""
-    monkeypatch.setattr(preparation, "CHUNK", 10)
-    read = written = 0
-
-    def watched(*arguments: Any) -> Iterator[tuple[str, ...]]:
-        nonlocal read
-        for pair in read_pairs(*arguments):
-            read += 1
-            yield pair
-
-    ahead = []
-    original = preparation.table_of
-
-    def write_chunk(chunk: Any, schema: Any) -> Any:
-        nonlocal written
-        written += chunk.read
-        ahead.append(read - written)
-        return original(chunk, schema)
-
-    monkeypatch.setattr(preparation, "read_pairs", watched)
-    monkeypatch.setattr(preparation, "table_of", write_chunk)
-    prepare(recipe(data={"valid": [], "test": []}), QUIET, threads, tokenizer_from=given)
-    assert max(ahead) == 10 * threads
-    assert len(ahead) == 12
 
 
 # --- several training sets ----------------------------------------------------------------------------------
@@ -320,7 +230,7 @@ def test_a_weight_prepares_nothing_again() -> None:
     assert prepare(recipe(data={"train": train}), QUIET, 1) is False
 
 
-@pytest.mark.parametrize("content", [None, "[]", "{}", '{"train": {"kept": 3}}', '{"train": {"kept by set": ["1"]}}'])
+@pytest.mark.parametrize("content", [None, "[]", '{"train": 3}'])
 def test_sizes_that_are_not_said_are_a_user_error(content: str | None) -> None:
     OUT.mkdir(parents=True)
     if content is not None:
@@ -328,6 +238,3 @@ def test_sizes_that_are_not_said_are_a_user_error(content: str | None) -> None:
     with pytest.raises(UserError, match=r"data/x/report\.json: ") as caught:
         set_sizes(OUT)
     assert "\n" not in caught.value.message
-
-
-# --- what is shown ------------------------------------------------------------------------------------------

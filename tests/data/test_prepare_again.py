@@ -20,10 +20,6 @@ from nmt.text.tokenizer import Tokenizer
 pytestmark = pytest.mark.usefixtures("workplace")
 
 
-def no_reading(path: Path) -> str:
-    raise AssertionError(f"{path} was read")
-
-
 # --- nothing to do ------------------------------------------------------------------------------------------
 
 
@@ -32,15 +28,6 @@ def test_a_second_run_does_nothing() -> None:
     before = snapshot()
     assert prepare(recipe(), QUIET, 1) is False
     assert snapshot() == before
-
-
-def test_a_second_run_removes_what_a_killed_one_had_replaced() -> None:
-    prepare(recipe(), QUIET, 1)
-    before, old = snapshot(), OUT.with_name(f".{OUT.name}@old.tmp")
-    old.mkdir()
-    (old / "train.arrow").write_text("old")
-    assert prepare(recipe(), QUIET, 1) is False
-    assert (snapshot(), old.exists()) == (before, False)
 
 
 def test_touching_a_file_changes_nothing_but_what_is_known_of_its_time() -> None:
@@ -105,16 +92,6 @@ def test_unchanged_content_is_read_once_more_and_not_at_every_start(
     assert len(read) == (1 if change == "touched" else 6)
 
 
-def test_a_file_that_was_gone_and_came_back_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(recipe(), QUIET, 1)
-    os.utime("v.en", ns=(1, 1))
-    os.rename("a.en", "aside")
-    assert prepare(recipe(), QUIET, 1) is False
-    os.rename("aside", "a.en")
-    monkeypatch.setattr("nmt.files.sha256", no_reading)
-    assert prepare(recipe(), QUIET, 1) is False
-
-
 def test_prepared_data_that_cannot_be_written_is_good_to_train_from(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(recipe(), QUIET, 1)
     before = snapshot()
@@ -139,12 +116,6 @@ def test_settings_of_model_training_and_decoding_do_not_matter() -> None:
     prepare(recipe(), QUIET, 1)
     other = recipe(model={"layers": 2}, training={"updates": 3, "seed": 4}, decoding={"beam": 1})
     assert prepare(other, QUIET, 1) is False
-
-
-def test_unchanged_files_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(recipe(), QUIET, 1)
-    monkeypatch.setattr("nmt.files.sha256", no_reading)
-    assert prepare(recipe(), QUIET, 1) is False
 
 
 # --- something to do ----------------------------------------------------------------------------------------

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prepared import OUT, QUIET, report, table
-from tiny_treebank import write_treebank
 
 from nmt.console import Console
 from nmt.data.prepare import prepare
-from nmt.errors import UserError
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 
@@ -80,35 +77,3 @@ def test_labels_unseen_in_training_are_counted(capsys: pytest.CaptureFixture[str
     assert "train: 80 of 120 trees, " in err
     assert "tree symbols out" in err
     assert "1 trees with a label unseen in training" in err
-
-
-@pytest.mark.usefixtures("treebank")
-@pytest.mark.parametrize(
-    ("key", "first", "second"),
-    [
-        ("functional_tags", "(S (NP-SBJ XX XX )NP-SBJ", "(S (VP XX )VP"),
-        ("traces", "(S (NP XX XX )NP", "(S (NP XX )NP (VP XX (NP XX )NP )VP"),
-    ],
-)
-def test_how_trees_are_prepared_makes_other_data(key: str, first: str, second: str) -> None:
-    prepare(tree_recipe(), QUIET, 1)
-    changed = tree_recipe(**{key: True})
-    assert prepare(changed, QUIET, 1) is True
-    rows = [Tokenizer.load(OUT).target.decode(ids) for ids in table("train")["target"].to_pylist()[:2]]
-    assert rows[0].startswith(first)
-    assert rows[1].startswith(second)
-    assert prepare(changed, QUIET, 1) is False
-
-
-def test_prepared_trees_are_enough_where_the_treebank_is_not(tmp_path: Path) -> None:
-    write_treebank(tmp_path / "wsj", ("02", "03", "22"))
-    data = {"root": "wsj", "train": [{"trees": "0[2-9]"}], "valid": [{"trees": "22"}]}
-    prepare(tree_recipe(**data), QUIET, 1)
-    shutil.move("wsj", "away")
-    assert prepare(tree_recipe(**data), QUIET, 1) is False
-    shutil.move("away", "wsj")
-    (tmp_path / "wsj/03/wsj_0300.mrg").unlink()  # one of a folder's files is a change
-    with pytest.raises(UserError, match="03: no file in this folder or below ends in"):
-        prepare(tree_recipe(**data), QUIET, 1)
-    shutil.rmtree(tmp_path / "wsj/03")
-    assert prepare(tree_recipe(**data), QUIET, 1) is True

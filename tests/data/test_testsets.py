@@ -11,13 +11,9 @@ from typing import Any, NoReturn
 import pytest
 import sacrebleu.dataset
 
-from nmt.console import Console
-from nmt.data.corpus import Corpus
-from nmt.data.pairs import check_inputs, read_pairs
-from nmt.data.prepare import prepare
-from nmt.data.testsets import find_test_set
+from nmt.data.pairs import check_inputs, find_test_set, read_pairs
 from nmt.errors import UserError
-from nmt.recipe import Data, Dataset, Recipe
+from nmt.recipe import Data, Dataset
 
 FULL = Dataset(sacrebleu="wmt14/full")
 DATA = Data(name="x", source="en", target="de", train=(FULL,))
@@ -83,15 +79,6 @@ def test_without_a_network_the_error_names_the_files_to_bring(folder: Path) -> N
     assert check_inputs([FULL], DATA) == 1
 
 
-def test_sacrebleu_does_not_end_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    def damaged(langpair: str) -> NoReturn:
-        raise SystemExit(1)
-
-    monkeypatch.setattr(sacrebleu.dataset.DATASETS["wmt14/full"], "process_to_text", damaged)
-    error = refusal(lambda: find_test_set("wmt14/full", "en", "de"))
-    assert error.message == "wmt14/full: sacreBLEU cannot provide this test set: its download failed"
-
-
 @pytest.mark.parametrize(
     ("name", "target", "message", "hint"),
     [
@@ -111,23 +98,3 @@ def test_an_unknown_set_or_direction_is_refused_with_what_there_is(
     error = refusal(lambda: find_test_set(name, "en", target))
     assert error.message == message
     assert error.hint.startswith(hint)
-
-
-def test_a_test_set_is_prepared_and_then_no_longer_needed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    for side in ("train.en", "train.de"):
-        Path(side).write_text("".join(f"{n} trees and {n + 1} cats\n" for n in range(40)))
-    files = write(folder, "two trees\n", "zwei Bäume\n")
-    train = Dataset(source="train.en", target="train.de")
-    recipe = Recipe.model_validate(
-        {
-            "name": "x",
-            "data": {"name": "x", "source": "en", "target": "de", "train": [train], "test": [FULL]},
-            "tokenizer": {"vocab_size": 290},
-        }
-    )
-    assert prepare(recipe, Console(quiet=True), 1)
-    assert Corpus(Path("data/x/test.arrow")).texts() == (["two trees"], ["zwei Bäume"])
-    for file in files:
-        file.unlink()
-    assert not prepare(recipe, Console(quiet=True), 1)

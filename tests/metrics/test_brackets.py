@@ -6,14 +6,14 @@ import gzip
 import json
 import random
 import re
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from nmt.errors import UserError
-from nmt.metrics.brackets import BracketScores, as_dict, report, score_brackets, score_files
-from nmt.text.tree import parse_tree, prepare_tree, read_tree_lines
+from nmt.metrics.brackets import BracketScores, report, score_brackets, score_files
+from nmt.text.tree import parse_tree, read_tree_lines
 
 GOLD = "(TOP (S (NP (DT The) (NN cat)) (VP (VBZ sees) (NP (DT a) (NN dog))) (. .)))"
 
@@ -87,18 +87,6 @@ def test_other_words_are_an_error_and_leave_the_sums(gold: str, hypothesis: str)
     assert scores.missed == ("NN" in gold)
 
 
-@pytest.mark.parametrize(("hypothesis", "empty"), [("", 1), ("(())", 1), ("(S (. .))", 0), ("(S (-NONE- *))", 0)])
-def test_no_words_to_score_are_a_skip(hypothesis: str, empty: int) -> None:
-    scores = scored(GOLD, hypothesis, GOLD)
-    assert (scores.sentences, scores.errors, scores.skips, scores.empty, scores.valid) == (2, 0, 1, empty, 1)
-    assert (scores.f1, scores.missed) == (100, 4)
-
-
-def test_punctuation_alone_is_a_skip_of_which_nothing_is_missed() -> None:
-    scores = score_brackets(map(parse_tree, ("(TOP (NP (. .)))", GOLD)), map(parse_tree, ("(TOP (X (. .)))", GOLD)))
-    assert (scores.skips, scores.errors, scores.empty, scores.f1_all) == (1, 0, 0, 100)
-
-
 def test_figures_are_divided_after_they_are_summed() -> None:
     gold = ["(TOP (S (NP (NN a)) (VP (VB b))))", "(TOP (NP (NN a)))", GOLD, GOLD]
     tests = ["(TOP (S (NP (NN a)) (NP (VB b)) ))", "(TOP (S (NP (NP (NN a)))))", "", "(TOP (S (NN The)))"]
@@ -111,13 +99,6 @@ def test_figures_are_divided_after_they_are_summed() -> None:
     assert scores.recall_all == pytest.approx(25)
     assert scores.f1_all == pytest.approx(100 / 3)
     assert (scores.errors, scores.skips, scores.empty, scores.exact) == (1, 1, 1, 0)
-
-
-@pytest.mark.parametrize("failure", ["", "(TOP (S (NN The)))"])
-def test_a_failure_raises_f1_and_lowers_the_one_that_counts_it(failure: str) -> None:
-    tried, failed = scored(GOLD, GOLD, GOLD.replace("VP", "XP")), scored(GOLD, GOLD, failure)
-    assert failed.f1 == 100 > tried.f1 == tried.f1_all == 87.5
-    assert failed.f1_all == pytest.approx(200 / 3)
 
 
 def test_crossings_are_those_of_the_hypothesis() -> None:
@@ -177,32 +158,6 @@ def test_the_first_error_is_told() -> None:
     assert scored(GOLD, GOLD, "").first_error == ""
 
 
-def test_trees_may_be_deep() -> None:
-    deep = "(X " * 5000 + "(NN a)" + ")" * 5000
-    assert counts(scored(deep, deep)) == (5000, 5000, 5000)
-
-
-@pytest.mark.parametrize(("gold", "tests", "message"), [(3, 1, "3 trees and the hypothesis 1"), (0, 2, "0 .* 2")])
-def test_unequal_numbers_name_both(gold: int, tests: int, message: str) -> None:
-    with pytest.raises(UserError, match=message) as error:
-        score_brackets([parse_tree(GOLD)] * gold, [None] * tests)
-    assert error.value.hint
-    with pytest.raises(UserError, match="nothing to score"):
-        score_brackets([], [])
-
-
-def test_trees_are_read_side_by_side() -> None:
-    taken = {"gold": 0, "test": 0}
-
-    def side(name: str, tree: str):
-        for _ in range(50):
-            taken[name] += 1
-            assert abs(taken["gold"] - taken["test"]) <= 1
-            yield parse_tree(tree)
-
-    assert score_brackets(side("gold", GOLD), side("test", GOLD)).exact == 100
-
-
 # --- files and the command -----------------------------------------------------------------------------------------
 
 PRETTY = """
@@ -225,11 +180,6 @@ def test_roots_of_the_gold_are_taken_for_those_of_the_hypothesis(tmp_path: Path,
     scores = score_files(gold, [line.replace("(TOP", "(ROOT") for line in HYPOTHESES.splitlines()])
     both = root == "ROOT"  # then it counts, as EVALB has it
     assert (scores.f1, scores.total.gold) == (100, 7 if both else 5)
-
-
-def test_roots_that_are_constituents_count(tmp_path: Path) -> None:
-    (tmp_path / "gold").write_text("(S (NP (NN a))) (ROOT (S (NP (NN a))))")
-    assert counts(score_files(tmp_path / "gold", ["(TOP (NP (NN a)))", "(S (NP (NN a)))"])) == (3, 3, 4)
 
 
 def test_gold_may_be_a_treebank_folder_and_hypotheses_come_through_a_pipe(nmt, tmp_path: Path) -> None:
@@ -272,27 +222,6 @@ def test_the_report_has_every_figure_and_label() -> None:
     assert re.search(r"^F1, failures missed +70\.00 +70\.00$", text, re.M)
     assert re.search(r"^VP +2 +1 +1 +100\.00 +50\.00 +66\.67$", text, re.M)
     assert max(map(len, text.splitlines())) <= 80
-
-
-@pytest.mark.parametrize(
-    ("options", "hypotheses", "code", "message"),
-    [
-        ([], "", 1, "error: the gold has 1 trees and the hypothesis 0"),
-        ([], f"{GOLD}\n\n", 1, "error: the gold has 1 trees and the hypothesis 2"),
-        (["--metric", "brackets,bleu"], GOLD, 2, "--metric brackets goes alone"),
-        (["--reference", "gold"], GOLD, 2, "--metric brackets takes one REF"),
-        (["--source", "gold"], GOLD, 2, "--source goes with --model"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(
-    nmt, tmp_path: Path, monkeypatch, options, hypotheses, code, message
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("gold").write_text(GOLD)
-    done = nmt("score", "gold", "--metric", "brackets", *options, stdin=hypotheses.encode())
-    assert (done.code, done.out) == (code, b"")
-    assert message in done.err
-    assert "Traceback" not in done.err
 
 
 # --- a second opinion: the rules again, over strings ----------------------------------------------------------------
@@ -377,7 +306,7 @@ def naive_figures(gold: list[str], tests: list[str], longest: float) -> Figures:
 Nested = list
 LABELS = ["S", "NP", "VP", "ADVP", "PRT", "NP-SBJ", "S=2", "ADVP-TMP", "PRT-X", "NP|S", "TOP", "-X", ":", "."]
 TAGS = ["NN", "VB", "DT", ",", ":", ".", "``", "''", "-NONE-", "-LRB-", "TOP", "$", "PRT"]
-CHANGES = ["relabel", "drop", "move", "move", "adopt", "adopt", "flatten", "chain", "tag", "mark", "length"]
+CHANGES = ["relabel", "drop", "move", "move", "adopt", "adopt", "chain", "tag", "mark", "length"]
 WORDS = ["rain", "Rain", "falls", "-LRB-", ",", "*T*-1", "a=b", "über"]
 
 
@@ -398,10 +327,6 @@ def is_leaf(tree: Nested) -> bool:
 
 def nodes(tree: Nested) -> list[Nested]:
     return [tree] if is_leaf(tree) else [tree, *(below for child in tree[1:] for below in nodes(child))]
-
-
-def copied(tree: Nested) -> Nested:
-    return [copied(part) if isinstance(part, list) else part for part in tree]
 
 
 def perturb(draw: random.Random, root: Nested) -> None:
@@ -429,11 +354,8 @@ def perturb(draw: random.Random, root: Nested) -> None:
         ]:  # a boundary moves, which crosses
             left, right = draw.choice(neighbours)
             left.append(right.pop(1))
-        case "flatten":
-            node[1:] = [one for one in nodes(node) if is_leaf(one)]
         case "chain":
-            for _ in range(draw.randint(1, 3)):
-                node[index] = [draw.choice(LABELS), node[index]]
+            node[index] = [draw.choice(LABELS), [draw.choice(LABELS), child]]
         case "tag":
             draw.choice(leaves)[0] = draw.choice(TAGS)
         case "mark":
@@ -454,7 +376,7 @@ def random_files(seed: int) -> tuple[list[str], list[str]]:
     gold, tests = [], []
     for _ in range(draw.randint(1, 12)):
         root = [draw.choice(["TOP", "TOP", "ROOT", "S1"]), random_tree(draw, draw.choice([1, 5, 12, 90]))]
-        other = copied(root)
+        other = deepcopy(root)
         for _ in range(draw.choice([0, 1, 2, 5])):
             perturb(draw, other)
         gold.append(as_line(root))
@@ -478,22 +400,3 @@ def test_two_scorers_print_the_same_of_random_files() -> None:
     assert sum(scores.valid for scores in found) > sum(scores.sentences for scores in found) / 2
     assert sum(scores.sentences - scores.short.sentences for scores in found) > 20
     assert len({f"{scores.f1:.2f}" for scores in found}) > 50
-
-
-def test_a_raw_gold_gives_the_figures_of_a_prepared_one(tmp_path: Path) -> None:
-    raw, prepared = tmp_path / "raw", tmp_path / "prepared"
-    for seed in range(30):
-        gold, tests = random_files(seed)
-        tests = [re.sub(r"^\((ROOT|S1)\b", "(TOP", line) for line in tests]
-        ready = [prepare_tree(parse_tree(line)) for line in gold]
-        kept = [index for index, tree in enumerate(ready) if tree]
-        for path, lines in ((raw, gold), (prepared, ready)):
-            path.write_text("\n".join(str(lines[index]) for index in kept))
-        tests = [tests[index] for index in kept]
-        assert as_dict(score_files(raw, tests)) == as_dict(score_files(prepared, tests)), seed
-
-
-@pytest.mark.slow
-def test_two_scorers_print_the_same_of_two_thousand_random_files() -> None:
-    for seed in range(100, 2100):
-        assert_both_scorers_agree(seed)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.model.likelihood import CHUNK_LOGITS, log_probabilities, perplexity
+from nmt.model.functional import CHUNK_LOGITS, log_probabilities, perplexity
 
 TOKENS, WIDTH, VOCABULARY = 23, 6, 11
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.model.rows import Removal, with_room
+from nmt.model.cache import Removal, with_room
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from nmt.model.rows import Removal, with_room
 def test_rows_from_the_end_take_the_places_of_those_that_leave(leaving, expected):
     rows = torch.arange(5)
     buffer = torch.arange(5.0)[:, None].expand(-1, 2).contiguous()
-    removal = Removal.of(leaving, 5)
+    removal = Removal(leaving, 5)
     assert removal.count == len(expected)
     removal.move(buffer)
     assert buffer.shape == (5, 2)

@@ -4,11 +4,9 @@ import math
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
-from nmt.model import window
-from nmt.model.functional import attention, look_ahead_mask, restricted_attention
-from nmt.model.window import band, block_size
+from nmt.model import functional
+from nmt.model.functional import attention, band, restricted_attention
 from nmt.recipe import Model
 
 CPU = torch.device("cpu")
@@ -58,7 +56,7 @@ def test_a_window_of_r_shows_r_positions(r, centred):
 @pytest.mark.parametrize("reach", [(0, 0), (2, 1), (4, 0), (1, 1)])
 @pytest.mark.parametrize("padded", [False, True])
 def test_blocks_give_what_the_band_gives(monkeypatch, length, reach, padded):
-    monkeypatch.setattr(window, "LEAST", 4)
+    monkeypatch.setattr(functional, "LEAST", 4)
     tensors = inputs(length)
     mask = padding(length, length, (length + 1) // 2) if padded else None
     expected = plain(*tensors, reach, mask)
@@ -82,7 +80,7 @@ def test_a_window_wider_than_the_sequence_is_full_attention(causal):
     expected = attention(*tensors, None if mask is None else mask | torch.eye(40).bool(), causal)
     reach = Model(attention_window=80).reach(causal)
     assert_same(restricted_attention(*tensors, reach, mask), expected, tensors)
-    assert_same(window.join(attention(*window.cut(*tensors, mask, reach)), 40), expected, tensors)
+    assert_same(functional.join(attention(*functional.cut(*tensors, mask, reach)), 40), expected, tensors)
 
 
 def test_padding_that_sees_nothing_but_padding_spoils_no_gradient():
@@ -93,33 +91,3 @@ def test_padding_that_sees_nothing_but_padding_spoils_no_gradient():
     for tensor in tensors:
         assert tensor.grad.isfinite().all()
         assert not tensor.grad[1, :, 3:].any()
-
-
-def test_what_lies_outside_the_window_changes_nothing():
-    query, key, value = (tensor.detach() for tensor in inputs(100))
-    before = restricted_attention(query, key, value, (9, 0))
-    key[:, :, 50], value[:, :, 50] = 100.0, -100.0
-    changed = (restricted_attention(query, key, value, (9, 0)) != before).flatten(0, 1).any(-1).any(0)
-    assert changed.nonzero().flatten().tolist() == list(range(50, 60))
-
-
-def test_dropout_acts_on_the_weights_of_blocks():
-    query, key, _ = inputs(100)
-    torch.manual_seed(2)
-    found = restricted_attention(query, key, torch.ones(2, 3, 100, 1).double(), (40, 0), dropout=0.5)
-    assert float(found.detach().mean()) == pytest.approx(1.0, abs=0.05)
-    assert float(found.detach().std()) > 0.1
-
-
-def test_work_is_linear_in_the_length():
-    def operations(length):
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            restricted_attention(*(tensor.detach() for tensor in inputs(length, 1)), (31, 32))
-        return counter.get_total_flops()
-
-    assert operations(64 * 40) == 10 * operations(64 * 4) > 0
-    assert block_size((31, 32)) == (64, 127)
-
-
-def test_the_band_of_the_decoder_is_the_look_ahead_mask_where_it_is_wide():
-    assert torch.equal(band(5, None, (4, 0), CPU), look_ahead_mask(5))

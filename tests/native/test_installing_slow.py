@@ -6,8 +6,6 @@ import os
 import shutil
 import site
 import subprocess
-import sys
-import tarfile
 import venv
 import zipfile
 from contextlib import suppress
@@ -16,10 +14,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import torch
 
 ROOT = Path(__file__).parents[2]
-NAMES = {"AVX512": "AVX-512", "AVX2": "AVX2"}
 BUILD = (("pip", 23), ("setuptools", 77))  # what installs the package, and the versions it needs
 NONE = "no C kernels; PyTorch's are used"
 
@@ -82,36 +78,12 @@ def compiler() -> None:
         pytest.skip("needs a C compiler")
 
 
-@pytest.mark.parametrize("editable", [[], ["--editable"]])
-@pytest.mark.usefixtures("compiler")
-def test_an_installation_uses_the_library_that_the_capability_asks_for(place: Place, editable: list[str]) -> None:
-    place.install(*editable, place.sources)
-    own = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
-    code = "import torch; print(torch.backends.cpu.get_cpu_capability())"
-    native = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True).stdout.strip()
-    assert place.version(ATEN_CPU_CAPABILITY="") == f"C kernels: {NAMES.get(native, 'generic')}"
-    assert place.version(ATEN_CPU_CAPABILITY="default") == "C kernels: generic"
-    if native in NAMES:
-        assert place.version(ATEN_CPU_CAPABILITY="avx2") == "C kernels: AVX2"
-
-
 @pytest.mark.parametrize("compiler", ["false", "/nowhere/cc"])
 def test_an_installation_without_a_compiler_works_and_says_so_once(place: Place, compiler: str) -> None:
     said = place.install(place.sources, CC=compiler)
     assert said.count("nmt works without the C kernels") == 1
     assert "Successfully installed" in said
     assert place.version() == NONE
-
-
-@pytest.mark.usefixtures("compiler")
-def test_a_compiler_that_knows_no_avx512_leaves_the_others(place: Place, tmp_path: Path) -> None:
-    old = tmp_path / "old"
-    old.write_text('#!/bin/sh\ncase "$*" in *-mavx512f*) exit 1;; esac\nexec cc "$@"\n')
-    old.chmod(0o755)
-    place.install(place.sources, CC=str(old))
-    assert place.version(ATEN_CPU_CAPABILITY="default") == "C kernels: generic"
-    if torch.cpu._is_avx512_supported():
-        assert place.version(ATEN_CPU_CAPABILITY="avx512") == "C kernels: AVX2"
 
 
 @pytest.mark.usefixtures("compiler")
@@ -126,17 +98,3 @@ def test_a_wheel_works_wherever_it_is_unzipped(place: Place, tmp_path: Path) -> 
         assert names <= {path.name for path in (tmp_path / "elsewhere" / folder).iterdir()}
     shutil.rmtree(place.sources)
     assert place.version(PYTHONPATH=str(tmp_path / "elsewhere"), ATEN_CPU_CAPABILITY="default") == "C kernels: generic"
-
-
-@pytest.mark.usefixtures("compiler")
-def test_a_source_distribution_contains_the_c_sources(place: Place, tmp_path: Path) -> None:
-    code = (
-        "import os, sys; os.chdir(sys.argv[1])\nfrom setuptools import build_meta; build_meta.build_sdist(sys.argv[2])"
-    )
-    place.run("-c", code, place.sources, tmp_path)
-    (packed,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(packed) as archive:
-        names = {Path(name).name for name in archive.getnames()}
-    assert {"setup.py", *(path.name for path in (ROOT / "nmt" / "native").glob("*.c"))} <= names
-    place.install(packed)
-    assert place.version(ATEN_CPU_CAPABILITY="default") == "C kernels: generic"

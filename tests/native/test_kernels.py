@@ -17,7 +17,7 @@ from nmt.model.functional import ACTIVATIONS
 from nmt.native.loading import INSTRUCTION_SETS
 
 EPSILON = 1e-6
-WIDTHS = [1, 7, 8, 15, 16, 17, 33, 100, 512, 1023]
+WIDTHS = [1, 7, 8, 16, 17, 33, 1023]
 GROUP = 4  # lists of places and sources are read up to a multiple of it
 LARGE = 1e30  # in places that must not count
 
@@ -85,11 +85,8 @@ def test_residual_and_normalisation(functions: CDLL, width: int, bias: bool) -> 
         assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
 
 
-@pytest.mark.parametrize("total_over", ["x", "z", None])
-@pytest.mark.parametrize("norm_over", ["x", "z"])
+@pytest.mark.parametrize(("total_over", "norm_over"), [("x", "z"), ("z", "x"), (None, "x"), (None, "z")])
 def test_results_may_be_written_over_operands(functions: CDLL, total_over: str | None, norm_over: str) -> None:
-    if total_over == norm_over:
-        pytest.skip("the two results are never the same")
     given = Operands.of(3, 37, True)
     total, norm = given.expected()
     given.add_norm(functions, total_over and getattr(given, total_over), getattr(given, norm_over))
@@ -106,12 +103,6 @@ def test_what_is_not_a_number_stays_in_its_row(functions: CDLL, value: float) ->
     given.add_norm(functions, None, norm)
     assert norm[1].isnan().all()
     assert norm[[0, 2]].isfinite().all()
-
-
-def test_a_row_of_equal_numbers_has_a_norm(functions: CDLL) -> None:
-    zeros, norm = torch.zeros(2, 19), torch.empty(2, 19)
-    Operands(zeros, zeros, None, torch.ones(19), torch.full((19,), 7.0)).add_norm(functions, None, norm)
-    assert torch.equal(norm, zeros + 7)
 
 
 # --- which hypotheses are followed --------------------------------------------------------------------------
@@ -201,8 +192,7 @@ def hypotheses(rows: int, beam: int, seed: int) -> Tensor:
 
 
 SHAPES = [  # heads, key width, value width
-    *((heads, width, width) for heads in (1, 3, 4, 8) for width in (1, 7, 16, 33, 64)),
-    *((heads, width, width) for heads in (1, 4) for width in (4, 8, 32, 128)),
+    *((1, 7, 7), (3, 16, 16), (4, 1, 1), (4, 64, 64), (8, 33, 33), (1, 128, 128), (4, 8, 8), (8, 32, 32)),
     *((2, 3, 5), (4, 16, 32), (4, 64, 16), (8, 33, 7), (3, 1, 64)),
 ]
 COUNTS = [1, 2, 3, 4, 5, 8, 15, 16, 17, 33, 70]  # of places
@@ -326,17 +316,6 @@ def test_large_scores_of_attention_do_not_overflow(functions: CDLL, width: int, 
         assert_close(out[row], expected, magnitude=10.0)  # the scores are rounded at their own magnitude
 
 
-def test_no_hypotheses_are_attended_for(functions: CDLL) -> None:
-    keys, values = states(2, 4, 3, 16, False, seed=1), states(2, 4, 3, 16, False, seed=2)
-    before = keys.clone(), values.clone()
-    none = torch.empty(0, dtype=torch.int64)
-    newest = torch.zeros((2, 3), dtype=torch.int64)
-    assert attend_to_rows(functions, torch.empty(0, 4, 16), none, 3, [3, 3], keys, values, 1.0).shape == (0, 64)
-    attend_to_places(functions, torch.empty(0, 192), none, newest, [[[0]] * 3] * 2, keys, values, 1.0)
-    assert torch.equal(keys, before[0])
-    assert torch.equal(values, before[1])
-
-
 @pytest.mark.parametrize(("heads", "width"), [(1, 5), (3, 16), (4, 64)])
 @pytest.mark.parametrize("used", [0, 1, 17])
 def test_rows_of_keys_and_values_are_moved(functions: CDLL, heads: int, width: int, used: int) -> None:
@@ -359,14 +338,6 @@ def test_bias_and_activation(functions: CDLL, activation: str, width: int) -> No
         expected = ACTIVATIONS[activation]((x + bias).double())
         getattr(functions, f"nmt_add_bias_{activation}")(rows, width, x.data_ptr(), bias.data_ptr())
         torch.testing.assert_close(x.double(), expected, rtol=1e-6, atol=5e-7)
-
-
-def test_activations_of_large_numbers(functions: CDLL) -> None:
-    for activation in ACTIVATIONS:
-        x, bias = torch.tensor([-3e38, -1e30, -100.0, 0.0, 100.0, 1e30, 3e38]), torch.zeros(7)
-        expected = x.relu()
-        getattr(functions, f"nmt_add_bias_{activation}")(1, 7, x.data_ptr(), bias.data_ptr())
-        assert torch.equal(x, expected)
 
 
 # --- choosing what comes next -------------------------------------------------------------------------------
@@ -392,22 +363,6 @@ def test_log_softmax(functions: CDLL, vocabulary: int, width: int, spread: float
     assert_close(found[:, reserved:vocabulary], expected[:, reserved:], magnitude=max(1.0, spread / 10))
     assert found[:, :reserved].isneginf().all()
     assert found[:, vocabulary:].isneginf().all()
-
-
-def test_log_softmax_of_what_is_nearly_certain(functions: CDLL) -> None:
-    """The probability of the likeliest symbol is near 1, so its logarithm is near 0."""
-    logits = torch.zeros(30, 50)
-    logits[torch.arange(30), torch.arange(30)] = torch.arange(30.0)
-    assert_close(log_softmax(functions, logits, 50, 0), logits.double().log_softmax(-1))
-
-
-def test_log_softmax_of_nothing_but_one_symbol(functions: CDLL) -> None:
-    logits = torch.full((2, 33), -math.inf)
-    logits[0, 5], logits[1, 32] = -80.0, 80.0
-    found = log_softmax(functions, logits, 33, 3)
-    assert found[0, 5] == 0.0
-    assert found[1, 32] == 0.0
-    assert found.isneginf().sum() == 64
 
 
 def best_extensions(functions: CDLL, log_probs: Tensor, alive: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -440,11 +395,3 @@ def test_best_extensions(functions: CDLL, beam: int, count: int, width: int, ste
     alive[3] = -math.inf  # nothing at all
     found, expected = best_extensions(functions, log_probs, alive, count), whole_sort(log_probs, alive, count)
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-
-
-@pytest.mark.parametrize("width", [17, 512])
-def test_of_equal_extensions_the_first_are_the_best(functions: CDLL, width: int) -> None:
-    found = best_extensions(functions, torch.zeros(1, 3, width), torch.zeros(1, 3), 20)
-    expected = torch.arange(20)
-    assert torch.equal(found[1][0], expected // width)
-    assert torch.equal(found[2][0], expected % width)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import shutil
 import subprocess
@@ -84,13 +83,6 @@ def test_a_damaged_file_is_not_used(tmp_path):
     assert open_library(tmp_path / "damaged.so") is None
 
 
-@pytest.mark.parametrize(("version", "used"), [(VERSION, True), (VERSION - 1, False), (VERSION + 1, False)])
-def test_a_library_of_another_version_is_not_used(tmp_path, version, used):
-    others = [f"void {name}(void) {{}}" for name in loading.FUNCTIONS if name != "nmt_kernels_version"]
-    source = "\n".join([f"int nmt_kernels_version(void) {{ return {version}; }}", *others])
-    assert (open_library(compile_c(source, tmp_path / "stale.so")) is not None) == used
-
-
 def test_a_library_that_lacks_a_function_is_not_used(tmp_path):
     source = f"int nmt_kernels_version(void) {{ return {VERSION}; }}"
     assert open_library(compile_c(source, tmp_path / "older.so")) is None
@@ -101,19 +93,8 @@ def test_source_and_loader_agree_on_the_version_and_the_functions():
     assert re.findall(r"^#define NMT_KERNELS_VERSION (\d+)$", source, re.MULTILINE) == [str(VERSION)]
     exported = re.findall(r"^EXPORTED \w+ (nmt_\w+)\(([^)]*)\)", source, re.MULTILINE)
     assert {name: 0 if given == "void" else given.count(",") + 1 for name, given in exported} == {
-        name: len(arguments) for name, (arguments, _) in loading.FUNCTIONS.items()
+        name: len(arguments.replace(" ", "")) for name, arguments in loading.FUNCTIONS.items()
     }
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-def test_an_opened_library_works_in_a_forked_process():
-    opened = library()
-    if opened is None:
-        pytest.skip("no C kernels were compiled")
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if library() is opened and opened.functions.nmt_kernels_version() == VERSION else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.parametrize("capability", ["AVX512", "AVX2", "DEFAULT"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -49,13 +48,10 @@ def test_duplicate_keys_are_refused(write: Write) -> None:
     [
         "name: [",
         "- a\n- b",
-        "just text",
         "name: \x01",
         "? [a]\n: b",
         "name: !!python/object/apply:os.getcwd []",
         "training: {updates: !!int abc}",
-        "training: {warmup: !!float abc}",
-        "training: {warmup: !!int ''}",
         "training: {report: !!bool maybe}",
         "name: !!timestamp 9999-12-31T23:59:59-23:00",
         "model: &m {layers: *m}",
@@ -97,7 +93,7 @@ def test_aliases_of_aliases_are_counted_as_what_they_stand_for(tmp_path: Path) -
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]  # 10¹² values
     path = tmp_path / "bomb.yaml"
     path.write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"bomb\.yaml: more than 10,000 values"):
+    with pytest.raises(UserError, match=r"bomb\.yaml: nested too deeply, or more than 10,000 values"):
         load(path)
 
 
@@ -111,10 +107,9 @@ MERGED += [f"{new}: &{new} {{!!merge <<: [*{old}, *{old}, *{old}]}}" for old, ne
     ("text", "problem"),
     [
         ("\n".join(MERGED), ":2: not valid YAML: recipes have no tags, such as tag:yaml.org,2002:merge"),  # 3¹⁹ values
-        (f"a: [{'1,' * 20_000}]", ":1: not valid YAML: more than 20,000 keys and values"),
         (f"#{'-' * 1_000_000}", ": has more than 1,000,000 characters"),
     ],
-    ids=["merged mappings", "values", "characters"],
+    ids=["merged mappings", "characters"],
 )
 def test_a_recipe_cannot_be_endless(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "bomb.yaml"
@@ -123,28 +118,6 @@ def test_a_recipe_cannot_be_endless(tmp_path: Path, text: str, problem: str) -> 
 
 
 # --- hostile recipes ----------------------------------------------------------------------------------------
-
-
-def test_links_to_themselves_are_named(nmt, tmp_path: Path) -> None:
-    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
-    (tmp_path / "recipe.yaml").write_text("extends: loop.yaml\n")
-    for name in ("loop.yaml", "recipe.yaml"):
-        done = nmt("train", tmp_path / name)
-        problem = "loop.yaml: cannot be read: Too many levels of symbolic links"
-        assert (done.code, done.err) == (1, f"error: {tmp_path}/{problem}\nhint: name a recipe that you may read\n")
-
-
-def test_a_recipe_may_be_a_pipe_but_not_what_it_extends(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "recipe.yaml").write_text("extends: pipe\n")
-    with pytest.raises(UserError, match="pipe: is not a regular file") as caught:
-        load(tmp_path / "recipe.yaml")
-    assert caught.value.hint
-    read, write = os.pipe()
-    os.write(write, (RECIPES / "demo.yaml").read_bytes())
-    os.close(write)
-    assert load(f"/dev/fd/{read}") == load(RECIPES / "demo.yaml")
-    os.close(read)
 
 
 @pytest.mark.parametrize(

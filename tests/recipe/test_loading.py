@@ -17,13 +17,6 @@ from nmt.recipe import (
 # --- extends ------------------------------------------------------------------------------------------------
 
 
-def test_a_recipe_inherits_and_changes_single_keys(write: Write) -> None:
-    write(BASE + "model: {layers: 2, d_ff: 64}\n", "base.yaml")
-    recipe = load(write("extends: base.yaml\nname: row\nmodel: {layers: 3}\n"))
-    assert (recipe.name, recipe.model.layers, recipe.model.d_ff) == ("row", 3, 64)
-    assert recipe.data.train[0].source == "a.en"
-
-
 def test_a_list_replaces_that_of_the_base(write: Write) -> None:
     write(BASE.replace("[{", "[{source: z.en, target: z.de}, {"), "base.yaml")
     recipe = load(write("extends: base.yaml\ndata: {train: [{source: b.en, target: b.de}]}\n"))
@@ -77,15 +70,6 @@ def test_prepared_data_is_shared_unless_data_or_tokenizer_change(
 ) -> None:
     write(BASE, "base.yaml")
     assert load(write(f"extends: base.yaml\nname: row\n{change}\n")).data.name == data_name
-
-
-def test_prepared_data_is_shared_over_two_levels(write: Write) -> None:
-    write(BASE, "base.yaml")
-    write("extends: base.yaml\nname: middle\nmodel: {layers: 3}\n", "middle.yaml")
-    write("extends: base.yaml\nname: other\ntokenizer: {vocab_size: 300}\n", "other.yaml")
-    assert load(write("extends: middle.yaml\nname: leaf\n")).data.name == "tiny"
-    assert load(write("extends: other.yaml\nname: leaf\n")).data.name == "other"
-    assert load(write("extends: other.yaml\nname: leaf\ntokenizer: {vocab_size: 400}\n")).data.name == "leaf"
 
 
 # --- overrides ----------------------------------------------------------------------------------------------

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from recipe_files import BASE, IMPOSSIBLE, RECIPES, Write, refusal
+from recipe_files import BASE, IMPOSSIBLE, Write, refusal
 
-from nmt import recipe as recipes
-from nmt.errors import UserError
 from nmt.recipe import (
     Model,
-    TokenizerSettings,
-    Training,
     json_schema,
     load,
 )
@@ -70,14 +66,6 @@ def test_defaults_are_those_of_the_paper(write: Write) -> None:
         assert {key: getattr(getattr(recipe, section), key) for key in values} == values
 
 
-def test_the_wmt14_recipe_spells_out_the_defaults() -> None:
-    recipe = load(RECIPES / "wmt14_en_de.yaml")
-    assert recipe.model == Model()
-    assert recipe.training == Training()
-    assert recipe.tokenizer == TokenizerSettings()
-    assert recipe.decoding == recipes.Decoding()
-
-
 def test_widths_of_a_head_can_be_set_on_their_own() -> None:
     model = Model(heads=32, d_k=16, decoder_layers=2)
     assert (model.key_width, model.value_width, model.decoder_depth) == (16, 16, 2)
@@ -92,7 +80,6 @@ def test_widths_of_a_head_can_be_set_on_their_own() -> None:
     [
         ("model: {d_modle: 256}", "model.d_modle", "256", "model.d_model?"),
         ("training: {updats: 5}", "training.updats", "5", "training.updates?"),
-        ("modell: {layers: 2}", "modell", "{'layers': 2}", "model?"),
         ("beam: 3", "beam", "3", "decoding.beam?"),  # the right key in the wrong section
         ("model: {dropout: 0.1, batch_tokens: 7}", "model.batch_tokens", "7", "training.batch_tokens"),
         ("zzz: 1", "zzz", "1", "name, data, tokenizer, model, training, decoding"),
@@ -114,12 +101,9 @@ def test_an_unknown_key_names_line_key_value_and_the_nearest_key(
         ("training: {updates: '5'}", "training.updates", "'5'", "valid integer"),
         ("training: {updates: 5.5}", "training.updates", "5.5", "valid integer"),
         ("training: {updates: true}", "training.updates", "True", "valid integer"),
-        ("training: {updates: yes}", "training.updates", "'yes'", "valid integer"),
         ("tokenizer: {shared: 1}", "tokenizer.shared", "1", "valid boolean"),
-        ("tokenizer: {shared: no}", "tokenizer.shared", "'no'", "valid boolean"),
         ("model: {dropout: a}", "model.dropout", "'a'", "valid number"),
         ("training: [1]", "training", "[1]", "keys with their values"),
-        ("training:", "training", "None", "keys with their values"),
         ("training: {adam_betas: [0.9]}", "training.adam_betas.1", "", "must be given"),
     ],
 )
@@ -187,7 +171,6 @@ def test_no_whole_number_of_a_recipe_is_without_an_upper_limit() -> None:
     ("settings", "hint"),
     [
         (["model.norm=pots"], "did you mean post?"),
-        (["decoding.precision=nothing"], "correct the value, or remove the key where it has a default"),
         (["model.d_model=511", "model.heads=1"], "--set model.d_model=512"),
         (["training.batch_tokens=256"], "--set training.batch_tokens=257, or lower data.max_length"),
         (
@@ -208,18 +191,13 @@ def test_the_hint_gives_the_nearest_setting_that_is_allowed(write: Write, settin
     [
         ("{source: a}", "source and target go together"),
         ("{target: a}", "source and target go together"),
-        ("{}", "exactly one of: source and target, file, sacrebleu, hub"),
         ("{source: a, target: b, hub: c}", "exactly one of"),
-        ("{source: a, target: b, config: c}", "config: goes with hub"),
         ("{sacrebleu: wmt13, hub: c}", "exactly one of"),
         ("{sacrebleu: wmt13, config: c}", "config: goes with hub"),
-        ("{sacrebleu: wmt13, fields: [en, de]}", "fields: goes with file or hub"),
         ("{file: a.txt}", "file: must end in one of .tsv"),
         ("{file: a.tsv, fields: ['0', '1']}", "fields: of a .tsv are column numbers counted from 1"),
         ("{file: a.tsv, fields: ['1', '1０']}", "fields: of a .tsv are column numbers counted from 1"),
-        ("{file: a.tsv, fields: [en, de]}", "fields: of a .tsv are column numbers counted from 1"),
         ("{file: a.jsonl, fields: [en]}", "fields: must be 2, the source's and the target's (got ['en'])"),
-        ("{file: a.jsonl, fields: [en, de, fr]}", "fields: "),
         ("{file: a.jsonl, fileds: [en, de]}", "fileds: unknown key"),
     ],
 )
@@ -239,12 +217,6 @@ def test_what_is_missing_is_named(write: Write) -> None:
 def test_names_that_would_leave_their_folder_are_refused(write: Write) -> None:
     for name in ("../x", "a/b", ".hidden", "''", "a b"):
         assert ": name: " in refusal(write(BASE.replace("name: tiny", f"name: {name}"))).message
-
-
-def test_one_data_set_without_brackets_is_told_to_be_a_list(write: Write) -> None:
-    error = refusal(write(BASE.replace("[{source: a.en, target: a.de}]", "{source: a.en, target: a.de}")))
-    assert "data.train: must be a list (got {" in error.message
-    assert error.hint.startswith("write it between [ and ]")
 
 
 @pytest.mark.parametrize(("text", "line"), [("name: x\n\tdata: 3\n", 2), ("name: x\ndata: [\n", 3), ("a: b: c\n", 1)])
@@ -275,18 +247,3 @@ def test_only_training_sets_have_weights(write: Write, split: str) -> None:
     message = refusal(path).message
     assert message.startswith(f"{path}:8: data.{split}.1.weight: is for training sets")
     assert "(got 2)" in message
-
-
-# --- hostile recipes ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "key",
-    ["model.layers", "model.decoder_layers", "model.d_model", "model.d_ff", "model.heads", "model.d_k", "model.d_v",
-     "model.max_positions", "model.attention_window", "training.valid_beam", "decoding.beam", "decoding.max_extra",
-     "decoding.max_source", "decoding.batch_tokens", "tokenizer.vocab_size"],
-)  # fmt: skip
-@pytest.mark.parametrize("value", [10**10, 10**30])
-def test_sizes_beyond_any_use_are_refused_at_once(key: str, value: int) -> None:
-    with pytest.raises(UserError, match=f"{key}.*: must be"):
-        load(RECIPES / "demo.yaml", [f"{key}={value}"])

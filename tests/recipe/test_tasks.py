@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatch
 from typing import Any
 
 import pytest
-from recipe_files import BASE, PARSER, RECIPES, Write, refusal
+from recipe_files import BASE, PARSER, Write, refusal
 
 from nmt.recipe import (
     load,
@@ -65,9 +64,6 @@ def test_combinations_that_make_no_parser_are_refused(write: Write, settings: li
     assert refused.startswith(("--set data.", f"--set {settings[-1]}", str(write(PARSER))))
 
 
-# --- the table of tasks -------------------------------------------------------------------------------------
-
-
 # --- language models ----------------------------------------------------------------------------------------
 
 
@@ -77,13 +73,6 @@ data:
   target: en
   train: [{target: a.en}]
 """
-
-
-def test_a_recipe_without_a_source_is_a_language_models(write: Write) -> None:
-    recipe = load(write(LANGUAGE_MODEL))
-    assert recipe.task == "language_model"
-    assert (recipe.data.languages, recipe.kind.unit) == (("en",), "lines")
-    assert load(write(recipe.to_yaml(), "again.yaml")) == recipe
 
 
 def test_a_recipe_without_its_source_is_that_of_a_language_model(write: Write) -> None:
@@ -126,17 +115,3 @@ def test_a_parser_that_extends_a_translator_is_told_what_does_not_fit(write: Wri
     path = write("extends: base.yaml\ndata: {target: tree, train: [{trees: a.mrg}]}\n")
     assert refusal(path).message.startswith(f"{base}:6: tokenizer.shared: must be false")
     assert load(path, ["tokenizer.shared=false"]).model.tie_embeddings == "target"
-
-
-def test_the_papers_parsers_are_as_the_paper_says() -> None:
-    wsj, semi = load(RECIPES / "wsj.yaml"), load(RECIPES / "wsj_semi.yaml")
-    for recipe, vocabulary in ((wsj, 16_000), (semi, 32_000)):
-        assert recipe.tokenizer.vocab_size == vocabulary
-        assert (recipe.model.layers, recipe.model.d_model) == (4, 1024)
-        assert (recipe.decoding.beam, recipe.decoding.alpha, recipe.decoding.max_extra) == (21, 0.3, 300)
-        assert recipe.model.attention_dropout > 0
-        assert [dataset.trees for dataset in (*recipe.data.valid, *recipe.data.test)] == ["22", "23"]
-    sections = [name for n in range(25) if any(fnmatch(name := f"{n:02}", str(d.trees)) for d in wsj.data.train)]
-    assert sections == [f"{n:02}" for n in range(2, 22)]
-    assert [dataset.weight for dataset in semi.data.train] == [10, 10, 10, 1]
-    assert semi.data.name == "wsj_semi"

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from tiny_treebank import write_treebank
 
-import table3
 from nmt import bundle as bundles
 from nmt.console import Console
-from nmt.place import Place
+from nmt.device import Place
 from nmt.recipe import Recipe, load
 from nmt.training.plan import make_plan
-from nmt.training.run import train
-from paper import TABLE3, Row
+from nmt.training.start import train
 from parameters import counts
 
 FOLDER = Path(__file__).parents[2] / "recipes"
@@ -24,59 +21,7 @@ EVERY = sorted({*FOLDER.rglob("*.yaml")} - {FOLDER / "finetune.yaml"})  # test_p
 CPU = torch.device("cpu")
 
 
-def differences(recipe: Recipe, base: Recipe) -> dict[str, Any]:
-    """What a recipe has for the keys in which it differs from another, names left out."""
-
-    def flat(of: Recipe) -> dict[str, Any]:
-        sections = of.model_dump(exclude={"name": True, "data": {"name"}})
-        return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
-
-    before = flat(base)
-    return {key: value for key, value in flat(recipe).items() if before[key] != value}
-
-
 # --- Table 3 --------------------------------------------------------------------------------------------------
-
-WIDE = {"model.d_model": 1024, "model.d_ff": 4096, "model.heads": 16, "model.dropout": 0.3, "training.updates": 300_000}
-CHANGES: dict[str, dict[str, Any]] = {
-    "base": {},
-    "a_heads1": {"model.heads": 1, "model.d_k": 512, "model.d_v": 512},
-    "a_heads4": {"model.heads": 4, "model.d_k": 128, "model.d_v": 128},
-    "a_heads16": {"model.heads": 16, "model.d_k": 32, "model.d_v": 32},
-    "a_heads32": {"model.heads": 32, "model.d_k": 16, "model.d_v": 16},
-    "b_dk16": {"model.d_k": 16},
-    "b_dk32": {"model.d_k": 32},
-    "c_layers2": {"model.layers": 2},
-    "c_layers4": {"model.layers": 4},
-    "c_layers8": {"model.layers": 8},
-    "c_dmodel256": {"model.d_model": 256, "model.d_k": 32, "model.d_v": 32},
-    "c_dmodel1024": {"model.d_model": 1024, "model.d_k": 128, "model.d_v": 128},
-    "c_dff1024": {"model.d_ff": 1024},
-    "c_dff4096": {"model.d_ff": 4096},
-    "d_dropout0.0": {"model.dropout": 0.0},
-    "d_dropout0.2": {"model.dropout": 0.2},
-    "d_smoothing0.0": {"training.label_smoothing": 0.0},
-    "d_smoothing0.2": {"training.label_smoothing": 0.2},
-    "e_learned": {"model.positions": "learned", "model.max_positions": 512, "decoding.max_source": 256},
-    "big": WIDE,
-}
-
-
-def by_name(row: Row) -> str:
-    return row.name
-
-
-@pytest.mark.parametrize("row", TABLE3, ids=by_name)
-def test_a_row_changes_base_in_what_the_paper_says_and_nothing_else(row: Row) -> None:
-    recipe = load(row.recipe)
-    assert differences(recipe, load(TABLE3[0].recipe)) == CHANGES[row.name]
-    assert (recipe.name, recipe.data.name) == (f"table3_{row.name}", "wmt14_en_de")  # whose prepared data all share
-
-
-def test_rows_are_not_averaged_and_their_development_set_is_newstest2013() -> None:
-    base = load(TABLE3[0].recipe)
-    assert differences(base, load(FOLDER / "wmt14_en_de.yaml")) == {"decoding.average_last": 1}
-    assert [dataset.sacrebleu for dataset in base.data.valid] == ["wmt13"]
 
 
 def test_parameters_differ_from_base_as_the_paper_prints_them() -> None:
@@ -97,26 +42,6 @@ def test_parameters_differ_from_base_as_the_paper_prints_them() -> None:
     assert [name for name, count in found.items() if count.agrees is False] == []
     assert (found["base"].parameters, found["big"].parameters) == (63_045_632, 214_171_648)
     assert found["b_dk16"].difference == -18 * 2 * 512 * 8 * 48 / 1e6  # 18 attentions, queries and keys, 48 a head less
-
-
-# --- Table 2 --------------------------------------------------------------------------------------------------
-
-
-def test_big_differs_from_base_as_the_paper_says() -> None:
-    for pair, dropout in (("en_de", 0.3), ("en_fr", 0.1)):
-        base, big = load(FOLDER / f"wmt14_{pair}.yaml"), load(FOLDER / f"wmt14_{pair}_big.yaml")
-        expected = WIDE | {"decoding.average_last": 20, "model.dropout": dropout}
-        assert differences(big, base) == {key: value for key, value in expected.items() if key != "model.dropout"} | (
-            {} if dropout == base.model.dropout else {"model.dropout": dropout}
-        )
-        assert big.data == base.data  # prepared once for both
-
-
-def test_english_french_differs_from_english_german_in_its_data_alone() -> None:
-    german, french = load(FOLDER / "wmt14_en_de.yaml"), load(FOLDER / "wmt14_en_fr.yaml")
-    assert set(differences(french, german)) == {"data.target", "data.train", "tokenizer.vocab_size"}
-    assert (french.data.target, french.tokenizer.vocab_size, french.data.name) == ("fr", 32_000, "wmt14_en_fr")
-    assert [dataset.config for dataset in french.data.train] == ["fr-en"]
 
 
 # --- every recipe ---------------------------------------------------------------------------------------------
@@ -168,24 +93,3 @@ def test_every_recipe_plans_and_trains(
     assert trained.recipe.training.label_smoothing == full.training.label_smoothing
     weights = bundles.read_tensors(trained.path / "model.safetensors").values()
     assert all(bool(weight.isfinite().all()) for weight in weights)
-
-
-# --- the table runner -----------------------------------------------------------------------------------------
-
-
-def test_rows_of_the_small_table_change_base_as_those_of_the_paper_do() -> None:
-    scale = table3.Scale(factor=8, updates=3000, warmup=700, batch_tokens=512, norm="pre")
-    corpus = load(FOLDER / "multi30k_en_de.yaml")
-    small = {row.name: load(row.recipe, table3.settings_of(row, scale, corpus, seed=5)) for row in TABLE3}
-    base = small["base"]
-    assert (base.model.layers, base.model.d_model, base.model.d_ff, base.model.heads) == (6, 64, 256, 8)
-    assert base.model.norm == "pre"
-    assert (base.data.train, base.tokenizer) == (corpus.data.train, corpus.tokenizer)
-    assert (base.training.updates, base.training.warmup, base.training.seed) == (3000, 700, 5)
-    for name, changes in CHANGES.items():
-        expected = {
-            key: value // 8 if key.removeprefix("model.") in table3.WIDTHS else value for key, value in changes.items()
-        }
-        if name == "big":
-            expected |= {"training.updates": 9000, "training.checkpoint_updates": 9000}
-        assert differences(small[name], base) == expected

@@ -29,21 +29,6 @@ def test_thinning_keeps_every_spike_and_both_ends() -> None:
     assert (np.diff(rows) > 0).all()
 
 
-def test_thinning_leaves_short_curves_alone() -> None:
-    assert list(thinned(np.arange(POINTS, dtype=float))) == list(range(POINTS))
-
-
-def test_thinning_leaves_a_gap_where_a_run_diverged() -> None:
-    values = np.ones(50_000)
-    values[20_000:30_000] = np.nan
-    values[40_000] = np.nan  # alone it is no gap
-    kept = thinned(values)
-    middle = (kept > 20_100) & (kept < 29_900)
-    assert middle.any()
-    assert np.isnan(values[kept][middle]).all()
-    assert 40_000 not in kept
-
-
 def test_a_smoothed_curve_is_the_mean_of_the_window() -> None:
     values = np.random.default_rng(1).normal(size=400)  # the window is 11
     values[200] = np.nan
@@ -72,11 +57,6 @@ def test_a_table_has_the_figures_of_the_checkpoints() -> None:
     assert [row[0] for row in rows][:2] == ["320", "640"]
     assert rows[0][2] == "10.77"
     assert len(table([found(BY_NAME["loss"], logged=5000)], BY_NAME["loss"])) == 30
-
-
-def test_a_run_that_ended_earlier_has_dashes_in_the_table() -> None:
-    short, long = found(BY_NAME["score"], "dev", logged=100), found(BY_NAME["score"], "dev", logged=200)
-    assert table([short, long], BY_NAME["score"])[-1] == ["3,200", "–", "36.64"]
 
 
 def test_a_figure_without_finite_values_has_no_curve() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,31 +55,12 @@ def test_every_task_has_a_page(tmp_path: Path, task: str, told: str) -> None:
     assert "Dev ppl as a table" not in shown  # its perplexity has a chart
 
 
-def test_a_run_that_has_just_begun_has_a_page_without_curves(tmp_path: Path) -> None:
-    record = just_begun(synthetic_run("demo"))
-    shown = text(html(tmp_path, record))
-    assert "Not yet begun update 0 of 4,000" in shown
-    assert "Curves" not in shown
-
-
-def test_a_run_without_dev_scores_says_so(tmp_path: Path) -> None:
-    page = html(tmp_path, synthetic_run("demo", validations=0))
-    assert "The recipe has no development set" in text(page)
-    assert "chart-loss" in page
-    assert "chart-score" not in page
-
-
 def test_several_runs_are_tabulated_and_told_apart(tmp_path: Path) -> None:
     one, other = synthetic_run("demo"), replace(synthetic_run("demo", logged=100), path=Path("elsewhere"))
     shown = text(html(tmp_path, one, other))
     assert "2 runs compared" in shown
     assert "elsewhere BLEU 36.64" in shown  # by their paths, as the names are the same
     assert "runs/demo BLEU 36.64" in shown
-
-
-def test_a_run_without_figures_among_others_is_named(tmp_path: Path) -> None:
-    shown = text(html(tmp_path, synthetic_run("demo"), just_begun(synthetic_run("bare"))))
-    assert "Of bare there are no figures of training here" in shown
 
 
 def test_text_is_escaped_wherever_it_stands(tmp_path: Path) -> None:
@@ -113,8 +96,14 @@ def test_time_left_follows_the_newest_speed() -> None:
     assert overview.seconds_left(just_begun(record)) is None
 
 
-@pytest.mark.parametrize(
-    ("number", "told"), [(980, "980"), (37_000, "37,000"), (7_550_000, "7.55 million"), (1.2e9, "1.2 billion")]
-)
-def test_large_numbers_are_short(number: float, told: str) -> None:
-    assert overview.short(number) == told
+def test_a_page_shows_a_run_beside_a_bundle_without_its_run(nmt: Callable[..., Any], runs: Path) -> None:
+    (runs / "a" / "averaged").rename("alone")
+    done = nmt("score", "--runs", "a", "alone", "--html", "page.html")
+    assert done.code == 0, done.err
+    assert done.out.decode().startswith("model")
+    assert "alone: is a bundle and no run: the page has its dev score and cost, but no curves" in done.err
+    assert "page: page.html" in done.err
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "2 runs compared" in page
+    assert "Of alone there are no figures of training here" in page
+    assert "Loss as a table" in page

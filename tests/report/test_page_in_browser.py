@@ -68,20 +68,6 @@ def test_the_pointer_shows_the_values_of_all_runs_at_the_nearest_update(window: 
     reading.wait_for(state="hidden")
 
 
-def test_dragging_zooms_all_charts_and_a_double_click_goes_back(window: Opened) -> None:
-    whole, high = labels(window, "score", "across"), labels(window, "loss", "up")
-    assert whole == [0, 2000, 4000]
-    x, y = over(window, "loss")
-    window.page.mouse.down()
-    window.page.mouse.move(x + 100, y, steps=4)
-    window.page.mouse.up()
-    zoomed = labels(window, "score", "across")
-    assert 2300 < zoomed[0] < zoomed[-1] < 4000
-    assert max(labels(window, "loss", "up")) < max(high)  # what is seen fills the chart
-    window.page.mouse.dblclick(x, y)
-    assert (labels(window, "score", "across"), labels(window, "loss", "up")) == (whole, high)
-
-
 def test_the_keyboard_reaches_switches_and_zoom(window: Opened) -> None:
     keyboard = window.page.keyboard
     window.page.locator("input[value=updates]").focus()
@@ -119,39 +105,3 @@ def test_what_a_switch_draws_anew_is_what_the_page_began_with(browser: Any, page
         window.page.get_by_label("linear", exact=True).check()
         assert drawn()[0] == marks
         assert [pytest.approx(path, abs=0.2) for path in paths] == drawn()[1]  # of 1,000
-
-
-def test_a_run_is_muted_in_all_charts(window: Opened) -> None:
-    window.page.get_by_role("checkbox", name="wide").uncheck()
-    for name in ("score", "loss"):
-        opacities = "[...new Set(lines.map(line => getComputedStyle(line).opacity))]"
-        faded = window.page.locator(f"#plot-{name} path[style*='--run-2']").evaluate_all(f"lines => {opacities}")
-        assert faded == ["0.1"]
-    over(window, "loss")
-    assert "wide" not in window.page.locator("#chart-loss .reading").inner_text()
-    window.page.get_by_role("checkbox", name="wide").check()
-
-
-def test_the_table_of_runs_is_sorted_by_its_heads(window: Opened) -> None:
-    def runs() -> list[str]:
-        return [name.split()[0] for name in window.page.locator(".sortable tbody th").all_inner_texts()]
-
-    button = window.page.locator(".sortable button", has_text="Updates")
-    button.click()
-    assert runs() == ["wide", "multi30k"]
-    assert window.page.locator("th[aria-sort=descending]").inner_text().startswith("Updates")
-    button.click()
-    assert runs() == ["multi30k", "wide"]
-
-
-def test_the_page_on_paper_and_without_scripts_has_its_charts_and_no_switches(browser: Any, page: Path) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    without = context.new_page()
-    without.goto(page.resolve().as_uri())
-    with opened(browser, page, scheme="dark") as window:
-        window.page.emulate_media(media="print")
-        for shown in (without, window.page):
-            assert shown.locator("#plot-loss path.line").first.is_visible()
-            assert not shown.locator(".switches").is_visible()
-        assert window.page.evaluate("getComputedStyle(document.body).color") == "rgb(28, 30, 34)"
-    context.close()

@@ -15,8 +15,7 @@ from reverse_task import sets
 
 from nmt.bundle import checkpoints
 from nmt.errors import UserError
-from nmt.report.figures import LOGGED, read_figures
-from nmt.report.record import choose, read_run
+from nmt.report.record import LOGGED, choose, read_figures, read_run
 
 
 def lines(*rows: Mapping[str, Any] | str) -> str:
@@ -89,22 +88,6 @@ def test_damaged_lines_are_left_out(tmp_path: Path, damage: str, before: int) ->
     np.testing.assert_equal(figures["step"], [1.0, 2.0])
 
 
-def test_of_several_lines_for_a_step_the_last_counts(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(lines(logged(5, loss=1.0), logged(10, loss=2.0), logged(5, loss=3.0)))
-    figures, _ = read_figures(path, "bleu")
-    np.testing.assert_equal((figures["step"], figures["loss"]), ([5.0, 10.0], [3.0, 2.0]))
-
-
-@pytest.mark.parametrize("content", [None, "", "cut"])
-def test_a_run_without_lines_has_no_figures(tmp_path: Path, content: str | None) -> None:
-    path = tmp_path / "metrics.jsonl"
-    if content is not None:
-        path.write_text(content)
-    figures, validated = read_figures(path, "f1")
-    assert {len(column) for column in (*figures.values(), *validated.values())} == {0}
-
-
 # --- which outputs are read ---------------------------------------------------------------------------------
 
 
@@ -173,21 +156,6 @@ def test_a_run_that_has_only_begun_or_is_of_an_earlier_version_can_be_read(run: 
         assert (record.parameters, record.base_name, record.data) == (None, None, {})
         assert record.base["training.updates"] == 100_000  # which is the default
         assert "training.seed" not in record.base
-
-
-@pytest.mark.parametrize(
-    "valid", [{"read": 5}, {"kept": "x"}, {"kept by set": 3}, {"mean length of sources": [1]}, None]
-)
-def test_splits_that_are_damaged_in_run_json_are_left_out(run: Path, valid: Any) -> None:
-    path = run / "run.json"
-    about = json.loads(path.read_text())
-    whole = about["data"]["valid"]
-    if valid == {"read": 5}:
-        del whole["kept"]
-    about["data"]["valid"] = valid and whole | valid
-    path.write_text(json.dumps(about | {"parameters": 10**400}))
-    record = read_run(run)
-    assert (list(record.data), record.parameters) == (["train", "test"], None)
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path: Path, run: Path) -> None:

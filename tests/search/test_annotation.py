@@ -1,21 +1,20 @@
-"""Alignments and log-probabilities against the whole output of the model, and an engine that adds them."""
+"""Alignments and log-probabilities against the whole output of the model, and a search that adds them."""
 
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Generator, Iterator
+from functools import partial
 
 import pytest
 import torch
-from engines import Found, Mirror, Shuffling, pipeline
 from feeds import Pile
 
 from nmt.model.transformer import Transformer
-from nmt.recipe import Model
-from nmt.search import annotation
-from nmt.search.annotation import AnnotatingEngine, align, probabilities
-from nmt.search.feed import Feed, Source
+from nmt.recipe import Decoding, Model
+from nmt.search import annotation, beam
+from nmt.search.annotation import align, annotated, probabilities
+from nmt.search.engine import SearchEngine
+from nmt.search.feed import Source
 from nmt.text.symbols import BOS, EOS
 
 VOCABULARY = 128  # of ASCII
@@ -78,72 +77,43 @@ def test_probabilities_are_those_of_each_symbol_given_those_before_it(monkeypatc
         assert found == pytest.approx([float(mean[at, symbol]) for at, symbol in enumerate(output)], abs=1e-9)
 
 
-def test_an_ensemble_looks_with_all_its_models() -> None:
-    models, pairs = [tiny(3), tiny(3, seed=2)], some_pairs(40)
-    found = align(models, pairs)
-    assert found == [expected(models, *pair, 1) for pair in pairs]
-    assert found != align(models[:1], pairs)
+def engine_of(model: Transformer) -> SearchEngine:
+    return SearchEngine([model], Decoding(beam=2, batch_tokens=60), annotate=partial(annotated, [model]))
 
 
-def test_an_engine_with_alignments_finds_what_it_finds_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ["", *("".join(random.Random(seed).choices("abcdefgh", k=1 + seed % 20)) for seed in range(100)), ""]
-    plain = list(pipeline(Shuffling(1)).stream(lines, n_best=2))
-    model = tiny()
+def test_an_engine_that_annotates_finds_what_it_finds_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, engine = tiny().float(), engine_of(tiny().float())
+    sources = [Source(number, ids, cap=20) for number, (ids, _) in enumerate(some_pairs(40))]
+    plain = dict(SearchEngine([model], engine.decoding).search(Pile(sources), 2))
     for tokens in (1, 300):
-        monkeypatch.setattr(annotation, "TOKENS", tokens)
-        aligned = list(pipeline(AnnotatingEngine(Shuffling(2), [model])).stream(lines, n_best=2))
-        assert [found.texts for found in aligned] == [found.texts for found in plain]
-        for found in aligned:
-            assert found.alignments == [expected([model], found.source, ids, 1) for ids in found.ids]
-            pairs = [(found.source, ids) for ids in found.ids]
-            assert list(map(len, found.log_probabilities)) == list(map(len, found.ids))
-            for scores, again in zip(found.log_probabilities, probabilities([model], pairs), strict=True):
-                assert scores == pytest.approx(again, abs=1e-9)
+        monkeypatch.setattr(beam, "HELD", tokens)
+        found = dict(engine.search(Pile(sources), 2))
+        assert sorted(found) == sorted(plain)
+        for source in sources:
+            pairs = [(source.ids, each.ids) for each in plain[source.number]]
+            assert [each.ids for each in found[source.number]] == [ids for _, ids in pairs]
+            assert [each.alignment for each in found[source.number]] == align([model], pairs)
+            for each, again in zip(found[source.number], probabilities([model], pairs), strict=True):
+                assert each.log_probabilities == pytest.approx(again, abs=1e-4)
 
 
 def test_nothing_is_held_back_while_there_is_nothing_else() -> None:
-    answered = threading.Semaphore(0)
+    """A source comes once there is an answer to the one before."""
+    waiting = [Source(number, [97, 98, 99], cap=5) for number in range(3)]
+    answered: list[int] = []
 
-    class AtOnce(Shuffling):
-        """Searches a source as soon as it is there, and looks for more before it gives it."""
-
-        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
-            for found in super().search(feed, n_best):
-                feed.take(0, wait=False)
-                yield found
-
-    def conversation() -> Iterator[str]:
-        for line in ["ab", "cd", "", "ef"]:
-            yield line
-            assert answered.acquire(timeout=60)
-
-    found = []
-    for translation in pipeline(AnnotatingEngine(AtOnce(1), [tiny()])).stream(conversation()):
-        found.append(translation.texts[0])
-        answered.release()
-    assert found == ["ba", "dc", "", "fe"]
-
-
-SOURCES = [Source(number, [97 + number % 20, 98, 99, 100], cap=20) for number in range(12)]
-
-
-def test_what_is_found_is_annotated_by_so_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = []
-    monkeypatch.setattr(annotation, "TOKENS", 16)  # of two sources and their outputs
-    monkeypatch.setattr(annotation, "align", lambda models, pairs: counts.append(len(pairs)) or align(models, pairs))
-    assert len(list(AnnotatingEngine(Mirror(), [tiny()]).search(Pile(SOURCES), 1))) == 12
-    assert [count for count in counts if count] == [2] * 6
-
-
-def test_a_feed_is_not_waited_for_while_anything_is_held_back() -> None:
-    taken, given = [], []
-
-    class Watched(Pile):
+    class Conversation:
         def take(self, tokens: int, wait: bool) -> list[Source]:
-            assert not wait or len(given) == len(taken)
-            taken.extend(found := super().take(tokens, wait))
-            return found
+            return [waiting.pop(0)] if waiting and len(answered) == 3 - len(waiting) else []
 
-    for found in AnnotatingEngine(Mirror(10), [tiny()]).search(Watched(SOURCES), 1):
-        given.append(found)
-    assert len(given) == 12
+    for number, _ in engine_of(tiny().float()).search(Conversation(), 1):
+        answered.append(number)
+    assert answered == [0, 1, 2]
+
+
+def test_what_ends_together_is_annotated_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    monkeypatch.setattr(annotation, "align", lambda models, pairs: counts.append(len(pairs)) or align(models, pairs))
+    sources = [Source(number, [97 + number % 20, 98, 99, 100], cap=4) for number in range(100)]
+    assert len(list(engine_of(tiny().float()).search(Pile(sources), 1))) == 100
+    assert counts == [12] * 8 + [4]  # sources of 5 subwords in batches of 60

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -14,11 +12,18 @@ import nmt
 from nmt.api import Parser, Translator
 from nmt.errors import UserError
 from nmt.recipe import Decoding
-from nmt.search.attention import Kind, Tokens, attend
+from nmt.search.attention import Attention, Kind, Tokens, attend
 from nmt.text.symbols import BOS, EOS
 
 KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
 SENTENCE = "the teacher sees, likes (the) river."
+
+
+def sides(found: Attention, kind: Kind) -> tuple[Tokens, Tokens, np.ndarray]:
+    """The tokens that attend, those that they attend to, and the weights between them."""
+    queries = found.source if kind == "encoder" else found.target_out
+    keys = found.target_in if kind == "decoder" else found.source
+    return queries, keys, getattr(found, kind)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +58,7 @@ def test_tokens_are_what_is_read_and_written(model: Translator) -> None:
     assert found.source.tokens[-1] == found.target_out.tokens[-1] == "</s>"
     assert found.target_in.tokens == ["<s>", *found.target_out.tokens[:-1]]
     assert (found.source.text, found.target_in.text, found.target_out.text) == ("the dog", "HOUSE", "HOUSE")
-    sizes = [(len(queries.tokens), len(keys.tokens)) for queries, keys, _ in map(found.of, KINDS)]
+    sizes = [(len(queries.tokens), len(keys.tokens)) for queries, keys, _ in (sides(found, kind) for kind in KINDS)]
     assert sizes == [array.shape[2:] for array in (found.encoder, found.decoder, found.cross)]
 
 
@@ -82,23 +87,16 @@ def test_weights_of_words_are_sums_over_keys_and_means_over_queries(model: Trans
     found = model.attention(SENTENCE, "THE TEACHER, SEES.")
     merged = found.by_words()
     for kind in KINDS:
-        queries, keys, weights = found.of(kind)
+        queries, keys, weights = sides(found, kind)
         expected = np.zeros((*weights.shape[:2], len(queries.words), len(keys.words)))
         for i, query in enumerate(queries.word_of):
             for j, key in enumerate(keys.word_of):
                 expected[:, :, query, key] += weights[:, :, i, j] / queries.word_of.count(query)
-        words, _, got = merged.of(kind)
+        words, _, got = sides(merged, kind)
         np.testing.assert_allclose(got, expected, atol=1e-6)
         np.testing.assert_allclose(got.sum(-1), 1, rtol=1e-5)
         assert got.shape[2] < weights.shape[2]
         assert words.tokens == words.words == queries.words
-
-
-def test_without_a_target_the_output_is_the_best_that_is_found(model: Translator) -> None:
-    found = model.attention("the dog sees the river .")
-    assert found.target_out.text == model.translate(["the dog sees the river ."])[0]
-    again = model.attention("the dog sees the river .", found.target_out.text)
-    assert again.source == found.source
 
 
 @pytest.mark.parametrize(
@@ -117,15 +115,6 @@ def test_what_is_no_pair_of_sentences_is_refused(
     with pytest.raises(UserError, match=problem) as raised:
         model.attention(source, target)
     assert raised.value.hint
-
-
-def test_an_ensemble_is_refused(bundle, tmp_path: Path) -> None:
-    transformer = bundle.model(torch.device("cpu"))
-    given = Translator([transformer, transformer], bundle.tokenizer(), Decoding())
-    for model in (given, nmt.load([bundle.path, bundle.path], device="cpu")):
-        with pytest.raises(UserError, match="each of the 2 models") as raised:
-            model.attention("the dog")
-        assert raised.value.hint
 
 
 def test_a_parser_attends_between_words_and_symbols_of_trees() -> None:

@@ -12,7 +12,7 @@ from feeds import Pile
 from plain_search import beam_search
 from reference_search import UncachedStep, random_model
 
-from nmt.model.rows import Removal
+from nmt.model.cache import Removal
 from nmt.recipe import Decoding
 from nmt.search.constraints import TreeConstraint
 from nmt.search.engine import SearchEngine
@@ -132,7 +132,7 @@ def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam
             chosen.append([symbol for _, symbol in picked])
         constraint.advance(torch.tensor(parents), torch.tensor(chosen))
         if done:
-            removal = Removal.of(done, len(rows))
+            removal = Removal(done, len(rows))
             constraint.leave(removal)
             for hole, row in zip(removal.holes, removal.last, strict=True):
                 rows[hole] = rows[row]
@@ -140,27 +140,11 @@ def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam
     assert len(compared) > 100
 
 
-def test_it_looks_at_no_number_of_its_device():
-    device = torch.device("meta")  # whose tensors have none
-    constraint = TreeConstraint(vocabulary(), 4, device)
-    constraint.admit([Source(0, [9], cap=20, words=5), Source(1, [9], cap=9, words=2)])
-    constraint.restrict(torch.zeros((2, 4, 16), device=device), slice(0, 2))
-    constraint.advance(*torch.zeros((2, 2, 4), dtype=torch.int64, device=device))
-    constraint.leave(Removal.of([0], 2))
-
-
-@pytest.mark.parametrize(("words", "cap"), [(0, 9), (9, 9)])
-def test_a_source_for_which_there_is_no_tree_is_an_error(words, cap):
-    constraint = TreeConstraint(vocabulary(), 4, CPU)
-    with pytest.raises(ValueError, match=f"source 7: {words} words .* cap of {cap}"):
-        constraint.admit([Source(7, [9], cap, words)])
-
-
 # --- in a search --------------------------------------------------------------------------------------------
 
 
 def search(models, sources, symbols, n_best=1, **decoding):
-    engine = SearchEngine(models, Decoding(**decoding), partial(TreeConstraint, symbols))
+    engine = SearchEngine(models, Decoding(**decoding), [partial(TreeConstraint, symbols)])
     return [hypotheses for _, hypotheses in sorted(engine.search(Pile(sources), n_best))]
 
 
@@ -215,21 +199,6 @@ def test_a_wide_beam_finds_every_tree_there_is_and_nothing_else(words, cap, long
     assert all(hypothesis.finished for hypothesis in found)
 
 
-@pytest.mark.parametrize("favourite", ["LEAF", "opener", "closer", "EOS", "UNK"])
-@pytest.mark.parametrize("beam", [1, 4, 21])
-def test_every_output_is_a_tree_over_the_words(beam, favourite):
-    symbols = vocabulary(20, 5)
-    ids = {"LEAF": LEAF, "opener": FIRST_LABEL, "closer": FIRST_LABEL + 20, "EOS": EOS, "UNK": 1}
-    model = random_model(40, len(symbols), favourite=ids[favourite], liking=4.0)
-    sources = random_sources(12, most_words=12, extra=40)
-    sources += [Source(12 + n, [5] * n, cap=n + 1, words=n) for n in range(1, 6)]  # room for nothing but leaves
-    for source, (best, *_) in zip(sources, search([model], sources, symbols, beam=beam, alpha=0.3), strict=True):
-        tree = symbols.tree(best.ids, ["word"] * source.words)
-        assert tree.leaves() == ["word"] * source.words
-        assert len(best.ids) < source.cap
-        assert best.finished
-
-
 def test_leaves_may_be_tags():
     symbols, sources = vocabulary(4, 3, tags=["NN", "VB", "."]), random_sources(12, most_words=12, extra=40)
     assert (symbols.leaves, symbols.openers, symbols.closers) == (range(4, 7), range(7, 11), range(11, 15))
@@ -241,13 +210,3 @@ def test_leaves_may_be_tags():
             assert tree.leaves() == ["word"] * source.words
             seen.update(tag for _, tag in tree.pos())
     assert seen == {"NN", "VB", "XX"}  # "word" is no punctuation
-
-
-def test_200_words():
-    symbols = vocabulary(20, 5)
-    model = random_model(40, len(symbols), favourite=FIRST_LABEL)
-    ids = [random.Random(1).randrange(4, 40) for _ in range(250)]
-    sources = [Source(number, ids, cap, words=200) for number, cap in enumerate((550, 230, 201))]
-    for (best,), most in zip(search([model], sources, symbols, beam=3, alpha=0.3), (549, 229, 200), strict=True):
-        assert symbols.tree(best.ids, ["word"] * 200).leaves() == ["word"] * 200
-        assert len(best.ids) <= most

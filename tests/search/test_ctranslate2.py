@@ -1,6 +1,5 @@
 """CTranslate2 against our plain search, with small random models of every kind; conversion; what users are told."""
 
-import json
 import os
 import random
 import shutil
@@ -13,14 +12,11 @@ from feeds import Pile
 from reference_search import random_model, reference_search
 from reverse_task import reseal
 
-from nmt.api import Translator
 from nmt.bundle import Bundle, save_bundle
 from nmt.errors import UserError
 from nmt.recipe import Decoding, Recipe, TokenizerSettings
-from nmt.search.ctranslate2 import convert, load_engine
+from nmt.search.ctranslate2 import CTranslate2Engine, convert
 from nmt.search.feed import Source
-from nmt.tasks.pipeline import Pipeline
-from nmt.tasks.translating import Translating
 from nmt.text.symbols import BOS, EOS
 from nmt.text.tokenizer import Tokenizer
 
@@ -114,7 +110,7 @@ def sources_of(bundle, count, caps=None):
 
 def search(bundle, sources, n_best=1, **decoding):
     """By CTranslate2, in order."""
-    engine = load_engine(bundle, settings(bundle, decoding), threads=1, device="cpu")
+    engine = CTranslate2Engine(bundle, settings(bundle, decoding), print, threads=1, device="cpu")
     return in_order(engine.search(Pile(sources), n_best), sources)
 
 
@@ -148,13 +144,6 @@ def rounding(bundle, sources, beam, **decoding):
         for dtype in (torch.float64, torch.float32)
     )
     return 4 * max(abs(exact[key] - rounded[key]) for key in exact.keys() & rounded.keys()) + 1e-5
-
-
-def translations(bundle, decoding, lines):
-    """Of lines: by CTranslate2, and by PyTorch."""
-    tokenizer, engine = bundle.tokenizer(), load_engine(bundle, decoding, threads=2, device="cpu")
-    ours = Translator(bundle.model(torch.device("cpu")), tokenizer, decoding).stream(lines)
-    return list(Pipeline(Translating(tokenizer, decoding), decoding, engine).stream(lines)), list(ours)
 
 
 def settings(bundle, changes):
@@ -213,38 +202,6 @@ def test_no_n_gram_comes_twice(make_bundle, beam):
     assert sum(map(repeating, strict)) == 0
 
 
-def test_it_draws_no_samples(make_bundle):
-    engine = load_engine(make_bundle(), Decoding(), threads=1, device="cpu")
-    with pytest.raises(UserError, match="--engine ctranslate2: draws no samples"):
-        engine.sample(Pile([]), 2)
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_each_sentence_has_a_cap_of_its_own(make_bundle, beam):
-    bundle = make_bundle()
-    caps = random.Random(2).choices(range(1, 20), k=40)
-    sources = sources_of(bundle, 40, caps)
-    together = search(bundle, sources, beam, beam=beam)
-    assert {found[0].finished for found in together} == {True, False}
-    for source, found in zip(sources, together, strict=True):
-        (alone,) = search(bundle, [source], beam, beam=beam)
-        assert [hypothesis.ids for hypothesis in found] == [hypothesis.ids for hypothesis in alone]
-        for hypothesis in found:
-            length = len(hypothesis.ids) + hypothesis.finished
-            assert length <= source.cap if hypothesis.finished else length == source.cap
-    if beam == 1:
-        assert [best.ids for (best,) in together] == [best.ids for (best,) in search_plainly(bundle, sources, beam=1)]
-
-
-def test_lines_go_through_the_pipeline(make_bundle):
-    bundle = make_bundle(tie_embeddings="none")
-    decoding = settings(bundle, {"beam": 1, "max_source": 12})
-    lines = ["", *(sentence(seed) for seed in range(40)), " ", "tree " * 30]
-    theirs, ours = translations(bundle, decoding, lines)
-    assert [found.texts for found in theirs] == [found.texts for found in ours]
-    assert [found.capped for found in theirs] == [found.capped for found in ours]
-
-
 # --- conversion ---------------------------------------------------------------------------------------------
 
 
@@ -262,33 +219,35 @@ def test_an_export_is_all_that_ctranslate2_needs(make_bundle, nmt, tmp_path, qua
     (found,) = ctranslate2.Translator(str(moved), intra_threads=1).translate_batch(
         [source.pieces(source.encode("the dog likes the tree"))], beam_size=1, max_decoding_length=20
     )
-    assert found.hypotheses[0] == target.pieces(ours[0].ids)
+    if quantization == "float32":  # in 8 bits, which symbol is the most probable depends on the processor
+        assert found.hypotheses[0] == target.pieces(ours[0].ids)
+    assert found.hypotheses[0]
     assert Tokenizer.load(moved).equals(bundle.tokenizer())
 
 
-def test_a_conversion_is_made_again_only_for_other_weights(make_bundle):
+def test_a_conversion_is_made_again_only_for_other_weights_or_lengths(make_bundle):
     bundle = make_bundle(seed=3)
     decoding, said = bundle.recipe.decoding, []
-    elsewhere = bundle.path.parent / "deployed" / "model"
 
     def made():
-        convert(bundle, decoding, elsewhere, said.append)
-        return (elsewhere / "model.bin").stat().st_ino, len(said)
+        path = convert(bundle, decoding, said.append)
+        assert path == bundle.path / "ctranslate2"
+        return (path / "model.bin").stat().st_ino, len(said)
 
     first = made()
+    assert said == [f"converting {bundle.path} for CTranslate2: {bundle.path / 'ctranslate2'}"]
+    os.utime(bundle.path / "model.safetensors", ns=(0, 0))  # as a copy of the bundle may have it
     assert made() == first
-    weights = bundle.path / "model.safetensors"
-    os.utime(weights, ns=(0, 0))  # as a copy of the bundle may have it
-    assert made() == first
-    assert json.loads((elsewhere / "converted.json").read_text())["modified_ns"] == 0
-    sources = sources_of(bundle, 5)
-    bundle = make_bundle(seed=4)  # in its place, of the same size
-    assert made() != first
-    engine = load_engine(bundle, settings(bundle, {"beam": 1}), threads=1, folder=elsewhere)
+    sources, folder = sources_of(bundle, 5), bundle.path / "ctranslate2"
+    other = make_bundle("other", seed=4)
+    shutil.copytree(folder, other.path / "ctranslate2")
+    bundle = other
+    second = made()
+    assert second[1] == 2
+    decoding = decoding.model_copy(update={"max_source": 2 * decoding.max_source})
+    assert made()[1] == 3
     ours = search_plainly(bundle, sources, beam=1)
-    assert [best.ids for (best,) in in_order(engine.search(Pile(sources), 1), sources)] == [
-        best.ids for (best,) in ours
-    ]
+    assert [best.ids for (best,) in search(bundle, sources, beam=1)] == [best.ids for (best,) in ours]
 
 
 # --- what users are told ------------------------------------------------------------------------------------
@@ -298,59 +257,25 @@ def test_a_missing_package_is_named_with_what_installs_it(make_bundle, monkeypat
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     bundle = make_bundle()
     with pytest.raises(UserError, match="CTranslate2 is not installed") as error:
-        load_engine(bundle, bundle.recipe.decoding, threads=1)
+        CTranslate2Engine(bundle, bundle.recipe.decoding, print, threads=1, device="cpu")
     assert "pip install ctranslate2" in error.value.hint
 
 
-def test_a_precision_that_the_device_lacks_is_named_with_those_it_has(make_bundle, monkeypatch):
-    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda *device: {"float32", "int8", "int16"})
+def test_a_precision_that_the_device_lacks_is_named(make_bundle):
     bundle = make_bundle()
-    with pytest.raises(UserError, match=r"decoding\.precision: .*bf16 on this cpu") as error:
-        search(bundle, [], precision="bf16")
-    assert error.value.hint == "use one of: auto, fp32, int8"
+    with pytest.raises(UserError, match=r"decoding\.precision fp16: .*float16") as error:
+        search(bundle, [], precision="fp16")
+    assert error.value.hint == "use decoding.precision=auto"
 
 
-def test_a_device_that_is_not_there_is_named(make_bundle):
-    bundle = make_bundle()
-    with pytest.raises(UserError, match="--device cuda:99"):
-        load_engine(bundle, bundle.recipe.decoding, threads=1, device="cuda:99")
-
-
-@pytest.fixture
-def read_only(monkeypatch):
-    """Makes a folder look read-only: to root, who may run tests, none is. Tests look at what was written there."""
-
-    def make(folder):
-        monkeypatch.setattr(os, "access", lambda path, mode: path != folder)
-
-    return make
-
-
-def test_a_bundle_that_is_read_only_is_converted_into_the_cache_once(make_bundle, read_only, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    bundle, other = make_bundle(seed=3), make_bundle("other", seed=4)
-    before, said = sorted(bundle.path.rglob("*")), []
-    read_only(bundle.path)
-    path = convert(bundle, bundle.recipe.decoding, say=said.append)
-    assert path.parent == tmp_path / "cache/nmt/ctranslate2"
-    assert said == [f"converting {bundle.path} for CTranslate2: {path}"]
-    assert sorted(bundle.path.rglob("*")) == before
-    assert ctranslate2.Translator(str(path), device="cpu")
-    copy = shutil.copytree(bundle.path, tmp_path / "copy")
-    read_only(copy)
-    assert convert(Bundle.read(copy), bundle.recipe.decoding, say=pytest.fail) == path
-    read_only(other.path)
-    assert convert(other, bundle.recipe.decoding) != path
-
-
-def test_a_cache_that_cannot_be_made_is_told_with_what_helps(make_bundle, read_only, tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    bundle = make_bundle()
-    read_only(bundle.path)
-    with pytest.raises(UserError, match="the model's folder is read-only, and no cache can be made") as error:
-        convert(bundle, bundle.recipe.decoding)
-    assert error.value.hint == "set XDG_CACHE_HOME to a folder where you may write"
+def test_a_bundle_that_is_read_only_needs_a_conversion(make_bundle, monkeypatch):
+    bundle, converted = make_bundle(seed=3), make_bundle("converted", seed=4)
+    path = convert(converted, bundle.recipe.decoding, print)
+    monkeypatch.setattr(os, "access", lambda path, mode: path not in (bundle.path, converted.path))
+    assert convert(converted, bundle.recipe.decoding, pytest.fail) == path
+    with pytest.raises(UserError, match="the folder of the model is read-only") as error:
+        convert(bundle, bundle.recipe.decoding, pytest.fail)
+    assert f"nmt average {bundle.path} --format ctranslate2" in error.value.hint
 
 
 @pytest.mark.parametrize(
@@ -366,7 +291,7 @@ def test_weights_that_do_not_fit_the_recipe_are_named(make_bundle, changes, mess
     (bundle.path / "recipe.yaml").write_text(recipe.to_yaml())
     reseal(bundle.path)
     with pytest.raises(UserError, match=message):
-        convert(Bundle.read(bundle.path), recipe.decoding)
+        convert(Bundle.read(bundle.path), recipe.decoding, print)
     assert not (bundle.path / "ctranslate2").exists()
 
 
@@ -374,14 +299,14 @@ def test_weights_that_do_not_fit_the_recipe_are_named(make_bundle, changes, mess
 def test_what_ctranslate2_has_not_is_refused(make_bundle, key, value):
     bundle = make_bundle(**{key: value})
     with pytest.raises(UserError, match=rf"CTranslate2 has nothing like model\.{key} {value}"):
-        convert(bundle, bundle.recipe.decoding)
+        convert(bundle, bundle.recipe.decoding, print)
     assert not (bundle.path / "ctranslate2").exists()
 
 
 @pytest.mark.parametrize("damage", ["flipped", "missing", '{"format": 1, "positions": "x"}'])
 def test_a_damaged_conversion_is_made_anew(make_bundle, damage):
     bundle = make_bundle()
-    path = convert(bundle, bundle.recipe.decoding)
+    path = convert(bundle, bundle.recipe.decoding, print)
     whole = (path / "model.bin").read_bytes()
     if damage == "flipped":
         content = bytearray(whole)
@@ -392,8 +317,8 @@ def test_a_damaged_conversion_is_made_anew(make_bundle, damage):
     else:
         (path / "converted.json").write_text(damage)
     said = []
-    convert(bundle, bundle.recipe.decoding, say=said.append)
+    convert(bundle, bundle.recipe.decoding, said.append)
     assert len(said) == 1
     assert (path / "model.bin").read_bytes() == whole
-    convert(bundle, bundle.recipe.decoding, say=said.append)
+    convert(bundle, bundle.recipe.decoding, said.append)
     assert len(said) == 1

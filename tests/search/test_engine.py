@@ -13,10 +13,9 @@ from nmt.model import inference
 from nmt.model.inference import BFloat16, Int8, for_inference, pays
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
-from nmt.search import choosing
+from nmt.search import beam as beam_module
 from nmt.search import engine as engine_module
-from nmt.search.beam import Search
-from nmt.search.choosing import best_extensions, plain_best_extensions
+from nmt.search.beam import Search, best_extensions, plain_best_extensions
 from nmt.search.engine import SearchEngine, batch_tokens
 from nmt.search.feed import Source
 from nmt.text.symbols import BOS, EOS, PAD, UNK
@@ -83,47 +82,41 @@ def plain(models, sources, **options):
 # --- the same as the plain search ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("beam", [1, 2, 4])
-@pytest.mark.parametrize("changes", MODELS)
+@pytest.mark.parametrize(("beam", "changes"), list(zip((4, 2, 1), MODELS, strict=True)))
 def test_the_fast_search_finds_what_the_plain_one_finds(beam, changes):
-    model, sources = random_model(**changes), random_sources(60)
+    model, sources = random_model(**changes), random_sources(30)
     expected = plain([model], sources, beam=beam, alpha=0.6, n_best=beam)
     lengths = [len(hypotheses[0].ids) for hypotheses in expected]
     assert len(set(lengths)) > 8  # worth comparing
     assert {hypotheses[0].finished for hypotheses in expected} == {True, False}
-    for tokens, most in ((13, None), (100, 3), (100, None), (5000, None)):
+    for tokens, most in ((13, None), (100, 3), (5000, None)):
         found = search([model], sources, beam, most, beam=beam, alpha=0.6, batch_tokens=tokens)
         assert_same(found, expected)
 
 
-@pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("changes", [*MODELS, {"liking": 1.0, "d_model": 64, "heads": 4, **LIKE_MARIAN}])
+@pytest.mark.parametrize(
+    ("beam", "changes"),
+    list(zip((4, 1, 4, 2), [*MODELS, {"liking": 1.0, "d_model": 64, "heads": 4, **LIKE_MARIAN}], strict=True)),
+)
 def test_a_search_in_fp32_finds_the_same_but_for_ties(beam, changes):
     """This is the search that uses the C kernels for its steps, where there are any."""
-    model, sources = random_model(**changes), random_sources(60)
+    model, sources = random_model(**changes), random_sources(30)
     expected = plain([model], sources, beam=beam, alpha=0.6, n_best=beam)
-    for tokens in (13, 100, 5000):
+    for tokens in (13, 5000):
         found = search([model.float()], sources, beam, beam=beam, alpha=0.6, batch_tokens=tokens)
         same = [(a, b) for a, b in zip(found, expected, strict=True) if [h.ids for h in a] == [h.ids for h in b]]
-        assert len(same) >= 57
+        assert len(same) >= 28
         for one, other in same:
             assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-4)
 
 
 def test_a_vocabulary_that_is_compared_by_blocks(monkeypatch):
     monkeypatch.setattr(engine_module, "AT_ONCE", VOCABULARY - 1)
-    monkeypatch.setattr(choosing, "AT_ONCE", VOCABULARY - 1)
-    monkeypatch.setattr(choosing, "functions_for", lambda *tensors: None)
+    monkeypatch.setattr(beam_module, "AT_ONCE", VOCABULARY - 1)
+    monkeypatch.setattr(beam_module, "functions_for", lambda *tensors: None)
     model, sources = random_model(liking=1.0), random_sources(20)
     expected = plain([model], sources, beam=4, alpha=0.6, n_best=4)
     assert_same(search([model], sources, 4, beam=4, alpha=0.6, batch_tokens=100), expected)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
-def test_any_length_penalty(alpha):
-    model, sources = random_model(liking=1.0), random_sources(40)
-    expected = plain([model], sources, beam=3, alpha=alpha)
-    assert_same(search([model], sources, beam=3, alpha=alpha, batch_tokens=60), expected)
 
 
 def test_greedy_search_stops_at_the_first_end():
@@ -135,7 +128,7 @@ def test_greedy_search_stops_at_the_first_end():
         assert (found.ids, found.finished) == ([], True)
 
 
-@pytest.mark.parametrize("windows", [(None, None, None), (None, 5, 2), (4, 5, 2)])
+@pytest.mark.parametrize("windows", [(None, None, None), (None, 5, 2)])
 def test_an_ensemble_averages_probabilities(windows):
     members = zip((3, 4, 5), ({}, {"heads": 4}, {"layers": 1}), windows, strict=True)
     models = [
@@ -158,14 +151,6 @@ def test_no_output_is_shorter_than_min_length():
     assert min(len(one[0].ids) for one in plain([model], sources, beam=3, alpha=0.6)) < 7
 
 
-def test_a_beam_as_wide_as_the_vocabulary():
-    torch.manual_seed(1)
-    model = Transformer(Model(layers=1, d_model=8, d_ff=12, heads=2), 9, 9).double().eval()
-    sources = [Source(number, [4 + number, 8], cap=4) for number in range(4)]
-    expected = plain([model], sources, beam=9, alpha=0.6, n_best=9)
-    assert_same(search([model], sources, 9, beam=9, alpha=0.6), expected)
-
-
 def test_control_symbols_are_never_output():
     model = random_model()
     with torch.no_grad():
@@ -173,15 +158,6 @@ def test_control_symbols_are_never_output():
     for hypotheses in search([model], random_sources(20), 4, beam=4):
         for hypothesis in hypotheses:
             assert not {PAD, UNK, BOS, EOS} & set(hypothesis.ids)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("beam", [1, 4])
-def test_2000_sentences_in_batches_of_1_7_and_64(beam):
-    model, sources = random_model(layers=3, d_model=32, norm="pre"), random_sources(2000, longest=20, extra=10)
-    expected = plain([model], sources, beam=beam, alpha=0.6)
-    for rows in (1, 7, 64):
-        assert_same(search([model], sources, beam=beam, alpha=0.6, batch_tokens=21 * rows), expected)
 
 
 # --- what comes and goes ------------------------------------------------------------------------------------
@@ -206,19 +182,6 @@ def test_it_waits_only_when_it_has_nothing_else_to_do():
     assert feed.takes[-1][1]  # it waited for the end
 
 
-def test_sentences_are_admitted_once_an_8th_of_the_batch_is_empty():
-    feed = ListFeed(random_sources(60))
-    take, wanted = feed.take, []
-
-    def watched(tokens, wait):
-        wanted.append(tokens)
-        return take(tokens, wait)
-
-    feed.take = watched
-    list(SearchEngine([random_model(liking=1.0)], Decoding(beam=2, batch_tokens=200)).search(feed, 1))
-    assert min(wanted) >= 200 // 8
-
-
 def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
     short = [Source(number, [5, 6], cap=20) for number in range(30)]
     long = Source(30, [7] * 80, cap=20)
@@ -238,21 +201,11 @@ def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
     assert max(cells) == 90
 
 
-def test_an_abandoned_search_leaves_nothing_behind():
-    model, sources = random_model(), random_sources(20)
-    engine = SearchEngine([model], Decoding(beam=2, batch_tokens=60))
-    first = engine.search(ListFeed(sources), 1)
-    next(first)
-    first.close()
-    again = sorted(engine.search(ListFeed(sources), 1))
-    assert_same([hypotheses for _, hypotheses in again], plain([model], sources, beam=2, alpha=0.6))
-
-
-# --- choosing -----------------------------------------------------------------------------------------------
+# --- best extensions -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("k", "count"), [(1, 1), (4, 8), (9, 18)])
-@pytest.mark.parametrize("vocabulary", [64, 112, 1024, 64 * 31])
+@pytest.mark.parametrize("vocabulary", [112, 64 * 31])
 def test_best_extensions_are_those_of_a_whole_sort(k, count, vocabulary):
     torch.manual_seed(k)
     log_probs = torch.randn(5, k, vocabulary).log_softmax(-1)
@@ -300,18 +253,6 @@ def test_a_twin_computes_the_same_but_for_its_precision(precision, error, change
         assert torch.equal(model(source, target), expected)  # the model itself is as it was
 
 
-def test_int8_results_do_not_depend_on_batch_mates():
-    torch.manual_seed(1)
-    model = Transformer(Model(layers=1, d_model=32, d_ff=64, heads=2), 200, 200).eval()
-    twin, _ = for_inference(model, "int8", 64)
-    linear = twin.decoder[0].feed_forward.inner
-    rows = torch.randn(7, 32) * torch.tensor([1e-3, 1.0, 30.0, 0.0, 1.0, 1e3, 1.0])[:, None]
-    with torch.inference_mode():
-        together = linear(rows)
-        for row, expected in zip(rows, together, strict=True):
-            torch.testing.assert_close(linear(row[None])[0], expected, rtol=1e-6, atol=1e-6)
-
-
 def values(spread, *shape):
     """Random numbers, or the same one everywhere, or the largest with either sign."""
     torch.manual_seed(len(shape))
@@ -324,8 +265,16 @@ def values(spread, *shape):
     }[spread]
 
 
-@pytest.mark.parametrize("of_rows", ["normal", "uniform", "positive", "constant", "extreme"])
-@pytest.mark.parametrize("of_weights", ["normal", "uniform", "positive", "constant", "extreme"])
+@pytest.mark.parametrize(
+    ("of_rows", "of_weights"),
+    [
+        ("normal", "uniform"),
+        ("uniform", "extreme"),
+        ("positive", "constant"),
+        ("constant", "positive"),
+        ("extreme", "normal"),
+    ],
+)
 def test_an_int8_product_is_within_2_percent_on_any_processor(of_rows, of_weights):
     rows, weight = values(of_rows, 8, 512), values(of_weights, 256, 512)
     expected, found = rows @ weight.t(), Int8(weight, None)(rows)
@@ -366,15 +315,6 @@ def test_a_precision_pays_where_its_fastest_run_is_clearly_faster(monkeypatch):
     assert pays("bf16")
     times[BFloat16] = 0.95
     assert not pays("bf16")
-
-
-def test_a_precision_that_the_processor_has_not_does_not_pay(monkeypatch):
-    def refused(*arguments):
-        raise RuntimeError("bf16 path needs the cpu support avx512bw")
-
-    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refused)
-    assert not pays("bf16")
-    assert SearchEngine([random_model().float()], Decoding(precision="bf16")).precision == "fp32"
 
 
 def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):

@@ -13,16 +13,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nmt.errors import UserError
 from nmt.model import cache, kernels
 from nmt.model.cache import Ancestry, KVCache
+from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.inference import HalfPrecision, _laid_out
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.search import beam as beam_module
 from nmt.search import engine as engine_module
 from nmt.search.beam import Search
-from nmt.search.constraints import All, MinLength
+from nmt.search.constraints import MinLength, NoRepeat
 from nmt.search.engine import SearchEngine
 from nmt.search.feed import Pool, Source
-from nmt.search.repetition import NoRepeat
 from nmt.search.sampling import Sampling
 
 VOCABULARY = 103
@@ -88,30 +88,12 @@ def test_what_is_read_late_changes_no_result(beam, changes):
 @pytest.mark.parametrize("search", ["search", "sample"])
 def test_rules_and_samples_are_the_same_if_read_late(search, request):
     models, sources = [random_model(seed=seed) for seed in (3, 4)], random_sources(30)
-    rules = partial(All, [partial(MinLength, 5), partial(NoRepeat, 2)])
+    rules = [partial(MinLength, 5), partial(NoRepeat, 2)]
     engine = SearchEngine(models, Decoding(beam=3, batch_tokens=100), rules)
     at_once = results(getattr(engine, search)(PoolFeed(sources), 3), sources)
     request.getfixturevalue("late")
     assert_same(results(getattr(engine, search)(PoolFeed(sources), 3), sources), at_once)
     assert any(h.kept_from_repeating for hypotheses in at_once for h in hypotheses)
-
-
-@pytest.mark.usefixtures("late")
-def test_a_bound_of_the_places_stays_near_what_is_seen(monkeypatch):
-    bounds, advance = [], Search._advance
-
-    def spy(self):
-        found = advance(self)
-        bounds.append((self._ancestry.extent, int(self._ancestry.seen)))
-        return found
-
-    monkeypatch.setattr(Search, "_advance", spy)
-    engine, sources = SearchEngine([random_model()], Decoding(beam=3, batch_tokens=100)), random_sources(30)
-    results(engine.search(PoolFeed(sources), 1), sources)
-    assert all(extent >= seen for extent, seen in bounds)
-    newest = zip(bounds[2:], bounds[1:], bounds, strict=False)  # rows that saw many places may have left since
-    assert all(each[0][0] < max(seen for _, seen in each) + 2 * 3 + cache.ALIGNED for each in newest)
-    assert all(extent % cache.ALIGNED == 0 for extent, _ in bounds)
 
 
 # --- waits --------------------------------------------------------------------------------------------------
@@ -155,9 +137,9 @@ def test_the_host_waits_once_in_a_step_and_once_more_in_a_leave(monkeypatch, sea
     """On a meta device, nothing can be read but by `Download`, and nothing be indexed by a mask."""
     monkeypatch.setattr(Scripted, "reads", 0)
     monkeypatch.setattr(beam_module, "Download", Scripted)
-    monkeypatch.setattr(beam_module, "chunk_logits", lambda device: 1 << 20)
+    monkeypatch.setitem(CHUNK_LOGITS, "meta", 1 << 20)
     model = random_model(**changes).float().to("meta")
-    rules = partial(All, [partial(MinLength, 3), partial(NoRepeat, 2)])
+    rules = [partial(MinLength, 3), partial(NoRepeat, 2)]
     engine = SearchEngine([model], Decoding(beam=3, precision="bf16", batch_tokens=500), rules)
     under_way = Search(engine, 3, 1) if search == "search" else Sampling(engine, 3)
     feed = PoolFeed(random_sources(11))
@@ -208,13 +190,6 @@ def test_a_search_that_runs_out_of_memory_goes_on_with_smaller_batches(monkeypat
     assert len(said) == 1
     assert "smaller batches" in said[0]
     assert engine.batch_tokens < 40
-
-
-def test_a_sentence_that_does_not_fit_alone_is_a_memory_error(monkeypatch):
-    with_memory_for(0, monkeypatch)
-    engine = SearchEngine([random_model()], Decoding(beam=3, batch_tokens=150))
-    with pytest.raises(torch.OutOfMemoryError):
-        list(engine.search(PoolFeed(random_sources(9)), 1))
 
 
 # --- precision ----------------------------------------------------------------------------------------------

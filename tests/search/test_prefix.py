@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from typing import cast
 
 import pytest
 import torch
 from reference_search import random_model
 
 from nmt.api import Translator
-from nmt.errors import UserError
-from nmt.model.likelihood import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
-from nmt.search.feed import Prefix, Source
-from nmt.search.prefix import PrefixConstraint, Spelling
-from nmt.tasks.lines import Request
+from nmt.search.prefix import SubwordIndex
+from nmt.tasks.read_ahead import Request
 from nmt.text.symbols import EOS
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import Vocabulary
 
 TEXTS = ["the dog sees the house", "a cat likes the tree", "the tree sees a dog", "cats like houses and dogs"]
 
@@ -105,25 +100,6 @@ def test_the_batch_makes_no_difference(tokens: int, model: Transformer, tokenize
     assert found == expected
 
 
-def test_logits_of_one_row_at_a_time_make_no_difference(
-    model: Transformer, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requests = [Request(text, prefix) for prefix, text in product(PREFIXES, TEXTS)]
-    expected = [result.texts for result in translator(model, tokenizer).stream(requests, n_best=2)]
-    monkeypatch.setitem(CHUNK_LOGITS, "cpu", 1)
-    assert [result.texts for result in translator(model, tokenizer).stream(requests, n_best=2)] == expected
-
-
-def test_outputs_of_an_ensemble_begin_with_their_prefixes(model: Transformer, tokenizer: Tokenizer) -> None:
-    both = Translator([model, speaking_words(tokenizer, seed=1)], tokenizer, Decoding(beam=3, max_extra=6))
-    requests = [Request(text, prefix) for text, prefix in product(TEXTS, PREFIXES)]
-    free = both.translate(TEXTS)
-    for number, (request, result) in enumerate(zip(requests, both.stream(requests, n_best=3), strict=True)):
-        assert all(begins_with(text, request.prefix) for text in result.texts)
-        if not request.prefix:
-            assert result.texts[0] == free[number // len(PREFIXES)]
-
-
 @pytest.mark.parametrize("seeds", [(1,), (2,), (4,), (1, 4)])
 def test_a_prefix_of_what_is_found_anyway_changes_nothing(tokenizer: Tokenizer, seeds: tuple[int, ...]) -> None:
     models = [speaking_words(tokenizer, seed) for seed in seeds]
@@ -141,24 +117,11 @@ def test_a_prefix_of_what_is_found_anyway_changes_nothing(tokenizer: Tokenizer, 
     assert len(outputs) > 1
 
 
-def test_a_prefix_without_room_is_refused(tokenizer: Tokenizer) -> None:
-    constraint = PrefixConstraint(cast(Vocabulary, tokenizer.target), 2, torch.device("cpu"))
-    constraint.admit([Source(0, [5], cap=3, prefix=Prefix([6, 7], "", []))])
-    with pytest.raises(ValueError, match="source 1: 3 symbols do not fit into a cap of 3"):
-        constraint.admit([Source(1, [5], cap=3, prefix=Prefix([6, 7, 8], "", []))])
-
-
 def test_learned_positions_have_room_for_every_prefix_that_is_allowed(tokenizer: Tokenizer) -> None:
     config = Model(layers=1, d_model=16, d_ff=32, heads=2, positions="learned", max_positions=20)
     short = Transformer(config, len(tokenizer.source), len(tokenizer.source)).eval()
     (found,) = translator(short, tokenizer, max_source=19).translate(["a dog"], prefix=["the dog sees the h"])
     assert found.startswith("the dog sees the h")
-
-
-def test_a_prefix_longer_than_an_input_may_be_is_refused(model: Transformer, tokenizer: Tokenizer) -> None:
-    serve = translator(model, tokenizer, max_source=30)
-    with pytest.raises(UserError, match=r"prefix: may need 100,001 subwords, more than decoding.max_source 30: xxx"):
-        list(serve.stream([Request("a dog", "x" * 100_000)]))
 
 
 def test_translate_takes_a_prefix_for_each_sentence(model: Transformer, tokenizer: Tokenizer) -> None:
@@ -171,7 +134,7 @@ def test_translate_takes_a_prefix_for_each_sentence(model: Transformer, tokenize
 
 
 def test_spellings_lead_to_the_end_by_every_path() -> None:
-    spelling = Spelling(["", "a", "ab", "b", "bc", "abc", "c", "x"])
+    spelling = SubwordIndex(["", "a", "ab", "b", "bc", "abc", "c", "x"])
     assert spelling.steps("ab") == [{1: 1, 2: 2, 5: 2}, {3: 2, 4: 2}]
     assert spelling.steps("") == []
     assert spelling.steps("ay") is None

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import struct
 import subprocess
 import sys
 import textwrap
-import threading
-from collections.abc import Iterator
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from engines import fateful, pipeline, second_refuses, shuffling
 
 from nmt.errors import UserError
-from nmt.search.workers import Workers, _Parent, _Worker
+from nmt.search.workers import Workers, _Worker
 
 WAIT = 60.0  # seconds after which a test gives up
 
@@ -34,28 +31,6 @@ def test_results_are_those_of_one_engine_in_order() -> None:
         for _ in range(2):  # a search follows another
             found = pipeline(engine).stream(lines, n_best=2)
             assert [translation.texts[0] for translation in found] == [line[::-1] for line in lines]
-
-
-def test_sources_longer_than_what_a_worker_asks_for_are_searched() -> None:
-    lines = ["x" * 50, "abc"] * 3
-    with Workers(fateful, 2, longest=60) as engine:  # which ask for one token
-        assert [translation.texts[0] for translation in pipeline(engine).stream(lines)] == ["x" * 50, "cba"] * 3
-
-
-def test_a_slow_input_is_answered_while_a_worker_is_busy() -> None:
-    answered = threading.Semaphore(0)
-
-    def conversation() -> Iterator[str]:
-        for line in ["ab", "", "cd", "ef"]:
-            yield line
-            assert answered.acquire(timeout=WAIT)
-
-    found = []
-    with Workers(fateful, 2, longest=10) as engine:
-        for translation in pipeline(engine).stream(conversation()):
-            found.append(translation.texts[0])
-            answered.release()
-    assert found == ["ba", "", "dc", "fe"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +72,7 @@ def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
 PARENT = """
 import sys, threading
 from engines import fateful, pipeline
-from nmt.search.workers import Workers, _Parent, _Worker
+from nmt.search.workers import Workers, _Worker
 
 def lines():
     yield from ("abcde", "hang")
@@ -111,21 +86,6 @@ if __name__ == "__main__":
         except KeyboardInterrupt:
             print("interrupted")
 """
-
-
-def test_forks_share_what_collections_would_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    frozen = []
-
-    def start(*_: object) -> NoReturn:
-        frozen.append(gc.get_freeze_count())
-        raise UserError("no fork", "")
-
-    monkeypatch.setattr(_Worker, "start", start)
-    assert gc.get_freeze_count() == 0
-    with pytest.raises(UserError, match="no fork"), Workers(fateful, 1, longest=5, fork=True):
-        pytest.fail("it began")
-    gc.unfreeze()
-    assert frozen[0] > 0
 
 
 def cut_short() -> Connection:
@@ -143,14 +103,7 @@ def test_a_worker_killed_while_it_sends_is_named() -> None:
         worker.receive()
 
 
-def test_a_worker_ends_whose_parent_is_killed_while_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "_exit", sys.exit)
-    with pytest.raises(SystemExit, match="1"):
-        _Parent(cut_short()).listen()
-
-
-@pytest.mark.parametrize("fork", [False, True])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(("number", "fork"), [(signal.SIGINT, False), (signal.SIGKILL, True)])
 def test_no_worker_outlives_its_parent(tmp_path: Path, number: int, fork: bool) -> None:
     script = tmp_path / "parent.py"
     script.write_text(textwrap.dedent(PARENT).replace("FORK", str(fork)))

@@ -159,22 +159,3 @@ def broken_links(page: Path) -> list[str]:
         if not target.exists() or (anchor and (target.suffix != ".md" or anchor not in anchors(target))):
             broken.append(link)
     return broken
-
-
-def main() -> None:
-    """Print how many blocks of each page are run, and the reasons of those that are not."""
-    total = Counter[str]()
-    for page in PAGES:
-        found = [block for block in blocks(page) if block.is_program]
-        counts = Counter(block.speed for block in found)
-        total += counts
-        if found:
-            print(f"{page.relative_to(ROOT)!s:40} {counts['quick']:3} quick {counts['slow']:3} slow")
-        for block in found:
-            if reason := block.marker("not run"):
-                print(f"    line {block.line} is not run: {reason}")
-    print(f"in all: {total['quick']} quick, {total['slow']} slow, {total['not run']} not run")
-
-
-if __name__ == "__main__":
-    main()

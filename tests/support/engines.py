@@ -6,13 +6,15 @@ import os
 import random
 import signal
 from collections.abc import Generator, Iterable
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.search.feed import Feed, Hypothesis, Source
-from nmt.tasks.pipeline import Pipeline
-from nmt.tasks.translating import Translating, Translation
+from nmt.tasks.models import Loaded
+from nmt.tasks.translator import Translator
 
 Found = tuple[int, list[Hypothesis]]
 
@@ -45,11 +47,24 @@ class Alphabet:
     source = target = Characters()
 
 
-def pipeline(engine: Any, positions: int | None = None, **settings: Any) -> Pipeline[Translation]:
-    """A pipeline that translates characters with an engine."""
+class Searched(Loaded):
+    """Models that an engine searches with, whatever the rules."""
+
+    def __init__(self, engine: Any, positions: int | None = None) -> None:
+        self._engine = engine
+        self.configs: Any = [SimpleNamespace(positions="learned", max_positions=positions)] if positions else []
+
+    def open(self, decoding: Decoding, constraint: object, annotated: bool) -> Any:
+        return nullcontext(self._engine)
+
+    def only(self) -> Any:
+        raise AssertionError("there is no model")
+
+
+def pipeline(engine: Any, positions: int | None = None, **settings: Any) -> Translator:
+    """What translates characters with an engine."""
     tokenizer: Any = Alphabet()
-    decoding = Decoding(**settings)
-    return Pipeline(Translating(tokenizer, decoding), decoding, engine, positions)
+    return Translator(Searched(engine, positions), tokenizer, Decoding(**settings))
 
 
 def mirrored(source: Source, n_best: int) -> list[Hypothesis]:

@@ -35,7 +35,7 @@ ADDRESS = "NMT_FORK_SERVER"
 """The variable that tells a shell of the server's socket."""
 LOADING = (
     "ATEN_ CUDA_ DNNL_ HF_ HOME KMP_ LANG LC_ LD_ MALLOC_ MKL_ OMP_ ONEDNN_ OPENBLAS_ PYTHON PYTORCH_ "
-    "TORCHINDUCTOR_ TORCH_COMPILE TORCHDYNAMO_ XDG_"
+    "TORCHINDUCTOR_ TORCH_COMPILE TORCH_CPP TORCHDYNAMO_ XDG_"
 )
 """How the names of variables begin that are read while modules are loaded."""
 NOT_LOADING = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK")
@@ -43,8 +43,8 @@ NOT_LOADING = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK")
 AVAILABLE = sys.platform == "linux" and hasattr(subprocess, "_fork_exec")
 COSTLY = (  # to import; torch._dynamo is imported by optimizers
     *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),
-    *("nmt.cli", "nmt.data.prepare", "nmt.training.run", "nmt.training.launcher"),
-    *(f"nmt.terminal.{name}" for name in ("making", "scoring", "searching", "training")),
+    *("nmt.cli", "nmt.data.prepare", "nmt.training.start", "nmt.training.launcher"),
+    *(f"nmt.terminal.{name}" for name in ("scoring", "searching", "training")),
 )
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
@@ -336,7 +336,6 @@ def run(begun: Begun) -> None:
     if signal.SIGINT not in request.ignored:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     set_paths(request)
-    read_log_level()
     try:
         runpy.run_module("nmt", run_name="__main__", alter_sys=True)
     except SystemExit as ended:
@@ -384,15 +383,6 @@ def set_paths(request: Request) -> None:
     if added:
         sys.path[1:1] = added
         site.execsitecustomize()
-
-
-def read_log_level() -> None:
-    """Has PyTorch read TORCH_CPP_LOG_LEVEL, as it does when it is loaded."""
-    import ctypes
-
-    import torch
-
-    ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))._ZN3c1011initLoggingEv()
 
 
 if __name__ == "__main__":

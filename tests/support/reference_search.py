@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from plain_search import beam_search
 from torch import Tensor
+from torch.nn import functional as F
 
 from nmt.batch import pad_ids
 from nmt.model.transformer import Memory, Transformer
@@ -61,7 +62,8 @@ class UncachedStep:
         found = []
         for model, memory in self.members:
             mask = None if memory.mask is None else memory.mask[of]
-            logits = model.decode(ids.view(n * beam, length), Memory(memory.states[of], mask))[:, -1]
+            states = model.decode_states(ids.view(n * beam, length), Memory(memory.states[of], mask))[:, -1]
+            logits = F.linear(states, model.output_embedding.weight, model.output_bias)
             found.append(logits.float().softmax(-1))
         log_probs = torch.stack(found).mean(0).log()
         log_probs[:, [PAD, UNK, BOS]] = -math.inf

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.model.cache import Ancestry, KVCache
-from nmt.model.rows import Removal
+from nmt.model.cache import Ancestry, KVCache, Removal
 from nmt.model.transformer import Memory, Transformer
 from nmt.recipe import Model
 
@@ -56,7 +55,7 @@ class Searched:
         return self.model.step(symbols, self.cache, alive)
 
     def leave(self, done: Sequence[int]) -> None:
-        removal = Removal.of(done, len(self.sources))
+        removal = Removal(done, len(self.sources))
         self.cache.leave(removal)
         self.ancestry.leave(removal)
         for hole, row in zip(removal.holes, removal.last, strict=True):

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from nmt.recipe import validated
-from nmt.report.record import DevOutputs, RunRecord
+from nmt.report.record import RunRecord
+from nmt.training.samples import DevOutputs
 
 DATA: dict[str, dict[str, Any]] = {
     "translate": {"source": "en", "target": "de", "train": [{"source": "a", "target": "b"}]},
@@ -54,7 +55,11 @@ def synthetic_run(
     sources = [f"sentence {n} of the development set" for n in range(sentences)]
     references = [f"Satz {n} der Entwicklungsdaten" for n in range(sentences)]
     outputs = [
-        DevOutputs(int(step), [f"{line} {index}" for line in references], list(noise.uniform(20, 90, sentences)))
+        DevOutputs(
+            step=int(step),
+            outputs=[f"{line} {index}" for line in references],
+            scores=noise.uniform(20, 90, sentences).tolist(),
+        )
         for index, step in enumerate(validated_at["step"])
     ]
     return RunRecord(

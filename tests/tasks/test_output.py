@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from engines import Alphabet
+from engines import Alphabet, Searched
 
 from nmt.errors import UserError
 from nmt.recipe import Decoding
-from nmt.tasks.parsing import Parse, Parsing
-from nmt.tasks.translating import Translating, Translation
-from nmt.terminal import ledger as ledgers
-from nmt.terminal.ledger import Ledger
+from nmt.tasks.parser import Parse, Parser
+from nmt.tasks.translator import Translation, Translator
+from nmt.terminal import counts as ledgers
+from nmt.terminal.counts import Statistics as Ledger
 from nmt.terminal.searching import ranked
 from nmt.text.terms import Phrase
 from nmt.text.tree import parse_tree
@@ -65,10 +64,10 @@ class Numbered(Alphabet):
 
 
 TOKENIZER: Any = Numbered()
-TRANSLATING, ANNOTATING = (Translating(TOKENIZER, Decoding(), annotated=annotated) for annotated in (False, True))
+ANNOTATING = Translator(Searched(None), TOKENIZER, Decoding(), annotated=True)
 
 
-class ParsingNumbers(Parsing):
+class ParsingNumbers(Parser):
     """Needs no vocabulary of trees, since it makes none."""
 
     def __init__(self) -> None:
@@ -124,7 +123,7 @@ def test_json_tells_all_in_one_line() -> None:
 def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 10.0
     monkeypatch.setattr(ledgers.time, "monotonic", lambda: now)
-    ledger = Ledger("searching", Translating.warnings)
+    ledger = Ledger("searching", Translator.warnings(Decoding()))
     assert list(ledger.timed(iter(["a line"]))) == ["a line"]
     now = 12.0
     split, capped, odd = replace(FOX, parts=3), replace(FOX, capped=True, parts=2), replace(FOX, unknown=5)
@@ -144,31 +143,3 @@ def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: p
         "unknown characters 10 (first in line 5), empty outputs 1 (first in line 7), "
         "unusual lengths 1 (first in line 7), missing terms 1 (first in line 7)"
     )
-
-
-def test_repetitions_are_counted_where_they_are_forbidden() -> None:
-    ledger = Ledger("searching", Translating(TOKENIZER, Decoding(no_repeat=3)).warnings)
-    for translation in (FOX, replace(FOX, kept_from_repeating=True)):
-        ledger.add(translation)
-    assert ledger.summary().endswith(", missing terms 0, repetitions avoided 1")
-    assert "repetitions" not in Ledger("searching", TRANSLATING.warnings).summary()
-
-
-def test_speed_is_counted_from_the_first_line_not_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(ledgers.time, "monotonic", lambda: now)
-
-    def lines() -> Iterator[str]:
-        nonlocal now
-        now = 110.0  # when the first one comes
-        yield "one"
-        now = 111.0
-        yield "two"
-
-    ledger = Ledger("searching", Translating.warnings)
-    now = 100.0
-    assert ledger.speed() == "0 tokens/s"
-    assert list(ledger.timed(lines())) == ["one", "two"]
-    ledger.searched(7000)
-    now = 112.0
-    assert ledger.speed() == "3,500 tokens/s"

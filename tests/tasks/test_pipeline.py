@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,9 +15,9 @@ from engines import Characters, Found, Mirror, Shuffling, mirrored, pipeline
 from nmt.errors import UserError
 from nmt.recipe import Decoding, Model
 from nmt.search.feed import Feed, Source
-from nmt.tasks import lines as feed_module
-from nmt.tasks.lines import FIRST_WINDOW, IN_FLIGHT, LARGEST_WINDOW
+from nmt.tasks import read_ahead as feed_module
 from nmt.tasks.pipeline import longest_served
+from nmt.tasks.read_ahead import FIRST_WINDOW, LARGEST_WINDOW
 
 WAIT = 60.0  # seconds after which a test gives up
 
@@ -56,13 +56,6 @@ def fast_input(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_results_are_in_order_whatever_the_engine_does(make: Callable[[], Mirror]) -> None:
     lines = some_lines(3000)
     assert texts(make(), lines) == [line[::-1] for line in lines]
-
-
-@pytest.mark.usefixtures("fast_input")
-def test_long_lines_are_searched_first_and_padding_counts() -> None:
-    engine = Mirror(tokens=12)
-    texts(engine, ["aa", "bbbbb", "c", "dddd", "eeeeeeeeeeeeeee", "ff"])
-    assert engine.batches == [["eeeeeeeeeeeeeee"], ["bbbbb", "dddd"], ["aa", "ff", "c"]]
 
 
 @pytest.mark.usefixtures("fast_input")
@@ -127,13 +120,6 @@ def test_a_first_line_that_takes_long_does_not_let_the_rest_run_away(length: int
     results.close()
 
 
-def test_an_endless_input_flows() -> None:
-    lines = (f"{number}" for number in count())
-    results = pipeline(Mirror()).stream(lines)
-    assert [result.texts[0] for result in islice(results, 20_000)] == [str(number)[::-1] for number in range(20_000)]
-    results.close()
-
-
 # --- slow inputs --------------------------------------------------------------------------------------------
 
 
@@ -172,12 +158,6 @@ def test_a_search_under_way_admits_lines_as_they_come() -> None:
     assert texts(Patient(), lines()) == ["ba", "dc"]
 
 
-def test_blank_lines_without_end_do_not_wait_for_others() -> None:
-    results = pipeline(Mirror()).stream("" for _ in count())
-    assert [result.texts for result in islice(results, 2 * IN_FLIGHT)] == [[""]] * (2 * IN_FLIGHT)
-    results.close()
-
-
 # --- errors and ends ----------------------------------------------------------------------------------------
 
 
@@ -209,17 +189,6 @@ def assert_reader_ends() -> None:
         assert not thread.is_alive()
 
 
-def test_closing_a_stream_ends_its_thread_and_its_engine() -> None:
-    engine = Mirror()
-    results = pipeline(engine).stream("ab" for _ in count())
-    next(results)
-    assert reader() is not None
-    assert not engine.closed
-    results.close()
-    assert_reader_ends()
-    assert engine.closed
-
-
 def test_closing_does_not_wait_for_an_input_that_says_nothing() -> None:
     more = threading.Event()
 
@@ -238,33 +207,6 @@ def test_closing_does_not_wait_for_an_input_that_says_nothing() -> None:
     more.set()
     assert_reader_ends()
     assert engine.batches == [["ab"]]
-
-
-def test_an_engine_that_waits_in_another_thread_is_told_of_the_end() -> None:
-    class Threaded(Mirror):
-        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
-            (source,) = feed.take(1000, wait=True)
-            rest: list[list[Source]] = []
-            thread = threading.Thread(target=lambda: rest.append(feed.take(1000, wait=True)))
-            thread.start()
-            try:
-                yield source.number, mirrored(source, n_best)
-            finally:
-                thread.join(WAIT)
-                self.closed = rest == [[]]
-
-    more = threading.Event()
-
-    def lines() -> Iterator[str]:
-        yield "ab"
-        more.wait(WAIT)
-
-    engine = Threaded()
-    results = pipeline(engine).stream(lines())
-    next(results)
-    results.close()
-    assert engine.closed
-    more.set()
 
 
 # --- what is said of a line ---------------------------------------------------------------------------------

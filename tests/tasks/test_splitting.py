@@ -9,13 +9,13 @@ import pytest
 from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.tasks.splitting import LineSplitter, joined
-from nmt.text.lengths import TrainedLengths
+from nmt.text.sentences import TrainedLengths
 
 ONE_SENTENCE = TrainedLengths(
-    "en", sentences=1, usual_sentences=1, source=8, longest_source=12, least_ratio=0.5, greatest_ratio=2.0
+    language="en", sentences=1, usual_sentences=1, source=8, longest_source=12, least_ratio=0.5, greatest_ratio=2.0
 )
 PARAGRAPHS = TrainedLengths(
-    "en", sentences=5, usual_sentences=3, source=40, longest_source=60, least_ratio=0.5, greatest_ratio=2.0
+    language="en", sentences=5, usual_sentences=3, source=40, longest_source=60, least_ratio=0.5, greatest_ratio=2.0
 )
 
 
@@ -92,13 +92,6 @@ def test_sentences_that_are_too_long_together_are_kept_apart_rather_than_cut() -
     ]
 
 
-def test_a_line_that_is_too_long_is_split_even_if_it_has_few_sentences() -> None:
-    long = " ".join(["very"] * 20)
-    assert len(parts(f"It is {long} big. It is {long} old.", PARAGRAPHS)) == 1
-    few = TrainedLengths("en", 5, 1, 40, 60, 0.5, 2.0)
-    assert len(parts(f"It is {long} big. It is {long} old.", few)) == 2
-
-
 def test_a_model_of_which_nothing_is_known_has_only_the_limit() -> None:
     assert parts(TWO, None) == [TWO]
     assert parts(TWO, None, split="sentences") == ["The dog sleeps.", "The cat is awake."]
@@ -116,12 +109,6 @@ def test_a_sentence_longer_than_any_in_training_is_cut_behind_a_clause() -> None
         "one two three four five six seven,",
         "eight nine ten eleven twelve thirteen fourteen",
     ]
-
-
-def test_long_sentences_without_full_stops_are_split_where_articles_have_capitals() -> None:
-    line = "A dog sleeps on the mat Two cats watch the dog. The end."
-    assert parts(line, ONE_SENTENCE) == ["A dog sleeps on the mat", "Two cats watch the dog.", "The end."]
-    assert parts("A dog reads The Times.", ONE_SENTENCE) == ["A dog reads The Times."]
 
 
 def test_without_clauses_it_is_cut_into_parts_of_about_the_same_length() -> None:

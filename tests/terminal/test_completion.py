@@ -61,15 +61,3 @@ def test_each_shell_is_told_commands_and_files(shell: str) -> None:
 def test_options_choices_values_and_files_are_completed(words: list[str], found: list[str]) -> None:
     items = BashComplete(cli, {}, "nmt", COMPLETE).get_completions(words[:-1], words[-1])
     assert [f"{item.type} {item.value}" for item in items] == found
-
-
-def test_the_documented_lines_give_each_shell_its_script() -> None:
-    scripts = {shell: ask(f"{shell}_source") for shell in SHELLS}
-    assert [done.returncode for done in scripts.values()] == [0, 0, 0]
-    assert "complete -o nosort -F _nmt_completion nmt" in scripts["bash"].stdout
-    assert "compdef _nmt_completion nmt" in scripts["zsh"].stdout
-    assert "complete --no-files --command nmt" in scripts["fish"].stdout
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    assert 'eval "$(_NMT_COMPLETE=bash_source nmt)"' in readme
-    assert 'eval "$(_NMT_COMPLETE=zsh_source nmt)"' in readme
-    assert "_NMT_COMPLETE=fish_source nmt | source" in readme

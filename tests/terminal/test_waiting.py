@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import re
 import select
 import subprocess
 import sys
@@ -12,8 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import pytest
 
 WAITS = b"reading from the terminal: one sentence per line, Ctrl-D to end"
 END = b"\x04"
@@ -78,24 +75,3 @@ def test_translate_says_what_it_waits_for_and_answers_each_line(reverse_run: Pat
         person.sees(b"2 sentences, ")
         assert process.wait(60) == 0
     assert b"\x1b" not in person.shown  # no progress line between what is typed and what is answered
-
-
-def test_answers_in_a_pipe_are_not_disturbed(reverse_run: Path) -> None:
-    with typing(reverse_run, "translate", "--beam", "1", "--quiet", to_terminal=False) as (person, process):
-        person.types(b"a b c\n" + END)
-        assert process.stdout is not None
-        assert process.stdout.read() == b"c b a\n"
-        assert process.wait(60) == 0
-        person.sees_the_rest()
-    assert re.fullmatch(rb"(a b c\r\n(\^D\x08\x08)?)?", person.shown)  # what the person typed, and nothing else
-
-
-@pytest.mark.parametrize(("quiet", "said"), [([], WAITS + b"\r\n"), (["--quiet"], b"")])
-def test_score_waits_for_a_hypothesis(quiet: list[str], said: bytes, tmp_path: Path) -> None:
-    (tmp_path / "ref").write_text("a dog barks at night\n")
-    with typing(tmp_path, "score", *quiet, "--metric", "bleu", "ref") as (person, process):
-        person.sees(said)
-        person.types(b"a dog barks at night\n" + END)
-        person.sees(b"BLEU 100.00")
-        assert process.wait(60) == 0
-    assert (WAITS in person.shown, b"scoring" in person.shown) == (bool(said), bool(said))

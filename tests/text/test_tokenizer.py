@@ -19,7 +19,7 @@ from nmt.errors import Interrupted, UserError
 from nmt.recipe import TokenizerSettings
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK
-from nmt.text.tokenizer import Tokenizer, draw
+from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 
 ENGLISH = "the quick dog cat sees likes tree big small red green house man woman walks jumps under over vexed"
@@ -90,16 +90,6 @@ def test_a_tokenizer_loads_from_its_files(tokenizer: Tokenizer, tmp_path: Path) 
     assert loaded.target.encode(PAIRS[0][1]) == tokenizer.target.encode(PAIRS[0][1])
 
 
-def test_the_same_text_gives_the_same_vocabulary(
-    tokenizer: Tokenizer,
-    request: pytest.FixtureRequest,
-) -> None:
-    algorithm, shared = request.node.callspec.params["tokenizer"]
-    again = train(300, algorithm, shared)
-    for one, other in ((tokenizer.source, again.source), (tokenizer.target, again.target)):
-        assert one.pieces(range(len(one))) == other.pieces(range(len(other)))
-
-
 def test_a_sample_is_the_same_in_every_process() -> None:
     program = """
 from nmt.recipe import TokenizerSettings
@@ -109,15 +99,6 @@ print(Tokenizer.train(pairs, TokenizerSettings(vocab_size=300, sample=500)).sour
 """
     outputs = {subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout for _ in "ab"}
     assert len(outputs) == 1
-
-
-def test_a_sample_is_drawn_from_all_of_the_text() -> None:
-    texts = [str(n) for n in range(20_000)]
-    sample, seen = draw(iter(texts), 1000)
-    assert (len(sample), len(set(sample)), seen) == (1000, 1000, 20_000)
-    for tenth in range(10):  # 100 expected of each; 5 standard deviations are 47
-        assert 50 < sum(2000 * tenth <= int(text) < 2000 * (tenth + 1) for text in sample) < 150
-    assert draw(iter(texts), 1000) == (sample, seen)
 
 
 def test_characters_rarer_than_coverage_asks_are_spelled_in_bytes() -> None:
@@ -155,13 +136,6 @@ def test_an_impossible_size_names_the_key_and_a_size_that_works(algorithm: str, 
     assert len(train(int(offered[1]), algorithm).source) == int(offered[1])
 
 
-@pytest.mark.parametrize("pairs", [[], [("", "")], [("x" * 5000, "y" * 5000)]], ids=["none", "empty", "long"])
-def test_training_text_without_a_usable_sentence_is_a_user_error(pairs: list[tuple[str, str]]) -> None:
-    with pytest.raises(UserError) as caught:
-        Tokenizer.train(pairs, TokenizerSettings(vocab_size=300))
-    assert "\n" not in caught.value.message
-
-
 class Stopping(str):
     """A text with which a signal comes."""
 
@@ -182,17 +156,6 @@ def test_a_broken_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:
         (tmp_path / "tokenizer.model").write_bytes(content)
         with pytest.raises(UserError, match=r"tokenizer\.model: is not a SentencePiece model"):
             Tokenizer.load(tmp_path)
-
-
-def test_a_missing_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds neither tokenizer\.model nor source\.model and target\.model"):
-        Tokenizer.load(tmp_path)
-    (tmp_path / "target.model").write_bytes(train(300).source.serialized)
-    with pytest.raises(UserError, match=r"source\.model: cannot be read"):
-        Tokenizer.load(tmp_path)
-    (tmp_path / "target.model").rename(tmp_path / "source.model")
-    with pytest.raises(UserError, match=r"target\.model: cannot be read"):
-        Tokenizer.load(tmp_path)
 
 
 def test_a_model_with_other_control_symbols_is_refused(tmp_path: Path) -> None:
@@ -227,15 +190,6 @@ def test_a_parsers_tokenizer_has_words_in_and_trees_out(tmp_path: Path) -> None:
     again = Tokenizer.load(tmp_path)
     assert again.equals(tokenizer)
     assert again.files() == tokenizer.files()
-
-
-def test_a_parsers_tokenizer_that_is_not_whole_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tree.json").write_text("{}")
-    with pytest.raises(UserError, match=r"source\.model: cannot be read: No such file"):
-        Tokenizer.load(tmp_path)
-    (tmp_path / "source.model").write_bytes(train(300).source.serialized)
-    with pytest.raises(UserError, match=r"tree\.json: "):
-        Tokenizer.load(tmp_path)
 
 
 def test_words_end_at_bytes_as_at_the_characters_that_they_spell(tokenizer: Tokenizer) -> None:

@@ -115,21 +115,6 @@ def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], 
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (["--last", "0"], "'0' is neither auto nor a whole number from 1 on"),
-        (["--last", "many"], "'many' is neither auto nor a whole number from 1 on"),
-        (["--last", "2", "--best", "2"], "--last does not go with --best"),
-        (["--last", "auto", "--best", "2"], "--last does not go with --best"),
-    ],
-)
-def test_what_to_average_is_said_once(nmt: Callable[..., Any], arguments: list[str], problem: str) -> None:
-    done = nmt("average", "ckpts", *arguments)
-    assert done.code == 2
-    assert problem in done.err
-
-
 @pytest.mark.parametrize(("early", "is_said"), [(15.9, True), (16.1, False), (None, False)])
 def test_an_average_with_an_early_checkpoint_says_what_to_try(
     nmt: Callable[..., Any], ckpts: Path, early: float | None, is_said: bool
@@ -140,10 +125,3 @@ def test_an_average_with_an_early_checkpoint_says_what_to_try(
     assert said[0] == "averaged 3 checkpoints, updates 400 to 800: ckpts/averaged"
     hint = "  dev BLEU was 15.90 at update 400 and 20.00 at update 800: --last auto tries how many to average"
     assert said[1:] == [hint] * is_said
-
-
-def test_a_recipe_that_asks_for_more_checkpoints_than_there_are_is_told(nmt: Callable[..., Any], ckpts: Path) -> None:
-    for step in (200, 400, 600):
-        shutil.rmtree(ckpts / f"step-{step:08d}")
-    said = "averaged 1 checkpoint, update 800 (only 1 there, 2 asked for): ckpts/averaged\n"
-    assert nmt("average", ckpts).err == said

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from nmt import bundle as bundles
-from nmt.console import Console
 from nmt.errors import UserError
 from nmt.recipe import Recipe, TokenizerSettings
 from nmt.text.tokenizer import Tokenizer
@@ -53,7 +52,7 @@ def written(
         save(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(bundles, "save_bundle", when_told)
-    return Checkpoints(tmp_path, recipe, tokenizer, Console())
+    return Checkpoints(tmp_path, recipe, tokenizer)
 
 
 class Told(list[str]):
@@ -133,15 +132,6 @@ def test_a_gpu_copies_to_the_host_and_the_thread_waits_for_it_there(
     assert bundles.read_tensors(path / "model.safetensors")["w"].eq(1).all()
 
 
-def test_another_error_of_a_copy_is_raised(written: Checkpoints) -> None:
-    class Broken(OnGpu):
-        def to(self, *arguments: object, **options: object) -> Tensor:
-            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        write(written, 1, Told(), {"w": Broken([], True)})  # type: ignore[dict-item]
-
-
 def test_training_goes_on_meanwhile_and_saved_is_said_once_it_is(
     written: Checkpoints, gate: threading.Event, tmp_path: Path
 ) -> None:
@@ -182,26 +172,6 @@ def test_scores_are_added_once_the_checkpoint_is_there(
     info = bundles.Bundle.read(path).info
     assert info["scores"] == {"bleu": 3.0}
     assert (info["run"], info["step"], info["data"], info["unscored"]) == ("r", 1, "d", False)
-
-
-def test_scores_are_added_whole_or_not_at_all(
-    written: Checkpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write(written, 1, Told())
-    written.wait()
-    before = (path / "bundle.json").read_bytes()
-
-    def full(descriptor: int) -> None:
-        assert (path / "bundle.json").read_bytes() == before  # not touched before all is on disk
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    said = Told()
-    written.add(path, {"scores": {"bleu": 3.0}}, said.that("scores"))
-    with pytest.raises((UserError, OSError)):
-        written.wait()
-    assert said == []
-    assert (path / "bundle.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("place", ["weights", "sync"])
@@ -253,24 +223,6 @@ def test_nothing_is_written_after_what_could_not_be(
     assert steps(tmp_path) == [1]
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_what_stands_in_the_place_of_a_checkpoint_is_renamed(
-    written: Checkpoints, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
-) -> None:
-    path = bundles.checkpoint_path(tmp_path, 1)
-    foreign = path if kind == "file" else path / "notes"
-    foreign.parent.mkdir(exist_ok=True)
-    foreign.write_text("precious")
-    said = Told()
-    write(written, 1, said)
-    written.wait()
-    assert said == [path.name]
-    assert steps(tmp_path) == [1]
-    aside = tmp_path / "damaged-step-00000001"
-    assert (aside if kind == "file" else aside / "notes").read_text() == "precious"
-    assert f"is now {aside}" in capsys.readouterr().err
-
-
 def test_a_checkpoint_replaces_another_of_the_same_step_with_its_scores(written: Checkpoints, tmp_path: Path) -> None:
     for step in (1, 2):
         path = write(written, step, Told())
@@ -292,7 +244,7 @@ def test_a_process_killed_at_any_time_leaves_whole_checkpoints_alone(
     """Killed at every call that changes the disk, one after another."""
     data = {"name": "x", "source": "a", "target": "b", "train": [{"file": "x.tsv"}]}
     recipe = Recipe.model_validate({"name": "x", "data": data, "training": {"keep_last": 2}})
-    to = Checkpoints(tmp_path / "before", recipe, tokenizer, Console())
+    to = Checkpoints(tmp_path / "before", recipe, tokenizer)
     for before in (1, 2):
         write(to, before, Told())
     to.wait()
@@ -332,7 +284,7 @@ def killed_after(calls: int, out: Path, recipe: Recipe, tokenizer: Tokenizer, st
                 return original(*arguments, **options)
 
             setattr(os, name, counted)
-        to = Checkpoints(out, recipe, tokenizer, Console())
+        to = Checkpoints(out, recipe, tokenizer)
         path = write(to, step, Told())
         to.add(path, {"scores": {"bleu": 1.0}}, lambda: None)
         to.wait()

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from nmt import bundle as bundles
 
 COST = {
@@ -58,25 +56,3 @@ def test_an_average_without_a_score_is_scored_where_its_data_is(nmt: Callable[..
     assert "no dev score: data/reverse: holds no prepared data" in done.err
     assert done.out.splitlines()[1].split()[:2] == [b"a", "–".encode()]
     assert len(done.out.splitlines()) == 2  # and no signature
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "problem"),
-    [
-        (["--runs"], 2, "--runs needs runs: nmt score --runs CKPTS"),
-        (["--runs", "a", "--metric", "bleu"], 2, "--metric does not go with --runs"),
-        (["--runs", "a", "--set", "beam=1"], 2, "--set does not go with --runs"),
-        (["--runs", "a", "--paper"], 2, "--paper does not go with --runs"),
-        (["--runs", "a", "--baseline", "b"], 2, "--baseline does not go with --runs"),
-        (["--runs", "missing"], 1, "error: missing: no such model"),
-        ([], 2, "score takes REF and at most one HYP, but 0 files are given"),
-        (["ref", "hyp", "more"], 2, "score takes REF and at most one HYP, but 3 files are given"),
-    ],
-)
-def test_runs_are_listed_by_themselves(
-    nmt: Callable[..., Any], arguments: list[str], code: int, problem: str, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = nmt("score", *arguments)
-    assert done.code == code
-    assert problem in done.err

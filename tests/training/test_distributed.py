@@ -9,15 +9,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from nmt.device import Place
 from nmt.errors import GroupError, Interrupted, UserError
-from nmt.place import Place
 from nmt.training import distributed
 from nmt.training.distributed import Group, slurm_meeting_point
 
@@ -47,12 +46,6 @@ def test_slurm_tasks_meet_at_their_first_node(nodes: str, host: str) -> None:
     expected = (host, 20_000 + 123_456 % 20_000)
     assert slurm_meeting_point({"SLURM_STEP_NODELIST": nodes, "SLURM_JOB_ID": "123456"}) == expected
     assert slurm_meeting_point({"SLURM_JOB_NODELIST": nodes, "SLURM_JOB_ID": "123456"}) == expected
-
-
-def test_a_step_meets_on_its_own_nodes_and_jobs_at_their_own_ports() -> None:
-    assert slurm_meeting_point({"SLURM_STEP_NODELIST": "b", "SLURM_JOB_NODELIST": "[a-b]"}) == ("b", 20_000)
-    ports = {slurm_meeting_point({"SLURM_JOB_NODELIST": "a", "SLURM_JOB_ID": str(job)})[1] for job in range(90_000)}
-    assert (min(ports), max(ports), len(ports)) == (20_000, 39_999, 20_000)
 
 
 @pytest.mark.parametrize("environment", ["", "SLURM_STEP_NODELIST=", "SLURM_JOB_NODELIST=,"])
@@ -197,18 +190,12 @@ def test_nothing_of_a_group_is_left_that_an_error_keeps_in_its_traceback(pair: t
     wait_until_threads_of_gloo(are_there=False)
 
 
-def test_a_broken_group_names_who_is_behind(pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch) -> None:
-    lead, other = pair
-    monkeypatch.setattr(distributed, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+def test_a_broken_group_is_told_in_a_line(pair: tuple[Group, Group]) -> None:
+    lead, _ = pair
     with pytest.raises(GroupError, match="rank 0 lost the others while agreeing: Timed out") as error:  # noqa: SIM117
         with lead.guard("agreeing"):
             raise RuntimeError("[/pytorch/third_party/gloo/transport.cc:81] Timed out waiting 6000ms\nmore")
     assert error.value.retry
-    other.note(41)
-    other.note(42)  # a note a second at most
-    with pytest.raises(GroupError, match=r"while agreeing \(least far: rank 1, last seen before update 41\): x"):  # noqa: SIM117
-        with lead.guard("agreeing"):
-            raise RuntimeError("x")
 
 
 def test_running_out_of_memory_breaks_no_group(pair: tuple[Group, Group]) -> None:
@@ -236,17 +223,6 @@ def test_a_gpu_that_fails_is_told_by_its_rank_alone_and_the_group_is_to_start_ag
     assert (error.value.message, error.value.retry) == ("", True)
 
 
-def test_a_gpu_that_fails_a_group_of_one_is_no_matter_of_groups() -> None:
-    group = Group(Place(), 1)
-    with pytest.raises(torch.AcceleratorError, match=ILLEGAL), group, group.guard("adding up gradients"):
-        raise torch.AcceleratorError(ILLEGAL)
-
-
-def test_memory_of_a_gpu_that_is_used_up_is_not_a_lost_group(pair: tuple[Group, Group]) -> None:
-    with pytest.raises(torch.AcceleratorError), pair[0].guard("adding up gradients"):
-        raise torch.AcceleratorError("CUDA error: out of memory")
-
-
 def test_a_rank_that_has_left_waits_for_nothing_any_more(pair: tuple[Group, Group]) -> None:
     """Its thread that waits for a plan would keep its process alive."""
     pair[1].check()
@@ -269,18 +245,10 @@ class Gone:
 def test_a_store_that_is_gone_is_a_broken_group(pair: tuple[Group, Group]) -> None:
     for group in pair:
         group._store = Gone()
-        group.note(3)
         assert group.fail()  # nobody else can say it
         for ask in (lambda group=group: group.first(lambda: None), group.check):
             with pytest.raises(GroupError, match=f"rank {group.rank} lost the others while .*: failed to recv"):
                 ask()
-
-
-def test_a_place_without_a_meeting_point_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MASTER_ADDR", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UserError, match="Slurm names no nodes"), Group(Place(1, 2), 1):
-        pass
 
 
 def test_the_table_of_ranks_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

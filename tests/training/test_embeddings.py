@@ -23,11 +23,6 @@ def shared():
     return Tokenizer.train(TEXT, TokenizerSettings(vocab_size=300))
 
 
-@pytest.fixture(scope="module")
-def separate():
-    return Tokenizer.train(TEXT, TokenizerSettings(vocab_size=290, shared=False))
-
-
 def tiny(tokenizer, tie="all"):
     torch.manual_seed(1)
     config = Model(layers=1, d_model=WIDTH, d_ff=6, heads=2, dropout=0.0, tie_embeddings=tie)
@@ -76,20 +71,6 @@ def test_vectors_reach_the_model_as_given(shared, tmp_path, name, header):
     torch.testing.assert_close(seen, torch.tensor([FIRST, SECOND]))
     others = [i for i in range(len(weight)) if i not in rows]
     assert torch.equal(weight[others], before[others])
-
-
-def test_each_file_goes_to_its_own_side(separate, tmp_path):
-    source_word, target_word = words_in(separate.source, 1)[0], words_in(separate.target, 1)[0]
-    source = write(tmp_path / "source.txt", [line_of(source_word, FIRST)])
-    target = write(tmp_path / "target.txt", [line_of(target_word, SECOND)])
-    model = tiny(separate, tie="none")
-    softmax = model.output_embedding.weight.detach().clone()
-    use(model, separate, source_embeddings=source, target_embeddings=target)
-    row = index_of(separate.source, f"\u2581{source_word}")
-    assert torch.equal(model.source_embedding.weight.detach()[row], torch.tensor(FIRST) / 2.0)
-    row = index_of(separate.target, f"\u2581{target_word}")
-    assert torch.equal(model.target_embedding.weight.detach()[row], torch.tensor(SECOND) / 2.0)
-    assert torch.equal(model.output_embedding.weight, softmax)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -180,8 +161,3 @@ def test_a_file_without_any_of_our_words_is_refused(shared, tmp_path):
     with pytest.raises(UserError, match="300 subwords") as error:
         use(tiny(shared), shared, source_embeddings=path)
     assert error.value.message.startswith(path)
-
-
-def test_a_missing_file_is_named(shared, tmp_path):
-    with pytest.raises(UserError, match=r"nowhere\.txt"):
-        use(tiny(shared), shared, source_embeddings=str(tmp_path / "nowhere.txt"))

@@ -8,10 +8,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.data.corpus import ABSENT
+from nmt.model.functional import band
 from nmt.model.transformer import Transformer
-from nmt.model.window import band
 from nmt.recipe import Model
-from nmt.training.flops import attended, measured_flops, peak_flops, sustained_flops, training_flops
+from nmt.training.flops import attended, measured_flops, peak_flops, training_flops
 
 
 def lengths(*values: int) -> np.ndarray:
@@ -93,12 +93,3 @@ def test_a_gpu_is_known_by_its_whole_name(name: str, tera: float | None, monkeyp
 def test_a_cpu_promises_nothing_and_is_measured() -> None:
     assert peak_flops(torch.device("cpu")) is None
     assert 1e8 < measured_flops(torch.device("cpu"), torch.float32) < 1e14
-
-
-@pytest.mark.parametrize(
-    ("name", "tera"),
-    [("Tesla K80", 2.8), ("Tesla K40m", 3.7), ("Tesla M40 24GB", 6.0), ("Tesla P100-SXM2-16GB", 9.5)],
-)
-def test_the_papers_gpus_sustain_what_it_says(name: str, tera: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
-    assert sustained_flops(torch.device("cuda")) == pytest.approx(tera * 1e12)

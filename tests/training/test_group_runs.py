@@ -207,14 +207,6 @@ def test_a_signal_saves_and_says_how_to_go_on(start, task: Path, number: int, co
     assert f"resuming at update {step:,}" in start("--devices", "2", settings=(more,)).end()
 
 
-@pytest.mark.slow
-def test_a_group_under_nohup_outlives_its_terminal(start, task: Path) -> None:
-    training = start("--devices", "2", command=["nohup", *NMT])
-    training.until("update 5/")
-    os.killpg(training.process.pid, signal.SIGHUP)
-    assert "finished: 20 of 20 updates" in training.end()
-
-
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_rank_that_dies_is_named_and_the_group_resumes(start, inject, task: Path, rank: int) -> None:
     inject(rank, "open('process', 'w').write(str(os.getpid()))")
@@ -248,6 +240,7 @@ def test_a_rank_that_hangs_is_named_and_the_group_resumes(start, task: Path) -> 
     training.end(143)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("new_processes")
 @pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
 def test_ranks_whose_launcher_was_killed_save_and_end(start, task: Path) -> None:
@@ -271,7 +264,7 @@ def test_ranks_whose_launcher_was_killed_save_and_end(start, task: Path) -> None
 
 @pytest.fixture
 def inject(task: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
-    """Has one rank run some code as soon as it has imported the loop."""
+    """Has one rank run some code as soon as it has imported the trainer."""
 
     def put(rank: int, code: str) -> None:
         folder = task / "injected"
@@ -281,8 +274,7 @@ def inject(task: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], 
             f"if os.environ.get('RANK') == '{rank}':\n"
             "    import torch\n"
             "    from nmt.errors import UserError\n"
-            "    from nmt.training.gradients import Gradients\n"
-            "    from nmt.training.loop import Loop\n" + "".join(f"    {line}\n" for line in code.splitlines())
+            "    from nmt.training.trainer import Trainer\n" + "".join(f"    {line}\n" for line in code.splitlines())
         )
         monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")
 
@@ -293,10 +285,10 @@ def test_a_problem_of_another_rank_is_said_once_and_not_tried_again(start, injec
     inject(
         1,
         """
-def compute(self, update, state, requests):
-    if state.step == 4: raise UserError("rank 1 has had enough", "give it a rest")
-    return original(self, update, state, requests)
-original, Gradients.compute = Gradients.compute, compute
+def gradients(self, update, requests):
+    if self.state.step == 4: raise UserError("rank 1 has had enough", "give it a rest")
+    return original(self, update, requests)
+original, Trainer.gradients = Trainer.gradients, gradients
 """,
     )
     said = start("--devices", "2").end(1)
@@ -305,40 +297,11 @@ original, Gradients.compute = Gradients.compute, compute
     assert "restart " not in said
 
 
-@pytest.mark.slow
-def test_a_problem_before_the_first_update_is_said_once_too(start, inject, task: Path) -> None:
-    inject(
-        1,
-        """
-def init(self, *rest): raise UserError("rank 1 cannot begin", "help it")
-Loop.__init__ = init
-""",
-    )
-    said = start("--devices", "2").end(1)
-    assert said.splitlines() == ["error: rank 1 cannot begin", "hint: help it"]
-
-
 def test_a_problem_of_all_ranks_is_said_once(start, task: Path) -> None:
     said = start("--devices", "2", settings=("training.learning_rate_scale=1e30", "training.updates=60")).end(1)
     assert said.count("error: training diverged") == said.count("error: ") == said.count("hint: ") == 1
     said = start("--devices", "2", "--device", "tpu").end(1)
     assert said.count("error: ") == 1
-
-
-@pytest.mark.slow
-def test_ranks_go_on_from_the_checkpoint_that_rank_0_finds(start, inject, task: Path, alone: dict[str, Path]) -> None:
-    start("--devices", "2", settings=(EXACT, "training.updates=7", "training.checkpoint_updates=4")).end()
-    inject(
-        1,
-        """
-from nmt import bundle
-original = bundle.checkpoint_folders
-def stale(directory): return original(directory)[:-1]
-bundle.checkpoint_folders = stale
-""",
-    )
-    assert "resuming at update 7" in start("--devices", "2", settings=(EXACT,)).end()
-    assert_near(task / "ckpts", alone["fp64"], 1e-9)
 
 
 def test_ranks_with_other_weights_are_named_before_the_first_update(start, inject, task: Path) -> None:
@@ -377,7 +340,7 @@ def forward(self, batch):
     calls += 1
     if calls == 6: raise torch.OutOfMemoryError("full")
     return original(self, batch)
-calls, original, Gradients._forward = 0, Gradients._forward, forward
+calls, original, Trainer._forward = 0, Trainer._forward, forward
 """,
     )
     said = start("--devices", "2", settings=(EXACT,)).end()
@@ -385,29 +348,6 @@ calls, original, Gradients._forward = 0, Gradients._forward, forward
     assert said.count("out of memory") == 1
     assert position(task / "ckpts")["device_tokens"] == 65
     assert_near(task / "ckpts", alone["fp64"], 1e-9)
-
-
-@pytest.mark.slow
-def test_a_gpu_that_fails_in_the_last_backward_pass_is_named_and_the_group_resumes(start, inject, task: Path) -> None:
-    inject(
-        1,
-        """
-from pathlib import Path
-from torch import Tensor
-def backward(self, *rest):
-    if not Path("failed").exists() and list(Path("ckpts").glob("step-*")):
-        Path("failed").touch()
-        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered\\nmore")
-    return original(self, *rest)
-original, Tensor.backward = Tensor.backward, backward
-""",
-    )
-    said = start("--devices", "2", settings=("training.checkpoint_updates=5",)).end()
-    (error,) = re.findall(r"^error: .*", said, re.MULTILINE)
-    assert re.fullmatch(r"error: rank 1 on \S+: CUDA error: an illegal memory access was encountered", error)
-    assert said.count("hint: ") == 1
-    assert "the group broke: restart 1 of 3, from the last checkpoint" in said
-    assert "finished: 20 of 20 updates" in said
 
 
 def test_a_gradient_that_is_not_finite_on_one_rank_skips_the_update_on_all(start, inject, task: Path) -> None:
@@ -419,7 +359,7 @@ def forward(self, batch):
     calls += 1
     loss, nll = original(self, batch)
     return (loss * float("nan"), nll) if calls == 6 else (loss, nll)
-calls, original, Gradients._forward = 0, Gradients._forward, forward
+calls, original, Trainer._forward = 0, Trainer._forward, forward
 """,
     )
     said = start("--devices", "2").end()

@@ -37,11 +37,6 @@ def test_as_many_devices_are_used_as_asked_for(gpus: int) -> None:
         assert count_workers("auto", 3) == 3
 
 
-def test_one_device_is_not_many(gpus: int) -> None:
-    with pytest.raises(UserError, match="--devices 2: --device cuda:0 is one device"):
-        count_workers("cuda:0", 2)
-
-
 # --- restarts -----------------------------------------------------------------------------------------------
 
 KILLED, BROKEN, NOTHING = {1: -9}, {0: TRY_AGAIN, 1: -15}, None

@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from nmt.batch import Batch, pad_ids
-from nmt.model.likelihood import CHUNK_LOGITS
+from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.symbols import BOS, EOS
@@ -125,17 +125,6 @@ def test_extreme_logits_do_not_overflow():
     assert weight.grad.isfinite().all()
 
 
-def test_the_likelihood_is_not_smoothed():
-    losses, likelihoods = set(), set()
-    for smoothing in (0.0, 0.1, 0.3):
-        loss, nll = smoothed_cross_entropy(*example(), smoothing)
-        losses.add(round(float(loss.detach()), 9))
-        likelihoods.add(round(float(nll.detach()), 9))
-    assert len(losses) == 3
-    assert len(likelihoods) == 1
-    assert losses & likelihoods  # without smoothing they are the same
-
-
 def test_smoothing_is_uniform_over_the_whole_vocabulary():
     # All logits equal: every symbol has probability 1/4, whatever the target, so both losses are ln 4.
     loss, nll = smoothed_cross_entropy(torch.zeros(1, 2), torch.ones(4, 2), torch.tensor([3]), 0.1)
@@ -161,14 +150,6 @@ def test_what_learns_nothing_gets_no_gradient(monkeypatch, frozen):
             assert part.grad is None
         else:
             torch.testing.assert_close(part.grad, gradients[name], rtol=0, atol=1e-10)
-
-
-def test_inputs_are_left_as_they_were():
-    states, weight, targets = example()
-    copies = states.detach().clone(), weight.detach().clone()
-    smoothed_cross_entropy(states, weight, targets, 0.1)[0].backward()
-    assert torch.equal(states, copies[0])
-    assert torch.equal(weight, copies[1])
 
 
 # --- the objective ------------------------------------------------------------------------------------------
@@ -242,13 +223,6 @@ def test_the_objective_under_autocast_is_that_of_fp32_but_for_rounding(changes):
     for parameter, right in zip(objective.parameters(), gradients, strict=True):
         assert parameter.grad.dtype == torch.float32
         assert (parameter.grad - right).norm() < 0.05 * right.norm() + 1e-6
-
-
-def test_more_padding_changes_nothing():
-    objective = Objective(tiny(), 0.1)
-    plain, padded = objective(batch_of(PAIRS)), objective(batch_of(PAIRS, extra=9))
-    torch.testing.assert_close(padded[0], plain[0], rtol=1e-12, atol=0)
-    torch.testing.assert_close(padded[1], plain[1], rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("sizes", [[1] * 5, [2, 3], [4, 1]])

@@ -139,12 +139,6 @@ def test_a_frozen_embedding_does_not_decay_and_others_do(tied):
     assert torch.equal(model.source_embedding.weight, plain.source_embedding.weight) == (tied == "all")
 
 
-def test_an_update_uses_up_the_gradients():
-    model = tiny()
-    train(model, Optimizer(model, 8, SETTINGS), [1])
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
 @pytest.mark.parametrize("skipped", [{1}, {4}, {1, 2}, {3, 4, 5}])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_skipped_update_counts_for_the_learning_rate_alone(skipped, value):
@@ -190,28 +184,6 @@ def test_a_restored_optimizer_continues_to_the_bit(tmp_path):
     optimizer.load(load(saved), 4)
     train(resumed, optimizer, range(5, 11))
     assert_identical(resumed, uninterrupted)
-
-
-def test_what_matters_is_restored_exactly():
-    model, other = tiny(), tiny()
-    optimizer = Optimizer(model, 8, SETTINGS)
-    train(model, optimizer, [1, 2, 3])
-    restored = Optimizer(other, 8, SETTINGS)
-    restored.load(load(save(optimizer.state())), 3)
-    assert restored.state().keys() == optimizer.state().keys()
-    for name, moment in optimizer.state().items():
-        assert torch.equal(restored.state()[name], moment)
-
-
-def test_state_names_two_moments_of_every_parameter_once():
-    model = tiny()
-    optimizer = Optimizer(model, 8, SETTINGS)
-    assert optimizer.state() == {}
-    train(model, optimizer, [1])
-    expected = {f"{name}:{m}": p for name, p in model.named_parameters() for m in ("exp_avg", "exp_avg_sq")}
-    assert optimizer.state().keys() == expected.keys()
-    for name, moment in optimizer.state().items():
-        assert moment.shape == expected[name].shape
 
 
 def test_a_state_continues_to_the_bit_after_skipped_updates():

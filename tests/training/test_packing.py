@@ -8,27 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, sets
+from reverse_task import BARE, metrics, parameters, sets
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from nmt.batch import Batch, pad_ids
-from nmt.console import Console
-from nmt.data.packing import Packer, deal_update
+from nmt.data.batches import Packer, deal_update
 from nmt.errors import UserError
 from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, Training
 from nmt.text.symbols import BOS, EOS
-from nmt.training.graphs import compile_parts
-from nmt.training.loss import Objective
-from nmt.training.packing import use_packing
+from nmt.training.loss import Objective, compile_parts
+from nmt.training.micro_batches import use_packing
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
     *BARE,
     "training={batch_tokens: 500, device_tokens: 260, warmup: 20, updates: 8, log_updates: 4}",
 )
+
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 LONGEST = 21
 
@@ -137,10 +136,21 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             torch.einsum("hqk,qhd->khd", weights, grad),
         )
 
+    def by_kernel(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        packed: Any,
+        causal: bool = False,
+        reach: Any = None,
+        dropout: float = 0,
+    ) -> Tensor:
+        return functional._attention_by_kernel(query, key, value, packed, causal, reach, dropout)
+
     with torch.library._scoped_library("torch_attn", "IMPL") as library:
         library.impl("_varlen_attn", forward, "CPU")
         library.impl("_varlen_attn_backward", backward, "CPU")
-        monkeypatch.setattr(functional, "_attention_by_sequence", functional._attention_by_kernel)
+        monkeypatch.setattr(functional, "_packed_attention", by_kernel)
         yield
 
 
@@ -161,7 +171,7 @@ def test_the_kernel_is_asked_for_the_same(settings: dict[str, object], has_sourc
 def test_layers_are_compiled_to_one_graph_each_for_packed_batches_of_any_size() -> None:
     plain, compiled = (Objective(tiny(layers=1), 0.1) for _ in range(2))
     counter = CompileCounterWithBackend("eager")
-    compile_parts(compiled, Console(), counter)
+    compile_parts(compiled, counter)
     compiled.softmax = plain.softmax  # sees tokens, packed or not
     same, _ = sentences(1)
     for sides in ((same, same), sentences(2, 3), sentences(3, 40)):  # a size that both sides have, and others
@@ -182,14 +192,6 @@ def test_packed_runs_are_those_of_padded_ones(train, task) -> None:
         torch.testing.assert_close(tensor, second[name], rtol=1e-9, atol=1e-9)
     losses = [[row["loss"] for row in metrics(task / out) if "loss" in row] for out in ("packed", "padded")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)
-
-
-def test_a_packed_run_is_resumed_to_the_bit(train, task) -> None:
-    packed = "training.packing=true"
-    train(packed, out="whole")
-    train(packed, "training.updates=5", out="parts")
-    train(packed, out="parts")
-    assert_equal_to_the_bit(task / "whole", task / "parts")
 
 
 # --- where it is possible -----------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nmt.console import Console
-from nmt.training.progress import Progress, forget_after
+from nmt.training.progress import Progress
+from nmt.training.samples import forget_after
 
 FIGURES = {
     "step": 20,

@@ -89,20 +89,6 @@ def test_a_checkpoint_of_a_later_version_is_not_taken_for_damaged(train, task: P
     assert path.exists()
 
 
-def test_a_position_that_is_not_of_its_checkpoint_is_damage(train, task: Path) -> None:
-    train()
-    path = task / "ckpts/step-00000006/training.json"
-    for change, problem in (
-        ({"step": 5}, "its position is not that of update 6"),
-        ({"epoch": "first"}, "epoch is missing or of the wrong kind"),
-    ):
-        path.write_text(json.dumps(json.loads(path.read_text()) | change))
-        reseal(path.parent)
-        said = train()
-        assert f"damaged checkpoint: ckpts/step-00000006: its training state is not complete: {problem}; kept" in said
-        assert "resuming at update 4:" in said
-
-
 def test_moments_that_do_not_fit_their_weights_are_named(train, task: Path) -> None:
     train("training.updates=2")
     path = task / "ckpts/step-00000002/training.safetensors"
@@ -113,21 +99,6 @@ def test_moments_that_do_not_fit_their_weights_are_named(train, task: Path) -> N
     assert re.search(
         "^error: ckpts/step-00000002: its training state is not complete: .* has another shape", said, re.M
     )
-
-
-def test_a_run_is_not_continued_with_other_data(train, task: Path) -> None:
-    train()
-    manifest = task / "ckpts/step-00000006/bundle.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"data": "0" * 16}))
-    reseal(manifest.parent)
-    said = train("training.updates=8", code=1)
-    assert "error: data: the run in ckpts was started with other files, limits or tokenizer\nhint: " in said
-
-
-def test_a_directory_that_cannot_be_made_is_named(train, task: Path) -> None:
-    (task / "file").touch()
-    said = train(out="file/ckpts", code=1)
-    assert "error: --out file/ckpts: cannot be created: Not a directory\nhint: name another directory\n" in said
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOMEM])
@@ -147,15 +118,6 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(
         said = train(code=1)
     assert f"error: ckpts/step-00000004/bundle.json: cannot be read: {os.strerror(code)}\nhint: run this again" in said
     assert "resuming at update 4:" in train()
-
-
-def test_the_best_score_is_not_that_of_a_damaged_checkpoint(train, task: Path) -> None:
-    scored = "data.name=reverse", "data.valid=[{source: valid.a, target: valid.b}]", "training.valid_beam=1"
-    train(*scored)
-    bundles.add_info(task / "ckpts/step-00000006", {"scores": {"bleu": 101.0, "perplexity": 1.0}})
-    lose("training.json")(task / "ckpts/step-00000006")
-    train(*scored)
-    assert all(bundle.scores["bleu"] <= 100 for bundle in bundles.checkpoints(task / "ckpts"))
 
 
 # --- what else a directory holds ----------------------------------------------------------------------------

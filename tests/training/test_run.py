@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import shutil
 import sys
@@ -13,17 +11,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import safetensors.torch
-import torch
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, reseal, sets
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, position, sets
 
 from nmt import bundle as bundles
 from nmt import cli
-from nmt.data.epochs import EpochPlan, stored_plan
-from nmt.training import run as module
+from nmt.data.epochs import EpochPlan, EpochPlans
+from nmt.training import start as module
 from nmt.training.checkpoints import Checkpoints
 from nmt.training.progress import Progress
-from nmt.training.run import Run
+from nmt.training.trainer import Run
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
@@ -122,29 +118,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_full_disk_ends_a_run_in_one_line_and_spoils_nothing(
-    train, task: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    every = "training.checkpoint_updates=3"
-    train(every, out="whole")
-    train(every, "training.updates=6")
-    content = {path: path.read_bytes() for path in (task / "ckpts").glob("step-*/*")}
-
-    def full(*arguments: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(safetensors.torch, "save_file", full)
-        said = train(every, code=1)
-    errors = [line for line in said.splitlines() if line.startswith("error")]
-    assert errors == ["error: ckpts/step-00000009: the disk is full"]
-    assert "saved ckpts/step-00000009" not in said
-    assert "Traceback" not in said
-    assert {path: path.read_bytes() for path in (task / "ckpts").glob("step-*/*")} == content
-    train(every)
-    assert_equal_to_the_bit(task / "whole", task / "ckpts")
-
-
 # --- plans --------------------------------------------------------------------------------------------------
 
 
@@ -152,12 +125,13 @@ def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monk
     """Epochs of one update each: a rank is up to two updates, and so two epochs, behind rank 0's preparations."""
     there: list[list[int]] = []
 
-    def noted(folder: Path, *arguments: Any) -> EpochPlan:
-        plan = stored_plan(folder, *arguments)
-        there.append(sorted(int(path.name.split("-")[1]) for path in folder.parent.glob(".epoch-*")))
+    def noted(self: EpochPlans, epoch: int) -> EpochPlan:
+        plan = original(self, epoch)
+        there.append(sorted(int(path.name.split("-")[1]) for path in self._out.glob(".epoch-*")))
         return plan
 
-    monkeypatch.setattr("nmt.training.epochs.stored_plan", noted)
+    original = EpochPlans.plan
+    monkeypatch.setattr(EpochPlans, "plan", noted)
     train("training.batch_tokens=100000", "training.updates=14", *BARE)
     assert [epochs[-1] for epochs in there[:14]] == list(range(14))
     assert all({last - 2, last - 1} & set(range(last)) <= set(rest) for *rest, last in there)
@@ -181,7 +155,7 @@ def test_a_plan_that_was_damaged_is_made_again(
 ) -> None:
     train("training.updates=4", *BARE, out="whole")
     with monkeypatch.context() as patch:
-        patch.setattr("nmt.training.epochs.Epochs.forget", lambda *given: None)  # as if it were killed
+        patch.setattr("nmt.data.epochs.EpochPlans.forget", lambda *given: None)  # as if it were killed
         train("training.updates=2", *BARE)
     (path,) = (task / "ckpts").glob(f".epoch-0-*/{name}")
     content = path.read_bytes()
@@ -205,43 +179,7 @@ def test_a_mixture_is_continued_to_the_bit(train, task: Path) -> None:
 TIMES = dict.fromkeys(("seconds", "device_seconds", "estimated_flops", "devices"))
 
 
-def test_another_mixture_begins_a_new_epoch(train, task: Path) -> None:
-    train("training.updates=3", *BARE)
-    assert position(task / "ckpts")["epoch"] == 0
-    weighted = "data.train=[{source: train.a, target: train.b, weight: 1.5}]"
-    said = train(weighted, "training.updates=4", *BARE)
-    assert "batches differ from before: continuing with epoch 1" in said
-    assert "now prepared" not in said
-
-
 # --- precision ----------------------------------------------------------------------------------------------
-
-
-def test_a_run_in_bf16_learns_as_one_in_fp32(train, task: Path) -> None:
-    longer = "training.updates=60", "training.log_updates=10", "training.warmup=40", *BARE
-    for precision in ("fp32", "bf16"):
-        train(*longer, f"training.precision={precision}", out=precision)
-    losses = [[row["loss"] for row in metrics(task / name) if "loss" in row] for name in ("fp32", "bf16")]
-    assert losses[0] != losses[1]
-    assert losses[1] == pytest.approx(losses[0], rel=0.03)
-    assert losses[0][-1] < 0.9 * losses[0][0]
-    assert {tensor.dtype for tensor in parameters(task / "bf16").values()} == {torch.float32}
-
-
-@pytest.mark.parametrize(("before", "now"), [("fp64", "fp32"), ("fp32", "fp64"), ("bf16", "fp32")])
-def test_precision_may_change_on_the_way(train, task: Path, before: str, now: str) -> None:
-    train("training.updates=4", f"training.precision={before}", *BARE)
-    said = train("training.updates=8", f"training.precision={now}", *BARE)
-    assert f"changed: training.precision from {before} to {now}" in said
-    expected = torch.float64 if now == "fp64" else torch.float32
-    assert {tensor.dtype for tensor in parameters(task / "ckpts").values()} == {expected}
-
-
-def test_a_run_in_fp64_can_be_scored_averaged_and_used(train, nmt, task: Path) -> None:
-    train("training.precision=fp64", "training.checkpoint_updates=6")
-    assert nmt("average", "ckpts").code == 0
-    done = nmt("translate", "--model", "ckpts", stdin=b"a b c\n")
-    assert (done.code, done.out.count(b"\n")) == (0, 1)
 
 
 def test_shorter_factors_on_a_cpu_are_refused(train) -> None:
@@ -298,14 +236,6 @@ def test_figures_are_written_for_tensorboard(train, task: Path, monkeypatch: pyt
     assert texts[0][1].startswith(f"    source    {source}\n    reference {reference}\n    output    ")
 
 
-def test_tensorboard_that_is_not_installed_is_told_in_one_line(train, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    said = train("training.tensorboard=true", code=1)
-    assert "error: training.tensorboard: the package tensorboard is not installed\nhint: pip install" in said
-    assert "Traceback" not in said
-    train("training.updates=1")
-
-
 # --- lengths of training pairs ------------------------------------------------------------------------------
 
 
@@ -320,15 +250,3 @@ def test_lengths_are_measured_once_and_kept_when_a_run_is_resumed(
     first, second = bundles.checkpoints(task / "ckpts")
     assert first.lengths == second.lengths == measured[0]
     assert len(measured) == 1
-
-
-def test_a_run_of_an_earlier_version_gets_lengths_when_it_is_resumed(train, task: Path) -> None:
-    train("training.updates=3", *BARE)
-    manifest = task / "ckpts/step-00000003/bundle.json"
-    said = json.loads(manifest.read_text())
-    lengths = said.pop("lengths")
-    manifest.write_text(json.dumps(said))
-    reseal(manifest.parent)
-    train("training.updates=6", *BARE)
-    first, second = bundles.checkpoints(task / "ckpts")
-    assert (first.lengths, second.info["lengths"]) == (None, lengths)

@@ -156,15 +156,3 @@ def test_the_documented_job_goes_on_after_a_task_was_killed_and_at_its_time_limi
     until(lambda: f"resuming at update {int(stopped):,}" in said())
     slurm("scancel", job)
     until(lambda: not slurm("squeue", "-h"))
-
-
-def test_a_problem_that_would_come_again_does_not_start_the_documented_job_again(
-    slurm: Callable[..., str], task: Path
-) -> None:
-    write_job(task, updates=1)
-    (task / "train.b").unlink()
-    shutil.rmtree(task / "data")
-    job = slurm("sbatch", *SMALL, "job.sh").split()[-1]
-    until(lambda: not slurm("squeue", "-h", "-t", "pending,running"))
-    said = Path(f"slurm-{job}.out").read_text()
-    assert said.count("error: train.b: no such file") == 1

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from pydantic import ValidationError
-from random_bundle import random_bundle
 from reverse_task import BARE, reseal, sets
 
 from nmt import bundle as bundles
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
-from nmt.errors import UserError
 from nmt.recipe import Model
 from nmt.training import state
 from nmt.training.flops import training_flops
@@ -85,24 +81,6 @@ def test_the_last_validation_is_part_of_the_cost(train, task, monkeypatch: pytes
     first, second = (bundle.cost for bundle in bundles.checkpoints(task / "ckpts"))
     assert (first["seconds"], second["seconds"], second["estimated_flops"]) == (1000, 2000, 2000 * 1e9)
     assert "finished: 4 of 4 updates in 33m" in said
-
-
-def test_no_cost_is_greater_than_that_of_any_run() -> None:
-    assert state.RunState(1, 0, 1, flops=bundles.LARGEST_FIGURE).flops == bundles.LARGEST_FIGURE
-    for figures in ({"seconds": 2 * bundles.LARGEST_FIGURE}, {"devices": {"CPU": 2 * bundles.LARGEST_FIGURE}}):
-        with pytest.raises(ValidationError, match="less than or equal to"):
-            state.RunState(1, 0, 1, **figures)
-
-
-@pytest.mark.parametrize(
-    ("key", "problem"),
-    [("speed", "speed is missing or of the wrong kind"), ("\ud800", "a name is missing or of the wrong")],
-)
-def test_a_position_with_other_names_is_refused(tmp_path: Path, key: str, problem: str) -> None:
-    bundle = random_bundle(tmp_path)
-    (tmp_path / "training.json").write_text(json.dumps({"step": 1, "epoch": 0, "offset": 1, key: 1}))
-    with pytest.raises(UserError, match=f"its training state is not complete: {problem}"):
-        state.RunState.of(bundle)
 
 
 def test_what_an_earlier_version_did_not_estimate_is_not_known(train, task, monkeypatch: pytest.MonkeyPatch) -> None:

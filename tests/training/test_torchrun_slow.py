@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -91,27 +90,3 @@ def test_a_group_goes_on_after_a_rank_was_killed(
     step = resumed_at(task)
     assert step >= 40
     until_checkpoint(task / "ckpts", step + 40)
-
-
-def test_a_host_that_joins_takes_its_share(torchrun, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")  # as docs/scaling.md says
-    first = torchrun("1:2", 1)
-    until_checkpoint(task / "ckpts", 40)
-    second = torchrun("1:2", 1)
-    step = resumed_at(task)
-    assert sorted(ranks_of(first.pid) | ranks_of(second.pid)) == [0, 1]
-    until_checkpoint(task / "ckpts", step + 40)
-
-
-def test_no_rank_waits_for_others_when_its_launcher_is_gone(torchrun, task: Path) -> None:
-    launcher = torchrun("1", 2)
-    until_checkpoint(task / "ckpts", 20)
-    ranks = ranks_of(launcher.pid)
-    os.kill(ranks[1], signal.SIGSTOP)
-    ended = os.pidfd_open(ranks[0])
-    launcher.kill()
-    try:
-        assert select.select([ended], [], [], 60)[0]  # far less than training.timeout_minutes
-    finally:
-        os.close(ended)
-        os.kill(ranks[1], signal.SIGKILL)

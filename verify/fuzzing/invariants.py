@@ -16,19 +16,17 @@ from strategies import PAIRS, arrays
 from target import Target
 from tiny_parser import make_model, train_tokenizer
 
-from nmt.api import Translator
-from nmt.data.batches import split_update
+from nmt.data.batches import deal_update, split_update
 from nmt.data.epochs import Mixture, plan_epoch
-from nmt.data.packing import deal_update
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
-from nmt.search.constraints import All, MakeConstraint, MinLength, TreeConstraint
+from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, TreeConstraint
 from nmt.search.engine import SearchEngine
 from nmt.search.feed import Hypothesis, Source
 from nmt.search.forced import log_probabilities_of
-from nmt.search.repetition import NoRepeat
-from nmt.tasks.lines import Request
+from nmt.tasks.read_ahead import Request
+from nmt.tasks.translator import Translator
 from nmt.text.linear import TreeVocabulary
 from nmt.text.symbols import BOS, EOS, PAD, UNK
 from nmt.text.terms import Term, Terms
@@ -134,7 +132,7 @@ def search(value: dict[str, Any]) -> bool:
     beam, n_best, least, n = value["beam"], min(value["n_best"], value["beam"]), value["min_length"], value["no_repeat"]
     rules: list[MakeConstraint] = [partial(MinLength, least), *([partial(NoRepeat, n)] if n else [])]
     decoding = Decoding(beam=beam, alpha=value["alpha"], batch_tokens=value["batch_tokens"])
-    found = list(SearchEngine(models, decoding, partial(All, rules)).search(Pile(sources), n_best))
+    found = list(SearchEngine(models, decoding, rules).search(Pile(sources), n_best))
     assert sorted(number for number, _ in found) == list(range(len(sources)))
     for number, hypotheses in found:
         _check_hypotheses(models, sources[number], hypotheses, n_best, value["alpha"])
@@ -174,7 +172,7 @@ def parse(value: dict[str, Any]) -> bool:
     vocabulary, model = _parser()
     sources = [Source(number, ids, words + room, words) for number, (ids, words, room) in enumerate(value["sources"])]
     decoding = Decoding(beam=value["beam"], alpha=0.3, batch_tokens=value["batch_tokens"])
-    engine = SearchEngine([model], decoding, partial(TreeConstraint, vocabulary))
+    engine = SearchEngine([model], decoding, [partial(TreeConstraint, vocabulary)])
     for number, hypotheses in engine.search(Pile(sources), value["beam"]):
         _check_hypotheses([model], sources[number], hypotheses, value["beam"], 0.3)
         for one in hypotheses:
@@ -238,10 +236,8 @@ CONSTRAINTS = st.fixed_dictionaries(
 )
 
 TARGETS = (
-    Target(plan, PLANS, ("nmt.data.epochs", "nmt.data.batches", "nmt.data.packing")),
-    Target(
-        search, SEARCHES, ("nmt.search.beam", "nmt.search.repetition", "nmt.search.constraints", "nmt.search.forced")
-    ),
+    Target(plan, PLANS, ("nmt.data.epochs", "nmt.data.batches", "nmt.data.batches")),
+    Target(search, SEARCHES, ("nmt.search.beam", "nmt.search.constraints", "nmt.search.forced")),
     Target(parse, PARSES, ("nmt.search.constraints", "nmt.search.beam")),
     Target(
         constraints, CONSTRAINTS, ("nmt.search.phrases", "nmt.search.prefix", "nmt.search.automaton", "nmt.text.terms")

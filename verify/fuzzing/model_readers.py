@@ -18,8 +18,8 @@ from random_bundle import sentence, tokenizer_of_words
 from target import Target, accepted, file, folder
 
 from nmt.bundle import Bundle
+from nmt.bundle.folder import read_tensors
 from nmt.bundle.marian import MarianBundle
-from nmt.bundle.reading import NUMBERS, read_numbers
 from nmt.report.record import read_run
 from nmt.text.linear import TreeVocabulary
 from nmt.text.tree import parse_tree
@@ -50,7 +50,7 @@ def position(contents: tuple[bytes, bytes]) -> bool:
 def safetensors(content: bytes) -> bool:
     """Weights: tensors of finite numbers, whose sizes are those of the file."""
     path = file("weights/model.safetensors", content)
-    tensors = accepted(lambda: read_numbers(path, NUMBERS))
+    tensors = accepted(lambda: read_tensors(path))
     if tensors is None:
         return False
     assert sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) <= len(content)
@@ -134,15 +134,15 @@ def record(contents: tuple[bytes, bytes, bytes, bytes]) -> bool:
 
 
 TARGETS = (
-    Target(manifest, model_grammar.MANIFESTS, ("nmt.bundle.reading", "nmt.text.lengths", "nmt.integrity")),
+    Target(manifest, model_grammar.MANIFESTS, ("nmt.bundle.folder", "nmt.text.sentences", "nmt.integrity")),
     Target(position, st.tuples(model_grammar.MANIFESTS, model_grammar.POSITIONS), ("nmt.training.state",)),
-    Target(safetensors, model_grammar.TENSORS, ("nmt.bundle.reading",)),
+    Target(safetensors, model_grammar.TENSORS, ("nmt.bundle.folder",)),
     Target(tree_vocabulary, model_grammar.TREE_VOCABULARIES, ("nmt.text.linear",)),
     Target(sentencepiece, damaged(model_grammar.tokenizers(st.builds(_model)), share=6), ("nmt.text.vocabulary",)),
     Target(
         marian,
         st.tuples(*map(_mistaken_json, _MARIAN)),
-        ("nmt.bundle.marian", "nmt.bundle.marian_weights", "nmt.text.marian"),
+        ("nmt.bundle.marian", "nmt.text.marian"),
     ),
-    Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.report.figures", "nmt.training.samples")),
+    Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.training.samples")),
 )

@@ -17,7 +17,7 @@ from target import Target, accepted, folder
 from nmt.bundle import Bundle
 from nmt.bundle.huggingface import export
 from nmt.bundle.marian import MarianBundle
-from nmt.search.prefix import Spelling
+from nmt.search.prefix import SubwordIndex
 from nmt.text.linear import TreeVocabulary, linearise
 from nmt.text.symbols import BOS, EOS
 from nmt.text.tree import parse_tree, prepare_tree
@@ -55,8 +55,8 @@ def _beginnings() -> SearchStrategy[str]:
 
 
 @cache
-def _spelling() -> Spelling:
-    return Spelling(tokenizer_of_words(True).source.spellings())
+def _spelling() -> SubwordIndex:
+    return SubwordIndex(tokenizer_of_words(True).source.spellings())
 
 
 def _check_paths(steps: list[dict[int, int]], rest: str) -> None:
@@ -130,5 +130,5 @@ TARGETS = (
         st.tuples(st.lists(TREES.map(str), min_size=1, max_size=3), st.booleans()),
         ("nmt.text.linear",),
     ),
-    Target(huggingface, _SHAPES, ("nmt.bundle.huggingface", "nmt.bundle.marian", "nmt.bundle.marian_weights")),
+    Target(huggingface, _SHAPES, ("nmt.bundle.huggingface", "nmt.bundle.marian")),
 )

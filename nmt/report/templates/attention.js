@@ -2,11 +2,9 @@
 
 const page = JSON.parse(document.getElementById("content").textContent);
 const ROW = 26;        // pixels of a token, as in the style sheet
-const FAINTEST = 0.02; // weight below which a line would not be seen
 const SHADES = 50;     // opacities of lines
 const MOST = 5;        // tokens that the readout names
-const SIDES = {encoder: ["source", "source"], decoder: ["written", "read"], cross: ["written", "source"]};
-const NAMES = {source: "source", read: "what has been read", written: "output"};
+const NAMES = {source: "source", target_in: "what has been read", target_out: "output"};
 
 const state = {
   sentence: 0, kind: "encoder", view: "lines", unit: "subwords", layer: 0, head: 0,
@@ -41,7 +39,7 @@ function weightsOf(bytes, kind, layer, head) {
   const rows = Array.from({length: queries}, (_, row) =>
     Array.from(bytes.subarray(start + row * keys, start + (row + 1) * keys), (value) => value / page.levels));
   if (state.unit === "subwords") return rows;
-  const [from, to] = SIDES[kind].map((side) => described[side]);
+  const [from, to] = page.sides[kind].map((side) => described[side]);
   const merged = from.words.map(() => to.words.map(() => 0));
   const sizes = from.words.map(() => 0);
   from.wordOf.forEach((word) => { sizes[word] += 1; });
@@ -132,7 +130,7 @@ function readOut(names, weights, token) {
   }
   const beside = weightsBeside(weights, token);
   const others = names[1 - token.side];
-  const best = beside.map((weight, index) => [weight, index]).filter(([weight]) => weight >= FAINTEST)
+  const best = beside.map((weight, index) => [weight, index]).filter(([weight]) => weight >= page.faintest)
     .sort((one, other) => other[0] - one[0]).slice(0, MOST)
     .map(([weight, index]) => `“${others[index]}” ${weight.toFixed(2)}`);
   const verb = token.side ? "is attended to most by" : "most attended";
@@ -158,14 +156,14 @@ function showLines(bytes, names) {
     viewBox: `0 0 100 ${height}`, height, preserveAspectRatio: "none", "aria-hidden": "true", class: "lit"})) {
     svg.setAttribute(key, value);
   }
-  const [from, to] = SIDES[state.kind];
+  const [from, to] = page.sides[state.kind];
   byId("stage").replaceChildren(element("div", {className: "lines"},
     element("h3", {}, `${capital(NAMES[from])} attends`), element("h3", {}, `to ${NAMES[to]}`),
     tokenList(0, names[0]), svg, tokenList(1, names[1])));
   mark = () => {
     const token = chosen();
     svg.replaceChildren(...heads.flatMap((head, place) => {
-      const shift = (place - (heads.length - 1) / 2) * Math.min(2.5, 16 / heads.length);
+      const shift = (place - (heads.length - 1) / 2) * Math.min(page.spread[0], page.spread[1] / heads.length);
       return paths(weights[place], token, shift, colourOf(head));
     }));
     press(token, token && weights.length ? weightsBeside(weights, token) : null);
@@ -177,7 +175,7 @@ function showLines(bytes, names) {
 function paths(rows, token, shift, colour) {
   const shades = Array.from({length: SHADES + 1}, () => []);
   rows.forEach((row, query) => row.forEach((weight, key) => {
-    if (weight < FAINTEST || (token && token.index !== (token.side ? key : query))) return;
+    if (weight < page.faintest || (token && token.index !== (token.side ? key : query))) return;
     const [y, end] = [query, key].map((index) => ((index + 0.5) * ROW + shift).toFixed(1));
     shades[Math.max(1, Math.round((token ? Math.sqrt(weight) : weight) * SHADES))].push(`M0 ${y}L100 ${end}`);
   }));
@@ -213,7 +211,7 @@ function showMap(bytes, names) {
   const cells = element("div", {className: "cells"}, canvas, cursor);
   cells.style.width = `${cell * names[1].length + 2}px`;
   cells.style.height = `${ROW * names[0].length + 2}px`;
-  const [from, to] = SIDES[state.kind];
+  const [from, to] = page.sides[state.kind];
   byId("stage").replaceChildren(element("h3", {}, `${capital(NAMES[from])}, in rows, attends to ${NAMES[to]}, in columns`),
     element("div", {className: "map", "--cell": `${cell}px`},
       element("div", {}, element("span"), columns, tokenList(0, names[0]), cells)),
@@ -324,8 +322,8 @@ async function show() {
   controls();
   caption();
   byId("source").textContent = page.sentences[sentence].source.text;
-  byId("output").textContent = page.sentences[sentence].written.text;
-  const names = SIDES[state.kind].map(tokensOf);
+  byId("output").textContent = page.sentences[sentence].target_out.text;
+  const names = page.sides[state.kind].map(tokensOf);
   ({lines: showLines, map: showMap, all: showAll})[state.view](bytes, names);
   mark();
 }

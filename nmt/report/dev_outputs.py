@@ -1,0 +1,163 @@
+"""What checkpoints made of the development set: sentences beside their references, and how good a parser's trees are.
+
+Sentences are packed so that they are small enough to stand in a page: an output that several checkpoints share is
+stored once, and the outputs of a sentence stand side by side, so that deflate finds what they have in common. The page
+inflates them, and compares words where it shows them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from nmt.metrics.brackets import DELETED, Sums, score_brackets
+from nmt.report.record import RunRecord, labels
+from nmt.text.tree import MalformedTree, Tree, parse_tree
+
+RANGES = (10, 20, 30, 40)
+"""Upper ends of the ranges of lengths by which trees are scored, in words"""
+
+# --- sentences ----------------------------------------------------------------------------------------------------
+
+
+def packed_sentences(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
+    """Pack the sentences of the runs that have dev outputs as `sentences.js` reads them; say what is compared."""
+    shown = [record for record in records if record.dev_outputs]
+    if not shown:
+        return None
+    parts = sorted({"constituents" if record.recipe.kind.has_trees else "words" for record in shown})
+    plain = json.dumps(sentences(shown), ensure_ascii=False, separators=(",", ":"))
+    packed = base64.b64encode(zlib.compress(plain.encode("utf-8", "replace"))).decode("ascii")
+    return {"packed": packed, "parts": " or ".join(parts)}
+
+
+def sentences(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """Collect development sets, which several runs may share, and what the checkpoints of each run made of them."""
+    sets: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
+    runs = []
+    for name, record in zip(labels(records), records, strict=True):
+        texts = tuple(record.sources), tuple(record.references)
+        runs.append({"set": sets.setdefault(texts, len(sets)), "name": name, **_run(record)})
+    return {
+        "sets": [{"sources": sources, "references": references} for sources, references in sets],
+        "runs": runs,
+        "unscored": sorted(DELETED),
+    }
+
+
+def _run(record: RunRecord) -> dict[str, Any]:
+    kind, data = record.recipe.kind, record.recipe.data
+    scored = zip(record.validated["step"], record.validated["score"], strict=True)
+    dev_scores = {int(step): _rounded(float(score), 2) for step, score in scored}
+    steps = [checkpoint.step for checkpoint in record.dev_outputs]
+    return {
+        "languages": [data.source, data.source if kind.has_trees else data.target],
+        "trees": kind.has_trees,
+        "metric": kind.label,
+        "measure": "F1" if kind.has_trees else "chrF",
+        "steps": steps,
+        "devScores": [dev_scores.get(step) for step in steps],
+        "sentences": [_sentence(record, number) for number in range(len(record.sources))],
+    }
+
+
+def _sentence(record: RunRecord, number: int) -> list[list[Any]]:
+    """The distinct outputs for a sentence, their scores, and for each checkpoint which of them it gave."""
+    scores: dict[str, float | None] = {}
+    for checkpoint in record.dev_outputs:
+        scores.setdefault(checkpoint.outputs[number], _rounded(checkpoint.scores[number], 1))
+    place = {output: index for index, output in enumerate(scores)}
+    given = [place[checkpoint.outputs[number]] for checkpoint in record.dev_outputs]
+    return [list(scores), list(scores.values()), given]
+
+
+def _rounded(figure: float, digits: int) -> float | None:
+    """Round a figure; None, which JSON can hold, if it is not finite."""
+    return round(figure, digits) if math.isfinite(figure) else None
+
+
+# --- trees --------------------------------------------------------------------------------------------------------
+
+
+def tree_tables(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
+    """The tables of every parser that has trees."""
+    runs = [
+        {"name": name, "scores": scores, "tables": tables(scores)}
+        for name, record in zip(labels(records), records, strict=True)
+        if (scores := score_trees(record))
+    ]
+    return {"runs": runs} if runs else None
+
+
+class Row(NamedTuple):
+    """Constituents of one kind, in a table."""
+
+    name: str
+    figures: tuple[float, float, float]
+    """F1, precision and recall, 0 to 100"""
+    counts: Sequence[int]
+
+
+Table = tuple[str, str, Sequence[str], Sequence[Row]]
+"""Title, head of the names, heads of the counts, rows"""
+
+
+def tables(scores: TreeScores) -> list[Table]:
+    """The scores by length, where failures count as missed, and by label, over the sentences that have a tree."""
+    lengths = [
+        Row(name, (sums.f1_all, sums.precision, sums.recall_all), (sums.sentences, sums.skips + sums.errors))
+        for name, sums in scores.by_length.items()
+    ]
+    by_label = [
+        Row(name, (one.f1, one.precision, one.recall), (one.gold, one.test, one.matched))
+        for name, one in scores.total.labels.items()
+    ]
+    return [
+        ("By the length of sentences, failures missed", "Words", ("Sentences", "Failures"), lengths),
+        ("By label, without failures", "Label", ("Reference", "Output", "Matched"), by_label),
+    ]
+
+
+@dataclass(frozen=True)
+class TreeScores:
+    """Scores of the trees of a checkpoint, by the rules of `nmt.metrics.brackets`."""
+
+    step: int
+    total: Sums
+    by_length: Mapping[str, Sums]
+    """By the range that the number of words is in"""
+
+
+def score_trees(record: RunRecord) -> TreeScores | None:
+    """Score the trees of a parser's last checkpoint; None if there are none, and for other models."""
+    if not record.recipe.kind.has_trees or not record.dev_outputs:
+        return None
+    last = record.dev_outputs[-1]
+    ranges: dict[int, list[tuple[Tree, Tree | None]]] = {}
+    for source, reference, output in zip(record.sources, record.references, last.outputs, strict=True):
+        if gold := _tree(reference):
+            words = source.count(" ") + 1
+            ranges.setdefault(sum(words > top for top in RANGES), []).append((gold, _tree(output)))
+    if not ranges:
+        return None
+    by_length = {_name(place): score_brackets(*zip(*ranges[place], strict=True)) for place in sorted(ranges)}
+    total = score_brackets(*zip(*(pair for pairs in ranges.values() for pair in pairs), strict=True))
+    return TreeScores(last.step, total, by_length)
+
+
+def _tree(line: str) -> Tree | None:
+    """Read a tree; None if the line is blank or no tree."""
+    try:
+        return parse_tree(line)
+    except MalformedTree:
+        return None
+
+
+def _name(place: int) -> str:
+    first = RANGES[place - 1] + 1 if place else 1
+    return f"{first}–{RANGES[place]}" if place < len(RANGES) else f"{first} and more"

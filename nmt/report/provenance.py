@@ -1,0 +1,197 @@
+"""What runs were made from and at what cost: recipe, hardware, averages, and what became of the data in preparation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from nmt.console import clock
+from nmt.data.encode import LENGTH_STEPS
+from nmt.recipe import Recipe
+from nmt.recipe.files import dump
+from nmt.report.record import LENGTHS, RunRecord, labels, plain
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+# --- recipes ------------------------------------------------------------------------------------------------------
+
+
+def recipes_and_costs(records: Sequence[RunRecord]) -> Mapping[str, Any]:
+    """What the section shows: in which keys several runs differ, and of each run its recipe, cost and averages."""
+    runs = [
+        {
+            "name": name,
+            "base": record.base_name or "the defaults",
+            "changes": list(changes(record)),
+            "lines": list(recipe_lines(record)),
+            "cost": cost_facts(record.cost),
+            "label": record.recipe.kind.label,
+            "averages": averaging_curve(record),
+        }
+        for name, record in zip(labels(records), records, strict=True)
+    ]
+    return {"runs": runs, "differences": differences([record.recipe for record in records])}
+
+
+def recipe_lines(record: RunRecord) -> Iterator[tuple[str, bool]]:
+    """Yield the lines of the whole recipe as YAML, each with whether its key's value differs from the base's."""
+    for section, values in record.recipe.model_dump(mode="json").items():
+        if not isinstance(values, dict):
+            yield from ((line, False) for line in dump({section: values}).splitlines())
+            continue
+        yield f"{section}:", False
+        for key, value in values.items():
+            for line in dump({key: value}).splitlines():
+                yield f"  {line}", f"{section}.{key}" in record.base
+
+
+def changes(record: RunRecord) -> Iterator[tuple[str, str, str]]:
+    """Yield each key whose value differs from that of the base, the value, and that of the base."""
+    values = plain(record.recipe)
+    for key, value in record.base.items():
+        if key in values:
+            yield key, one_line(values[key]), one_line(value)
+
+
+def differences(recipes: Sequence[Recipe]) -> list[tuple[str, list[str]]]:
+    """Keys in which recipes differ, apart from their names, and the value of each recipe."""
+    rows = [plain(recipe) for recipe in recipes]
+    cells = {key: [one_line(row[key]) for row in rows] for key in rows[0] if key != "name"}
+    return [(key, values) for key, values in cells.items() if len(set(values)) > 1]
+
+
+def one_line(value: Any) -> str:
+    """Write a plain value of a recipe on one line, as a recipe may hold it; of data sets, the keys that are given."""
+    if isinstance(value, list):
+        value = [_given(one) if isinstance(one, dict) else one for one in value]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+# --- cost and averages --------------------------------------------------------------------------------------------
+
+
+def cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Names, values and notes of what a run has cost, from the known fields of `nmt.training.cost.COST`."""
+    known = _given(cost)
+    devices = known.get("devices", {})
+    hardware = [
+        ("Hardware", device, f"for {clock(seconds)}" if len(devices) > 1 else "") for device, seconds in devices.items()
+    ]
+    told: list[tuple[str, str, Callable[[Any], str], str]] = [
+        ("seconds", "Time", clock, "training and validation, over all resumptions"),
+        ("tokens", "Target tokens", "{:,}".format, ""),
+        (
+            *("estimated_flops", "FLOPs, the paper's estimate", scientific),
+            "time × devices × what such a device sustains in single precision",
+        ),
+        ("flops", "FLOPs, counted", scientific, "matrix products of the forward and backward passes"),
+    ]
+    return hardware + [(name, write(known[key]), note) for key, name, write, note in told if key in known]
+
+
+def scientific(figure: float) -> str:
+    """Write a figure as 6.89 × 10¹³."""
+    mantissa, exponent = f"{figure:.2e}".split("e")
+    return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+
+
+def averaging_curve(record: RunRecord) -> list[dict[str, Any]]:
+    """Place the averages that were tried on a curve, x by their number and y by their score, from 0 to 1 each.
+
+    Each has its number of checkpoints, `last`, its score, and whether it is the best: of equal ones the first.
+    """
+    tried = sorted(record.averages)
+    scores = [score for _, score in tried]
+    lowest, spread = min(scores, default=0.0), max(scores, default=0.0) - min(scores, default=0.0)
+    best = max(range(len(tried)), key=lambda place: record.recipe.kind.rank(scores[place]), default=None)
+    return [
+        {
+            "last": last,
+            "score": score,
+            "x": place / (len(tried) - 1) if len(tried) > 1 else 0.5,
+            "y": (score - lowest) / spread if spread else 0.5,
+            "best": place == best,
+        }
+        for place, (last, score) in enumerate(tried)
+    ]
+
+
+# --- data ---------------------------------------------------------------------------------------------------------
+
+
+def prepared_data(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
+    """The tables and histograms of the data of each run, from its report.json; runs on the same data share one."""
+    sets: dict[str, list[RunRecord]] = {}
+    for record in records:
+        if record.data:
+            sets.setdefault(json.dumps(record.data, sort_keys=True), []).append(record)
+    shown = []
+    for runs in sets.values():
+        splits = {name: figures for name, figures in runs[0].data.items() if figures["read"]}
+        names = dict.fromkeys(run.recipe.data.name or run.recipe.name for run in runs)
+        lengths = {name: length_classes(figures.get(LENGTHS, {})) for name, figures in splits.items()}
+        shown.append(
+            {
+                "name": " and ".join(names),
+                "splits": list(splits),
+                "rows": list(table_rows(list(splits.values()))),
+                "leaked": _leaked(splits.get("train", {})),
+                "lengths": {name: classes for name, classes in lengths.items() if classes},
+            }
+        )
+    return {"sets": shown} if shown else None
+
+
+def table_rows(splits: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]]:
+    """Yield what is told, and a text for each split: read, kept and dropped, why, then overlaps and mean lengths."""
+    yield "Read", [f"{figures['read']:,}" for figures in splits]
+    yield "Kept", [f"{figures['kept']:,}" for figures in splits]
+    by_set = [figures.get("kept by set", ()) for figures in splits]
+    if any(len(kept) > 1 for kept in by_set):
+        yield "Kept of each set", [" + ".join(f"{one:,}" for one in kept) for kept in by_set]
+    yield "Dropped", [_count(figures["read"] - figures["kept"], figures["read"]) for figures in splits]
+    names = dict.fromkeys(name for figures in splits for name in figures)
+    means = [name for name in names if name.startswith("mean ")]
+    counts = [name for name in names if name not in ("read", "kept", "kept by set", LENGTHS, *means)]
+    for name in sorted(counts, key=lambda name: not name.startswith("dropped")):
+        yield _sentence_case(name), [_count(figures.get(name, 0), figures["read"]) for figures in splits]
+    for name in means:
+        yield _sentence_case(name), [f"{figures[name]:.2f}" if name in figures else "" for figures in splits]
+
+
+def _count(count: int, whole: int) -> str:
+    """A count with its share of what was read."""
+    share = 100 * count / whole
+    return f"{count:,} ({share:.2f}%)" if share >= 0.01 else f"{count:,} (< 0.01%)" if count else "0"
+
+
+def _sentence_case(name: str) -> str:
+    return name[0].upper() + name[1:]
+
+
+def _leaked(train: Mapping[str, Any]) -> int:
+    """Training examples that are in valid or test word for word."""
+    return sum(
+        count
+        for name, count in train.items()
+        if name.endswith("also in valid or test") and not name.startswith("source")
+    )
+
+
+def length_classes(counts: Mapping[str, int]) -> dict[str, int]:
+    """The classes of a histogram, from the numbers of sentences by the longest length of their class.
+
+    Empty classes between others are included. Lengths beyond the last of `LENGTH_STEPS` make one class.
+    """
+    tops = {int(top): count for top, count in counts.items()}
+    steps: list[int] = LENGTH_STEPS.tolist()
+    used = [step for step, before in zip(steps, [0, *steps], strict=False) if before < max(tops, default=0)]
+    found = {f"{before + 1:,}–{step:,}": tops.get(step, 0) for step, before in zip(used, [0, *used], strict=False)}
+    if longer := sum(count for top, count in tops.items() if top > steps[-1]):
+        found[f"over {steps[-1]:,}"] = longer
+    return found

@@ -1,0 +1,222 @@
+"""The page and the figure of attention: weights, text that cannot break them, and what the page does in a browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from browser import SCHEMES, WIDTHS, opened
+from random_bundle import random_bundle
+
+import nmt
+from nmt.report.attention_views import COLOURS, FAINTEST, LEVELS, figure, page
+from nmt.search.attention import Attention, Kind, Tokens
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+HOSTILE = "the <script>alert(1)</script> <!-- {{weights}} dog's \u2028 ."
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[Attention]:
+    model = nmt.load(random_bundle(tmp_path_factory.mktemp("model") / "m", decoder_layers=3, heads=4).path, "cpu")
+    return [model.attention("the teacher sees the river .", "THE TEACHER"), model.attention(HOSTILE, HOSTILE)]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory, found: list[Attention]) -> Path:
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(page(found, "<Attention>", "of a & b"), encoding="utf-8")
+    return path
+
+
+def test_it_holds_all_weights_rounded_to_eight_bits(path: Path, found: list[Attention]) -> None:
+    packed = re.findall(r'<script type="text/plain" id="weights-\d+">(.*?)</script>', path.read_text("utf-8"))
+    for text, attention in zip(packed, found, strict=True):
+        weights = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8) / LEVELS
+        exact = np.concatenate([a.ravel() for a in (attention.encoder, attention.decoder, attention.cross)])
+        np.testing.assert_allclose(weights, exact, atol=0.5001 / LEVELS)
+
+
+def test_text_cannot_break_out_of_the_page(path: Path) -> None:
+    html = path.read_text("utf-8")
+    assert len(re.findall("<script", html)) == 4  # the data, the program, and the weights of two sentences
+    assert "<title>&lt;Attention&gt;</title>" in html
+    content = re.search(r'id="content">(.*?)</script>', html)
+    assert content is not None
+    assert json.loads(content[1])["sentences"][1]["source"]["text"] == HOSTILE
+
+
+VIEWS = {"Lines": ".lines path", "Heat map": ".map canvas", "All heads": ".all canvas"}
+"""Names of the views, and what each has."""
+
+
+def test_every_view_opens_without_errors_requests_or_findings(browser: Browser, path: Path) -> None:
+    for width, scheme, examined in zip(WIDTHS, (*SCHEMES, "light"), VIEWS, strict=True):
+        with opened(browser, path, width, scheme) as it:  # type: ignore[arg-type]
+            for view, shown in VIEWS.items():
+                it.page.get_by_label(view).check()
+                it.page.wait_for_selector(shown)
+                assert it.overflow() <= 0
+                assert view != examined or it.findings() == []  # which takes long
+            assert it.page.locator(".all canvas").count() == 2 * 4
+            assert (it.errors, it.requests) == ([], [])
+
+
+def test_a_reader_chooses_what_is_shown(browser: Browser, path: Path, found: list[Attention]) -> None:
+    for choose in (by_pointer, by_keyboard, heads, words_of_a_layer, head_of_the_grid, another_sentence):
+        with opened(browser, path) as it:
+            it.page.wait_for_selector(".lines path")
+            choose(it.page, *found)
+            assert (it.errors, it.requests) == ([], [])
+
+
+def best(row: np.ndarray, names: list[str]) -> str:
+    """The token that is attended to most, and its weight, as the page says it."""
+    return f"“{names[row.argmax()]}” {row.max():.2f}"
+
+
+def by_pointer(view: Page, first: Attention, second: Attention) -> None:
+    """A token shows only its lines, until the pointer leaves it or while it is kept."""
+
+    def lines() -> int:
+        return sum(
+            path.count("M") for path in view.locator(".lines path").evaluate_all("all => all.map(p => p.outerHTML)")
+        )
+
+    row = first.encoder[0].mean(0)[1]
+    everything, token = lines(), view.locator(".tokens.from button").nth(1)
+    token.hover()
+    assert 0 < lines() < everything
+    assert f"most attended: {best(row, first.source.tokens)}" in view.inner_text("#readout")
+    view.mouse.move(0, 0)
+    assert lines() == everything
+    token.click()
+    view.mouse.move(0, 0)
+    assert lines() < everything
+    assert token.get_attribute("aria-pressed") == "true"
+    view.keyboard.press("Escape")
+    view.locator("h1").click()
+    assert lines() == everything
+
+
+def by_keyboard(view: Page, first: Attention, second: Attention) -> None:
+    """Arrow keys move from token to token, and Enter keeps one."""
+    view.locator(".tokens.to button").first.focus()
+    view.keyboard.press("ArrowDown")
+    row = first.encoder[0].mean(0)[:, 1]
+    assert f"is attended to most by: {best(row, first.source.tokens)}" in view.inner_text("#readout")
+    view.keyboard.press("Enter")
+    assert view.locator('.tokens.to button[aria-pressed="true"]').inner_text() == first.source.tokens[1]
+
+
+def heads(view: Page, first: Attention, second: Attention) -> None:
+    """Heads are switched on and off."""
+
+    def colours() -> int:
+        shown = view.locator(".lines path").evaluate_all("all => all.map(p => p.style.getPropertyValue('--colour'))")
+        return len(set(shown))
+
+    assert colours() == 4
+    view.get_by_role("button", name="Head 2").click()
+    assert (colours(), view.inner_text("#caption")) == (3, "Encoder self-attention, layer 1, heads 1, 3, 4")
+    view.get_by_role("button", name="All").click()
+    view.get_by_role("button", name="None").click()
+    assert (colours(), view.inner_text("#readout")) == (0, "All heads are switched off.")
+
+
+def words_of_a_layer(view: Page, first: Attention, second: Attention) -> None:
+    """Words, another kind and another layer show the weights that Python merges."""
+    view.get_by_label("Cross").check()
+    view.get_by_label("Words", exact=True).check()
+    view.locator("#layer label").nth(2).click()
+    words = first.by_words()
+    assert view.locator(".tokens.from button").all_inner_texts() == words.target_out.words
+    assert view.locator(".tokens.to button").all_inner_texts() == words.source.words
+    view.locator(".tokens.from button").first.focus()
+    assert best(words.cross[2].mean(0)[0], words.source.words) in view.inner_text("#readout")
+
+
+def head_of_the_grid(view: Page, first: Attention, second: Attention) -> None:
+    """A head of the grid opens as a large map."""
+    view.get_by_label("All heads").check()
+    view.get_by_role("button", name="Layer 2, head 3:").click()
+    assert view.inner_text("#caption") == "Encoder self-attention, layer 2, head 3"
+    view.locator(".tokens button").first.focus()
+    assert best(first.encoder[1, 2, 0], first.source.tokens) in view.inner_text("#readout")
+
+
+def another_sentence(view: Page, first: Attention, second: Attention) -> None:
+    """The buttons and the list lead to other sentences."""
+    view.get_by_role("button", name="Next sentence").click()
+    view.wait_for_function("document.getElementById('source').textContent.includes('alert')")
+    assert view.locator(".tokens.from button").all_inner_texts() == second.source.tokens
+    view.locator("#sentence").select_option("0")
+    view.wait_for_function("!document.getElementById('source').textContent.includes('alert')")
+
+
+# --- the figure -------------------------------------------------------------------------------------------------
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def tokens(*words: str) -> Tokens:
+    """A token for each word."""
+    return Tokens(list(words), list(words), list(range(len(words))), " ".join(words))
+
+
+def attention(source: Tokens, read: Tokens, written: Tokens, layers: int = 2, heads: int = 3) -> Attention:
+    """Random weights between these tokens."""
+    draw = np.random.default_rng(1)
+
+    def weights(queries: Tokens, keys: Tokens) -> np.ndarray:
+        found = draw.random((layers, heads, len(queries.tokens), len(keys.tokens))).astype(np.float32) ** 6
+        return found / found.sum(-1, keepdims=True)
+
+    return Attention(source, read, written, weights(source, source), weights(written, read), weights(written, source))
+
+
+PAIR = attention(tokens("the", "cat", "</s>"), tokens("<s>", "die", "Katze"), tokens("die", "Katze", "</s>"))
+
+
+def test_every_weight_is_a_line_of_its_opacity_from_query_to_key() -> None:
+    root = ElementTree.fromstring(figure(PAIR, "cross", 1, [0, 2]))
+    groups = root.findall(f"{SVG}g")
+    assert [group.get("stroke") for group in groups] == [COLOURS[0], COLOURS[2]]
+    for head, group in zip((0, 2), groups, strict=True):
+        lines = group.findall(f"{SVG}line")
+        weights = [weight for weight in PAIR.cross[1, head].ravel() if weight >= FAINTEST]
+        assert 0 < len(weights) < 9
+        assert [float(line.get("stroke-opacity", "")) for line in lines] == pytest.approx(weights, abs=0.005)
+        assert all(float(line.get("y1", "")) < float(line.get("y2", "")) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("encoder", ["the", "cat", "</s>", "the", "cat", "</s>"]),
+        ("decoder", ["die", "Katze", "</s>", "<s>", "die", "Katze"]),
+        ("cross", ["die", "Katze", "</s>", "the", "cat", "</s>"]),
+    ],
+)
+def test_words_that_attend_stand_above_those_that_are_attended_to(kind: Kind, words: list[str]) -> None:
+    root = ElementTree.fromstring(figure(PAIR, kind, 0, [1]))
+    texts = root.findall(f"{SVG}text")
+    assert [text.text for text in texts[1:]] == words
+    assert all("rotate(-90)" in text.get("transform", "") for text in texts[1:])
+
+
+def test_any_text_gives_well_formed_xml() -> None:
+    words = tokens("<script>", "a&b", '"', "\x00\x1b", "\ufffe\ud800", "猫" * 9)
+    root = ElementTree.fromstring(figure(attention(words, words, words, heads=20), "encoder", 0, list(range(20))))
+    texts = [text.text for text in root.findall(f"{SVG}text")][-6:]
+    assert texts == ["<script>", "a&b", '"', "\ufffd\ufffd", "\ufffd\ufffd", "猫" * 9]
+    assert len({group.get("stroke") for group in root.findall(f"{SVG}g")}) == len(COLOURS)

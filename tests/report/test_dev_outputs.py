@@ -1,0 +1,122 @@
+"""What checkpoints made of the development set: sentences as they are packed into the page, and F1 of trees."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_run import just_begun, synthetic_run
+
+from nmt.metrics.brackets import score_brackets
+from nmt.report.dev_outputs import packed_sentences, score_trees, sentences, tree_tables
+from nmt.report.record import DevOutputs, RunRecord
+from nmt.text.tree import parse_tree
+
+
+def run(
+    outputs: Sequence[Sequence[str]], name: str = "demo", task: str = "translate", score: float = 50.0
+) -> RunRecord:
+    """A run whose checkpoints 100, 200, … made this of its sentences."""
+    number = len(outputs[0])
+    return replace(
+        synthetic_run(name, task, validations=len(outputs)),
+        sources=[f"source {row}" for row in range(number)],
+        references=[f"reference {row}" for row in range(number)],
+        dev_outputs=[
+            DevOutputs(step=100 * step, outputs=texts, scores=[score] * number) for step, texts in enumerate(outputs, 1)
+        ],
+        validated={"step": np.arange(1, len(outputs) + 1) * 100.0, "score": np.full(len(outputs), 12.345)},
+    )
+
+
+def unpacked(records: Sequence[RunRecord]) -> Any:
+    """What a page shows, read as its script reads it."""
+    found = packed_sentences(records)
+    assert found is not None
+    return json.loads(zlib.decompress(base64.b64decode(found["packed"])))
+
+
+def test_an_output_of_several_checkpoints_is_stored_once() -> None:
+    record = run([["a", "x"], ["b", "x"], ["a", "x"]])
+    assert unpacked([record])["runs"][0]["sentences"] == [
+        [["a", "b"], [50.0, 50.0], [0, 1, 0]],
+        [["x"], [50.0], [0, 0, 0]],
+    ]
+
+
+def test_checkpoints_have_their_updates_and_dev_scores() -> None:
+    record = run([["a"], ["b"], ["c"]])
+    record = replace(record, validated={"step": np.array([100.0, 300.0]), "score": np.array([12.345, np.nan])})
+    packed = unpacked([record])["runs"][0]
+    assert packed["steps"] == [100, 200, 300]
+    assert packed["devScores"] == [12.35, None, None]
+    assert (packed["metric"], packed["measure"], packed["languages"]) == ("BLEU", "chrF", ["en", "de"])
+
+
+def test_runs_on_one_development_set_share_it() -> None:
+    packed = sentences([run([["a"]]), run([["b"]], "other"), run([["c", "d"]], "longer")])
+    assert [one["set"] for one in packed["runs"]] == [0, 0, 1]
+    assert [len(one["sources"]) for one in packed["sets"]] == [1, 2]
+
+
+def test_markup_and_lone_surrogates_survive_or_are_replaced() -> None:
+    found = unpacked([run([["</script><script>alert(1)</script>", "\ud800 شجرة"]])])
+    assert [texts[0] for texts, *_ in found["runs"][0]["sentences"]] == ["</script><script>alert(1)</script>", "? شجرة"]
+
+
+def test_runs_without_dev_outputs_are_left_out() -> None:
+    begun = just_begun(synthetic_run("begun"))
+    assert packed_sentences([begun]) is None
+    assert [one["name"] for one in unpacked([begun, run([["a"]])])["runs"]] == ["demo"]
+
+
+# --- trees ------------------------------------------------------------------------------------------------------
+
+SHORT = "(TOP (S (NP (DT the) (NN house)) (VP (VBZ stands))))"
+WRONG = "(TOP (S (NP (DT the)) (VP (NN house) (VBZ stands))))"
+LONG = f"(TOP (S (NP {' '.join(['(NN word)'] * 45)}) (VP (VBZ stands))))"
+
+
+def parser(references: Sequence[str], outputs: Sequence[str]) -> RunRecord:
+    """A run whose last checkpoint parsed these sentences so."""
+    sources = [" ".join(parse_tree(line).leaves()) if line else "" for line in references]
+    scores = [0.0] * len(sources)
+    earlier = DevOutputs(step=100, outputs=[""] * len(sources), scores=scores)
+    dev_outputs = [earlier, DevOutputs(step=200, outputs=outputs, scores=scores)]
+    return replace(synthetic_run(task="parse"), sources=sources, references=references, dev_outputs=dev_outputs)
+
+
+def test_scores_are_those_of_nmt_score() -> None:
+    references, outputs = [SHORT, SHORT, SHORT, LONG], [SHORT, WRONG, "", LONG]
+    found = score_trees(parser(references, outputs))
+    assert found is not None
+    scores = score_brackets(map(parse_tree, references), [parse_tree(line) if line else None for line in outputs])
+    assert found.step == 200
+    assert found.total.f1_all == pytest.approx(scores.f1_all)
+    assert (found.total.skips, found.total.empty, found.total.missed) == (1, 1, scores.missed)
+    assert found.total.labels == scores.labels
+
+
+def test_the_tables_count_failures() -> None:
+    found = tree_tables([synthetic_run(), parser([SHORT, SHORT], [SHORT, ""])])
+    assert found is not None
+    [run] = found["runs"]
+    [(_, _, _, lengths), (_, _, _, labels)] = run["tables"]
+    assert [(row.name, row.counts) for row in lengths] == [("1–10", (2, 1))]
+    assert lengths[0].figures == pytest.approx((200 / 3, 100.0, 50.0))
+    assert [(row.name, row.counts, row.figures[0]) for row in labels] == [
+        ("NP", (1, 1, 1), 100.0),
+        ("S", (1, 1, 1), 100.0),
+        ("VP", (1, 1, 1), 100.0),
+    ]
+
+
+def test_translators_and_references_without_words_have_no_scores() -> None:
+    assert tree_tables([synthetic_run()]) is None
+    assert score_trees(parser([""], [""])) is None

@@ -1,0 +1,129 @@
+"""Dev sentences as people look through them: with a pointer, with a keyboard, with a screen reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from browser import Opened, opened
+from synthetic_run import synthetic_run
+
+from nmt.report import page as pages
+from nmt.report.record import DevOutputs, RunRecord
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+MARKUP = "</script><script>alert(1)</script> <img src=x onerror=alert(2)>"
+ARABIC = "بيت كبير قرب النهر"
+REFERENCES = ["a big house near the river", MARKUP, ARABIC, "", *(f"line {row} of many" for row in range(5, 46))]
+
+
+def run(name: str, outputs: list[list[str]], scores: list[list[float]], task: str = "translate") -> RunRecord:
+    """A run that was validated after updates 100, 200, …"""
+    record = synthetic_run(name, task, validations=len(outputs))
+    steps = np.arange(1, len(outputs) + 1) * 100
+    return replace(
+        record,
+        sources=[f"{'Strasse' if row % 2 else 'Weg'} {row}" for row in range(1, len(outputs[0]) + 1)],
+        references=REFERENCES if task == "translate" else outputs[-1],
+        validated={**record.validated, "step": steps.astype(float), "score": steps / 10},
+        dev_outputs=[
+            DevOutputs(step=int(step), outputs=made, scores=of_each)
+            for step, made, of_each in zip(steps, outputs, scores, strict=True)
+        ],
+    )
+
+
+def translators() -> list[RunRecord]:
+    first = ["a house", "", "بيت", "x", *["no"] * 41]
+    second = ["a small house near the river", MARKUP, "بيت صغير قرب النهر", "", *REFERENCES[4:]]
+    scores = [[20.0, 0.0, 30.0, 50.0, *[10.0] * 41], [60.0, 100.0, 75.0, 0.0, *[99.0] * 41]]
+    other = [["a house near a river", *second[1:]]]
+    return [run("one", [first, second], scores), run("two", other, scores[1:])]
+
+
+def write_sections(records: list[RunRecord], path: Path) -> Path:
+    """Write a page without curves, which take a browser longer than all the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "SECTIONS", [section for section in pages.SECTIONS if section.name != "curves"])
+        pages.write_page(records, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    with opened(browser, write_sections(translators(), tmp_path_factory.mktemp("report") / "two.html")) as found:
+        yield found
+
+
+@pytest.fixture
+def shown(page: Opened) -> Iterator[Opened]:
+    """The page of two runs, with the controls as they are at first."""
+    page.page.locator("#sentences-missing").check()
+    page.page.fill("#sentences-search", "")
+    page.page.select_option("#sentences-order", "file")
+    page.page.select_option("#sentences-run", "0")
+    yield page
+    assert page.errors == page.requests == []
+
+
+def numbers(shown: Opened) -> list[int]:
+    return shown.page.eval_on_selector_all("#sentences-list > li", "items => items.map(item => item.value)")
+
+
+def texts(shown: Opened, number: int) -> list[str]:
+    """Source, reference and outputs of a sentence, as they are read out."""
+    cells = shown.page.locator(f"#sentences-list > li[value='{number}'] > dl > dd").all_text_contents()
+    return [" ".join(cell.split()) for cell in cells]
+
+
+def test_words_that_differ_are_marked_and_told(shown: Opened) -> None:
+    output = shown.page.locator("#sentences-list > li[value='1'] > dl > dd").nth(2)
+    assert output.locator("del").all_text_contents() == ["missing: big"]
+    assert output.locator("ins").all_text_contents() == ["not in the reference: small"]
+    shown.page.locator("#sentences-missing").uncheck()
+    assert not output.locator("del").is_visible()
+
+
+def test_text_of_corpora_is_text_and_keeps_its_direction(shown: Opened) -> None:
+    assert texts(shown, 2)[1:] == [MARKUP, MARKUP]
+    assert shown.page.locator("#sentences-list :is(img, script)").count() == 0
+    right_to_left = "cells => cells.map(cell => getComputedStyle(cell).direction)"
+    assert shown.page.eval_on_selector_all("li[value='3'] dd", right_to_left) == ["ltr", "rtl", "rtl"]
+    assert texts(shown, 4)[2] == "empty"
+
+
+def test_a_search_counts_and_shows_what_matches(shown: Opened) -> None:
+    for query, matches in (("STRASSE 1", 6), (ARABIC[:3], 1), ("small", 1), ("nowhere", 0), ("", 45)):
+        shown.page.fill("#sentences-search", query)
+        assert len(numbers(shown)) == min(matches, 20)
+        told = f"{matches} of 45 sentences match" if query else "45 sentences"
+        assert shown.page.locator("#sentences-count").inner_text() == told
+
+
+def test_constituents_are_compared_and_drawn(browser: Browser, tmp_path: Path) -> None:
+    gold = "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ barks))))"
+    flat = "(TOP (S (DT the) (NN dog) (VP (VBZ barks))))"
+    stop, inside = (
+        "(TOP (S (NP (NN dogs)) (VP (VBP bark))) (. .))",
+        "(TOP (S (NP-SBJ (NN dogs)) (VP (VBP bark) (. .))))",
+    )
+    record = run("parser", [[flat, "(", inside], [gold, gold, stop]], [[80.0, 0.0, 100.0], [100.0] * 3], "parse")
+    with opened(browser, write_sections([record], tmp_path / "parser.html"), 390, "dark") as shown:
+        shown.page.locator("#sentences-list > li").first.wait_for()
+        shown.page.locator("#sentences-checkpoint").press("ArrowLeft")
+        assert texts(shown, 1)[1:] == [gold, f"{flat} missing: (NP the dog)"]
+        assert texts(shown, 2)[2] == "no tree"
+        assert texts(shown, 3)[2] == inside  # what F1 does not count is not marked
+        shown.page.locator("li[value='1'] summary", has_text="Drawn").click()
+        drawn = shown.page.locator("li[value='1'] figure")
+        drawn.first.wait_for()
+        labels = [figure.locator("text.differs").all_text_contents() for figure in drawn.all()]
+        assert labels == [["NP ≠"], []]
+        assert shown.overflow() == 0
+        assert shown.findings() == shown.errors == shown.requests == []

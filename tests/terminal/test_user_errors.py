@@ -1,0 +1,147 @@
+"""What commands say of mistakes: one error or one line of usage, and a hint; and that they then have done nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from random_bundle import random_bundle
+from recipe_files import RECIPES
+
+
+@pytest.fixture(scope="module")
+def made(reverse_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, a bundle that cannot be exported, and short files."""
+    path = tmp_path_factory.mktemp("errors")
+    (path / "ckpts").symlink_to(reverse_run / "ckpts")
+    random_bundle(path / "learned", positions="learned")
+    for name, text in {"one": "a\n", "two": "a\nb\n", "empty": "", "tree": "(TOP (NP (NN a)))\n"}.items():
+        (path / name).write_text(text)
+    os.mkfifo(path / "pipe")
+    return path
+
+
+@pytest.fixture
+def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That folder as the working directory."""
+    monkeypatch.chdir(made)
+    return made
+
+
+def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: int) -> str:
+    """Run a command that fails, and return what it says."""
+    before = sorted(folder.rglob("*"))
+    done = nmt(*shlex.split(line.format(recipes=RECIPES)), stdin=b"a b\n")
+    assert (done.code, done.out) == (code, b""), done.err
+    assert "Traceback" not in done.err
+    assert sorted(folder.rglob("*")) == before
+    return str(done.err)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("no-such-command", "No such command 'no-such-command'"),
+        ("translate --no-such-flag", "No such option '--no-such-flag'"),
+        ("translate 'I see a dog.'", "'I see a dog.' is an argument, but lines come from stdin or --input: "),
+        ("translate --devices 0", "'--devices': 0 is not in the range 1<=x<=256"),
+        ("translate --sample 2 --n-best 2", "--sample does not go with --terms, --keep or --n-best"),
+        ("translate --sample 2 --terms one", "--sample does not go with --terms, --keep or --n-best"),
+        ("translate --sample 2 --engine ctranslate2", "--sample goes with --engine nmt"),
+        ("translate --prefix one --engine ctranslate2", "--engine"),
+        ("translate --terms one --engine ctranslate2", "--engine"),
+        ("translate --resume --output out", "--resume needs --input and --output"),
+        ("translate --resume --input pipe --output out", "--resume needs regular files, and --input pipe is none"),
+        ("translate --resume --input one --output ckpts", "--resume needs regular files, and --output ckpts is none"),
+        ("translate --attention page.png", "must end in .html for a page, or .svg"),
+        ("translate --attention page.html --layer 1", "--layer and --heads go with --attention FILE.svg"),
+        ("translate --attention a.svg --layer both:1", "'both:1' is no layer"),
+        ("translate --attention a.svg --heads 1,,2", "'1,,2' are not numbers of heads"),
+        ("translate --attention a.svg --heads 0", "'0' are not numbers of heads"),
+        ("translate --attention a.html --model other --model more", "goes with one --model"),
+        ("translate --attention a.html --resume", "does not go with --resume"),
+        ("parse --pretty --json", "--pretty does not go with --json or --n-best"),
+        ("parse --pretty --n-best 2", "--pretty does not go with --json or --n-best"),
+        ("train missing.yaml --devices 1000000000000", "1000000000000 is not in the range 1<=x<=256"),
+        ("score one --metric rouge", "'rouge' is none of bleu, chrf, ter"),
+        ("score one --source two", "--source goes with --model"),
+        ("score one --baseline two --metric brackets", "--baseline goes with --metric bleu, chrf"),
+        ("score tree --metric brackets,bleu", "--metric brackets goes alone"),
+        ("score tree --metric brackets --reference tree", "--metric brackets takes one REF"),
+        ("score one --paper --metric brackets", "--metric brackets goes alone"),
+        ("score one --paper --model m --source two", "'paper' is none of perplexity, logprob"),
+        ("score one --metric brackets --lowercase", "--lowercase goes with --metric bleu, chrf, ter, tokenised, paper"),
+        ("score one --metric bleu --language de", "--language goes with --metric tokenised, paper"),
+        ("score --runs ckpts --lowercase", "--lowercase does not go with --runs"),
+        ("score one --set batch_tokens=9", "--set goes with --model"),
+        ("score one two --model m --source two", "--model scores REF itself, so it takes no HYP"),
+        ("score one --model m --source two --metric logprob --json", "goes alone"),
+        ("score one two --html page.html", "--html goes with --runs"),
+        ("score", "score takes REF and at most one HYP, but 0 files are given"),
+        ("score one two tree", "score takes REF and at most one HYP, but 3 files are given"),
+        ("score --runs", "--runs needs runs: nmt score --runs CKPTS"),
+        ("score --runs ckpts --metric bleu", "--metric does not go with --runs"),
+        ("score --runs ckpts --set beam=1", "--set does not go with --runs"),
+        ("score --runs ckpts --baseline one", "--baseline does not go with --runs"),
+        ("average ckpts --last 0", "0 is not in the range x>=1"),
+        ("average ckpts --last auto --best 2", "--last does not go with --best"),
+        ("average ckpts --format huggingface", "--format huggingface needs --out, the folder to write"),
+        ("average learned --format marian --out out", "'marian' is not one of 'nmt', 'huggingface'"),
+        ("average learned learned --weights 1", "--weights has 1 numbers for 2 models"),
+        ("average learned learned --weights 0,0", "'0,0' are not numbers from 0 on"),
+        ("average learned learned --weights 1,x", "'1,x' are not numbers from 0 on"),
+    ],
+)
+def test_usage(nmt: Callable[..., Any], folder: Path, line: str, problem: str) -> None:
+    assert problem in assert_nothing_done(nmt, folder, line, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "hint"),
+    [
+        ("parse --model none", "none: no such model", "name a bundle"),
+        ("translate --input none", "none: cannot be read: No such file", ""),
+        ("translate --input one --output one", "--output one: is also the input", ""),
+        ("translate --input empty --prefix one", "--prefix one: goes on after 0 lines, unlike the input", ""),
+        ("translate --prefix empty", "--prefix empty: ends after 0 lines, unlike the input", ""),
+        ("translate --terms one", "one:1: is no source term, tab, target term", "a line of its own"),
+        ("translate --keep '('", "--keep: '(' is no regular expression: missing ), unterminated subpattern", ""),
+        ("translate --attention a.svg --layer 3", "--layer 3: the encoder of this model has 1 layer", ""),
+        ("translate --attention a.svg --heads 1,9", "--heads 9: a layer of this model has 4 heads", "from 1 to 4"),
+        ("translate --attention no/a.html", "no/a.html: cannot be written", ""),
+        ("translate --attention a.html --output ./a.html", "--attention a.html: is also the file of --output", ""),
+        ("translate --n-best 9", "n-best 9 needs a beam at least as wide", "beam"),
+        ("translate --resume --input none --output out", "none: cannot be read: No such file or directory", ""),
+        ("translate --resume --input two --output two", "--output two: is also the input", ""),
+        ("translate --resume --input two --output out --prefix one", "--prefix one: ends after 1 lines, unlike", ""),
+        ("translate --resume --input two --output out --n-best 9", "n-best 9 needs a beam at least as wide", ""),
+        ("translate --resume --input two --output no/out", "no/out.parts: cannot be written: No such file", ""),
+        ("score none", "none: cannot be read: No such file or directory", ""),
+        ("score two", "the hypothesis has 1 lines and reference has 2", ""),
+        ("score two --metric brackets", "two:1:1: 'a' stands outside of brackets", ""),
+        ("score tree empty --metric brackets", "the gold has 1 trees and the hypothesis 0", ""),
+        ("score one --model ckpts --source none", "none: cannot be read", ""),
+        ("score two --model ckpts --source one", "one ends after 1 lines and two goes on", ""),
+        ("score one --model ckpts --source two", "one ends after 1 lines and two goes on", ""),
+        ("score empty --model ckpts --source empty", "nothing to score", ""),
+        ("score --runs none", "none: no such model", ""),
+        ("average none", "none: no such directory", ""),
+        ("average ckpts --format huggingface --out learned", "learned: holds other files, which would be lost", ""),
+        ("average learned --format huggingface --out out", "transformers has nothing like model.positions learned", ""),
+        ("train none.yaml", "none.yaml: no such recipe", ""),
+        ("train {recipes}/demo.yaml --device tpu", "--device tpu", ""),
+        ("train {recipes}/demo.yaml --set modell.layers=2", "--set modell.layers=2: modell", "did you mean model?"),
+    ],
+)
+def test_an_error_has_a_hint(nmt: Callable[..., Any], folder: Path, line: str, error: str, hint: str) -> None:
+    *before, said, advice = assert_nothing_done(nmt, folder, line, 1).splitlines()
+    assert [line for line in before if not re.match(r"(model|converting)\b", line)] == []
+    assert said.startswith("error: ")
+    assert error in said
+    assert advice.startswith("hint: ")
+    assert hint in advice

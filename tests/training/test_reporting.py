@@ -1,0 +1,163 @@
+"""The report of a run while it is trained: refreshed by a process that may fail, hang or die, and cost little."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reverse_task import BARE, metrics, sets
+from said import Lines
+
+from nmt.errors import Interrupted, UserError
+from nmt.report import page as writing
+from nmt.training import reporting as module
+from nmt.training.reporting import Page
+from nmt.training.trainer import Run
+
+SMALL = sets(
+    "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
+    "training={batch_tokens: 500, warmup: 20, updates: 8, log_updates: 4, valid_beam: 1}",
+)
+
+START = Page._start  # which conftest.py replaces for other tests
+
+WRITES = """\
+import json, os, sys, time
+page = os.path.join(sys.argv[1], "report.html")
+count = int(open(page).read()) + 1 if os.path.exists(page) else 1
+open(page, "w").write(str(count))
+problem = None
+print(json.dumps({"seconds": 0.25, "problem": problem}))
+"""
+FAILS = WRITES.replace("= None", "= 'the disk is full; free some space'")
+DIES = WRITES.replace("print", "os._exit(3); print")
+HANGS = WRITES.replace("print", "time.sleep(600); print")
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Lets pages be written by a process that runs this program."""
+
+    def serve(program: str) -> None:
+        monkeypatch.setattr(Page, "_start", START)
+        monkeypatch.setattr(module, "COMMAND", (sys.executable, "-S", "-c", program))
+
+    return serve
+
+
+def test_a_process_that_is_ended_leaves_no_part_of_a_page(tmp_path: Path, served: Any) -> None:
+    part = f".report.html@{os.uname().nodename}-"
+    served(HANGS.replace('"report.html"', f'"{part}" + str(os.getpid()) + ".tmp"'))
+    page = Page(tmp_path, Lines())
+    page.refresh()
+    page.check()
+    while not list(tmp_path.iterdir()):
+        time.sleep(0.01)
+    page.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_is_started_when_there_is_something_new_and_no_other_is_being_written(
+    tmp_path: Path, served: Any
+) -> None:
+    served(WRITES.replace("problem =", "time.sleep(1); problem ="))
+    console = Lines()
+    page = Page(tmp_path, console)
+
+    def count() -> int:
+        assert page._is_free(60.0)
+        return int((tmp_path / "report.html").read_text())
+
+    page.check()
+    assert not (tmp_path / "report.html").exists()  # nothing is new
+    page.refresh()
+    for _ in range(5):
+        page.check()
+        page.refresh()  # while the first one is written
+    assert count() == 1
+    page.check()
+    page.check()
+    assert count() == 2
+    page.check()
+    assert count() == 2
+    page.refresh()
+    page.check()
+    page.finish()  # waits for that page, and for the last one
+    assert (tmp_path / "report.html").read_text() == "4"
+    assert page.seconds == 1.0
+    assert console.said == [f"report: {tmp_path / 'report.html'}"]
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [(FAILS, "the disk is full; free some space"), (DIES, "the process that writes it ended"),
+     (HANGS, "it takes longer than 1 s"), ("print('{\"secon", "the process that writes it ended")],
+)  # fmt: skip
+def test_what_fails_is_told_once(
+    tmp_path: Path, served: Any, monkeypatch: pytest.MonkeyPatch, program: str, problem: str
+) -> None:
+    if program == HANGS:
+        monkeypatch.setattr(module, "PATIENCE", 1.0)
+    served(program)
+    console = Lines()
+    page = Page(tmp_path, console)
+    for _ in range(3):
+        page.refresh()
+        page.check()
+    page.finish()
+    page.finish()
+    assert console.said == [f"{tmp_path / 'report.html'} is not written, and training goes on: {problem}"]
+
+
+def test_a_run_writes_its_page_at_its_beginning_and_at_its_end(train: Any, task: Path, served: Any) -> None:
+    served(WRITES)
+    said = train("training.checkpoint_updates=4")
+    assert int((task / "ckpts/report.html").read_text()) >= 2
+    assert said.count("report: ckpts/report.html\n") == 1
+    rows = [row for row in metrics(task / "ckpts") if "report_seconds" in row]
+    assert [row["step"] for row in rows] == [4, 8, 8]
+    assert sum(row["report_seconds"] for row in rows) >= 0.5  # what it said: 0.25 s each
+    assert rows[0]["seconds"] < rows[1]["seconds"] < rows[2]["seconds"]
+    assert rows[0]["tokens"] < rows[1]["tokens"] == rows[2]["tokens"]
+
+
+def test_a_run_may_do_without_its_page(train: Any, task: Path, served: Any) -> None:
+    served(WRITES)
+    train("training.report=false", *BARE)
+    assert not (task / "ckpts/report.html").exists()
+
+
+@pytest.mark.parametrize("error", [Interrupted("stopped", signal.SIGINT), UserError("it diverged", "lower the rate")])
+def test_a_stopped_run_writes_its_page_and_a_failed_one_does_not(
+    train: Any, task: Path, served: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    served(WRITES)
+
+    def updates(self: Run, *arguments: object) -> None:
+        while not (task / "ckpts/report.html").exists():
+            time.sleep(0.01)
+        raise error
+
+    monkeypatch.setattr(Run, "_make_updates", updates)
+    is_stopped = isinstance(error, Interrupted)
+    train(*BARE, code=128 + signal.SIGINT if is_stopped else 1)
+    assert ("report_seconds" in (task / "ckpts/metrics.jsonl").read_text()) == is_stopped
+
+
+# --- the process itself -------------------------------------------------------------------------------------
+
+
+def test_a_fault_in_the_page_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(records: object, path: object) -> None:
+        raise ZeroDivisionError("1/0")
+
+    monkeypatch.setattr(writing, "read_run", lambda out: None)
+    monkeypatch.setattr(writing, "write_page", fault)
+    assert writing.attempt(tmp_path) == "ZeroDivisionError: 1/0"
+    monkeypatch.undo()
+    assert "holds no run; name the directory of a run" in str(writing.attempt(tmp_path))
