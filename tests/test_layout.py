@@ -200,11 +200,7 @@ def dangers(source: str) -> list[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec"):
             found.append(ast.unparse(node.func))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in (
-            "torch.load",
-            "builtins.eval",
-            "builtins.exec",
-        ):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("torch.load", "builtins.eval", "builtins.exec"):
             found.append(ast.unparse(node))
         if isinstance(node, ast.Attribute) and node.attr in ("unsafe_load", "UnsafeLoader", "FullLoader"):
             found.append(ast.unparse(node))

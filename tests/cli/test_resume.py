@@ -60,9 +60,7 @@ def without_speed(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [["--json", "--n-best", "3"], ["--prefix", "prefixes"], ["--sample", "2"], ["--devices", "2"]],
-    ids=str,
+    "options", [["--json", "--n-best", "3"], ["--prefix", "prefixes"], ["--sample", "2"], ["--devices", "2"]], ids=str
 )
 def test_a_search_stopped_anywhere_is_the_one_never_stopped(nmt, here: Path, stop_after, options: list[str]) -> None:
     (here / "prefixes").write_text("a\n\n" * 50)

@@ -52,10 +52,7 @@ def test_rows_are_what_was_encoded(prepared: Path) -> None:
     assert len(corpus) == 70
     # over the bounds of record batches, backwards, and a row twice
     for rows in (range(70), [19, 20], [69, 0, 59, 60, 61, 19], [3, 3], [CHUNK], [69]):
-        for gathered, lines in (
-            (corpus.sources(np.array(rows)), SOURCE),
-            (corpus.targets(np.array(rows)), TARGET),
-        ):
+        for gathered, lines in ((corpus.sources(np.array(rows)), SOURCE), (corpus.targets(np.array(rows)), TARGET)):
             encoded = [list(vocabulary.encode(lines[row])) for row in rows]
             width = max(map(len, encoded))
             assert gathered[0].tolist() == [ids + [0] * (width - len(ids)) for ids in encoded]

@@ -129,10 +129,7 @@ def test_changed_content_is_prepared_again(name: str) -> None:
     Path(name).write_text(changed)  # of the same size
     assert fingerprint(recipe()) != before
     assert prepare(recipe(), QUIET, 1) is True
-    split, side = (
-        {"a": "train", "v": "valid", "t": "test"}[name[0]],
-        {"en": "source", "de": "target"}[name[2:]],
-    )
+    split, side = ({"a": "train", "v": "valid", "t": "test"}[name[0]], {"en": "source", "de": "target"}[name[2:]])
     vocabulary = Tokenizer.load(OUT).source
     assert vocabulary.decode(table(split)[side][0].as_py()) == changed.split("\n")[0]
     assert prepare(recipe(), QUIET, 1) is False
