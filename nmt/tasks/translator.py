@@ -97,7 +97,7 @@ class Translator(Pipeline[Translation]):
         terms: Iterable[tuple[str, str]] = (),
         keep: Iterable[str] = (),
         sample: int | None = None,
-    ) -> list[Any]:
+    ) -> list[str] | list[list[str]]:
         """Translate raw sentences; one for each, in order. Blank gives blank.
 
         If there is a `prefix` for each sentence, its translation begins with it; "" asks for nothing. Where the first
