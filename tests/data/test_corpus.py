@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from prepared import WORDS
 
 from nmt.console import Console
 from nmt.data import prepare as preparation
@@ -17,8 +18,6 @@ from nmt.errors import UserError
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 
-TEXT = "the a dog cat sees likes tree big small red green house man woman walks runs under over"
-WORDS = TEXT.split()
 CHUNK = 20
 
 
