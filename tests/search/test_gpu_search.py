@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 from feeds import Pile
+from reference_search import assert_same, reference_search
 from reference_search import random_model as random_model_of
-from reference_search import reference_search
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -46,13 +46,6 @@ def results(found, sources):
     found = sorted(found)
     assert [number for number, _ in found] == [source.number for source in sources]
     return [hypotheses for _, hypotheses in found]
-
-
-def assert_same(found, expected):
-    for one, other in zip(found, expected, strict=True):
-        assert [h.ids for h in one] == [h.ids for h in other]
-        assert [h.kept_from_repeating for h in one] == [h.kept_from_repeating for h in other]
-        assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-6, abs=1e-5)
 
 
 @pytest.fixture

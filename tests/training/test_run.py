@@ -133,7 +133,8 @@ def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monk
 
     original = EpochPlans.plan
     monkeypatch.setattr(EpochPlans, "plan", noted)
-    train("training.batch_tokens=100000", "training.updates=14", *BARE)
+    few = "data.train=[{source: train.a, target: train.b, weight: 0.02}]"
+    train(few, "training.batch_tokens=100000", "training.updates=14", *BARE)
     assert [epochs[-1] for epochs in there[:14]] == list(range(14))
     assert all({last - 2, last - 1} & set(range(last)) <= set(rest) for *rest, last in there)
     assert max(map(len, there)) == 3
