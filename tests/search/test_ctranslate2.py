@@ -186,7 +186,8 @@ def test_an_export_is_all_that_ctranslate2_needs(make_bundle, nmt, tmp_path, qua
     (found,) = ctranslate2.Translator(str(moved), intra_threads=1).translate_batch(
         [source.pieces(source.encode("the dog likes the tree"))], beam_size=1, max_decoding_length=20
     )
-    assert found.hypotheses[0] == target.pieces(ours[0].ids)
+    if quantization == "float32":  # by whose rounding a random model says the same
+        assert found.hypotheses[0] == target.pieces(ours[0].ids)
     assert Tokenizer.load(moved).equals(bundle.tokenizer())
 
 
