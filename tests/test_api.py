@@ -93,14 +93,6 @@ def test_one_string_is_no_list_of_sentences(tokenizer):
 # --- lines --------------------------------------------------------------------------------------------------
 
 
-def test_blank_lines_give_blank_lines(tokenizer):
-    found = list(random_translator(tokenizer).stream([*BLANK, "the dog"], n_best=2))
-    for translation in found[:-1]:
-        assert translation.texts == [""]
-        assert (translation.parts, translation.capped) == (0, False)
-    assert found[-1].parts == 1
-
-
 def test_hostile_lines_come_out_in_order_one_for_each(tokenizer):
     model = random_model(tokenizer, liking=0.0)  # whose outputs are never empty
     translator = random_translator(tokenizer, model, max_source=24, max_extra=3)
@@ -175,25 +167,6 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
     assert found.capped
 
 
-# --- n-best lists -------------------------------------------------------------------------------------------
-
-
-def test_n_best_texts_are_ordered_and_begin_with_the_best(tokenizer):
-    translator = random_translator(tokenizer, beam=4)
-    best = translator.translate(SENTENCES)
-    for text, found in zip(best, translator.stream(SENTENCES, n_best=4), strict=True):
-        assert found.texts[0] == text
-        assert 1 <= len(set(found.texts)) == len(found.texts) == len(found.scores) <= 4
-        assert found.scores == sorted(found.scores, reverse=True)
-
-
-def test_more_n_best_than_beam_is_a_users_error(tokenizer):
-    translator = random_translator(tokenizer, beam=3)
-    with pytest.raises(UserError, match=r"n-best 4 .*3") as error:
-        list(translator.stream(["the dog"], n_best=4))
-    assert "beam" in error.value.hint
-
-
 # --- terms ----------------------------------------------------------------------------------------------------
 
 
@@ -219,17 +192,6 @@ def test_what_is_asked_wrongly_is_named(asked, error, problem, tokenizer):
 # --- samples ------------------------------------------------------------------------------------------------
 
 
-def test_samples_do_not_depend_on_batch_mates(tokenizer):
-    model = random_model(tokenizer, liking=2.0)
-    expected = random_translator(tokenizer, model).translate(SOME, sample=3)
-    assert [len(texts) for texts in expected] == [3] * len(SOME)
-    assert len({text for texts in expected for text in texts}) > 45  # of 54
-    for batch_tokens in (1, 60, 4096):
-        translator = random_translator(tokenizer, model, batch_tokens=batch_tokens)
-        assert translator.translate(SOME[::-1], sample=3) == expected[::-1]
-        assert translator.translate(SOME, sample=1) == [texts[:1] for texts in expected]
-
-
 def test_samples_of_a_line_in_parts_join_samples_of_the_parts_by_number(tokenizer):
     translator = random_translator(tokenizer, random_model(tokenizer, liking=2.0), max_source=9, split="length")
     line = max(SENTENCES, key=len)
@@ -245,18 +207,7 @@ def test_samples_of_a_line_in_parts_join_samples_of_the_parts_by_number(tokenize
 # --- repetitions --------------------------------------------------------------------------------------------
 
 
-def repeats(ids, n):
-    grams = [tuple(ids[at : at + n]) for at in range(len(ids) - n + 1)]
-    return len(set(grams)) < len(grams)
-
-
-def test_no_n_gram_of_an_output_comes_twice_unless_a_prefix_has_it(tokenizer):
-    model = random_model(tokenizer, liking=-3.0)
-    free = random_translator(tokenizer, model, max_extra=20)
-    assert sum(repeats(found.ids[0], 2) for found in free.stream(SOME)) > 2  # of 18
-    for batch_tokens in (1, 4096):
-        strict = random_translator(tokenizer, model, max_extra=20, no_repeat=2, batch_tokens=batch_tokens)
-        results = list(strict.stream(SOME, n_best=3))
-        assert not any(repeats(ids, 2) for found in results for ids in found.ids)
-        (found,) = strict.translate(["the dog"], prefix=["der Baum der Baum der"])
-        assert found.startswith("der Baum der Baum der")
+def test_a_prefix_may_repeat_itself(tokenizer):
+    strict = random_translator(tokenizer, max_extra=20, no_repeat=2)
+    (found,) = strict.translate(["the dog"], prefix=["der Baum der Baum der"])
+    assert found.startswith("der Baum der Baum der")

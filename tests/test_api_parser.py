@@ -112,12 +112,6 @@ def test_a_tree_does_not_depend_on_batch_mates(tokenizer: Tokenizer) -> None:
     assert make_parser(tokenizer, model, max_extra=12).parse(lines) == alone
 
 
-def test_n_best_trees_are_ranked_and_differ(tokenizer: Tokenizer) -> None:
-    for parse in make_parser(tokenizer, beam=4).stream([sentence(5, seed) for seed in range(5)], n_best=4):
-        assert len(set(parse.trees)) == len(parse.scores) == 4
-        assert parse.scores == sorted(parse.scores, reverse=True)
-
-
 # --- from Python --------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Which device is chosen, and that a process on a CPU keeps its memory."""
+"""Which device and which place in a group a process has; cores and memory that control groups grant; GPUs that fail."""
 
 import os
 
@@ -7,7 +7,19 @@ import pytest
 import torch
 
 from nmt import device
-from nmt.device import choose_device, cores, device_error, find_device, let_waiting_threads_sleep, memory_error
+from nmt.device import (
+    Place,
+    choose_device,
+    cores,
+    cpu_quota,
+    device_error,
+    device_of,
+    find_device,
+    find_place,
+    let_waiting_threads_sleep,
+    memory_error,
+    memory_limit,
+)
 from nmt.errors import UserError
 
 
@@ -46,6 +58,52 @@ def test_attention_on_a_gpu_prepares_nothing_for_each_new_shape(monkeypatch, nam
         assert torch.backends.cuda.mem_efficient_sdp_enabled()
     finally:
         torch.backends.cuda.enable_cudnn_sdp(True)
+
+
+# --- places in a group ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "place"),
+    [
+        ("", None),
+        ("RANK=3", None),
+        ("WORLD_SIZE=3", None),
+        ("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4", Place(5, 8, 1, 4)),
+        ("RANK=5 WORLD_SIZE=8", Place(5, 8, 0, 1)),
+        ("RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1", Place(0, 1, 0, 1)),
+        ("SLURM_JOB_ID=7 SLURM_NTASKS=8 SLURM_PROCID=0", None),  # in a batch script, before srun
+        ("SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0", None),
+        ("SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_NTASKS_PER_NODE=4", Place(5, 8, 1, 4)),
+        ("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPUS_PER_TASK=4", Place(1, 2, 0, 1, has_own_cores=True)),
+        ("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPU_BIND_TYPE=mask_cpu:", Place(1, 2, 0, 1, has_own_cores=True)),
+        ("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPU_BIND_TYPE=none", Place(1, 2, 0, 1)),
+        ("SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1", Place(5, 8, 1, 1)),
+        # torchrun as the one task of a Slurm step, or started by it on each host
+        ("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=2", Place(1, 2, 1, 1)),
+    ],
+)
+def test_a_process_knows_its_place_from_its_environment(environment, place):
+    assert find_place(dict(word.split("=", 1) for word in environment.split())) == place
+
+
+def test_each_rank_of_a_host_has_a_device_of_its_own(gpus):
+    places = [Place(rank, 8, rank % 4, 4) for rank in range(8)]
+    assert {device_of("cpu", place) for place in places} == {"cpu"}
+    found = [device_of("auto", place) for place in places]
+    # of a launcher that shows each rank one GPU alone, that one is cuda:0
+    assert found == {0: ["auto"] * 8, 1: ["cuda:0"] * 8, 4: [f"cuda:{n}" for n in (0, 1, 2, 3)] * 2}[gpus]
+
+
+def test_ranks_of_torchrun_share_the_cores_that_tasks_of_slurm_have_for_themselves():
+    assert Place(5, 8, 1, 4).threads(8) == 2
+    assert Place(5, 8, 1, 4).threads(3) == 1
+    assert Place(5, 8, 1, 4, has_own_cores=True).threads(8) == 8
+
+
+def test_a_process_alone_has_the_device_it_is_told(gpus):
+    for name in ("auto", "cuda", "cuda:3", "cpu"):
+        assert device_of(name, Place()) == name
 
 
 # --- threads ------------------------------------------------------------------------------------------------
@@ -92,6 +150,60 @@ def test_waiting_threads_sleep_unless_the_user_sets_otherwise(monkeypatch, given
         monkeypatch.setenv(name, value)
     let_waiting_threads_sleep()
     assert os.environ.get("GOMP_SPINCOUNT") == expected
+
+
+# --- control groups, of version 1 and 2 -----------------------------------------------------------------------
+
+
+def control_groups(folder, own, limits):
+    """Files of a hierarchy of control groups, by name, and of the group of this process."""
+    (folder / "cgroup").write_text("".join(f"{line}\n" for line in own))
+    for name, content in limits.items():
+        (folder / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "fs" / name).write_text(f"{content}\n")
+    return folder / "fs", folder / "cgroup"
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "quota"),
+    [
+        (["0::/"], {"cpu.max": "200000 100000"}, 2.0),  # a container of version 2
+        (["0::/"], {"cpu.max": "max 100000"}, None),
+        (["0::/"], {}, None),
+        (["0::/job/step"], {"job/cpu.max": "150000 100000", "job/step/cpu.max": "max 100000"}, 1.5),
+        (["0::/job/step"], {"job/cpu.max": "400000 100000", "job/step/cpu.max": "50000 100000"}, 0.5),
+        (["4:memory:/", "3:cpu,cpuacct:/docker/1", "0::/"],  # a container of version 1, which sees itself as the root
+         {"cpu,cpuacct/cpu.cfs_quota_us": "300000", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, 3.0),
+        (["1:cpu:/"], {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        (["1:cpuset:/"], {"cpuset/cpu.cfs_quota_us": "100000", "cpuset/cpu.cfs_period_us": "100000"}, None),
+        (["0::/"], {"cpu.max": "0 0"}, None),
+        (["0::/"], {"cpu.max": "much"}, None),
+        (["what is this"], {}, None),
+    ],
+)  # fmt: skip
+def test_the_quota_of_a_container_is_read(tmp_path, own, limits, quota):
+    assert cpu_quota(*control_groups(tmp_path, own, limits)) == quota
+
+
+def test_without_control_groups_there_is_no_quota(tmp_path):
+    assert cpu_quota(tmp_path / "none", tmp_path / "nothing") is None
+
+
+def test_the_limits_of_all_cgroups_around_a_process_count(tmp_path):
+    for name, text in {
+        "self": "12:cpu,cpuacct:/elsewhere\n5:memory:/job\n0::/user/job\n",
+        "memory.max": "max\n",
+        "user/memory.max": "5000\n",
+        "user/job/memory.max": "7000\n",
+        "memory/job/memory.limit_in_bytes": "3000\n",
+        "elsewhere/memory.max": "1\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory_limit(tmp_path, tmp_path / "self") == 3000
+    (tmp_path / "memory/job/memory.limit_in_bytes").unlink()
+    assert memory_limit(tmp_path, tmp_path / "self") == 5000
+    assert memory_limit(tmp_path, tmp_path / "none") is None
 
 
 # --- GPUs that fail ------------------------------------------------------------------------------------------

@@ -102,9 +102,7 @@ def test_every_file_is_synced_before_the_directory_takes_its_name(
     synced: list[tuple[str, bool]] = []
     target = tmp_path / "out"
     monkeypatch.setattr(
-        os,
-        "fsync",
-        lambda fd: synced.append((Path(os.readlink(f"/proc/self/fd/{fd}")).name, target.exists())),
+        os, "fsync", lambda fd: synced.append((Path(os.readlink(f"/proc/self/fd/{fd}")).name, target.exists()))
     )
     if not Path("/proc/self/fd").exists():
         pytest.skip("needs /proc to see what is synced")
@@ -198,10 +196,7 @@ def test_what_is_set_aside_never_takes_the_place_of_another(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b"[" * 100_000, b"1" * 5_000])
-def test_json_that_is_missing_or_broken_is_a_user_error_naming_the_file(
-    tmp_path: Path,
-    content: bytes | None,
-) -> None:
+def test_json_that_is_missing_or_broken_is_a_user_error_naming_the_file(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(UserError, match=r"x\.json"):

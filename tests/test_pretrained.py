@@ -1,10 +1,8 @@
-"""Models of transformers: the logits of theirs, what is refused, and every line of docs/pretrained.md."""
+"""Models of transformers: the logits of theirs, what is refused, and training that starts from one."""
 
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ import torch
 from marian import logits
 from marian_folders import write_model, write_tokenizer
 from random_bundle import random_bundle
+from reverse_task import sets
 from safetensors.torch import load_file, save_file
 
 from nmt import bundle as bundles
@@ -176,18 +175,10 @@ def test_our_own_model_comes_back_to_the_bit(tmp_path: Path, shape: dict[str, An
     assert again.recipe.model == bundle.recipe.model.model_copy(update={"decoder_layers": bundle.recipe.model.layers})
 
 
-# --- training from it, and the documentation --------------------------------------------------------------------
-
-LINE = re.compile(r"^ *(nmt [^\\\n]+)$", re.MULTILINE)  # those of one line
+# --- training from it -------------------------------------------------------------------------------------------
 
 
-def commands() -> list[str]:
-    """The lines of the page that users type, in order, and one that makes a bundle from the text."""
-    text = (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8")
-    return [*LINE.findall(text), *re.findall(r"`(nmt average [^`]+ --weights 1 [^`]+)`", text)]
-
-
-def test_every_line_of_the_page_works(
+def test_a_marian_model_is_fine_tuned_averaged_and_mixed(
     nmt: Callable[..., Any], make_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -196,43 +187,31 @@ def test_every_line_of_the_page_works(
     for name in ("domain", "general", "valid"):
         (tmp_path / f"texts/{name}.en").write_text("".join(f"{line}\n" for line in SOURCE))
         (tmp_path / f"texts/{name}.de").write_text("".join(f"{line} 😀\n" for line in TARGET))
-    (tmp_path / "test.en").write_text("\n".join(SOURCE) + "\n")
-    (tmp_path / "test.de").write_text("\n".join(TARGET) + "\n")
-    said = [run(nmt, line.replace("hf:Helsinki-NLP/opus-mt-en-de", folder.name)) for line in commands()]
-    assert len(said) == 8
-
-    assert "3 targets that the tokenizer cannot spell" in said[1]
-    assert f"weights: from {folder.name}" in said[1]
+    small = "data.root=texts", "training.updates=2", "training.checkpoint_updates=1"
+    said = []
+    for command in (
+        ("train", ROOT / "recipes/finetune.yaml", *sets(f"training.init_from={folder.name}", *small)),
+        ("average", "ckpts"),
+        ("average", folder.name, "ckpts", "--weights", "0.3,0.7", "--out", "between"),
+        ("average", folder.name, "--weights", "1", "--out", "bundle"),
+        ("translate", "--model", "between"),
+    ):
+        done = nmt(*command, stdin=b"a dog\n")
+        assert done.code == 0, done.err
+        said.append(done.err)
+    assert "3 targets that the tokenizer cannot spell" in said[0]
+    assert f"weights: from {folder.name}" in said[0]
     trained = bundles.checkpoints(tmp_path / "ckpts")[-1]
     assert trained.lossy
     before, _ = bundles.resolve(folder)
     assert trained.recipe.model == before.recipe.model
     assert trained.tokenizer().files() == before.tokenizer().files()
-    assert "[95% CI" in said[4] or "p = " in said[4]
     averaged, between = (bundles.Bundle.read(tmp_path / name) for name in ("ckpts/averaged", "between"))
     start, end, mixed = before.weights(), averaged.weights(), between.weights()
     for name, weight in mixed.items():
         torch.testing.assert_close(weight, 0.3 * start[name] + 0.7 * end[name])
     unchanged = bundles.Bundle.read(tmp_path / "bundle")
     assert all(torch.equal(weight, start[name]) for name, weight in unchanged.weights().items())
-
-
-def run(nmt: Callable[..., Any], line: str) -> str:
-    """Runs a line that users type, short of what takes long, and returns what it says."""
-    words = shlex.split(line, comments=True)
-    options = []
-    while words[-2] in "<>":
-        *words, sign, name = words
-        options.append((sign, Path(name)))
-    files = dict(options)
-    if words[1] == "train":
-        words[2] = str(ROOT / words[2])
-        words += ["--set", "training.updates=2", "--set", "training.checkpoint_updates=1"]
-    done = nmt(*words[1:], stdin=files["<"].read_bytes() if "<" in files else b"")
-    assert done.code == 0, done.err
-    if ">" in files:
-        files[">"].write_bytes(done.out)
-    return str(done.out.decode() + done.err)
 
 
 def test_a_recipe_that_does_not_fit_is_refused_by_name(

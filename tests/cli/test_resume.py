@@ -19,7 +19,7 @@ from reverse_task import reseal
 
 from nmt import cli
 from nmt.errors import Interrupted
-from nmt.terminal.counts import Statistics as Ledger
+from nmt.terminal.counts import Statistics
 
 SMALL = "import nmt.terminal.blocks as blocks; blocks.BLOCK_LINES = 10"
 """Gives the command `nmt` small blocks."""
@@ -40,17 +40,17 @@ def here(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Has a signal come after so many results."""
-    add: Callable[..., int] = Ledger.add
+    add: Callable[..., int] = Statistics.add
 
     def stop(lines: int) -> None:
         left = iter(range(lines))
 
-        def counted(ledger: Ledger[Any], result: Any) -> int:
+        def counted(statistics: Statistics[Any], result: Any) -> int:
             if next(left, None) is None:
                 raise Interrupted("terminated", signal.SIGTERM)
-            return add(ledger, result)
+            return add(statistics, result)
 
-        monkeypatch.setattr(Ledger, "add", counted)
+        monkeypatch.setattr(Statistics, "add", counted)
 
     return stop
 
@@ -60,9 +60,7 @@ def without_speed(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [["--json", "--n-best", "3"], ["--prefix", "prefixes"], ["--sample", "2"], ["--devices", "2"]],
-    ids=str,
+    "options", [["--json", "--n-best", "3"], ["--prefix", "prefixes"], ["--sample", "2"], ["--devices", "2"]], ids=str
 )
 def test_a_search_stopped_anywhere_is_the_one_never_stopped(nmt, here: Path, stop_after, options: list[str]) -> None:
     (here / "prefixes").write_text("a\n\n" * 50)

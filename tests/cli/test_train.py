@@ -30,17 +30,6 @@ def test_a_small_model_learns_to_reverse_through_the_command_line(reverse_run: P
     assert "averaged (average of 2 checkpoints)" in done.stderr.decode()
 
 
-def test_training_reports_dev_scores_and_records_metrics(reverse_run: Path) -> None:
-    log = (reverse_run / "train.log").read_text()
-    assert "prepared data/reverse: 280 pieces" in log
-    assert re.search(r"update 800/800  saved ckpts/step-00000800  dev BLEU [\d.]+  dev ppl [\d.]+", log)
-    rows = [json.loads(line) for line in (reverse_run / "ckpts/metrics.jsonl").read_text().splitlines()]
-    losses = [row["loss"] for row in rows if "loss" in row]
-    assert losses[-1] < 0.2 * losses[0]
-    assert {"step", "epoch", "perplexity", "learning_rate", "tokens_per_second", "padding"} <= rows[0].keys()
-    assert max(row.get("valid_bleu", 0) for row in rows) > 90
-
-
 def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
     before, seen = torch.get_num_threads(), []
     monkeypatch.setattr("nmt.training.start.train", lambda *_: seen.append(torch.get_num_threads()))

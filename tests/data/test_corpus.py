@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from prepared import WORDS
 
 from nmt.console import Console
 from nmt.data import prepare as preparation
@@ -17,8 +18,6 @@ from nmt.errors import UserError
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 
-TEXT = "the a dog cat sees likes tree big small red green house man woman walks runs under over"
-WORDS = TEXT.split()
 CHUNK = 20
 
 
@@ -52,10 +51,7 @@ def test_rows_are_what_was_encoded(prepared: Path) -> None:
     assert len(corpus) == 70
     # over the bounds of record batches, backwards, and a row twice
     for rows in (range(70), [19, 20], [69, 0, 59, 60, 61, 19], [3, 3], [CHUNK], [69]):
-        for gathered, lines in (
-            (corpus.sources(np.array(rows)), SOURCE),
-            (corpus.targets(np.array(rows)), TARGET),
-        ):
+        for gathered, lines in ((corpus.sources(np.array(rows)), SOURCE), (corpus.targets(np.array(rows)), TARGET)):
             encoded = [list(vocabulary.encode(lines[row])) for row in rows]
             width = max(map(len, encoded))
             assert gathered[0].tolist() == [ids + [0] * (width - len(ids)) for ids in encoded]

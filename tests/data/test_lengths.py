@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prepared import WORDS
 
 from nmt.console import Console
 from nmt.data import prepare as measuring
@@ -16,26 +17,6 @@ from nmt.recipe import Decoding, Recipe
 from nmt.tasks.splitting import LineSplitter
 from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
-
-WORDS = [
-    "the",
-    "dog",
-    "cat",
-    "sees",
-    "likes",
-    "tree",
-    "big",
-    "small",
-    "red",
-    "green",
-    "house",
-    "man",
-    "woman",
-    "walks",
-    "runs",
-    "under",
-    "over",
-]
 
 
 def sentence(draw: random.Random, words: int) -> str:

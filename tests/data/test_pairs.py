@@ -125,10 +125,7 @@ def in_an_odd_folder(root: Path) -> dict[str, Any]:
      jsonl_with_translations, jsonl_with_fields, parquet, in_an_odd_folder],
     ids=lambda write: write.__name__,
 )  # fmt: skip
-def test_every_kind_of_file_gives_the_same_pairs(
-    tmp_path: Path,
-    write: Callable[[Path], dict[str, Any]],
-) -> None:
+def test_every_kind_of_file_gives_the_same_pairs(tmp_path: Path, write: Callable[[Path], dict[str, Any]]) -> None:
     assert read(tmp_path, **write(tmp_path)) == PAIRS
 
 
@@ -258,10 +255,7 @@ def test_unequal_line_counts_are_both_named(tmp_path: Path, suffix: str) -> None
 # --- the hub, without a network -----------------------------------------------------------------------------
 
 
-def test_the_hub_is_asked_for_name_configuration_and_split(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_hub_is_asked_for_name_configuration_and_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
     asked = []
@@ -311,10 +305,7 @@ def test_a_tree_is_the_pair_of_its_words_and_itself_on_one_line(tmp_path: Path) 
     for name, content in (("a.mrg", BROKEN_OVER_LINES.encode()), ("a.gz", gzip.compress(BROKEN_OVER_LINES.encode()))):
         (tmp_path / name).write_bytes(content)
         assert read_trees(tmp_path, name) == [
-            (
-                "-LRB- tree -RRB- grows",
-                "(TOP (S (NP (-LRB- -LRB-) (NN tree) (-RRB- -RRB-)) (VP (VBZ grows))))",
-            ),
+            ("-LRB- tree -RRB- grows", "(TOP (S (NP (-LRB- -LRB-) (NN tree) (-RRB- -RRB-)) (VP (VBZ grows))))"),
             ("trees", "(TOP (NP (NNS trees)))"),
         ]
 

@@ -110,12 +110,7 @@ def test_the_report_counts_what_was_dropped_and_why(given: Path) -> None:
 def test_limits_are_inclusive(given: Path) -> None:
     write("a.en", ["q" * 20, "q" * 21, "qq"])  # 21, 22 and 3 subwords
     write("a.de", ["q" * 20, "q" * 20, "q" * 5])  # 21, 21 and 6
-    for max_length, max_ratio, kept in (
-        (20, 9.0, [3]),
-        (21, 2.0, [1, 3]),
-        (22, 1.99, [1, 2]),
-        (22, 2.0, [1, 2, 3]),
-    ):
+    for max_length, max_ratio, kept in ((20, 9.0, [3]), (21, 2.0, [1, 3]), (22, 1.99, [1, 2]), (22, 2.0, [1, 2, 3])):
         limits = {"max_length": max_length, "max_ratio": max_ratio}
         prepare(recipe(data=limits), QUIET, 1, tokenizer_from=given)
         assert table("train")["line"].to_pylist() == kept

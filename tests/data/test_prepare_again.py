@@ -13,7 +13,6 @@ import pytest
 from prepared import OUT, QUIET, recipe, snapshot, table
 
 from nmt.data.prepare import fingerprint, prepare
-from nmt.errors import UserError
 from nmt.files import sha256
 from nmt.text.tokenizer import Tokenizer
 
@@ -55,20 +54,6 @@ def test_data_prepared_without_hashes_is_not_prepared_anew() -> None:
     os.utime("a.en", ns=(1, 1))
     assert prepare(recipe(), QUIET, 1) is False
     assert "hashes" not in json.loads(path.read_text())
-
-
-@pytest.mark.parametrize("name", ["train.arrow", "valid.arrow", "tokenizer.model", "report.json", "fingerprint.json"])
-def test_data_that_is_damaged_is_named_and_stays(name: str) -> None:
-    prepare(recipe(), QUIET, 1)
-    content = bytearray((OUT / name).read_bytes())
-    content[len(content) // 2] ^= 1
-    (OUT / name).write_bytes(content)
-    before = snapshot()
-    with pytest.raises(UserError, match=f"{name}: damaged") as caught:
-        prepare(recipe(), QUIET, 1)
-    assert caught.value.hint is not None
-    assert caught.value.hint.startswith(f"remove {OUT}, then nmt preprocess writes it again")
-    assert snapshot() == before
 
 
 @pytest.mark.parametrize("change", ["touched", "moved"])
@@ -129,10 +114,7 @@ def test_changed_content_is_prepared_again(name: str) -> None:
     Path(name).write_text(changed)  # of the same size
     assert fingerprint(recipe()) != before
     assert prepare(recipe(), QUIET, 1) is True
-    split, side = (
-        {"a": "train", "v": "valid", "t": "test"}[name[0]],
-        {"en": "source", "de": "target"}[name[2:]],
-    )
+    split, side = ({"a": "train", "v": "valid", "t": "test"}[name[0]], {"en": "source", "de": "target"}[name[2:]])
     vocabulary = Tokenizer.load(OUT).source
     assert vocabulary.decode(table(split)[side][0].as_py()) == changed.split("\n")[0]
     assert prepare(recipe(), QUIET, 1) is False

@@ -28,12 +28,12 @@ GERMAN = {
 FRENCH = {
     "L'homme d'Aix-en-Provence n'a qu'un porte-clés : «aujourd'hui», dit M. Dupont.": (
         "L' homme d' Aix @ en @ Provence n' a qu' un porte @ clés : « aujourd' hui » , dit M. Dupont ."
-    ),
+    )
 }
 ENGLISH = {
     "The cat's well-known: it isn't Mr. Smith's 3.5-inch one.": (
         "The cat 's well @ known : it isn 't Mr. Smith 's 3.5 @ inch one ."
-    ),
+    )
 }
 
 

@@ -10,9 +10,7 @@ import pytest
 from recipe_files import BASE, RECIPES, Write, refusal
 
 from nmt.errors import UserError
-from nmt.recipe import (
-    load,
-)
+from nmt.recipe import load
 
 # --- YAML ---------------------------------------------------------------------------------------------------
 
@@ -24,12 +22,7 @@ def test_scalars_are_those_of_yaml_1_2(write: Write) -> None:
             "training: {adam_epsilon: 1e-8, updates: 1_000, clip_norm: 5}\n"
         )
     )
-    assert (recipe.name, recipe.data.source, recipe.data.target, recipe.data.root) == (
-        "y",
-        "no",
-        "on",
-        "12:30",
-    )
+    assert (recipe.name, recipe.data.source, recipe.data.target, recipe.data.root) == ("y", "no", "on", "12:30")
     assert (recipe.data.train[0].source, recipe.data.train[0].target) == ("yes", "off")
     assert recipe.training.adam_epsilon == 1e-8
     assert recipe.training.updates == 1000
@@ -76,8 +69,7 @@ def test_a_saved_recipe_reads_back_equal(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["1e9", "09", "1_0", "0x1f", "0o7", "no", "null", "True", "12", "1.5", "2020-01-01", "1.", "NaN", "y"],
+    "name", ["1e9", "09", "1_0", "0x1f", "0o7", "no", "null", "True", "12", "1.5", "2020-01-01", "1.", "NaN", "y"]
 )
 def test_a_name_that_looks_like_another_type_survives_saving(write: Write, name: str) -> None:
     recipe = load(write(BASE.replace("tiny", f"'{name}'")))

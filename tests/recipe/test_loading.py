@@ -9,10 +9,7 @@ from recipe_files import BASE, PARSER, Write, refusal
 
 from nmt import recipe as recipes
 from nmt.errors import UserError
-from nmt.recipe import (
-    load,
-    override_decoding,
-)
+from nmt.recipe import load, override_decoding
 
 # --- extends ------------------------------------------------------------------------------------------------
 
@@ -63,11 +60,7 @@ def test_an_error_names_the_file_that_the_value_stands_in(write: Write) -> None:
         ("tokenizer: {vocab_size: 300}\ndata: {name: mine}", "mine"),
     ],
 )
-def test_prepared_data_is_shared_unless_data_or_tokenizer_change(
-    write: Write,
-    change: str,
-    data_name: str,
-) -> None:
+def test_prepared_data_is_shared_unless_data_or_tokenizer_change(write: Write, change: str, data_name: str) -> None:
     write(BASE, "base.yaml")
     assert load(write(f"extends: base.yaml\nname: row\n{change}\n")).data.name == data_name
 

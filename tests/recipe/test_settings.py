@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 from recipe_files import BASE, IMPOSSIBLE, Write, refusal
 
-from nmt.recipe import (
-    Model,
-    json_schema,
-    load,
-)
+from nmt.recipe import Model, json_schema, load
 
 # --- defaults -----------------------------------------------------------------------------------------------
 

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from recipe_files import BASE, PARSER, Write, refusal
 
-from nmt.recipe import (
-    load,
-)
+from nmt.recipe import load
 
 # --- parsers ------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 """CTranslate2 against our plain search, with small random models of every kind; conversion; what users are told."""
 
 import os
-import random
 import shutil
 import sys
 from itertools import pairwise
@@ -9,12 +8,12 @@ from itertools import pairwise
 import pytest
 import torch
 from feeds import Pile
+from random_bundle import sentence, tokenizer_of_words, write_bundle
 from reference_search import random_model, reference_search
 from reverse_task import reseal
 
-from nmt.bundle import Bundle, save_bundle
+from nmt.bundle import Bundle
 from nmt.errors import UserError
-from nmt.recipe import Decoding, Recipe, TokenizerSettings
 from nmt.search.ctranslate2 import CTranslate2Engine, convert
 from nmt.search.feed import Source
 from nmt.text.symbols import BOS, EOS
@@ -22,7 +21,6 @@ from nmt.text.tokenizer import Tokenizer
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
-WORDS = ["tree", "house", "dog", "cat", "river", "garden", "window", "teacher", "sees", "likes", "the", "."]
 VARIANTS = [
     {"liking": 2.0},
     {
@@ -54,49 +52,18 @@ VARIANTS = [
 ]
 
 
-def sentence(seed):
-    draw = random.Random(seed)
-    return " ".join(draw.choices(WORDS, k=draw.randint(1, 9)))
-
-
-@pytest.fixture(scope="module")
-def tokenizers():
-    pairs = [(sentence(seed), sentence(seed).upper()) for seed in range(300)]
-    return {
-        shared: Tokenizer.train(pairs, TokenizerSettings(vocab_size=320, shared=shared)) for shared in (True, False)
-    }
-
-
 @pytest.fixture
-def make_bundle(tokenizers, tmp_path):
+def make_bundle(tmp_path):
     """Writes a bundle with a random model whose texts differ and some of which end; `favourite` is made likelier."""
 
-    def make(name="bundle", favourite=EOS, liking=2.0, seed=3, decoding=None, **model):
+    def make(name="bundle", favourite=EOS, liking=2.0, seed=3, **model):
         shared = model.setdefault("tie_embeddings", "all") == "all"
-        tokenizer = tokenizers[shared]
+        tokenizer = tokenizer_of_words(shared)
         transformer = random_model(len(tokenizer.source), len(tokenizer.target), favourite, liking, seed, **model)
-        with torch.no_grad():
-            for weight in transformer.parameters():
-                if weight.dim() == 1:  # norms and biases that are not the neutral ones they begin as
-                    weight.add_(torch.randn_like(weight), alpha=0.1)
-            if favourite > BOS:  # control symbols are unlikely in trained models, if not impossible
+        if favourite > BOS:  # control symbols are unlikely in trained models, if not impossible
+            with torch.no_grad():
                 transformer.output_embedding.weight[: BOS + 1] *= 0.5
-        recipe = Recipe(
-            name="random",
-            data={
-                "name": "d",
-                "source": "e",
-                "target": "d",
-                "train": [{"source": "a", "target": "b"}],
-                "max_length": 70,
-            },
-            tokenizer=TokenizerSettings(vocab_size=320, shared=shared),
-            model=transformer.config,
-            decoding=decoding or Decoding(max_source=70, max_extra=9),
-        )
-        weights = dict(transformer.float().named_parameters())
-        save_bundle(tmp_path / name, weights, recipe, tokenizer, {"run": "r", "step": seed, "data": "d"})
-        return Bundle.read(tmp_path / name)
+        return write_bundle(tmp_path / name, transformer, shared, info={"step": seed})
 
     return make
 

@@ -7,6 +7,7 @@ import random
 import pytest
 import reference_search
 import torch
+from reference_search import assert_same
 
 from nmt.errors import UserError
 from nmt.model import inference
@@ -66,13 +67,6 @@ def search(models, sources, n_best=1, most=None, **decoding):
     found = list(engine.search(ListFeed(sources, most), n_best))
     assert sorted(number for number, _ in found) == [source.number for source in sources]
     return [hypotheses for _, hypotheses in sorted(found)]
-
-
-def assert_same(found, expected):
-    for one, other in zip(found, expected, strict=True):
-        assert [h.ids for h in one] == [h.ids for h in other]
-        assert [h.finished for h in one] == [h.finished for h in other]
-        assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-6, abs=1e-5)
 
 
 def plain(models, sources, **options):

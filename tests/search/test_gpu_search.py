@@ -5,8 +5,9 @@ from functools import partial
 
 import pytest
 import torch
+from feeds import Pile
+from reference_search import assert_same, reference_search
 from reference_search import random_model as random_model_of
-from reference_search import reference_search
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -22,7 +23,7 @@ from nmt.search import engine as engine_module
 from nmt.search.beam import Search
 from nmt.search.constraints import MinLength, NoRepeat
 from nmt.search.engine import SearchEngine
-from nmt.search.feed import Pool, Source
+from nmt.search.feed import Source
 from nmt.search.sampling import Sampling
 
 VOCABULARY = 103
@@ -41,25 +42,10 @@ def random_sources(count, seed=1):
     return [Source(number, ids, cap=len(ids) + 12) for number, ids in enumerate(lists)]
 
 
-class PoolFeed:
-    def __init__(self, sources):
-        self.pool = Pool(sources)
-
-    def take(self, tokens, wait):
-        return self.pool.take(tokens, at_least=int(wait))
-
-
 def results(found, sources):
     found = sorted(found)
     assert [number for number, _ in found] == [source.number for source in sources]
     return [hypotheses for _, hypotheses in found]
-
-
-def assert_same(found, expected):
-    for one, other in zip(found, expected, strict=True):
-        assert [h.ids for h in one] == [h.ids for h in other]
-        assert [h.kept_from_repeating for h in one] == [h.kept_from_repeating for h in other]
-        assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-6, abs=1e-5)
 
 
 @pytest.fixture
@@ -82,7 +68,7 @@ def test_what_is_read_late_changes_no_result(beam, changes):
     )
     for tokens in (13, 100, 5000):
         engine = SearchEngine([model], Decoding(beam=beam, alpha=0.6, batch_tokens=tokens))
-        assert_same(results(engine.search(PoolFeed(sources), beam), sources), expected)
+        assert_same(results(engine.search(Pile(sources), beam), sources), expected)
 
 
 @pytest.mark.parametrize("search", ["search", "sample"])
@@ -90,9 +76,9 @@ def test_rules_and_samples_are_the_same_if_read_late(search, request):
     models, sources = [random_model(seed=seed) for seed in (3, 4)], random_sources(30)
     rules = [partial(MinLength, 5), partial(NoRepeat, 2)]
     engine = SearchEngine(models, Decoding(beam=3, batch_tokens=100), rules)
-    at_once = results(getattr(engine, search)(PoolFeed(sources), 3), sources)
+    at_once = results(getattr(engine, search)(Pile(sources), 3), sources)
     request.getfixturevalue("late")
-    assert_same(results(getattr(engine, search)(PoolFeed(sources), 3), sources), at_once)
+    assert_same(results(getattr(engine, search)(Pile(sources), 3), sources), at_once)
     assert any(h.kept_from_repeating for hypotheses in at_once for h in hypotheses)
 
 
@@ -142,7 +128,7 @@ def test_the_host_waits_once_in_a_step_and_once_more_in_a_leave(monkeypatch, sea
     rules = [partial(MinLength, 3), partial(NoRepeat, 2)]
     engine = SearchEngine([model], Decoding(beam=3, precision="bf16", batch_tokens=500), rules)
     under_way = Search(engine, 3, 1) if search == "search" else Sampling(engine, 3)
-    feed = PoolFeed(random_sources(11))
+    feed = Pile(random_sources(11))
     under_way._batch_tokens = 9 * 13
     under_way._admit(feed)
     under_way._advance()  # from the second step on there is something to read
@@ -182,11 +168,11 @@ def test_a_search_that_runs_out_of_memory_goes_on_with_smaller_batches(monkeypat
         request.getfixturevalue("late")
     model, sources, said = random_model(layers=1), random_sources(16), []
     decoding = Decoding(beam=3, batch_tokens=80)
-    expected = results(getattr(SearchEngine([model], decoding), search)(PoolFeed(sources), 3), sources)
+    expected = results(getattr(SearchEngine([model], decoding), search)(Pile(sources), 3), sources)
     with_memory_for(4, monkeypatch)
     engine = SearchEngine([model], decoding, say=said.append)
     for _ in range(2):
-        assert_same(results(getattr(engine, search)(PoolFeed(sources), 3), sources), expected)
+        assert_same(results(getattr(engine, search)(Pile(sources), 3), sources), expected)
     assert len(said) == 1
     assert "smaller batches" in said[0]
     assert engine.batch_tokens < 40

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 import torch
 from feeds import Pile
-from reference_search import random_model
+from reference_search import assert_same, random_model
 from torch import Tensor
 
 from nmt.model.cache import Removal
@@ -123,17 +123,11 @@ def sources_of(case: Case, pick: random.Random) -> list[Source]:
     return [Source(number, ids, cap=pick.randint(9, 24), **case.extra(pick)) for number, ids in enumerate(lists)]
 
 
-def assert_same(found: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequence[Hypothesis]]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        assert [(h.ids, h.finished) for h in one] == [(h.ids, h.finished) for h in other]
-        assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-6)  # shapes of batches differ
-
-
 @pytest.mark.parametrize("name", list(CASES))
 def test_pruning_changes_no_result(name: str, computed: list[int]) -> None:
     case, pick = CASES[name], random.Random(name)
     counts = {"pruned": 0, "unpruned": 0}
-    for seed, alpha in enumerate((0.6, 2.0)):
+    for seed, alpha in enumerate((0.0, 0.6, 2.0)):
         favourite = EOS if case.vocabulary == VOCABULARY else pick.randrange(4, case.vocabulary)
         options = {"favourite": favourite, "liking": pick.choice([0.5, 2.0, 4.0]), "layers": 1}
         models = [random_model(VOCABULARY, case.vocabulary, seed=each, **options) for each in (seed, seed + 9)]

@@ -14,12 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 Weights = Mapping[str, Tensor]
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "silu": F.silu,
-    "swish": F.silu,
-    "gelu": F.gelu,
-}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "silu": F.silu, "swish": F.silu, "gelu": F.gelu}
 
 
 def logits(folder: Path, source: Tensor, target_in: Tensor) -> Tensor:

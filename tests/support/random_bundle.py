@@ -31,28 +31,36 @@ def tokenizer_of_words(shared: bool) -> Tokenizer:
 
 
 def random_bundle(
+    path: Path, shared: bool = True, decoding: Decoding | None = None, info: dict[str, Any] | None = None, **model: Any
+) -> Bundle:
+    """Write a bundle of a random translator."""
+    torch.manual_seed(3)
+    settings = {"layers": 2, "d_model": 32, "d_ff": 48, "heads": 2} | model
+    tokenizer = tokenizer_of_words(shared)
+    transformer = Transformer(Model(**settings), len(tokenizer.source), len(tokenizer.target))
+    return write_bundle(path, transformer, shared, decoding, info)
+
+
+def write_bundle(
     path: Path,
+    transformer: Transformer,
     shared: bool = True,
     decoding: Decoding | None = None,
     info: dict[str, Any] | None = None,
-    **model: Any,
 ) -> Bundle:
-    """Write a bundle whose norms and biases are not the neutral ones that training begins with."""
-    tokenizer = tokenizer_of_words(shared)
-    torch.manual_seed(3)
-    settings = {"layers": 2, "d_model": 32, "d_ff": 48, "heads": 2} | model
-    transformer = Transformer(Model(**settings), len(tokenizer.source), len(tokenizer.target))
+    """Write a bundle of a translator, with norms and biases that are not the neutral ones that training begins with."""
     with torch.no_grad():
         for weight in transformer.parameters():
             if weight.dim() == 1:
                 weight.add_(torch.randn_like(weight), alpha=0.1)
+    data = {"name": "d", "source": "en", "target": "de", "train": [{"source": "a.en", "target": "b.de"}]}
     recipe = Recipe(
         name="random",
-        data={"name": "d", "source": "en", "target": "de", "train": [{"source": "a.en", "target": "b.de"}]},  # type: ignore[arg-type]
+        data={**data, "max_length": 70},  # type: ignore[arg-type]
         tokenizer=TokenizerSettings(vocab_size=320, shared=shared),
         model=transformer.config,
         decoding=decoding or Decoding(max_source=70, max_extra=9),
     )
-    weights = dict(transformer.named_parameters())
-    save_bundle(path, weights, recipe, tokenizer, {"run": "r", "step": 3, "data": "d"} | (info or {}))
+    weights = dict(transformer.float().named_parameters())
+    save_bundle(path, weights, recipe, tokenizer_of_words(shared), {"run": "r", "step": 3, "data": "d"} | (info or {}))
     return Bundle.read(path)

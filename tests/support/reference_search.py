@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 from plain_search import beam_search
 from torch import Tensor
@@ -76,3 +77,11 @@ def reference_search(
 ) -> list[list[Hypothesis]]:
     """Hypotheses for each of `sources` (ids without `</s>`), all in one batch."""
     return beam_search(UncachedStep(models, sources), caps, bos=BOS, eos=EOS, **options)
+
+
+def assert_same(found: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequence[Hypothesis]]) -> None:
+    """Assert that two searches found the same for each source, but for the rounding of scores."""
+    for one, other in zip(found, expected, strict=True):
+        kept = [[(each.ids, each.finished, each.kept_from_repeating) for each in of] for of in (one, other)]
+        assert kept[0] == kept[1]
+        assert [each.score for each in one] == pytest.approx([each.score for each in other], rel=1e-6, abs=1e-5)

@@ -14,13 +14,7 @@ SMALL = {
     "training.log_updates": 5,
     "training.valid_beam": 1,
 }
-SMALL_MODEL = {
-    "tokenizer.vocab_size": 400,
-    "model.layers": 1,
-    "model.d_model": 32,
-    "model.d_ff": 64,
-    "model.heads": 2,
-}
+SMALL_MODEL = {"tokenizer.vocab_size": 400, "model.layers": 1, "model.d_model": 32, "model.d_ff": 64, "model.heads": 2}
 
 
 def shrunk(arguments: Sequence[str]) -> list[str]:

@@ -1,22 +1,16 @@
-"""Translations and parses as lines, and what the ledger says of them."""
+"""Translations and parses as lines."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
-import pytest
 from engines import Alphabet, Searched
 
-from nmt.errors import UserError
 from nmt.recipe import Decoding
 from nmt.tasks.parser import Parse, Parser
 from nmt.tasks.translator import Translation, Translator
-from nmt.terminal import counts as ledgers
-from nmt.terminal.counts import Statistics as Ledger
 from nmt.terminal.searching import ranked
-from nmt.text.terms import Phrase
 from nmt.text.tree import parse_tree
 
 FOX = Translation(
@@ -33,11 +27,6 @@ FOX = Translation(
     unusual_length=False,
     kept_from_repeating=False,
     missing=[],
-)
-EMPTY: dict[str, Any] = {"texts": [""], "scores": [0.0], "ids": [[]], "source": []}
-EMPTY |= {"parts": 0, "capped": False, "unknown": 0, "pairs": []}
-BLANK = Translation(
-    **EMPTY, alignments=[[]], log_probabilities=[[]], unusual_length=False, missing=[], kept_from_repeating=False
 )
 TREE = parse_tree("(TOP (S (NP (XX cats)) (VP (XX sleep)) (. .)))")
 CATS = Parse(
@@ -118,28 +107,3 @@ def test_json_tells_all_in_one_line() -> None:
         "missing": [],
         "kept_from_repeating": False,
     }
-
-
-def test_the_ledger_counts_and_knows_where_each_problem_was_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 10.0
-    monkeypatch.setattr(ledgers.time, "monotonic", lambda: now)
-    ledger = Ledger("searching", Translator.warnings(Decoding()))
-    assert list(ledger.timed(iter(["a line"]))) == ["a line"]
-    now = 12.0
-    split, capped, odd = replace(FOX, parts=3), replace(FOX, capped=True, parts=2), replace(FOX, unknown=5)
-    empty = replace(FOX, texts=[" "], unusual_length=True, missing=[Phrase("fox", ("Fuchs", "Füchsin"))])
-    assert empty.complaints == ["missing: fox → Fuchs | Füchsin"]
-    for translation in [FOX, BLANK, split, capped, odd, odd, empty]:
-        ledger.add(translation)
-        ledger.searched(1000)
-    assert ledger.summary() == (
-        "7 sentences, 3,500 tokens/s; caps hit 1, inputs split 2, unknown characters 10, empty outputs 1, "
-        "unusual lengths 1, missing terms 1"
-    )
-    with pytest.raises(UserError) as error:
-        ledger.check()
-    assert error.value.message == (
-        "--strict: caps hit 1 (first in line 4), inputs split 2 (first in line 3), "
-        "unknown characters 10 (first in line 5), empty outputs 1 (first in line 7), "
-        "unusual lengths 1 (first in line 7), missing terms 1 (first in line 7)"
-    )

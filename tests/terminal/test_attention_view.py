@@ -10,14 +10,14 @@ import pytest
 from random_bundle import random_bundle
 from tiny_parser import train_tokenizer, write_parser
 
-from nmt.terminal import attention_view as attending
+from nmt.terminal import attention_view
 
 TEXT = b"the dog sees the river .\n\nthe cat likes it. the teacher sleeps.\n"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("attending")
+    folder = tmp_path_factory.mktemp("views")
     random_bundle(folder / "translator", decoder_layers=3)
     write_parser(folder / "parser", train_tokenizer())
     return folder
@@ -50,8 +50,8 @@ def test_a_page_is_written_beside_the_same_output(translate) -> None:
 
 
 def test_a_page_shows_the_first_sentences_that_are_not_too_long(translate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attending, "MOST_SENTENCES", 3)
-    monkeypatch.setattr(attending, "LONGEST", 30)
+    monkeypatch.setattr(attention_view, "MOST_SENTENCES", 3)
+    monkeypatch.setattr(attention_view, "LONGEST", 30)
     lines = ["the dog"] + ["cat " * 60] + [f"the {name}" for name in ("cat", "river", "tree")]
     done = translate("--attention", "page.html", "--set", "decoding.max_extra=1", stdin="\n".join(lines).encode())
     assert "page.html shows the first 3 sentences of 5, without 1 of more than 30 subwords" in done.err

@@ -17,9 +17,8 @@ import pytest
 
 from nmt.device import Place
 from nmt.errors import UserError
-from nmt.terminal.blocks import Blocks, folder_of, open_blocks
-from nmt.terminal.blocks import Job as Making
-from nmt.terminal.counts import Counts as Tally
+from nmt.terminal.blocks import Blocks, Job, folder_of, open_blocks
+from nmt.terminal.counts import Counts
 
 LINES = 47
 TEXT = b"".join(b"LINE %d\n" % number for number in range(1, LINES + 1))
@@ -30,65 +29,65 @@ class Stopped(Exception):
 
 
 @pytest.fixture
-def making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Making:
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 10)
     source, weights = tmp_path / "in", tmp_path / "weights"
     source.write_bytes(TEXT.lower())
     weights.write_bytes(b"w")
-    return Making(tmp_path / "out", {"--input": source}, [weights], {"decoding.beam": 4, "--model": ["hash"]})
+    return Job(tmp_path / "out", {"--input": source}, [weights], {"decoding.beam": 4, "--model": ["hash"]})
 
 
-def count(making: Making) -> int:
-    return len(making.inputs["--input"].read_bytes().splitlines())
+def count(job: Job) -> int:
+    return len(job.inputs["--input"].read_bytes().splitlines())
 
 
-def opened(making: Making, place: Place = Place()) -> AbstractContextManager[Blocks | None]:  # noqa: B008
-    return open_blocks(making, lambda: count(making), place, print)
+def opened(job: Job, place: Place = Place()) -> AbstractContextManager[Blocks | None]:  # noqa: B008
+    return open_blocks(job, lambda: count(job), place, print)
 
 
 def fill(blocks: Blocks, source: Path, numbers: list[int], lines: Iterator[object]) -> None:
     """Makes blocks until `lines` ends, which is a kill."""
     for number in numbers:
         before, size = blocks.span(number)
-        tally = Tally(warnings={"odd": (1, before + 1)})
-        with blocks.writing(number, tally) as write:
+        counts = Counts(warnings={"odd": (1, before + 1)})
+        with blocks.writing(number, counts) as write:
             for line in source.read_text().splitlines()[before : before + size]:
                 if next(lines, None) is None:
                     raise Stopped
                 write(line.upper())
-                tally.lines, tally.tokens = tally.lines + 1, tally.tokens + 2
+                counts.lines, counts.tokens = counts.lines + 1, counts.tokens + 2
 
 
-def make(making: Making, most: int = 10**6) -> tuple[list[int], Tally, list[str]]:
+def make(job: Job, most: int = 10**6) -> tuple[list[int], Counts, list[str]]:
     """Makes the output, or is killed after so many lines: the blocks made, what was counted, what was said."""
     said: list[str] = []
     made: list[int] = []
-    with opened(making) as blocks:
+    with opened(job) as blocks:
         assert blocks is not None
         numbers = blocks.missing()
         while numbers or not blocks.joined:
-            fill(blocks, making.inputs["--input"], numbers, iter(range(most)))
+            fill(blocks, job.inputs["--input"], numbers, iter(range(most)))
             made += numbers
             numbers = blocks.join(said.append)
         return made, blocks.total, said
 
 
 @pytest.mark.parametrize(("name", "seed"), [("out", 0), ("out.gz", 1)])
-def test_an_output_stopped_anywhere_is_the_one_never_stopped(making: Making, name: str, seed: int) -> None:
-    making = replace(making, output=making.output.with_name(name))
+def test_an_output_stopped_anywhere_is_the_one_never_stopped(job: Job, name: str, seed: int) -> None:
+    job = replace(job, output=job.output.with_name(name))
     draw, stops = random.Random(seed), 0
     while True:
         try:
-            _, total, _ = make(making, draw.randint(1, 25))
+            _, total, _ = make(job, draw.randint(1, 25))
             break
         except Stopped:
             stops += 1
-            assert not making.output.exists()
+            assert not job.output.exists()
             assert stops < 1000
-    content = making.output.read_bytes()
+    content = job.output.read_bytes()
     assert (gzip.decompress(content) if name.endswith(".gz") else content) == TEXT
-    assert total == Tally(LINES, 2 * LINES, {"odd": (5, 1)})
-    assert {path.name for path in making.output.parent.iterdir()} == {name, "in", "weights"}
+    assert total == Counts(LINES, 2 * LINES, {"odd": (5, 1)})
+    assert {path.name for path in job.output.parent.iterdir()} == {name, "in", "weights"}
 
 
 BEGUN_BEFORE = {
@@ -103,14 +102,14 @@ BEGUN_BEFORE = {
 """Files of an output of three lines that a version with claims has begun."""
 
 
-def test_an_output_that_an_earlier_version_began_goes_on(making: Making) -> None:
-    making.inputs["--input"].write_bytes(b"a\nb\nc\n")
-    folder_of(making.output).mkdir()
+def test_an_output_that_an_earlier_version_began_goes_on(job: Job) -> None:
+    job.inputs["--input"].write_bytes(b"a\nb\nc\n")
+    folder_of(job.output).mkdir()
     for name, content in BEGUN_BEFORE.items():
-        (folder_of(making.output) / name).write_text(content)
-    assert make(making)[:2] == ([1], Tally(3, 7, {"odd": (2, 2)}))
-    assert making.output.read_bytes() == b"A\nB\nC\n"
-    assert not folder_of(making.output).exists()
+        (folder_of(job.output) / name).write_text(content)
+    assert make(job)[:2] == ([1], Counts(3, 7, {"odd": (2, 2)}))
+    assert job.output.read_bytes() == b"A\nB\nC\n"
+    assert not folder_of(job.output).exists()
 
 
 def truncate(path: Path) -> None:
@@ -118,12 +117,12 @@ def truncate(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"x" * path.stat().st_size)])
-def test_a_damaged_block_is_said_and_made_again(making: Making, damage) -> None:
+def test_a_damaged_block_is_said_and_made_again(job: Job, damage) -> None:
     with pytest.raises(Stopped):
-        make(making, 35)
-    damage(folder_of(making.output) / "00000001.txt")
-    made, total, said = make(making)
-    assert (made, making.output.read_bytes()) == ([3, 4, 1], TEXT)
+        make(job, 35)
+    damage(folder_of(job.output) / "00000001.txt")
+    made, total, said = make(job)
+    assert (made, job.output.read_bytes()) == ([3, 4, 1], TEXT)
     assert total.lines == LINES
     assert [line.split(": ")[1] for line in said] == ["damaged; these lines are searched again"]
 
@@ -135,37 +134,37 @@ def test_a_damaged_block_is_said_and_made_again(making: Making, damage) -> None:
         lambda path: path.write_text('{"text": "", "lines": 10, "tokens": 1, "warnings": {"odd": 1}}'),
     ],
 )
-def test_a_block_with_a_damaged_record_is_made_again(making: Making, damage) -> None:
+def test_a_block_with_a_damaged_record_is_made_again(job: Job, damage) -> None:
     with pytest.raises(Stopped):
-        make(making, 35)
-    damage(folder_of(making.output) / "00000001.json")
-    assert make(making)[0] == [1, 3, 4]
-    assert making.output.read_bytes() == TEXT
+        make(job, 35)
+    damage(folder_of(job.output) / "00000001.json")
+    assert make(job)[0] == [1, 3, 4]
+    assert job.output.read_bytes() == TEXT
 
 
-def made_by_ranks(making: Making, size: int) -> list[Blocks]:
+def made_by_ranks(job: Job, size: int) -> list[Blocks]:
     """All blocks, each made by its rank; the ranks have not tried to join them."""
     ranks = []
     for rank in range(size):
-        with opened(making, Place(rank, size)) as blocks:
+        with opened(job, Place(rank, size)) as blocks:
             assert blocks
             numbers = [number for number in blocks.missing() if number % size == rank]
-            fill(blocks, making.inputs["--input"], numbers, iter(range(100)))
+            fill(blocks, job.inputs["--input"], numbers, iter(range(100)))
             ranks.append(blocks)
     return ranks
 
 
 @pytest.mark.parametrize("damage", [False, True])
-def test_of_ranks_that_end_at_once_one_joins(making: Making, damage: bool) -> None:
-    ranks, begin, again = made_by_ranks(making, 3), threading.Barrier(3), []
+def test_of_ranks_that_end_at_once_one_joins(job: Job, damage: bool) -> None:
+    ranks, begin, again = made_by_ranks(job, 3), threading.Barrier(3), []
     if damage:
-        truncate(folder_of(making.output) / "00000002.txt")
+        truncate(folder_of(job.output) / "00000002.txt")
 
     def join(blocks: Blocks) -> None:
         begin.wait()
         if numbers := blocks.join(lambda message: None):
             again.append(numbers)
-            fill(blocks, making.inputs["--input"], numbers, iter(range(100)))
+            fill(blocks, job.inputs["--input"], numbers, iter(range(100)))
             assert blocks.join(print) == []
 
     threads = [threading.Thread(target=join, args=(blocks,)) for blocks in ranks]
@@ -176,15 +175,15 @@ def test_of_ranks_that_end_at_once_one_joins(making: Making, damage: bool) -> No
     assert [blocks.joined for blocks in ranks].count(True) == 1
     assert again == [[2]] * damage
     assert next(blocks.total for blocks in ranks if blocks.joined).lines == LINES
-    assert making.output.read_bytes() == TEXT
-    assert {path.name for path in making.output.parent.iterdir()} == {"out", "in", "weights"}
+    assert job.output.read_bytes() == TEXT
+    assert {path.name for path in job.output.parent.iterdir()} == {"out", "in", "weights"}
 
 
 JOIN = """
 import shutil, sys, time
 from pathlib import Path
 from nmt.device import Place
-from nmt.terminal.blocks import Job as Making, open_blocks
+from nmt.terminal.blocks import Job, open_blocks
 def hang(block, stream):
     stream.write(b"L")
     print("joining", flush=True)
@@ -192,17 +191,17 @@ def hang(block, stream):
 shutil.copyfileobj = hang
 folder = Path(sys.argv[1])
 settings = {"decoding.beam": 4, "--model": ["hash"]}
-making = Making(folder / "out", {"--input": folder / "in"}, [folder / "weights"], settings)
-with open_blocks(making, lambda: 47, Place(0, 2), print) as blocks:
+job = Job(folder / "out", {"--input": folder / "in"}, [folder / "weights"], settings)
+with open_blocks(job, lambda: 47, Place(0, 2), print) as blocks:
     blocks.join(print)
 """
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_what_a_rank_joined_that_was_killed_another_joins(making: Making, waits: bool) -> None:
-    _, other = made_by_ranks(making, 2)
+def test_what_a_rank_joined_that_was_killed_another_joins(job: Job, waits: bool) -> None:
+    _, other = made_by_ranks(job, 2)
     joining = threading.Thread(target=other.join, args=(print,))
-    with subprocess.Popen([sys.executable, "-c", JOIN, making.output.parent], stdout=subprocess.PIPE) as first:
+    with subprocess.Popen([sys.executable, "-c", JOIN, job.output.parent], stdout=subprocess.PIPE) as first:
         assert first.stdout
         assert first.stdout.readline() == b"joining\n"
         if waits:  # it has ended at the same time
@@ -214,44 +213,42 @@ def test_what_a_rank_joined_that_was_killed_another_joins(making: Making, waits:
         joining.join(60)
         assert other.joined
     else:
-        assert make(making)[0] == []
-    assert making.output.read_bytes() == TEXT
-    names = {path.name for path in making.output.parent.iterdir() if not waits or path.suffix != ".tmp"}
+        assert make(job)[0] == []
+    assert job.output.read_bytes() == TEXT
+    names = {path.name for path in job.output.parent.iterdir() if not waits or path.suffix != ".tmp"}
     assert names == {"out", "in", "weights"}  # it may take a moment until a killed process is known to be gone
 
 
-def test_an_output_that_is_there_with_its_blocks_is_joined_again(
-    making: Making, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_output_that_is_there_with_its_blocks_is_joined_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*arguments: object) -> None:
         raise Stopped
 
     with monkeypatch.context() as patched:
         patched.setattr("nmt.terminal.blocks.remove_directory", killed)
         with pytest.raises(Stopped):
-            make(making)
-    assert making.output.read_bytes() == TEXT
-    assert make(making)[0] == []
-    assert not folder_of(making.output).exists()
+            make(job)
+    assert job.output.read_bytes() == TEXT
+    assert make(job)[0] == []
+    assert not folder_of(job.output).exists()
 
 
-def test_a_second_command_is_refused(making: Making) -> None:
+def test_a_second_command_is_refused(job: Job) -> None:
     with pytest.raises(Stopped):
-        make(making, 15)
-    with opened(making) as blocks:
+        make(job, 15)
+    with opened(job) as blocks:
         assert blocks
         with pytest.raises(UserError, match=r"out: another nmt is writing there"):
-            make(making)
-    assert make(making)[0] == [1, 2, 3, 4]
+            make(job)
+    assert make(job)[0] == [1, 2, 3, 4]
 
 
-def test_an_output_newer_than_its_sources_is_left_alone(making: Making) -> None:
-    make(making)
-    with opened(making) as blocks:
+def test_an_output_newer_than_its_sources_is_left_alone(job: Job) -> None:
+    make(job)
+    with opened(job) as blocks:
         assert blocks is None
-    later = making.output.stat().st_mtime_ns + 10**9
-    os.utime(making.models[0], ns=(later, later))
-    assert make(making)[0] == [0, 1, 2, 3, 4]
+    later = job.output.stat().st_mtime_ns + 10**9
+    os.utime(job.models[0], ns=(later, later))
+    assert make(job)[0] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -262,66 +259,66 @@ def test_an_output_newer_than_its_sources_is_left_alone(making: Making) -> None:
         ({"settings": {"--model": ["hash", "other"]}}, "decoding.beam (4 there, None here), --model"),
     ],
 )
-def test_blocks_of_other_settings_are_kept_and_the_difference_is_named(making: Making, changes, differences) -> None:
+def test_blocks_of_other_settings_are_kept_and_the_difference_is_named(job: Job, changes, differences) -> None:
     with pytest.raises(Stopped):
-        make(making, 35)
+        make(job, 35)
     with pytest.raises(UserError) as error:
-        make(replace(making, **changes))
+        make(replace(job, **changes))
     assert error.value.message.endswith(f"out.parts: holds blocks that were made otherwise: {differences}")
-    assert make(making)[0] == [3, 4]
+    assert make(job)[0] == [3, 4]
 
 
-def test_blocks_of_another_input_are_kept(making: Making) -> None:
+def test_blocks_of_another_input_are_kept(job: Job) -> None:
     with pytest.raises(Stopped):
-        make(making, 35)
-    source = making.inputs["--input"]
+        make(job, 35)
+    source = job.inputs["--input"]
     before = source.read_bytes()
     source.write_bytes(before.replace(b"line 7\n", b"line x\n"))
     later = source.stat().st_mtime_ns + 10**9  # many kernels stamp files by a clock that ticks every 4 to 10 ms
     os.utime(source, ns=(later, later))
     with pytest.raises(UserError, match=r"were made otherwise: --input\n"):
-        make(making)
+        make(job)
     source.write_bytes(before)
-    assert make(making)[0] == [3, 4]
+    assert make(job)[0] == [3, 4]
 
 
-def test_an_input_that_changes_meanwhile_is_an_error(making: Making) -> None:
-    source = making.inputs["--input"]
+def test_an_input_that_changes_meanwhile_is_an_error(job: Job) -> None:
+    source = job.inputs["--input"]
 
     def fill_after_a_change() -> None:
-        with opened(making) as blocks:
+        with opened(job) as blocks:
             assert blocks
             source.write_bytes(source.read_bytes() + b"more\n")
             fill(blocks, source, blocks.missing(), iter(range(100)))
 
     with pytest.raises(UserError, match="in: has changed while it was read"):
         fill_after_a_change()
-    assert not folder_of(making.output).exists()
+    assert not folder_of(job.output).exists()
 
 
 @pytest.mark.parametrize("content", ["{", '{"format": 2, "hashes": {}}', None])
-def test_a_damaged_plan_is_an_error(making: Making, content: str | None) -> None:
+def test_a_damaged_plan_is_an_error(job: Job, content: str | None) -> None:
     with pytest.raises(Stopped):
-        make(making, 35)
-    plan = folder_of(making.output) / "blocks.json"
+        make(job, 35)
+    plan = folder_of(job.output) / "blocks.json"
     plan.write_text(plan.read_text().replace('"lines": 47', '"lines": 40') if content is None else content)
     with pytest.raises(UserError, match=r"blocks\.json: damaged, or written by another version"):
-        make(making)
-    assert (folder_of(making.output) / "00000002.txt").exists()
+        make(job)
+    assert (folder_of(job.output) / "00000002.txt").exists()
 
 
-def test_a_folder_of_other_files_is_left_alone(making: Making) -> None:
-    folder = folder_of(making.output)
+def test_a_folder_of_other_files_is_left_alone(job: Job) -> None:
+    folder = folder_of(job.output)
     folder.mkdir()
     (folder / "thesis.txt").write_text("mine")
     with pytest.raises(UserError, match=r"should hold blocks of the output, but holds thesis\.txt"):
-        make(making)
+        make(job)
     assert (folder / "thesis.txt").read_text() == "mine"
 
 
-def test_blocks_keep_the_size_they_were_begun_with(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_keep_the_size_they_were_begun_with(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Stopped):
-        make(making, 35)
+        make(job, 35)
     monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 7)
-    assert make(making)[0] == [3, 4]
-    assert making.output.read_bytes() == TEXT
+    assert make(job)[0] == [3, 4]
+    assert job.output.read_bytes() == TEXT

@@ -60,12 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (b"a\x00b\n", ["a\x00b"]),
     ],
 )
-def test_a_line_ends_at_newline_and_nowhere_else(
-    tmp_path: Path,
-    name: str,
-    content: bytes,
-    lines: list[str],
-) -> None:
+def test_a_line_ends_at_newline_and_nowhere_else(tmp_path: Path, name: str, content: bytes, lines: list[str]) -> None:
     path = write(tmp_path / name, content)
     assert list(read_lines(path)) == lines
     assert count_lines(path) == len(lines)

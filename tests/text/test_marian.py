@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from nmt.text.tokenizer import Tokenizer
 
 SOURCE = ["a dog sees the small house", "the man and a woman walk to the red house", "two dogs run over green trees"]
 TARGET = ["ein Hund sieht das kleine Haus", "der Mann und eine Frau gehen zum Haus", "zwei Hunde laufen über Bäume"]
-MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 ODD = ["</s>", "<pad>", "<unk>", "<s>", "<<", ">>", ">>fra<<", ">>deu<<", ">>xx<<", "pad>", " ", "  ", "a", "the dog"]
 ODD += ["Hund", ".", "\u2581", "\u2581a", "\t", "\xa0", "\u200b", "\u2028", "\0", "\r", "\ufeff", "\u202e", "e\u0301"]
 ODD += ["😀", "🇩🇪", "é", "ß", "ﬁ", "½", "漢字", "“", "’", "Ａ"]
@@ -124,19 +122,11 @@ def hard_lines() -> list[str]:
 def test_ids_and_texts_are_those_of_transformers(folder: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed: nothing to compare with")
     theirs, ours = transformers.MarianTokenizer.from_pretrained(folder), Tokenizer.load(folder)
-    for side, key, language in zip(sides(ours), ("text", "text_target"), ("en", "de"), strict=True):
-        for line in [*hard_lines(), *captions(language)]:
+    for side, key in zip(sides(ours), ("text", "text_target"), strict=True):
+        for line in hard_lines():
             if key == "text_target" and not ours.shared and "<pad>" in line:
                 continue  # theirs gets the id that <pad> has in the vocabulary of the source, which is another piece
             expected, found = theirs(**{key: line}).input_ids, side.encode(line)
             assert [side.origins[index] for index in (*found, EOS)] == expected, line
             if side is ours.target:
                 assert side.decode(found) == theirs.decode(expected, skip_special_tokens=True), line
-
-
-def captions(language: str) -> list[str]:
-    """The test set of Multi30k, if it is there."""
-    if not (path := MULTI30K / f"test_2016_flickr.{language}.gz").exists():
-        return []
-    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-        return file.read().split("\n")

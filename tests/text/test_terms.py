@@ -105,11 +105,7 @@ def test_what_is_missing(targets: tuple[str, ...], times: int, exactly: bool, te
 
 def test_a_table_is_read(tmp_path: Path) -> None:
     (tmp_path / "terms").write_text("dog\tHund\n\n US \tUSA\tcase\ndog\tKöter\t\n", encoding="utf-8")
-    assert read_terms(tmp_path / "terms") == [
-        Term("dog", "Hund"),
-        Term("US", "USA", True),
-        Term("dog", "Köter"),
-    ]
+    assert read_terms(tmp_path / "terms") == [Term("dog", "Hund"), Term("US", "USA", True), Term("dog", "Köter")]
 
 
 @pytest.mark.parametrize("line", ["dog", "dog\t", "\tHund", "dog\tHund\tx", "dog\tHund\tcase\tmore"])

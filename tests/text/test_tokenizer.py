@@ -69,10 +69,7 @@ def test_control_symbols_give_no_text(tokenizer: Tokenizer) -> None:
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
 
 
-def test_vocabularies_are_shared_or_not_as_asked(
-    tokenizer: Tokenizer,
-    request: pytest.FixtureRequest,
-) -> None:
+def test_vocabularies_are_shared_or_not_as_asked(tokenizer: Tokenizer, request: pytest.FixtureRequest) -> None:
     _, shared = request.node.callspec.params["tokenizer"]
     assert tokenizer.shared is shared
     assert (tokenizer.source.serialized == tokenizer.target.serialized) is shared
@@ -161,10 +158,7 @@ def test_a_broken_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:
 def test_a_model_with_other_control_symbols_is_refused(tmp_path: Path) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([source for source, _ in PAIRS]),
-        model_writer=model,
-        vocab_size=40,
-        minloglevel=2,
+        sentence_iterator=iter([source for source, _ in PAIRS]), model_writer=model, vocab_size=40, minloglevel=2
     )
     with pytest.raises(UserError, match=r"other: .*control symbols"):
         Vocabulary(model.getvalue(), "other")

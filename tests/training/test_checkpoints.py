@@ -237,7 +237,7 @@ def test_a_checkpoint_replaces_another_of_the_same_step_with_its_scores(written:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
 
 
-@pytest.mark.parametrize("step", [3, 2], ids=["a new one", "one that is there"])
+@pytest.mark.parametrize("step", [3, pytest.param(2, marks=pytest.mark.slow)], ids=["a new one", "one that is there"])
 def test_a_process_killed_at_any_time_leaves_whole_checkpoints_alone(
     tmp_path: Path, tokenizer: Tokenizer, step: int
 ) -> None:

@@ -20,17 +20,12 @@ COST = {
 }
 
 
-def edit(path: Path, **changes: object) -> None:
-    """Changes values of a bundle.json."""
-    bundles.add_info(path, changes)
-
-
 def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) -> None:
     shutil.copytree("a", "older")
-    edit(Path("a/averaged"), scores={"bleu": 27.341}, signature="made up")
-    edit(Path("a/step-00000800"), cost=COST)  # the whole run's, not what the chosen one had
-    edit(Path("older/averaged"), scores={"bleu": 3.0}, signature="made up")
-    edit(Path("older/step-00000800"), cost={"seconds": 61.0, "tokens": 5, "flops": 2e9})
+    bundles.add_info(Path("a/averaged"), {"scores": {"bleu": 27.341}, "signature": "made up"})
+    bundles.add_info(Path("a/step-00000800"), {"cost": COST})  # the whole run's, not what the chosen one had
+    bundles.add_info(Path("older/averaged"), {"scores": {"bleu": 3.0}, "signature": "made up"})
+    bundles.add_info(Path("older/step-00000800"), {"cost": {"seconds": 61.0, "tokens": 5, "flops": 2e9}})
     done = nmt("score", "--runs", "a", "older")
     assert done.code == 0, done.err
     assert done.out.decode() == (

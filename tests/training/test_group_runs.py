@@ -126,11 +126,7 @@ TORCHRUN += ["--nproc-per-node", "2", *NMT[1:]]
 
 
 @pytest.mark.parametrize(
-    ("devices", "precision", "tolerance"),
-    [
-        (2, "fp64", 1e-9),
-        pytest.param(4, "fp32", 1e-5, marks=pytest.mark.slow),
-    ],
+    ("devices", "precision", "tolerance"), [(2, "fp64", 1e-9), pytest.param(4, "fp32", 1e-5, marks=pytest.mark.slow)]
 )
 def test_weights_are_those_of_one_device(
     start, task: Path, alone: dict[str, Path], devices: int, precision: str, tolerance: float

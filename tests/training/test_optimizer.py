@@ -102,12 +102,7 @@ def test_updates_are_adam_with_the_rate_of_their_step():
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"adam_betas": (0.5, 0.98)},
-        {"adam_betas": (0.9, 0.6)},
-        {"adam_epsilon": 0.1},
-        {"learning_rate_scale": 2.0},
-    ],
+    [{"adam_betas": (0.5, 0.98)}, {"adam_betas": (0.9, 0.6)}, {"adam_epsilon": 0.1}, {"learning_rate_scale": 2.0}],
 )
 def test_what_the_settings_say_reaches_adam(changes):
     plain, other = tiny(), tiny()

@@ -10,13 +10,7 @@ import torch
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.training.precision import (
-    autocast_dtype,
-    factors_rounded,
-    product_dtype,
-    set_precision,
-    short_factors,
-)
+from nmt.training.precision import autocast_dtype, factors_rounded, product_dtype, set_precision, short_factors
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

@@ -7,8 +7,9 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, call
 
 import pytest
 from reverse_task import BARE, assert_equal_to_the_bit, metrics, position, sets
@@ -132,7 +133,8 @@ def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monk
 
     original = EpochPlans.plan
     monkeypatch.setattr(EpochPlans, "plan", noted)
-    train("training.batch_tokens=100000", "training.updates=14", *BARE)
+    few = "data.train=[{source: train.a, target: train.b, weight: 0.02}]"
+    train(few, "training.batch_tokens=100000", "training.updates=14", *BARE)
     assert [epochs[-1] for epochs in there[:14]] == list(range(14))
     assert all({last - 2, last - 1} & set(range(last)) <= set(rest) for *rest, last in there)
     assert max(map(len, there)) == 3
@@ -189,48 +191,23 @@ def test_shorter_factors_on_a_cpu_are_refused(train) -> None:
 # --- TensorBoard --------------------------------------------------------------------------------------------
 
 
-class Board:
-    """What a SummaryWriter is given."""
-
-    made: list[Board]
-
-    def __init__(self, folder: str, purge_step: int) -> None:
-        self.folder, self.purge_step = folder, purge_step
-        self.scalars: list[tuple[str, float, int]] = []
-        self.texts: list[tuple[str, str, int]] = []
-        self.closed = False
-        self.made.append(self)
-
-    def __enter__(self) -> Board:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.closed = True
-
-    def add_text(self, name: str, text: str, step: int) -> None:
-        self.texts.append((name, text, step))
-
-    def add_scalar(self, name: str, value: float, step: int) -> None:
-        self.scalars.append((name, value, step))
-
-
 def test_figures_are_written_for_tensorboard(train, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Board.made = []
-    package = ModuleType("torch.utils.tensorboard")
-    package.SummaryWriter = Board  # type: ignore[attr-defined]
+    first, second = boards = [MagicMock(), MagicMock()]
+    package = SimpleNamespace(SummaryWriter=MagicMock(side_effect=boards))
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", package)
+    for board in boards:
+        board.__enter__.return_value = board
     train("training.tensorboard=true", "training.updates=4")
     train("training.tensorboard=true", "training.updates=8")
-    first, second = Board.made
-    assert first.folder == second.folder == "ckpts/tensorboard"
-    assert (first.purge_step, second.purge_step) == (1, 5)
-    assert first.closed
-    assert second.closed
+    made = package.SummaryWriter.call_args_list
+    assert made == [call("ckpts/tensorboard", purge_step=step) for step in (1, 5)]
+    assert first.__exit__.called
+    assert second.__exit__.called
     lines = [row for row in metrics(task / "ckpts") if "loss" in row or "valid_bleu" in row]
     rows = [(k, v, row["step"]) for row in lines for k, v in row.items() if k != "step"]
-    assert first.scalars + second.scalars == rows
+    assert [each.args for board in boards for each in board.add_scalar.call_args_list] == rows
     assert {"loss", "gradient_norm", "valid_bleu", "tokens"} <= {name for name, _, _ in rows}
-    texts = first.texts + second.texts
+    texts = [each.args for board in boards for each in board.add_text.call_args_list]
     assert [(name, step) for name, _, step in texts] == [(f"dev/{n}", step) for step in (4, 8) for n in range(1, 6)]
     source, reference = ((task / f"valid.{side}").read_text().splitlines()[0] for side in "ab")
     assert texts[0][1].startswith(f"    source    {source}\n    reference {reference}\n    output    ")
