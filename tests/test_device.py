@@ -190,20 +190,13 @@ def test_without_control_groups_there_is_no_quota(tmp_path):
 
 
 def test_the_limits_of_all_cgroups_around_a_process_count(tmp_path):
-    for name, text in {
-        "self": "12:cpu,cpuacct:/elsewhere\n5:memory:/job\n0::/user/job\n",
-        "memory.max": "max\n",
-        "user/memory.max": "5000\n",
-        "user/job/memory.max": "7000\n",
-        "memory/job/memory.limit_in_bytes": "3000\n",
-        "elsewhere/memory.max": "1\n",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert memory_limit(tmp_path, tmp_path / "self") == 3000
-    (tmp_path / "memory/job/memory.limit_in_bytes").unlink()
-    assert memory_limit(tmp_path, tmp_path / "self") == 5000
-    assert memory_limit(tmp_path, tmp_path / "none") is None
+    own = ["12:cpu,cpuacct:/elsewhere", "5:memory:/job", "0::/user/job"]
+    limits = {"memory.max": "max", "user/memory.max": 5000, "user/job/memory.max": 7000, "elsewhere/memory.max": 1}
+    groups = control_groups(tmp_path, own, limits | {"memory/job/memory.limit_in_bytes": 3000})
+    assert memory_limit(*groups) == 3000
+    (groups[0] / "memory/job/memory.limit_in_bytes").unlink()
+    assert memory_limit(*groups) == 5000
+    assert memory_limit(groups[0], tmp_path / "none") is None
 
 
 # --- GPUs that fail ------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from conftest import made_once
-from documents import PAGES, PROGRAMS, ROOT, TEXTS, begins_with, blocks
-from page_folders import INGREDIENTS, Make, PageFolder, environment, run_page
+from documents import PAGES, ROOT, blocks
+from page_folders import Make, PageFolder, environment, run_page
 
 
 def name(page: Path) -> str:
@@ -49,12 +49,3 @@ def test_the_blocks_of_a_page_run_in_order(page: Path, folder: PageFolder, make:
 @pytest.mark.parametrize("page", SLOW, ids=name)
 def test_the_slow_blocks_of_a_page_run_too(page: Path, folder: PageFolder, make: Make) -> None:
     assert run_page(page, folder, make, slow=True) > 0
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_block_has_a_language_and_markers_that_are_known(page: Path) -> None:
-    found = blocks(page)
-    assert [f"{block.where}: {block.language}" for block in found if block.language not in PROGRAMS + TEXTS] == []
-    assert [block.where for block in found if block.marker("run") not in (None, "slow")] == []
-    assert [block.where for block in found if block.marker("not run") == "" and block.is_program] == []
-    assert set(begins_with(page)) <= set(INGREDIENTS)

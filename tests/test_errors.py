@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nmt.bundle import add_info
-from nmt.errors import UserError, printable
-from nmt.recipe import Refusal
+from nmt.errors import printable
 
 PACKAGE = Path(__file__).parents[1] / "nmt"
 STEERING = "\x1b[2J\x07\r\x7f\x9b31m\u2028\u202e\u2066\u200f\n\x00"
@@ -56,26 +53,3 @@ def test_a_bundle_cannot_steer_the_terminal(nmt, reverse_run: Path, tmp_path: Pa
     done = nmt("average", tmp_path / "run")
     assert done.code == 1
     assert_two_plain_lines(done.err)
-
-
-def constructed(*names: str) -> list[tuple[str, ast.Call]]:
-    """Every call in nmt/ of a class with one of these names, and the file and line where it stands."""
-    return [
-        (f"{path.relative_to(PACKAGE)}:{node.lineno}", node)
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in names
-    ]
-
-
-def hint_of(call: ast.Call) -> Any:
-    """What a call gives as the hint: a constant's value, else its source; None where it gives none."""
-    hint = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "hint"), None)
-    return hint.value if isinstance(hint, ast.Constant) else hint and ast.unparse(hint)
-
-
-def test_every_error_for_users_says_what_to_do() -> None:
-    kinds = [UserError, *UserError.__subclasses__(), Refusal]
-    calls = constructed(*(kind.__name__ for kind in kinds))
-    assert len(calls) > 150
-    assert [where for where, call in calls if not hint_of(call)] == []

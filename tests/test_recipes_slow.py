@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reverse_task import shell
@@ -13,31 +14,33 @@ from reverse_task import shell
 ROOT = Path(__file__).parent.parent
 
 
+def figures_of(folder: Path, *lines: str) -> Any:
+    """The scores that the last of these commands prints."""
+    shutil.copytree(ROOT / "recipes", folder / "recipes")
+    for line in lines:
+        done = shell(line, folder, seconds=1800)
+        assert done.returncode == 0, (line, done.stderr.decode())
+    return json.loads(done.stdout)
+
+
 @pytest.mark.slow
 def test_the_demo_reaches_90_bleu_on_unseen_sentences(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    for line in (
+    found = figures_of(
+        tmp_path,
         f"{sys.executable} recipes/demo_corpus.py runs/demo/text",
-        "nmt train recipes/demo.yaml",
-        "nmt average ckpts/",
+        "nmt train recipes/demo.yaml && nmt average ckpts/",
         "nmt translate < runs/demo/text/test.en | nmt score runs/demo/text/test.de --json",
-    ):
-        done = shell(line, tmp_path, seconds=1800)
-        assert done.returncode == 0, (line, done.stderr.decode())
-    assert json.loads(done.stdout)["bleu"]["score"] >= 90
+    )
+    assert found["bleu"]["score"] >= 90
 
 
 @pytest.mark.slow
 def test_the_demo_parses_unseen_sentences_with_an_f1_of_95(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    for line in (
+    found = figures_of(
+        tmp_path,
         f"{sys.executable} recipes/demo_treebank.py runs/demo/trees",
-        "nmt train recipes/demo_parse.yaml",
-        "nmt average ckpts/",
+        "nmt train recipes/demo_parse.yaml && nmt average ckpts/",
         "nmt parse < runs/demo/trees/test.words | nmt score --metric brackets runs/demo/trees/test.trees --json",
-    ):
-        done = shell(line, tmp_path, seconds=1800)
-        assert done.returncode == 0, (line, done.stderr.decode())
-    figures = json.loads(done.stdout)["brackets"]
-    assert figures["f1"] >= 95
-    assert figures["errors"] == 0
+    )
+    assert found["brackets"]["f1"] >= 95
+    assert found["brackets"]["errors"] == 0

@@ -84,8 +84,8 @@ def prefetched(items: Iterator[T], ahead: int) -> Generator[T]:
 def deal_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
     """Deals the pairs of an update to micro-batches of at most `device_tokens` tokens on either side.
 
-    As `split_update`, but without padding. Pairs are dealt like cards, and since neighbours are
-    similar in length, all micro-batches have nearly equally many tokens on both sides.
+    As `split_update`, but without padding. Pairs are dealt like cards, and since neighbours are similar in length, all
+    micro-batches have nearly equally many tokens on both sides.
     """
     sides = np.stack((source_lengths, target_lengths)).astype(np.int64) + 1
     pairs = sides.shape[1]

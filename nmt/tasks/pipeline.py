@@ -74,7 +74,7 @@ Result = TypeVar("Result", bound=LineResult)
 
 
 class Pipeline(ABC, Generic[Result]):
-    """Lines in, results out: each line is split, searched, joined and given out in order (section 3.1 of the paper).
+    """Lines in, results out: each line is split, searched, joined and given out in order.
 
     `Translator` and `Parser` say how a line is split and joined. A context: its workers end with the block, and in any
     case with the object.
@@ -92,7 +92,7 @@ class Pipeline(ABC, Generic[Result]):
         """
         self.tokenizer, self.decoding = tokenizer, decoding
         source = models if isinstance(models, Loaded | Saved) else Loaded(models)
-        self._models, self._model = len(source.configs), cache(source.only)
+        self._count, self._load = len(source.configs), cache(source.only)
         self._positions = longest_served(source.configs, decoding)
         with ExitStack() as held:
             self.engine = held.enter_context(
@@ -191,11 +191,11 @@ class Pipeline(ABC, Generic[Result]):
         for text in (source, target or ""):
             if not isinstance(text, str):
                 raise TypeError("attention takes one sentence, and one target or None")
-        if self._models > 1:
+        if self._count > 1:
             raise UserError(
-                f"attention: each of the {self._models} models of an ensemble has its own", "ask for that of one model"
+                f"attention: each of the {self._count} models of an ensemble has its own", "ask for that of one model"
             )
-        return attend(self._model(), self.tokenizer, *self._pair(source, target))
+        return attend(self._load(), self.tokenizer, *self._pair(source, target))
 
     def _groups(
         self, lines: Iterable[str | Request], wanted: Wanted, searched: Callable[[int], None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ from tiny_parser import train_tokenizer, write_parser
 
 from nmt.bundle import add_info
 from nmt.text.linear import escape
-from nmt.text.tree import Tree, parse_tree, read_tree_lines
+from nmt.text.tree import Tree, read_tree_lines
 
 HOSTILE = [
     "The cat sleeps .",
@@ -61,20 +60,6 @@ def test_as_many_trees_come_out_as_lines_went_in(parse) -> None:
     )
     for line, tree in zip(HOSTILE, done.out.splitlines(keepends=True), strict=False):
         assert parse(stdin=line.encode() + b"\n").out == tree
-
-
-def test_json_lines_tell_all_that_is_known(parse) -> None:
-    done = parse("--json", "--n-best", 2, "--set", "max_source=8", "--quiet", stdin=b"the dog sees a house .\n\n")
-    first, blank = (json.loads(line) for line in done.out.splitlines())
-    assert set(first) == {"line", "source", "hypotheses", "parts", "capped", "unknown", "cut"}
-    assert (first["line"], first["parts"] > 1, first["capped"], first["cut"]) == (1, True, False, 0)
-    assert "".join(first["source"]) == "▁the▁dog▁sees▁a▁house▁."
-    for found in first["hypotheses"]:
-        assert set(found) == {"tree", "score", "malformed", "tokens"}
-        assert parse_tree(found["tree"]).leaves() == ["the", "dog", "sees", "a", "house", "."]
-        assert (found["malformed"], found["tokens"].count("XX")) == (False, 6)
-    assert blank["line"] == 2
-    assert blank["hypotheses"] == [{"tree": None, "score": 0.0, "malformed": False, "tokens": []}]
 
 
 def test_pretty_draws_each_tree_and_an_empty_line_after_it(parse) -> None:

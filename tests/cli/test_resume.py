@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
 import re
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 from reverse_task import reseal
+from tiny_parser import train_tokenizer, write_parser
 
 from nmt import cli
 from nmt.errors import Interrupted
@@ -23,6 +25,7 @@ from nmt.terminal.counts import Statistics
 
 SMALL = "import nmt.terminal.blocks as blocks; blocks.BLOCK_LINES = 10"
 """Gives the command `nmt` small blocks."""
+WORDS = ["the", "dog", "sees", "a", "house"]
 INPUT = ["--input", "test.a", "--output"]
 
 
@@ -218,3 +221,40 @@ def test_blocks_made_with_other_options_do_not_go_on(nmt, here: Path, stop_after
     assert option.removeprefix("--") in done.err
     stop_after(1000)
     assert nmt("translate", *INPUT, "out", "--resume", "--batch-tokens", "100", "--threads", "1").code == 0
+
+
+def test_strict_counts_the_lines_that_earlier_runs_searched(nmt, here: Path, stop_after) -> None:
+    lines = (here / "test.a").read_text().splitlines()
+    lines[7] += " é"
+    (here / "test.a").write_text("\n".join(lines))
+    stop_after(35)
+    assert nmt("translate", "--strict", *INPUT, "out", "--resume").code == 143
+    stop_after(1000)
+    done = nmt("translate", "--strict", *INPUT, "out", "--resume")
+    assert done.code == 1
+    assert "unknown characters 1 (first in line 8)" in done.err
+    assert (here / "out").read_bytes().count(b"\n") == 100
+
+
+def test_compressed_files_are_as_without_resume(nmt, here: Path, stop_after) -> None:
+    (here / "in.gz").write_bytes(gzip.compress((here / "test.a").read_bytes()))
+    assert nmt("translate", "--input", "in.gz", "--output", "plain.gz").code == 0
+    stop_after(45)
+    assert nmt("translate", "--input", "in.gz", "--output", "out.gz", "--resume").code == 143
+    stop_after(1000)
+    assert nmt("translate", "--input", "in.gz", "--output", "out.gz", "--resume").code == 0
+    assert (here / "out.gz").read_bytes() == (here / "plain.gz").read_bytes()
+
+
+def test_trees_are_drawn_block_by_block(nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 4)
+    write_parser(tmp_path / "ckpts", train_tokenizer())
+    (tmp_path / "test.a").write_text("".join(f"{' '.join(WORDS[:length])}\n" for length in (1, 2, 3, 2, 1, 3, 2, 1, 1)))
+    assert nmt("parse", "--pretty", *INPUT, "plain").code == 0
+    stop_after(6)
+    assert nmt("parse", "--pretty", *INPUT, "out", "--resume").code == 143
+    assert sorted(path.name for path in (tmp_path / "out.parts").glob("*.txt")) == ["00000000.txt"]
+    stop_after(100)
+    assert nmt("parse", "--pretty", *INPUT, "out", "--resume").code == 0
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "plain").read_bytes()

@@ -28,11 +28,8 @@ ONE_ERROR = re.compile(rb"error: [^\n]+\nhint: [^\n]+\n")
 
 def test_a_stderr_that_takes_nothing_costs_no_run_and_gets_into_no_file(tmp_path: Path) -> None:
     write_reverse_task(tmp_path)
-    stderr = "2>&-"
     line = "nmt train recipe.yaml --set training.updates=2 --set data.valid=[]"
-    done = shell(
-        f"{line} {stderr} && nmt average ckpts {stderr} && echo a | nmt translate --output out {stderr}", tmp_path
-    )
+    done = shell(f"{line} 2>&- && nmt average ckpts 2>&- && echo a | nmt translate --output out 2>&-", tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert (tmp_path / "ckpts/averaged/bundle.json").is_file()
     assert (tmp_path / "out").read_bytes().count(b"\n") == 1

@@ -156,9 +156,9 @@ def test_a_lone_carriage_return_ends_no_pair(tmp_path: Path) -> None:
     assert read(tmp_path, file="a.tsv") == expected
 
 
-def test_line_ends_inside_a_record_become_spaces(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(jsonl([{"en": "one\nmore", "de": "eins\r\nmehr"}]))
-    assert read(tmp_path, file="a.jsonl") == [("one more", "eins  mehr")]
+def test_line_ends_inside_a_record_become_spaces_and_null_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(jsonl([{"en": "one\nmore", "de": "eins\r\nmehr"}, {"en": "two", "de": None}]))
+    assert read(tmp_path, file="a.jsonl") == [("one more", "eins  mehr"), ("two", "")]
 
 
 def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_is_not(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from random_bundle import random_bundle, tokenizer_of_words
 from tiny_parser import make_model, train_tokenizer
 
@@ -13,10 +12,18 @@ import nmt
 from nmt.api import Parser, Translator
 from nmt.errors import UserError
 from nmt.recipe import Decoding
-from nmt.search.attention import Attention, Tokens, attend
+from nmt.search.attention import Attention, Kind, Tokens, attend
 from nmt.text.symbols import BOS, EOS
 
+KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
 SENTENCE = "the teacher sees, likes (the) river."
+
+
+def sides(found: Attention, kind: Kind) -> tuple[Tokens, Tokens, np.ndarray]:
+    """The tokens that attend, those that they attend to, and the weights between them."""
+    queries = found.source if kind == "encoder" else found.target_out
+    keys = found.target_in if kind == "decoder" else found.source
+    return queries, keys, getattr(found, kind)
 
 
 @pytest.fixture(scope="module")
@@ -46,23 +53,13 @@ def test_the_weights_are_those_of_the_model(bundle) -> None:
     assert not np.triu(found.decoder, 1).any()
 
 
-def sides(found: Attention) -> list[tuple[Tokens, Tokens, NDArray[np.float32]]]:
-    """What attends, what is attended to and the weights: of the encoder, the decoder, and between them."""
-    source, written = found.source, found.target_out
-    return [
-        (source, source, found.encoder),
-        (written, found.target_in, found.decoder),
-        (written, source, found.cross),
-    ]
-
-
 def test_tokens_are_what_is_read_and_written(model: Translator) -> None:
     found = model.attention("the dog", "HOUSE")
     assert found.source.tokens[-1] == found.target_out.tokens[-1] == "</s>"
     assert found.target_in.tokens == ["<s>", *found.target_out.tokens[:-1]]
     assert (found.source.text, found.target_in.text, found.target_out.text) == ("the dog", "HOUSE", "HOUSE")
-    sizes = [(len(queries.tokens), len(keys.tokens)) for queries, keys, _ in sides(found)]
-    assert sizes == [weights.shape[2:] for _, _, weights in sides(found)]
+    sizes = [(len(queries.tokens), len(keys.tokens)) for queries, keys, _ in (sides(found, kind) for kind in KINDS)]
+    assert sizes == [array.shape[2:] for array in (found.encoder, found.decoder, found.cross)]
 
 
 @pytest.mark.parametrize(
@@ -89,11 +86,13 @@ def test_subwords_make_up_words(text: str, words: list[str]) -> None:
 def test_weights_of_words_are_sums_over_keys_and_means_over_queries(model: Translator) -> None:
     found = model.attention(SENTENCE, "THE TEACHER, SEES.")
     merged = found.by_words()
-    for (queries, keys, weights), (words, _, got) in zip(sides(found), sides(merged), strict=True):
+    for kind in KINDS:
+        queries, keys, weights = sides(found, kind)
         expected = np.zeros((*weights.shape[:2], len(queries.words), len(keys.words)))
         for i, query in enumerate(queries.word_of):
             for j, key in enumerate(keys.word_of):
                 expected[:, :, query, key] += weights[:, :, i, j] / queries.word_of.count(query)
+        words, _, got = sides(merged, kind)
         np.testing.assert_allclose(got, expected, atol=1e-6)
         np.testing.assert_allclose(got.sum(-1), 1, rtol=1e-5)
         assert got.shape[2] < weights.shape[2]

@@ -183,12 +183,11 @@ def test_an_export_is_all_that_ctranslate2_needs(make_bundle, nmt, tmp_path, qua
     (ours,) = search_plainly(bundle, [Source(0, source.encode("the dog likes the tree"), 20)], beam=1)
     moved = folder.rename(tmp_path / "elsewhere")
     assert quantization in ctranslate2.Translator(str(moved)).compute_type
-    (found,) = ctranslate2.Translator(str(moved), intra_threads=1).translate_batch(
+    # Weights of 8 bits are computed with in fp32 here: products of 8 bits depend on the processor.
+    (found,) = ctranslate2.Translator(str(moved), intra_threads=1, compute_type="float32").translate_batch(
         [source.pieces(source.encode("the dog likes the tree"))], beam_size=1, max_decoding_length=20
     )
-    if quantization == "float32":  # in 8 bits, which symbol is the most probable depends on the processor
-        assert found.hypotheses[0] == target.pieces(ours[0].ids)
-    assert found.hypotheses[0]
+    assert found.hypotheses[0] == target.pieces(ours[0].ids)
     assert Tokenizer.load(moved).equals(bundle.tokenizer())
 
 

@@ -136,17 +136,8 @@ def test_samples_are_as_frequent_as_they_are_probable() -> None:
     common = [(found[output], share) for output, share in expected.items() if share >= 10]
     rest = count - sum(seen for seen, _ in common), count - sum(share for _, share in common)
     assert len(common) > 50
-    assert chi_squared([*common, rest]) < limit(len(common))
-
-
-def chi_squared(pairs: Sequence[tuple[float, float]]) -> float:
-    """Of numbers that were found and that were expected."""
-    return sum((seen - share) ** 2 / share for seen, share in pairs)
-
-
-def limit(freedom: int) -> float:
-    """What a chi-squared variable of so many degrees of freedom hardly ever exceeds: four deviations."""
-    return freedom + 4 * math.sqrt(2 * freedom)
+    chi_squared = sum((seen - share) ** 2 / share for seen, share in (*common, rest))
+    assert chi_squared < len(common) + 4 * math.sqrt(2 * len(common))  # four deviations, hardly ever exceeded
 
 
 # --- drawing ------------------------------------------------------------------------------------------------

@@ -23,8 +23,6 @@ GENERATED = [ROOT / "docs" / "reference" / f"{name}.md" for name in ("commands",
 
 PROGRAMS = ("sh", "console", "python")
 """Languages of the blocks that are run unless a marker says otherwise."""
-TEXTS = ("yaml", "json", "text", "tsv", "html", "make", "dockerfile")
-"""Languages of the blocks that are not run."""
 
 COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
 COMMAND = re.compile(r"^(\$ |nmt |make |python3? |pip |torchrun |srun )", re.MULTILINE)

@@ -38,9 +38,7 @@ def reader() -> threading.Thread | None:
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    if (thread := reader()) is not None:
-        thread.join(WAIT)
-        assert not thread.is_alive()
+    assert_reader_ends()
 
 
 @pytest.fixture

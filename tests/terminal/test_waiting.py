@@ -34,12 +34,6 @@ class Typist:
             if select.select([self._terminal], [], [], 0.2)[0]:
                 self.shown += os.read(self._terminal, 4096)
 
-    def sees_the_rest(self) -> None:
-        """Takes what the terminal of a command that has ended has shown."""
-        with suppress(OSError):  # which tells on Linux that nobody holds the other end any more
-            while shown := os.read(self._terminal, 4096):
-                self.shown += shown
-
 
 @contextmanager
 def typing(cwd: Path, *command: str, to_terminal: bool = True) -> Iterator[tuple[Typist, subprocess.Popen[bytes]]]:

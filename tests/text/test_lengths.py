@@ -28,11 +28,6 @@ def test_a_target_beyond_the_ratios_of_training_is_unusual(source: int, target: 
     assert trained("en", 1, 1, 20, 30, 0.5, 2.0).is_unusual(source, target) == unusual
 
 
-def test_lengths_are_read_as_they_were_written() -> None:
-    lengths = trained("en", 3, 1, 40, 60, 0.5, 2.5)
-    assert TrainedLengths(**lengths.model_dump()) == lengths
-
-
 GOOD = trained("en", 3, 1, 40, 60, 0.5, 2.5).model_dump()
 
 

@@ -23,6 +23,8 @@ from nmt.training.checkpoints import Checkpoints
 from nmt.training.resume import clear_leftovers
 
 INFO = {"run": "r", "data": "d"}
+DATA = {"name": "x", "source": "a", "target": "b", "train": [{"file": "x.tsv"}]}
+RECIPE = Recipe.model_validate({"name": "x", "data": DATA, "training": {"keep_last": 2}})
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +45,6 @@ def gate() -> Iterator[threading.Event]:
 def written(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, gate: threading.Event
 ) -> Checkpoints:
-    data = {"name": "x", "source": "a", "target": "b", "train": [{"file": "x.tsv"}]}
-    recipe = Recipe.model_validate({"name": "x", "data": data, "training": {"keep_last": 2}})
     save = bundles.save_bundle
 
     def when_told(*arguments: object) -> None:
@@ -52,7 +52,7 @@ def written(
         save(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(bundles, "save_bundle", when_told)
-    return Checkpoints(tmp_path, recipe, tokenizer)
+    return Checkpoints(tmp_path, RECIPE, tokenizer)
 
 
 class Told(list[str]):
@@ -242,9 +242,7 @@ def test_a_process_killed_at_any_time_leaves_whole_checkpoints_alone(
     tmp_path: Path, tokenizer: Tokenizer, step: int
 ) -> None:
     """Killed at every call that changes the disk, one after another."""
-    data = {"name": "x", "source": "a", "target": "b", "train": [{"file": "x.tsv"}]}
-    recipe = Recipe.model_validate({"name": "x", "data": data, "training": {"keep_last": 2}})
-    to = Checkpoints(tmp_path / "before", recipe, tokenizer)
+    to = Checkpoints(tmp_path / "before", RECIPE, tokenizer)
     for before in (1, 2):
         write(to, before, Told())
     to.wait()
@@ -252,7 +250,7 @@ def test_a_process_killed_at_any_time_leaves_whole_checkpoints_alone(
     for calls in range(1, 100):
         out = tmp_path / str(calls)
         shutil.copytree(tmp_path / "before", out)
-        if ended := killed_after(calls, out, recipe, tokenizer, step):
+        if ended := killed_after(calls, out, tokenizer, step):
             break
         clear_leftovers(out)
         found = bundles.checkpoints(out)
@@ -268,7 +266,7 @@ def test_a_process_killed_at_any_time_leaves_whole_checkpoints_alone(
     assert steps(out) == sorted({2, step} if step == 3 else {1, 2})
 
 
-def killed_after(calls: int, out: Path, recipe: Recipe, tokenizer: Tokenizer, step: int) -> bool:
+def killed_after(calls: int, out: Path, tokenizer: Tokenizer, step: int) -> bool:
     """Writes a checkpoint with scores in a process that dies at its n-th change of the disk; whether it ended."""
     child = os.fork()
     if child == 0:
@@ -284,7 +282,7 @@ def killed_after(calls: int, out: Path, recipe: Recipe, tokenizer: Tokenizer, st
                 return original(*arguments, **options)
 
             setattr(os, name, counted)
-        to = Checkpoints(out, recipe, tokenizer)
+        to = Checkpoints(out, RECIPE, tokenizer)
         path = write(to, step, Told())
         to.add(path, {"scores": {"bleu": 1.0}}, lambda: None)
         to.wait()

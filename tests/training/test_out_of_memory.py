@@ -22,7 +22,7 @@ from nmt.training.trainer import Trainer
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
     *BARE,
-    "training={batch_tokens: 500, warmup: 20, updates: 12, log_updates: 4}",
+    "training={batch_tokens: 500, warmup: 20, updates: 8, log_updates: 4}",
 )
 
 Losses = tuple[Tensor, Tensor]

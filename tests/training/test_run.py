@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
 import sys
@@ -12,7 +14,9 @@ from typing import Any
 from unittest.mock import MagicMock, call
 
 import pytest
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, position, sets
+import safetensors.torch
+import torch
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, reseal, sets
 
 from nmt import bundle as bundles
 from nmt import cli
@@ -227,3 +231,75 @@ def test_lengths_are_measured_once_and_kept_when_a_run_is_resumed(
     first, second = bundles.checkpoints(task / "ckpts")
     assert first.lengths == second.lengths == measured[0]
     assert len(measured) == 1
+
+
+def test_a_full_disk_ends_a_run_in_one_line_and_spoils_nothing(
+    train, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = "training.checkpoint_updates=3"
+    train(every, out="whole")
+    train(every, "training.updates=6")
+    content = {path: path.read_bytes() for path in (task / "ckpts").glob("step-*/*")}
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(safetensors.torch, "save_file", full)
+        said = train(every, code=1)
+    errors = [line for line in said.splitlines() if line.startswith("error")]
+    assert errors == ["error: ckpts/step-00000009: the disk is full"]
+    assert "saved ckpts/step-00000009" not in said
+    assert "Traceback" not in said
+    assert {path: path.read_bytes() for path in (task / "ckpts").glob("step-*/*")} == content
+    train(every)
+    assert_equal_to_the_bit(task / "whole", task / "ckpts")
+
+
+def test_another_mixture_begins_a_new_epoch(train, task: Path) -> None:
+    train("training.updates=3", *BARE)
+    assert position(task / "ckpts")["epoch"] == 0
+    weighted = "data.train=[{source: train.a, target: train.b, weight: 1.5}]"
+    said = train(weighted, "training.updates=4", *BARE)
+    assert "batches differ from before: continuing with epoch 1" in said
+    assert "now prepared" not in said
+
+
+def test_a_run_in_bf16_learns_as_one_in_fp32(train, task: Path) -> None:
+    longer = "training.updates=60", "training.log_updates=10", "training.warmup=40", *BARE
+    for precision in ("fp32", "bf16"):
+        train(*longer, f"training.precision={precision}", out=precision)
+    losses = [[row["loss"] for row in metrics(task / name) if "loss" in row] for name in ("fp32", "bf16")]
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], rel=0.03)
+    assert losses[0][-1] < 0.9 * losses[0][0]
+    assert {tensor.dtype for tensor in parameters(task / "bf16").values()} == {torch.float32}
+
+
+@pytest.mark.parametrize(("before", "now"), [("fp64", "fp32"), ("fp32", "fp64")])
+def test_precision_may_change_on_the_way(train, task: Path, before: str, now: str) -> None:
+    train("training.updates=4", f"training.precision={before}", *BARE)
+    said = train("training.updates=8", f"training.precision={now}", *BARE)
+    assert f"changed: training.precision from {before} to {now}" in said
+    expected = torch.float64 if now == "fp64" else torch.float32
+    assert {tensor.dtype for tensor in parameters(task / "ckpts").values()} == {expected}
+
+
+def test_tensorboard_that_is_not_installed_is_told_in_one_line(train, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    said = train("training.tensorboard=true", code=1)
+    assert "error: training.tensorboard: the package tensorboard is not installed\nhint: pip install" in said
+    assert "Traceback" not in said
+    train("training.updates=1")
+
+
+def test_a_run_of_an_earlier_version_gets_lengths_when_it_is_resumed(train, task: Path) -> None:
+    train("training.updates=3", *BARE)
+    manifest = task / "ckpts/step-00000003/bundle.json"
+    said = json.loads(manifest.read_text())
+    lengths = said.pop("lengths")
+    manifest.write_text(json.dumps(said))
+    reseal(manifest.parent)
+    train("training.updates=6", *BARE)
+    first, second = bundles.checkpoints(task / "ckpts")
+    assert (first.lengths, second.info["lengths"]) == (None, lengths)

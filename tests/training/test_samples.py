@@ -31,17 +31,13 @@ def begun(path: Path, step: int = 0, sources: list[str] = SOURCES) -> Samples:
     return samples
 
 
-def every(sizes: Any) -> list[int]:
-    return list(sizes)
-
-
 def test_sentences_and_outputs_come_back_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "dev.jsonl"
     samples = begun(path)
     examples = samples.add(3, ["x", "left out: its reference is blank", "<i>\u2028ß"])
     samples.add(6, ["", "", "y"])
     assert path.read_bytes().count(b"\n") == 3
-    found = read_samples(path, every)
+    found = read_samples(path, list)
     outputs = [
         DevOutputs(step=3, outputs=["x", "<i>\u2028ß"], scores=[1.12, 5.12]),
         DevOutputs(step=6, outputs=["", "y"], scores=[0.12, 1.12]),
@@ -66,16 +62,16 @@ def test_a_resumed_run_writes_lines_again(tmp_path: Path) -> None:
             again.add(step, ["x", "y", "z"])
         assert path.read_bytes() == whole
     path.write_bytes(whole[:20])  # or even the first
-    assert read_samples(path, every) == ([], [], [])
+    assert read_samples(path, list) == ([], [], [])
     begun(path, 9).add(12, ["x", "y", "z"])
-    assert [each.step for each in read_samples(path, every)[2]] == [12]
+    assert [each.step for each in read_samples(path, list)[2]] == [12]
 
 
 def test_other_sentences_begin_a_new_file(tmp_path: Path) -> None:
     path = tmp_path / "dev.jsonl"
     begun(path).add(3, ["x", "y", "z"])
     begun(path, 3, sources=["A", "B", "C"]).add(6, ["x", "y", "z"])
-    sources, _, outputs = read_samples(path, every)
+    sources, _, outputs = read_samples(path, list)
     assert (sources, [each.step for each in outputs]) == (["A", "C"], [6])
 
 
@@ -92,12 +88,12 @@ def test_damaged_lines_are_left_out(tmp_path: Path, line: bytes) -> None:
     with path.open("ab") as file:
         file.write(line + b"\n")
     samples.add(6, ["x", "y", "z"])
-    assert [each.step for each in read_samples(path, every)[2]] == [3, 6]
+    assert [each.step for each in read_samples(path, list)[2]] == [3, 6]
 
 
 def test_each_translation_has_its_chrf_and_each_tree_its_f1(train: Any, task: Path) -> None:
     train("training.checkpoint_updates=6", "training.updates=6")
-    sources, references, [outputs] = read_samples(task / "ckpts/dev.jsonl", every)
+    sources, references, [outputs] = read_samples(task / "ckpts/dev.jsonl", list)
     assert (task / "valid.a").read_text().splitlines() == sources
     assert (task / "valid.b").read_text().splitlines() == references
     pairs = zip(outputs.outputs, references, strict=True)

@@ -150,7 +150,7 @@ def test_every_figure_is_recorded(train, task) -> None:
         assert row["tokens_per_second"] * row["seconds_per_update"] == pytest.approx(row["tokens_per_update"])
 
 
-@pytest.mark.parametrize(("precision", "expected"), [("bf32", "medium"), ("fp32", "highest")])
+@pytest.mark.parametrize(("precision", "expected"), [("bf32", "medium"), ("bf16", "highest"), ("fp32", "highest")])
 def test_factors_are_rounded_in_updates_alone(
     precision: str, expected: str, train, inject, task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +161,7 @@ def test_factors_are_rounded_in_updates_alone(
 
     def losses(_: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
         loss, nll = forward(objective, batch)
+        assert torch.is_autocast_enabled("cpu") == (precision == "bf16")
         note("forward")
         loss.register_hook(lambda gradient: note("backward"))
         return loss, nll
