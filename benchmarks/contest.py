@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from nmt import recipe as recipes
-from nmt.bundle import Bundle, save_bundle
+from nmt.checkpoint.reading import Bundle
+from nmt.checkpoint.writing import save_bundle
+from nmt.decoding.engine import Engine, Pool, Source
 from nmt.model.transformer import Transformer
 from nmt.recipe import TokenizerSettings
-from nmt.search.feed import Engine, Pool, Source
 from nmt.text.tokenizer import Tokenizer
 
 Contestant = Callable[[], float]

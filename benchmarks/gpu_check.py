@@ -36,28 +36,23 @@ from torch.nn import functional as F
 
 from contest import Pile, random_bundle
 from gpu_train import Ours
-from nmt.console import Console
-from nmt.data.batches import make_batch
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch
-from nmt.device import Place, choose_device
+from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
+from nmt.decoding.engine import Hypothesis, Prefix, Required, Source, Spelling
+from nmt.decoding.forced import align, log_probabilities_of
+from nmt.decoding.phrases import PhraseConstraint
+from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, Training
-from nmt.search.annotation import align
-from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, TreeConstraint
-from nmt.search.engine import SearchEngine
-from nmt.search.feed import Hypothesis, Prefix, Required, Source, Spelling
-from nmt.search.forced import log_probabilities_of
-from nmt.search.phrases import PhraseConstraint
-from nmt.search.prefix import PrefixConstraint
-from nmt.text.symbols import EOS
-from nmt.text.vocabulary import Vocabulary
+from nmt.system.console import Console
+from nmt.system.device import Place, choose_device
+from nmt.text.vocabulary import EOS, Vocabulary
+from nmt.training.arithmetic import device_name, factors_rounded, set_precision
+from nmt.training.batches import Update, make_batch
 from nmt.training.distributed import Group
-from nmt.training.flops import device_name
 from nmt.training.loss import Objective, chunk_softmax, compile_parts, smoothed_cross_entropy
-from nmt.training.micro_batches import Update
 from nmt.training.optimizer import Optimizer
-from nmt.training.precision import factors_rounded, set_precision
 from nmt.training.state import RunState
 from nmt.training.trainer import Requests, Trainer
 from plain import PlainTransformer, smoothed_loss

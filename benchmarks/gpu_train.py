@@ -29,18 +29,17 @@ from pathlib import Path
 import torch
 
 from counts import host_waits, print_graphs, print_profile, print_waits, profiler
-from nmt.console import Console, unseen
-from nmt.data.batches import prefetched
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import AHEAD, EpochPlan, plan_epoch
-from nmt.device import Place, choose_device
 from nmt.model.transformer import Transformer
 from nmt.recipe import Training
+from nmt.system.console import Console, unseen
+from nmt.system.device import Place, choose_device
+from nmt.training.arithmetic import device_name, peak_flops, set_precision
+from nmt.training.batches import prefetched
 from nmt.training.distributed import Group
-from nmt.training.flops import device_name, peak_flops
 from nmt.training.loss import Objective, compile_parts
 from nmt.training.optimizer import Optimizer
-from nmt.training.precision import set_precision
 from nmt.training.progress import Progress
 from nmt.training.state import RunState
 from nmt.training.trainer import Requests, Trainer

@@ -25,14 +25,14 @@ import torch
 
 from contest import Contestant, Pile, forced_lengths, ours, random_bundle, random_sources, series, theirs
 from counts import host_waits, print_graphs, print_profile, print_waits, profiler
-from nmt.bundle import Bundle
-from nmt.bundle.conversion import export
-from nmt.device import choose_device
+from nmt.checkpoint.reading import Bundle
+from nmt.decoding.engine import Source
+from nmt.decoding.search import SearchEngine
+from nmt.exchange.ctranslate2 import export
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
-from nmt.search.engine import SearchEngine
-from nmt.search.feed import Source
-from nmt.training.flops import device_name, peak_flops, training_flops
+from nmt.system.device import choose_device
+from nmt.training.arithmetic import device_name, peak_flops, training_flops
 from plain import PlainTransformer, translate
 from synthetic import MODELS, VOCABULARY, wmt_lengths
 

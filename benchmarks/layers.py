@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nmt.device import choose_device
 from nmt.model.functional import attention, restricted_attention
 from nmt.model.layers import SelfAttention
 from nmt.recipe import Model
+from nmt.system.device import choose_device
 
 LEAST, REPEATS, KERNEL, LAST = 256, 5, 3, 3
 HEAD = 64  # d_k and d_v

@@ -13,11 +13,11 @@ import argparse
 import numpy as np
 import torch
 
-from nmt.batch import Batch
-from nmt.data import batches
-from nmt.data.batches import Packer, deal_update, split_update
+from nmt.data.batch import Batch
 from nmt.data.corpus import Ids
 from nmt.data.epochs import plan_epoch
+from nmt.training import batches
+from nmt.training.batches import Packer, deal_update, split_update
 from synthetic import LONGEST, wmt_lengths
 
 SIZES = (1, 4, 16, 64)

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.batch import Batch, in_batches, pad_ids
-from nmt.data.batches import make_batch, prefetched, split_update
+from nmt.data.batch import Batch, in_batches, pad_ids
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import AHEAD, plan_epoch
+from nmt.decoding.engine import Source
 from nmt.recipe import Model, Training
-from nmt.search.feed import Source
-from nmt.text.symbols import BOS, EOS, PAD
+from nmt.text.vocabulary import BOS, EOS, PAD
+from nmt.training.arithmetic import autocast_dtype
+from nmt.training.batches import make_batch, prefetched, split_update
 from nmt.training.optimizer import learning_rate
-from nmt.training.precision import autocast_dtype
 
 LONGEST = 1024
 

@@ -20,17 +20,17 @@ from collections.abc import Iterator
 import torch
 
 from contest import Pile
-from nmt.device import choose_device
+from nmt import native as loading
+from nmt.decoding.beam import length_penalty
+from nmt.decoding.engine import Hypothesis, Source
+from nmt.decoding.search import SearchEngine
 from nmt.model import inference
 from nmt.model.transformer import Transformer
-from nmt.native import loading
-from nmt.native.loading import INSTRUCTION_SETS, NEEDED, Library, find, open_library
+from nmt.native import INSTRUCTION_SETS, NEEDED, Library, find, open_library
+from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import Decoding, Model
-from nmt.search.beam import length_penalty
-from nmt.search.engine import SearchEngine
-from nmt.search.feed import Hypothesis, Source
-from nmt.text.linear import TreeVocabulary
-from nmt.text.symbols import BOS, EOS
+from nmt.system.device import choose_device
+from nmt.text.vocabulary import BOS, EOS
 
 VOCABULARY, LONGEST, EXTRA = 1000, 24, 16
 LIKING = 1.5  # of </s>, in nats

@@ -30,11 +30,11 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from nmt import recipe as recipes
-from nmt.bundle import Bundle, checkpoint_path, checkpoints
-from nmt.console import Console
+from nmt.checkpoint.reading import Bundle, checkpoint_path, checkpoints
 from nmt.data.prepare import prepare
-from nmt.device import cores
 from nmt.recipe import Recipe
+from nmt.system.console import Console
+from nmt.system.device import cores
 from paper import TABLE3, Row
 
 WIDTHS = ("d_model", "d_ff", "d_k", "d_v")

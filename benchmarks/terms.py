@@ -19,7 +19,7 @@ from statistics import median
 import sacrebleu
 
 import nmt
-from nmt.tasks.read_ahead import Request
+from nmt.decoding.read_ahead import Request
 from nmt.text.terms import Term, Terms
 
 WORD = re.compile(r"[^\W\d_]+")
@@ -77,7 +77,7 @@ def main() -> None:
     sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
     right = [all(phrase.source.lower() not in wrong for phrase in found.phrases(source)) for source in sources]
 
-    def run(with_terms: bool) -> tuple[list[nmt.tasks.translator.Translation], float]:
+    def run(with_terms: bool) -> tuple[list[nmt.decoding.translator.Translation], float]:
         began = time.process_time()
         results = list(model.stream([Request(source, terms=found if with_terms else None) for source in sources]))
         return results, time.process_time() - began

@@ -27,9 +27,9 @@ from pathlib import Path
 import numpy as np
 
 from nmt import recipe as recipes
-from nmt.console import Console
 from nmt.data.corpus import Corpus
 from nmt.data.prepare import directory, prepare
+from nmt.system.console import Console
 from nmt.text.tokenizer import Tokenizer
 
 SIZES = {

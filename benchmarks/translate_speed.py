@@ -25,14 +25,15 @@ import ctranslate2
 import torch
 
 from contest import Contestant, forced_lengths, ours, random_bundle, random_sources, series, spread, theirs
-from nmt.bundle import Bundle, resolve
-from nmt.bundle.conversion import export
-from nmt.device import choose_device
+from nmt.checkpoint.reading import Bundle
+from nmt.decoding.engine import Engine, Source
+from nmt.decoding.search import SearchEngine
+from nmt.decoding.workers import Workers
+from nmt.exchange.ctranslate2 import export
+from nmt.exchange.resolve import resolve
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model
-from nmt.search.engine import SearchEngine
-from nmt.search.feed import Engine, Source
-from nmt.search.workers import Workers
+from nmt.system.device import choose_device
 from nmt.text.lines import read_lines
 
 THREADS = 2

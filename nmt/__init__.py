@@ -14,25 +14,25 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "load": "nmt.api",
-    "Translator": "nmt.tasks.translator",
-    "Parser": "nmt.tasks.parser",
+    "Translator": "nmt.decoding.translator",
+    "Parser": "nmt.decoding.parser",
     "Transformer": "nmt.model.transformer",
-    "Tree": "nmt.text.tree",
+    "Tree": "nmt.parsing.tree",
     "Model": "nmt.recipe",
     "Recipe": "nmt.recipe",
-    "UserError": "nmt.errors",
+    "UserError": "nmt.system.errors",
 }
 
 __all__ = ["Model", "Parser", "Recipe", "Transformer", "Translator", "Tree", "UserError", "__version__", "load"]
 
 if TYPE_CHECKING:
     from nmt.api import load
-    from nmt.errors import UserError
+    from nmt.decoding.parser import Parser
+    from nmt.decoding.translator import Translator
     from nmt.model.transformer import Transformer
+    from nmt.parsing.tree import Tree
     from nmt.recipe import Model, Recipe
-    from nmt.tasks.parser import Parser
-    from nmt.tasks.translator import Translator
-    from nmt.text.tree import Tree
+    from nmt.system.errors import UserError
 
 
 def __getattr__(name: str) -> Any:

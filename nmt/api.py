@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from nmt.bundle import common_tokenizer, resolve
+from nmt.checkpoint.reading import common_tokenizer
+from nmt.decoding.models import Saved
+from nmt.decoding.parser import Parser
+from nmt.decoding.translator import Translator
+from nmt.exchange.resolve import resolve
 from nmt.recipe import TaskName, override_decoding
-from nmt.tasks.models import Saved
-from nmt.tasks.parser import Parser
-from nmt.tasks.translator import Translator
 
 ModelPath = str | os.PathLike[str]
 

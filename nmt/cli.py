@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import click
 
-from nmt.terminal import process
-from nmt.terminal.help import Group, LineCommand
-from nmt.terminal.options import (
+from nmt.commands import process
+from nmt.commands.help import Group, LineCommand
+from nmt.commands.options import (
     AverageOptions,
     ParseOptions,
     PreprocessOptions,
@@ -50,9 +50,9 @@ def cli() -> None:
 def preprocess(options: PreprocessOptions) -> None:
     """Train the tokenizer of RECIPE on its training data and encode every split into data/NAME/."""
     from nmt import recipe as recipes
-    from nmt.bundle import initial_bundle
     from nmt.data.prepare import directory, prepare
-    from nmt.device import cores
+    from nmt.exchange.resolve import initial_bundle
+    from nmt.system.device import cores
 
     loaded = recipes.load(options.recipe, options.overrides)
     initial = initial_bundle(loaded)
@@ -71,9 +71,9 @@ def preprocess(options: PreprocessOptions) -> None:
 @takes(TrainOptions)
 def train(options: TrainOptions) -> None:
     """Train RECIPE, or resume the run that --out holds. The data is preprocessed first if needed."""
-    from nmt.terminal import training
+    from nmt.commands.train import train as run
 
-    training.train(options)
+    run(options)
 
 
 @cli.command(
@@ -96,9 +96,9 @@ def average(options: AverageOptions) -> None:
 
     With --format huggingface or ctranslate2 CKPTS may also be a bundle, which is written to --out as it is.
     """
-    from nmt.terminal import training
+    from nmt.commands.average import average as run
 
-    training.average(options)
+    run(options)
 
 
 @cli.command(
@@ -116,9 +116,9 @@ def translate(options: TranslateOptions) -> None:
 
     At the end stderr shows the number of lines, the speed, and counts of warnings.
     """
-    from nmt.terminal import searching
+    from nmt.commands.translate import translate as run
 
-    searching.translate(options)
+    run(options)
 
 
 @cli.command(
@@ -136,9 +136,9 @@ def parse(options: ParseOptions) -> None:
     The search finds nothing but trees over exactly the words of a line. At the end stderr shows the number of lines,
     the speed, and counts of warnings.
     """
-    from nmt.terminal import searching
+    from nmt.commands.parse import parse as run
 
-    searching.parse(options)
+    run(options)
 
 
 @cli.command(
@@ -171,11 +171,11 @@ def score(options: ScoreOptions) -> None:
     FLOPs of training as the paper estimates them, time × devices × sustained single-precision FLOP/s, and as counted
     exactly; time, target tokens, updates and devices, over all parts of the run.
     """
-    from nmt.terminal import scoring
+    from nmt.commands.score import score as run
 
-    scoring.score(options)
+    run(options)
 
 
 def main() -> NoReturn:
-    """The command `nmt`; its exit codes are those of `nmt/terminal/process.py:run`."""
+    """The command `nmt`; its exit codes are those of `nmt/commands/process.py:run`."""
     process.run(cli)

@@ -23,7 +23,7 @@ from measured import let_workers_save
 from reverse_task import BARE, sets, shell, write_reverse_task
 
 from nmt import cli
-from nmt.files import exclusive
+from nmt.system.files import exclusive
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -104,7 +104,7 @@ def new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training in this process starts no other one for its report, except in tests/training/test_reporting.py."""
-    monkeypatch.setattr("nmt.training.reporting.Page._start", lambda self: None)
+    monkeypatch.setattr("nmt.training.progress.Page._start", lambda self: None)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def nmt(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
     """Runs the command line in this process: `nmt("score", "ref", "hyp", stdin=b"...")`."""
 
     # nmt translate forks workers only in a process of its own: this one has threads, which a fork would lack.
-    monkeypatch.setattr("nmt.tasks.models.cores", lambda: 1)
+    monkeypatch.setattr("nmt.decoding.models.cores", lambda: 1)
 
     def run(*argv: object, stdin: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "argv", ["nmt", *map(str, argv)])

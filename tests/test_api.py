@@ -8,11 +8,11 @@ import pytest
 import reference_search
 
 from nmt.api import Translator
-from nmt.errors import UserError
+from nmt.decoding.read_ahead import Request
+from nmt.decoding.search import SearchEngine
+from nmt.decoding.translator import LineSplitter
 from nmt.recipe import Decoding, TokenizerSettings
-from nmt.search.engine import SearchEngine
-from nmt.tasks.read_ahead import Request
-from nmt.tasks.splitting import LineSplitter
+from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 
 NOUNS = ["tree", "house", "dog", "cat", "river", "garden", "window", "teacher"]

@@ -11,12 +11,12 @@ from tiny_parser import DECODING, make_model, train_tokenizer, write_parser
 
 import nmt
 from nmt.api import Parser, Translator
-from nmt.errors import UserError
+from nmt.decoding.parser import words_of
+from nmt.parsing.linearization import PUNCTUATION_TAGS, XX, TreeVocabulary, escape
+from nmt.parsing.tree import Tree, parse_tree
 from nmt.recipe import Decoding
-from nmt.tasks.parser import words_of
-from nmt.text.linear import PUNCTUATION_TAGS, XX, TreeVocabulary, escape
+from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.tree import Tree, parse_tree
 
 VOCABULARY = ["the", "a", "dog", "cat", "house", "she", "sees", "likes", "old", "fish", ",", ".", "``", "''", "?"]
 

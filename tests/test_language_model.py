@@ -15,14 +15,14 @@ import pytest
 import torch
 from reverse_task import assert_equal_to_the_bit, metrics, sets
 
-from nmt import bundle as bundles
-from nmt.bundle import Bundle
-from nmt.console import Console
+from nmt.checkpoint.reading import Bundle, checkpoints, new_model
+from nmt.checkpoint.writing import save_bundle
 from nmt.data.corpus import ABSENT, Corpus
-from nmt.device import Place
 from nmt.recipe import load
-from nmt.text.symbols import BOS, EOS
-from nmt.training import averaging
+from nmt.system.console import Console
+from nmt.system.device import Place
+from nmt.text.vocabulary import BOS, EOS
+from nmt.training import validation as averaging
 from nmt.training.start import train
 from nmt.training.validation import DevScores
 
@@ -79,10 +79,10 @@ def copy(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def translator(run: Path, tmp_path: Path) -> Path:
     """A bundle of a translator that was never trained, with the language model's tokenizer."""
     source = ["data.source=de", "data.train=[{source: a, target: b}]", "data.valid=[]"]
-    recipe, tokenizer = load(run / "recipe.yaml", source), bundles.checkpoints(run / "ckpts")[-1].tokenizer()
-    model = bundles.new_model(recipe, tokenizer)
+    recipe, tokenizer = load(run / "recipe.yaml", source), checkpoints(run / "ckpts")[-1].tokenizer()
+    model = new_model(recipe, tokenizer)
     info = {"run": "x", "step": 1, "data": "x"}
-    bundles.save_bundle(tmp_path / "translator", dict(model.named_parameters()), recipe, tokenizer, info)
+    save_bundle(tmp_path / "translator", dict(model.named_parameters()), recipe, tokenizer, info)
     return tmp_path / "translator"
 
 
@@ -112,7 +112,7 @@ def test_a_deterministic_language_is_learned(run: Path) -> None:
     subwords = float(Corpus(run / "data/cycle/valid.arrow").target_lengths.mean()) + 1
     assert rows[0] > 1.5 * rows[-1]
     assert 0.99 * 8 ** (1 / subwords) < rows[-1] < 1.3 * 8 ** (1 / subwords)
-    newest = bundles.checkpoints(run / "ckpts")[-1]
+    newest = checkpoints(run / "ckpts")[-1]
     assert newest.scores == {"perplexity": newest.dev_score} == {"perplexity": rows[-1]}
     assert newest.info["task"] == "language_model"
     padding = [row["padding"] for row in metrics(run / "ckpts") if "padding" in row]
@@ -143,7 +143,7 @@ def test_fine_tuning_starts_from_a_language_model_and_from_no_translator(
 
     done = tune(copy / "ckpts/step-00000080")
     assert done.code == 0, done.err
-    tuned, base = (bundles.checkpoints(copy / out)[-1].dev_score for out in ("tuned", "ckpts"))
+    tuned, base = (checkpoints(copy / out)[-1].dev_score for out in ("tuned", "ckpts"))
     assert tuned == pytest.approx(base, rel=0.01)
     shutil.rmtree(copy / "tuned")
     done = tune(translator)
@@ -183,7 +183,7 @@ def test_the_score_is_the_perplexity_that_a_softmax_for_each_prefix_gives(
     nmt: Callable[..., Any], run: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "ref").write_text("".join(f"{line}\n" for line in LINES))
-    newest = bundles.checkpoints(run / "ckpts")[-1]
+    newest = checkpoints(run / "ckpts")[-1]
     expected = [plain(newest, line) for line in LINES]
     total, subwords = (sum(column) for column in zip(*expected, strict=True))
     done = nmt("score", "--model", newest.path, tmp_path / "ref", "--json", "--device", "cpu")

@@ -14,39 +14,33 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "nmt"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-BASE = {"recipe", "errors"}
-SERVICES = {"files", "integrity", "console", "device"}
-SEARCH = {"bundle", "batch", "model", "text"} | BASE | {"files", "integrity", "device"}
-TASKS = {"search", "bundle", "model", "text", "device"} | BASE
-API = {"tasks", "bundle"} | BASE
-TRAINING = {"metrics", "data", "api"} | SEARCH | TASKS | API | SERVICES
-REPORT = {"training", "metrics", "search", "bundle", "data", "text"} | BASE | {"console", "files"}
-EVERYTHING = {"training", "report"} | TRAINING
-
 MAY_IMPORT = {
-    "errors": set(),
-    "console": {"errors"},
-    "files": {"errors"},
-    "integrity": {"files", "errors"},
-    "device": {"errors"},
-    "recipe": {"files", "errors"},
-    "text": {"files", "integrity"} | BASE,
-    "batch": {"text"},
+    "system": set(),
     "native": set(),
-    "model": {"native", "batch"} | BASE,
-    "data": {"text", "batch"} | BASE | SERVICES,
-    "bundle": {"model", "text"} | BASE | SERVICES,
-    "search": {"native"} | SEARCH,
-    "metrics": {"text", "errors"},
-    "tasks": TASKS,
-    "api": API,
-    "training": TRAINING,
-    "report": REPORT,
-    "terminal": {"native"} | EVERYTHING,
-    "cli": {"terminal"} | EVERYTHING,
-    "__init__": EVERYTHING,  # lazily, see below
+    "recipe": {"system"},
+    "text": {"recipe", "system"},
+    "parsing": {"text", "system"},
+    "metrics": {"system"},
+    "data": {"parsing", "text", "recipe", "system"},
+    "model": {"native", "data", "recipe", "system"},
+    "checkpoint": {"model", "parsing", "text", "recipe", "system"},
+    "exchange": {"checkpoint", "model", "text", "recipe", "system"},
+    "decoding": {"exchange", "checkpoint", "native", "model", "data", "parsing", "text", "recipe", "system"},
+    "api": {"decoding", "exchange", "checkpoint", "recipe"},
+    "training": {
+        *("api", "decoding", "exchange", "checkpoint"),
+        *("model", "data", "metrics", "parsing", "text", "recipe", "system"),
+    },
+    "report": {"training", "decoding", "checkpoint", "model", "data", "parsing", "recipe", "system"},
+    "commands": {
+        *("report", "training", "decoding", "exchange", "checkpoint"),
+        *("native", "metrics", "parsing", "text", "recipe", "system"),
+    },
+    "cli": {"commands", "exchange", "data", "recipe", "system"},
+    "__init__": {"api", "decoding", "model", "parsing", "recipe", "system"},  # lazily, see below
     "__main__": {"cli"},
 }
+"""What each package imports directly; a package below may be used through those above it."""
 
 Import = tuple[str, bool]  # dotted name, and whether it runs when the module is imported
 
@@ -109,11 +103,31 @@ def test_a_module_imports_only_what_the_table_allows() -> None:
         assert [name for name in own(imports_of(path)) if layer(name) not in allowed] == [], path
 
 
-def test_the_table_allows_no_circles() -> None:
-    done: set[str] = set()
-    while ready := [name for name, needs in MAY_IMPORT.items() if name not in done and needs <= done]:
-        done.update(ready)
-    assert done == set(MAY_IMPORT)
+def test_the_table_names_nothing_that_is_not_imported() -> None:
+    found: dict[str, set[str]] = {name: set() for name in MAY_IMPORT}
+    for path in FILES:
+        found[layer(name_of(path))] |= {layer(name) for name in own(imports_of(path))}
+    assert {name: needs - {name} for name, needs in found.items()} == MAY_IMPORT
+
+
+def test_neither_packages_nor_files_import_in_circles() -> None:
+    names = {name_of(path).removesuffix(".__init__") for path in FILES}
+    needed = {
+        name_of(path).removesuffix(".__init__"): {
+            name if name in names else name.rpartition(".")[0] for name in own(imports_of(path))
+        }
+        for path in FILES
+    }
+    for graph in (MAY_IMPORT, needed):
+        done: set[str] = set()
+        while ready := [name for name, needs in graph.items() if name not in done and needs - {name} <= done]:
+            done.update(ready)
+        assert set(graph) - done == set()
+
+
+def test_no_two_modules_share_a_name() -> None:
+    names = [path.stem for path in FILES if path.stem != "__init__"]
+    assert sorted(set(names)) == sorted(names)
 
 
 def test_the_package_loads_its_public_names_lazily() -> None:
@@ -124,14 +138,16 @@ def test_the_package_loads_its_public_names_lazily() -> None:
 def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
     at_once = {name for name, runs in imports_of(PACKAGE / "cli.py") if runs and name.startswith("nmt")}
     modules = {".".join(name.split(".")[:3]) for name in at_once}
-    assert modules == {f"nmt.terminal.{name}" for name in ("process", "options", "help")}
+    assert modules == {f"nmt.commands.{name}" for name in ("process", "options", "help")}
+
+
+TORCHLESS = ("engine", "workers", "read_ahead", "pipeline", "translator", "parser", "ctranslate2_engine")
 
 
 def test_text_imports_no_torch() -> None:
     for library in ("torch", "safetensors"):
-        assert [name for name in importers(library) if layer(name) == "text"] == []
-    torchless = {f"nmt.search.{name}" for name in ("feed", "workers", "ctranslate2")} | {"nmt.bundle.conversion"}
-    torchless |= {name_of(path) for path in FILES if layer(name_of(path)) == "tasks"} - {"nmt.tasks.models"}
+        assert [name for name in importers(library) if layer(name) in ("text", "parsing")] == []
+    torchless = {f"nmt.decoding.{name}" for name in TORCHLESS} | {"nmt.exchange.ctranslate2"}
     assert not torchless & importers("torch")
 
 
@@ -141,10 +157,18 @@ def test_only_preparation_imports_datasets() -> None:
 
 
 def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
-    modules = ["nmt", "nmt.cli", "nmt.device", "nmt.recipe", "nmt.bundle", "nmt.bundle.folder", "nmt.bundle.conversion"]
-    modules += ["nmt.text.tokenizer", "nmt.text.lines", "nmt.search.ctranslate2", "nmt.tasks.models"]
-    modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics.bleu", "nmt.metrics.brackets", "nmt.report.record"]
-    modules += ["nmt.tasks.translator", "nmt.tasks.parser"]
+    modules = [
+        "nmt",
+        "nmt.cli",
+        "nmt.system.device",
+        "nmt.recipe",
+        "nmt.checkpoint",
+        "nmt.checkpoint.reading",
+        "nmt.exchange.ctranslate2",
+    ]
+    modules += ["nmt.text.tokenizer", "nmt.text.lines", "nmt.exchange.ctranslate2", "nmt.decoding.models"]
+    modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics", "nmt.parsing.brackets", "nmt.report.record"]
+    modules += ["nmt.decoding.translator", "nmt.decoding.parser"]
     program = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'datasets'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
@@ -206,7 +230,7 @@ def test_nothing_is_executed_or_unpickled() -> None:
 
 def test_a_search_starts_without_the_compiler_of_pytorch() -> None:
     """Whose import takes a second, which every command would pay."""
-    program = "import sys, nmt.api, nmt.search.engine\n"
+    program = "import sys, nmt.api, nmt.decoding.search\n"
     program += "print('torch' in sys.modules, 'torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]

@@ -20,19 +20,19 @@ from marian_folders import write_model, write_tokenizer
 from random_bundle import random_bundle
 from reverse_task import reseal
 
-from nmt import bundle as bundles
-from nmt.bundle import Bundle
-from nmt.errors import UserError
-from nmt.integrity import replace_manifest
+from nmt.checkpoint.reading import Bundle
+from nmt.commands.streams import open_output
+from nmt.decoding.ctranslate2_engine import convert
+from nmt.decoding.search import SearchEngine
+from nmt.exchange.resolve import resolve
+from nmt.parsing.tree import read_trees
 from nmt.recipe import Decoding, validated
 from nmt.report.record import read_figures
-from nmt.search.ctranslate2 import convert
-from nmt.search.engine import SearchEngine
-from nmt.terminal.streams import open_output
+from nmt.system.errors import UserError
+from nmt.system.integrity import replace_manifest
 from nmt.text.lines import LONGEST as LONGEST_LINE
 from nmt.text.lines import read_lines
-from nmt.text.tree import read_trees
-from nmt.training.samples import read_samples
+from nmt.training.run_files import read_samples
 
 ROOM = 3 << 29
 """Bytes of memory, 1.5 GiB, that no attack may make a process ask for."""
@@ -68,7 +68,7 @@ def hostile(tmp_path: Path) -> Bundle:
 
 def read_all(path: Path) -> None:
     """Reads all of a model, as a command does."""
-    bundle, _ = bundles.resolve(path)
+    bundle, _ = resolve(path)
     assert bundle.recipe
     bundle.model(torch.device("cpu"))
 
@@ -173,7 +173,7 @@ def test_a_search_that_fits_into_no_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch, hostile: Bundle, there: int
 ) -> None:
     """Memory that a beam of a bundle's own settings needs for a vocabulary of a million symbols, say."""
-    monkeypatch.setattr("nmt.search.engine.available_memory", lambda device: there)
+    monkeypatch.setattr("nmt.decoding.search.available_memory", lambda device: there)
     models, decoding = [hostile.model(torch.device("cpu"))], Decoding(beam=1000)
     if there == 10**12:
         assert SearchEngine(models, decoding).decoding.beam == 1000
@@ -185,14 +185,14 @@ def test_tables_of_positions_that_fit_into_no_memory_are_refused(
     monkeypatch: pytest.MonkeyPatch, hostile: Bundle
 ) -> None:
     pytest.importorskip("ctranslate2")
-    monkeypatch.setattr("nmt.bundle.conversion.host_memory", lambda: 10**7)
+    monkeypatch.setattr("nmt.exchange.ctranslate2.host_memory", lambda: 10**7)
     decoding = Decoding(max_source=100_000, max_extra=10_000)
     refused(
         lambda: convert(hostile, decoding, print),
         "decoding.max_source and max_extra: encodings of 110,000 positions need",
     )
     assert not (hostile.path / "ctranslate2").exists()
-    monkeypatch.setattr("nmt.bundle.conversion.host_memory", lambda: 10**12)
+    monkeypatch.setattr("nmt.exchange.ctranslate2.host_memory", lambda: 10**12)
     assert (convert(hostile, Decoding(), print) / "model.bin").exists()
 
 

@@ -17,8 +17,8 @@ from processes import Ended, forked, wait
 
 IMPORTED = (
     *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),
-    *("nmt.cli", "nmt.api", "nmt.data.prepare", "nmt.training.start", "nmt.report.page", "nmt.bundle.huggingface"),
-    *("nmt.terminal.searching", "nmt.terminal.training"),
+    *("nmt.cli", "nmt.api", "nmt.data.prepare", "nmt.training.start", "nmt.report.page", "nmt.exchange.huggingface"),
+    *("nmt.commands.translate", "nmt.commands.average"),
 )
 PATIENCE = 120  # seconds that a command may take
 
@@ -30,9 +30,9 @@ def prepare() -> None:
     """
     for module in IMPORTED:
         import_module(module)
-    refreshing: Any = import_module("nmt.training.reporting")
+    refreshing: Any = import_module("nmt.training.progress")
     refreshing.subprocess = _ForkedReports
-    flops: Any = import_module("nmt.training.flops")
+    flops: Any = import_module("nmt.training.arithmetic")
     flops.measured_flops = lambda device, dtype: 1e11
 
 
@@ -76,7 +76,7 @@ def _become(command: str, folder: Path, said: Path, plan: Plan | None) -> None:
 
 
 class _ForkedReports:
-    """What `nmt/training/reporting.py` needs of `subprocess`; a process that draws reports is a fork of the command.
+    """What `nmt/training/progress.py` needs of `subprocess`; a process that draws reports is a fork of the command.
 
     A new one would import for a second, in every trial.
     """

@@ -235,7 +235,7 @@ def main() -> None:
     under_the_shim()
     print("faults come", "in faults.c, below all libraries" if has_shim() else "in Python's own calls: no C compiler")
     prepare()
-    blocks: Any = import_module("nmt.terminal.blocks")
+    blocks: Any = import_module("nmt.commands.resume")
     blocks.BLOCK_LINES = BLOCK_LINES
     with tempfile.TemporaryDirectory() as folder:
         chosen = [scenario for scenario in SCENARIOS if not given.only or scenario.name in given.only]

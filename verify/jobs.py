@@ -15,7 +15,7 @@ from contents import contents, is_temporary
 from processes import TREE, Job, Running
 from scenarios import write_corpus
 
-from nmt.bundle import checkpoint_folders, checkpoint_path
+from nmt.checkpoint.reading import checkpoint_folders, checkpoint_path
 
 SITE = """
 import faulthandler
@@ -23,7 +23,7 @@ import os
 import signal
 from pathlib import Path
 
-import nmt.terminal.blocks as blocks
+import nmt.commands.resume as blocks
 
 faulthandler.register(signal.SIGUSR1)
 blocks.BLOCK_LINES = 10

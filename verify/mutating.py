@@ -27,9 +27,9 @@ GROUPS = {
         *(f"nmt/data/{name}.py" for name in ("batches", "epochs", "lengths", "packing")),
         "nmt/data/epochs.py",
     ],
-    "brackets": ["nmt/metrics/brackets.py", "nmt/text/tree.py"],
+    "brackets": ["nmt/parsing/brackets.py", "nmt/parsing/tree.py"],
     "bundle": ["nmt/bundle/*.py"],
-    "files": ["nmt/files.py", "nmt/integrity.py"],
+    "files": ["nmt/system/files.py", "nmt/system/integrity.py"],
 }
 PART = 15  # each group has at least one of so many mutants
 IDENTITY = {frozenset(("Eq", "Is")), frozenset(("NotEq", "IsNot"))}

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nmt.data.batches import split_update
 from nmt.data.epochs import plan_epoch
 from nmt.model.cache import Ancestry
+from nmt.training.batches import split_update
 
 FOLDER = Path(__file__).parent
 WIDTH = 520

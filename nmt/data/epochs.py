@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.corpus import Corpus, Ids, Rows
-from nmt.errors import UserError
-from nmt.files import wait_for, whole_directory
-from nmt.integrity import check_files, write_manifest
 from nmt.recipe import Training
+from nmt.system.errors import UserError
+from nmt.system.files import wait_for, whole_directory
+from nmt.system.integrity import check_files, write_manifest
 
 AHEAD = 2  # updates whose batches are made in advance
 ORDER, BOUNDS, MANIFEST = "order.npy", "bounds.npy", "plan.json"

@@ -16,10 +16,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from nmt.errors import UserError
+from nmt.parsing.tree import prepare_tree, read_trees, tree_files
 from nmt.recipe import Data, Dataset
+from nmt.system.errors import UserError
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines
-from nmt.text.tree import prepare_tree, read_trees, tree_files
 
 Pair = tuple[str, ...]
 """A sentence for each of `Data.languages`."""

@@ -13,20 +13,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import RootModel
 
-from nmt.console import Console
-from nmt.data.corpus import ABSENT, SIDES, Corpus, schema_of, table_of
-from nmt.data.encode import Chunk, EncodedChunk, PairEncoder, encode_chunks
+from nmt.data.corpus import ABSENT, SIDES, Chunk, Corpus, EncodedChunk, PairEncoder, encode_chunks, schema_of, table_of
 from nmt.data.pairs import Pair, check_inputs, describe, input_files, read_pairs
-from nmt.errors import UserError
-from nmt.files import exclusive, identify, read_json, whole_directory, write_json
-from nmt.integrity import check_files, checked, intact, read_manifest, replace_manifest, write_manifest
+from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Kind, Recipe
+from nmt.system.console import Console
+from nmt.system.errors import UserError
+from nmt.system.files import exclusive, identify, read_json, whole_directory, write_json
+from nmt.system.integrity import check_files, checked, intact, read_manifest, replace_manifest, write_manifest
 from nmt.text.lines import in_groups
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.tokenizer import Tokenizer
@@ -134,7 +135,7 @@ def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any
             paths = input_files(dataset, recipe.data, seen)
             files |= {str(path): _seen(path, seen.get(str(path))) for path in paths}
             contents[split].append([describe(dataset, recipe.data), [files[str(path)][-1] for path in paths]])
-    given = Tokenizer.load(tokenizer_from).files() if tokenizer_from else {}
+    given = load_tokenizer(tokenizer_from).files() if tokenizer_from else {}
     what = {
         "format": FORMAT,
         "languages": recipe.data.languages,
@@ -156,9 +157,10 @@ def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_fr
     """The tokenizer of a bundle, or a new one; `total` is the number of training pairs, where that is known."""
     if tokenizer_from is not None:
         console.say(f"tokenizer: from {tokenizer_from}")
-        return Tokenizer.load(tokenizer_from)
+        return load_tokenizer(tokenizer_from)
     data, text = recipe.data, _TokenizerText(recipe.data, total, console)
-    return Tokenizer.train(text, recipe.tokenizer, console.say, data.kind.has_trees, data.pos_tags)
+    trees = partial(TreeVocabulary.train, pos_tags=data.pos_tags) if data.kind.has_trees else None
+    return Tokenizer.train(text, recipe.tokenizer, console.say, trees)
 
 
 @dataclass(frozen=True)

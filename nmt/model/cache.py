@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.native.loading import functions_for
+from nmt.native import functions_for
 
 HIDDEN = -1e9  # added to a score of attention, it leaves a weight of 0; unlike -inf, sums of it are numbers
 ALIGNED = 8  # on a GPU the number of places is a multiple of this: attention copies a bias whose rows are not

@@ -17,12 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.errors import UserError
 from nmt.model.cache import KVCache, LayerCache
 from nmt.model.layers import DecoderLayer
 from nmt.model.transformer import Transformer
-from nmt.native.loading import library
-from nmt.native.quantised import ZERO_POINT, for_few_rows, quantise_rows
+from nmt.native import ZERO_POINT, for_few_rows, library, quantise_rows
+from nmt.system.errors import UserError
 
 M = TypeVar("M", bound=nn.Module)
 Multiply = Callable[[Tensor], Tensor]
@@ -338,7 +337,7 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
         twin = _laid_out(model, layer, kept=("encoder",) if precision == "fp32" else ())
         if model.has_source and weight.dtype == torch.float32 and (opened := library()):
             layers = cast("list[DecoderLayer]", list(twin.decoder))
-            twin.fused = FusedDecoder(layers, twin.decoder_norm, opened.functions)
+            twin.fused_step = FusedDecoder(layers, twin.decoder_norm, opened.functions).step
         return twin, layer(weight, bias)
     except (AttributeError, NotImplementedError, RuntimeError) as error:
         raise UserError(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.batch import Sequences
+from nmt.data.batch import Sequences
 from nmt.model import functional
 from nmt.model.cache import LayerCache
 from nmt.model.functional import Packed

@@ -6,23 +6,20 @@ The module knows neither text nor files. Ids: 0 is padding; a source ends in `</
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.batch import Packing, Sequences
+from nmt.data.batch import Packing, Sequences
 from nmt.model import kernels
 from nmt.model.cache import KVCache
 from nmt.model.functional import Packed
 from nmt.model.layers import DecoderLayer, Embed, EncoderLayer, Positions
 from nmt.recipe import Model, Recipe
-
-if TYPE_CHECKING:
-    from nmt.model.inference import FusedDecoder
 
 PADDING = 0
 
@@ -92,7 +89,7 @@ class Transformer(nn.Module):
             DecoderLayer(config) if self.has_source else EncoderLayer(config, causal=True)
             for _ in range(config.decoder_depth)
         )
-        self.fused: FusedDecoder | None = None  # a twin for inference may have one for its steps
+        self.fused_step: Callable[[Tensor, KVCache, Tensor | None], Tensor] | None = None  # of a twin for inference
         self.encoder_norm = _last_norm(config) if self.has_source else nn.Identity()
         self.decoder_norm = _last_norm(config)
 
@@ -170,8 +167,8 @@ class Transformer(nn.Module):
         end = int(cache.ancestry.lengths.max(initial=0))
         x = self.target_embedding(ids) * math.sqrt(self.config.d_model)
         x = x + self.target_positions.at(cache.ancestry.positions, end, words)
-        if self.fused is not None:
-            return self.fused.step(x, cache, alive)
+        if self.fused_step is not None:
+            return self.fused_step(x, cache, alive)
         memory_bias = cache.memory_bias
         if kernels.on_cpu(x):  # all layers use the same biases
             shape = (len(ids), self.config.heads, ids.size(1), -1)

@@ -1,1 +1,180 @@
-"""Optional C kernels for inference on a CPU. Each has a twin of PyTorch operations, which is used without them."""
+"""Opens the C library for this processor, if it was compiled, and calls its 8-bit products.
+
+It is opened by ctypes, so calls release the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_float, c_int32, c_int64, c_void_p
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+VERSION = 7  # NMT_KERNELS_VERSION of the source; a library compiled from another version is not used
+
+INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, the best one first
+NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: the capabilities of which one is needed
+
+TYPES = {"n": c_int64, "p": c_void_p, "f": c_float}
+STATES = "pnnn"  # numbers, and the steps between rows, heads and places
+
+FUNCTIONS = {  # by name: the types of the arguments
+    "nmt_kernels_version": "",
+    # rows, width, x, z, bias or None, weight, shift, epsilon, total or None, norm
+    "nmt_add_norm": "nn ppppp f pp",
+    # rows, beam, extent, parents, bias with its steps, written with its step, forgotten, step, before, newest
+    "nmt_extend": "nnn p pnn pn nn pp",
+    # rows, beam, extent, bias with its steps, room, places, counts
+    "nmt_seen_places": "nnn pnn n pp",
+    # count, which, beam, heads, widths, projected, newest, keys and values with their steps, places, counts, room,
+    # scale, out
+    "nmt_attend_to_places": f"np nnnn pp {STATES} {STATES} pp n f p",
+    # count, which, beam, heads, widths, queries, keys and values with their steps, lengths, scale, out
+    "nmt_attend_to_rows": f"np nnnn p {STATES} {STATES} p f p",
+    # count, from, to, heads, used, states with their steps
+    "nmt_move_rows": f"n pp nn {STATES}",
+    # rows, width, x and its bias
+    "nmt_add_bias_relu": "nn pp",
+    "nmt_add_bias_silu": "nn pp",
+    "nmt_add_bias_gelu": "nn pp",
+    # rows, width, vocabulary, reserved, logits
+    "nmt_log_softmax": "nnnn p",
+    # rows, beam, width, count, log_probs, alive, totals, parents, symbols
+    "nmt_best_extensions": "nnnn ppppp",
+    # rows, width, x, quantised, scales
+    "nmt_quantise_rows": "nn ppp",
+    "nmt_int8_panel": "",
+    "nmt_int8_limit": "",
+    # rows, width, outputs, x, row scales, matrix, shifts, scales, out
+    "nmt_int8_product": "nnn pppppp",
+}
+
+
+RESULTS = {  # of those that return something
+    "nmt_extend": c_int64,
+    **dict.fromkeys(("nmt_kernels_version", "nmt_int8_panel", "nmt_int8_limit"), c_int32),
+}
+
+
+class Library(NamedTuple):
+    """An opened library: the C functions, with their types declared, and the instruction set they use."""
+
+    functions: ctypes.CDLL
+    instruction_set: str
+
+
+@cache
+def library() -> Library | None:
+    """The library for this processor, or None: PyTorch's operations are to be used. ATEN_CPU_CAPABILITY is obeyed.
+
+    The result is cached. It stays valid in forked processes.
+    """
+    capability = torch.backends.cpu.get_cpu_capability()
+    for name, instruction_set in INSTRUCTION_SETS.items():
+        if name in NEEDED and capability not in NEEDED[name]:
+            continue
+        if (path := find(name)) is not None:
+            functions = open_library(path)
+            return None if functions is None else Library(functions, instruction_set)
+    return None
+
+
+def functions_for(*tensors: Tensor) -> ctypes.CDLL | None:
+    """The C functions if there are any and they apply to all of these tensors, else None.
+
+    They apply to contiguous fp32 tensors on a CPU, without gradients and autocast, and not while torch.compile traces.
+    """
+    if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+        return None
+    if not all(x.dtype is torch.float32 and x.is_cpu and x.is_contiguous() for x in tensors):
+        return None
+    opened = library()
+    return None if opened is None else opened.functions
+
+
+def find(name: str) -> Path | None:
+    """The file of a library, or None if it was not compiled."""
+    spec = find_spec(f"nmt.native.{name}")
+    return None if spec is None or spec.origin is None else Path(spec.origin)
+
+
+def open_library(path: Path) -> ctypes.CDLL | None:
+    """The C functions with their types declared, or None if the file cannot be used: it is damaged, or stale."""
+    try:
+        functions = ctypes.CDLL(str(path))
+        for name, arguments in FUNCTIONS.items():
+            function = getattr(functions, name)
+            function.argtypes = [TYPES[kind] for kind in arguments.replace(" ", "")]
+            function.restype = RESULTS.get(name)
+    except (OSError, AttributeError):
+        return None
+    return functions if functions.nmt_kernels_version() == VERSION else None
+
+
+ZERO_POINT = 128  # what 0 becomes in 8 unsigned bits
+AT_ONCE = 1 << 23  # products of two numbers that the C function computes no slower than oneDNN with AMX
+SMALLEST = 1e-12  # scale of a row, also of one of zeros
+
+
+def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows (rows, width) in unsigned 8-bit integers, and their scales (rows, 1): x ≈ (quantised - 128) · scale.
+
+    The largest absolute value of a row becomes 127. What lies between two integers becomes the nearest, halves the
+    larger. The scale of a row with infinity or NaN is not finite.
+    """
+    functions = functions_for(x)
+    if functions is None:
+        return plain_quantise_rows(x)
+    quantised, scales = torch.empty(x.shape, dtype=torch.uint8), x.new_empty((len(x), 1))
+    functions.nmt_quantise_rows(*x.shape, x.data_ptr(), quantised.data_ptr(), scales.data_ptr())
+    return quantised, scales
+
+
+def plain_quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """`quantise_rows` by PyTorch's operations."""
+    scales = x.abs().amax(1, keepdim=True).div_(127.0).clamp_min_(SMALLEST)
+    # The conversion truncates; adding 128.5 instead of the zero point 128 makes it round.
+    return (x * scales.reciprocal()).add_(ZERO_POINT + 0.5).to(torch.uint8), scales
+
+
+class FewQuantisedRows:
+    """x Wᵀ for few quantised rows x and a matrix W (out, in) of 8-bit integers, by the C function."""
+
+    def __init__(self, matrix: Tensor, scales: Tensor, panel: int, amx: bool) -> None:
+        """`scales` (out,) are those of the rows of W; `panel` outputs lie side by side; oneDNN may use `amx`."""
+        outputs, width = matrix.shape
+        beyond = -outputs % panel
+        panels = F.pad(matrix, (0, 0, 0, beyond)).view(-1, panel, width // 4, 4)
+        self._matrix = panels.transpose(1, 2).contiguous()
+        self._shifts = F.pad(matrix.sum(1, dtype=torch.int32) * -ZERO_POINT, (0, beyond))
+        self._scales = F.pad(scales, (0, beyond))
+        self._outputs, self._amx = outputs, amx
+
+    def product(self, quantised: Tensor, scales: Tensor) -> Tensor | None:
+        """(rows, out) in fp32 of what `quantise_rows` returned, or None if oneDNN is to be used: it may be faster."""
+        functions, threads = functions_for(scales), torch.get_num_threads()
+        rows, width = quantised.shape
+        is_large = rows * width * self._outputs * threads > AT_ONCE
+        if functions is None or (is_large and (self._amx or threads > 1)):
+            return None
+        y = scales.new_empty((rows, self._outputs))
+        functions.nmt_int8_product(
+            *(rows, width, self._outputs, quantised.data_ptr(), scales.data_ptr(), self._matrix.data_ptr()),
+            *(self._shifts.data_ptr(), self._scales.data_ptr(), y.data_ptr()),
+        )
+        return y
+
+
+def for_few_rows(matrix: Tensor, scales: Tensor, limit: int) -> FewQuantisedRows | None:
+    """W (out, in), of absolute values up to `limit`, laid out for the C function; None if that does not apply to it."""
+    opened = library()
+    if opened is None or opened.functions.nmt_int8_limit() < limit or matrix.size(1) % 4:
+        return None
+    amx = opened.instruction_set == INSTRUCTION_SETS["_avx512"] and torch.cpu._is_amx_tile_supported()
+    return FewQuantisedRows(matrix, scales, opened.functions.nmt_int8_panel(), amx)

@@ -1,15 +1,7 @@
 """Recipes: everything that a run is made from. What other packages use is imported from here."""
 
-from nmt.recipe.data import Data, Dataset
-from nmt.recipe.loading import (
-    Recipe,
-    json_schema,
-    load,
-    load_with_base,
-    override_decoding,
-    validated,
-    without_settings,
-)
+from nmt.recipe.data import KINDS, Data, Dataset, Kind, TaskName
+from nmt.recipe.loading import Recipe, json_schema, load, load_with_base, override_decoding, validated, without_settings
 from nmt.recipe.settings import (
     CPU_BATCH_TOKENS,
     CPU_BEAM,
@@ -20,4 +12,3 @@ from nmt.recipe.settings import (
     TokenizerSettings,
     Training,
 )
-from nmt.recipe.tasks import KINDS, Kind, TaskName

@@ -18,11 +18,10 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from nmt.errors import UserError
-from nmt.recipe.data import NAME, Data, Dataset
-from nmt.recipe.files import Origins, dump, override, read
+from nmt.recipe.data import KINDS, NAME, Data, Dataset, Kind, TaskName, task_of
 from nmt.recipe.settings import Decoding, Model, Refusal, Settings, TokenizerSettings, Training
-from nmt.recipe.tasks import KINDS, Kind, TaskName, task_of
+from nmt.recipe.yaml_files import Origins, dump, override, read
+from nmt.system.errors import UserError
 
 
 class Recipe(Settings):

@@ -1,6 +1,6 @@
 """The sections of a recipe that shape the model, its training and its search: keys, types, defaults and limits.
 
-Every default of these sections is defined here; `nmt/recipe/tasks.py` has the few that depend on the task.
+Every default of these sections is defined here; `nmt/recipe/data.py` has the few that depend on the task.
 """
 
 from __future__ import annotations

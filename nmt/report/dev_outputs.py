@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from nmt.metrics.brackets import DELETED, Sums, score_brackets
+from nmt.parsing.brackets import DELETED, Sums, score_brackets
+from nmt.parsing.tree import MalformedTree, Tree, parse_tree
 from nmt.report.record import RunRecord, labels
-from nmt.text.tree import MalformedTree, Tree, parse_tree
 
 RANGES = (10, 20, 30, 40)
 """Upper ends of the ranges of lengths by which trees are scored, in words"""
@@ -125,7 +125,7 @@ def tables(scores: TreeScores) -> list[Table]:
 
 @dataclass(frozen=True)
 class TreeScores:
-    """Scores of the trees of a checkpoint, by the rules of `nmt.metrics.brackets`."""
+    """Scores of the trees of a checkpoint, by the rules of `nmt.parsing.brackets`."""
 
     step: int
     total: Sums

@@ -3,7 +3,7 @@
 Each section is a function that turns runs into plain values, and a Jinja template that shows them. The page holds the
 scripts and styles that it needs. Its security policy lets nothing else run or load.
 
-`python -m nmt.report.page RUN` writes the page of a run while it is trained: see `nmt/training/reporting.py`.
+`python -m nmt.report.page RUN` writes the page of a run while it is trained: see `nmt/training/progress.py`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
+import numpy as np
 
-from nmt.errors import UserError
-from nmt.files import whole_file
-from nmt.report import charts, dev_outputs, overview, provenance
-from nmt.report.record import RunRecord, read_run
-from nmt.training.samples import PAGE
+from nmt.report import charts, dev_outputs, provenance
+from nmt.report import page as overview
+from nmt.report.charts import sparkline
+from nmt.report.record import RunRecord, labels, read_run
+from nmt.system.console import clock
+from nmt.system.errors import UserError
+from nmt.system.files import whole_file
+from nmt.training.run_files import PAGE
 
 TEMPLATES = Path(__file__).parent / "templates"
 NICENESS = 10
@@ -113,3 +117,154 @@ def main(out: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+
+
+RECENT = 20
+"""Log lines whose speed tells how long the rest takes"""
+UNKNOWN = "–"
+
+
+def content(records: Sequence[RunRecord]) -> Mapping[str, Any]:
+    """What the first screen shows, as plain values."""
+    names = labels(records)
+    runs = [_run(record, name) for record, name in zip(records, names, strict=True)]
+    signatures = {f"Dev {r.recipe.kind.label}: {r.signature}": None for r in records if r.signature}
+    title = names[0] if len(names) == 1 else f"{len(names)} runs compared"
+    return {"title": title, "runs": runs, "columns": COLUMNS, "signatures": list(signatures)}
+
+
+def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
+    """Everything that is told of one run; `cells` are a text and a number to sort by for each of `COLUMNS`."""
+    recipe, cost = record.recipe, record.cost
+    best, left, taken = _best(record), seconds_left(record), _seconds(record)
+    logged = record.logged["tokens"][-1] if record.step else np.nan
+    tokens = logged if np.isfinite(logged) else cost.get("tokens")  # that of the newest checkpoint
+    facts = {
+        "Time taken": None if taken is None else clock(taken),
+        "Time left": None if not left else f"about {clock(left)}",
+        "Trained on": _examples(record),
+        "Target tokens seen": None if tokens is None else short(tokens),
+        "FLOPs": None if cost.get("flops") is None else f"{cost['flops']:.2g}",
+        "Devices": ", ".join(cost.get("devices", ())) or None,
+    }
+    return {
+        "name": name,
+        "path": str(record.path),
+        "what": _what(record),
+        "model": _model(record),
+        "parameters": None if record.parameters is None else short(record.parameters),
+        "step": record.step,
+        "updates": recipe.training.updates,
+        "share": min(1.0, record.step / recipe.training.updates),
+        "label": recipe.kind.label,
+        "validates": bool(recipe.data.valid),
+        "best": best,
+        **_spark(record, best),
+        "facts": {term: text for term, text in facts.items() if text},
+        "cells": _cells(record, best, taken),
+    }
+
+
+def _spark(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The dev scores as a sparkline, and in words."""
+    if best is None:
+        return {"spark": None}
+    scores = record.validated["score"][np.isfinite(record.validated["score"])]
+    words = f"Dev {record.recipe.kind.label} from {scores[0]:.2f} to {scores[-1]:.2f} over {len(scores)} checkpoints"
+    return {
+        "spark": sparkline(record.validated["step"], record.validated["score"], best["position"]),
+        "spark_label": words,
+    }
+
+
+COLUMNS = (
+    "Best dev score",
+    "Updates",
+    "Time",
+    "FLOPs counted",
+    "FLOPs by the paper",
+    "Target tokens",
+    "Parameters",
+    "Model",
+    "Devices",
+)
+"""Of the table of several runs, after their names."""
+
+
+def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | None) -> list[tuple[str, float | str]]:
+    """The text of each of `COLUMNS`, and what it is sorted by."""
+    cost, kind = record.cost, record.recipe.kind
+    numbers: list[tuple[float | None, Callable[[float], str]]] = [
+        (None if best is None else kind.sign * best["score"], lambda rank: f"{kind.label} {abs(rank):.2f}"),
+        (_updates(record), lambda step: f"{step:,}"),
+        (taken, clock),
+        (cost.get("flops"), lambda flops: f"{flops:.1e}"),
+        (cost.get("estimated_flops"), lambda flops: f"{flops:.1e}"),
+        (cost.get("tokens"), short),
+        (record.parameters, short),
+    ]
+    texts = [_model(record), ", ".join(cost.get("devices", ())) or UNKNOWN]
+    known = [(UNKNOWN, -1.0) if number is None else (write(number), number) for number, write in numbers]
+    return [*known, *((text, text) for text in texts)]
+
+
+def _what(record: RunRecord) -> str:
+    """The task and its languages."""
+    recipe = record.recipe
+    languages = {
+        "translate": f"from {recipe.data.source} to {recipe.data.target}",
+        "parse": f"of {recipe.data.source}",
+        "language_model": f"of {recipe.data.target}",
+    }[recipe.task]
+    return f"{recipe.kind.noun.capitalize()} {languages}"
+
+
+def _model(record: RunRecord) -> str:
+    """The shape of the model."""
+    model = record.recipe.model
+    encoder = f"{model.layers} + " if record.recipe.kind.has_source else ""
+    return f"{encoder}{model.decoder_depth} layers, d_model {model.d_model:,}, d_ff {model.d_ff:,}, {model.heads} heads"
+
+
+def _examples(record: RunRecord) -> str | None:
+    kept = record.data.get("train", {}).get("kept")
+    return None if kept is None else f"{kept:,} {record.recipe.kind.unit}"
+
+
+def _best(record: RunRecord) -> Mapping[str, Any] | None:
+    """The best dev score, of equals the latest, and where it stands among all; None without any."""
+    ranks = [record.recipe.kind.rank(score) for score in record.validated["score"]]
+    if not ranks or max(ranks) == -np.inf:
+        return None
+    position = max(range(len(ranks)), key=lambda index: (ranks[index], index))
+    step = int(record.validated["step"][position])
+    return {"score": float(record.validated["score"][position]), "step": step, "position": position}
+
+
+def _updates(record: RunRecord) -> int:
+    """The newest update that is known of: of a bundle that of its dev score."""
+    return record.step or int(record.validated["step"].max(initial=0))
+
+
+def _seconds(record: RunRecord) -> float | None:
+    """Seconds of training so far; None if it has not begun."""
+    seconds = record.logged["seconds"][-1] if record.step else np.nan
+    return float(seconds) if np.isfinite(seconds) else record.cost.get("seconds")
+
+
+def seconds_left(record: RunRecord) -> float | None:
+    """Seconds until the last update at the speed of the newest log lines; None before there are two of them."""
+    known = np.isfinite(record.logged["seconds"])
+    steps, seconds = (record.logged[name][known][-RECENT:] for name in ("step", "seconds"))
+    if len(steps) < 2 or steps[-1] <= steps[0]:
+        return None
+    remaining = max(0, record.recipe.training.updates - record.step)
+    return remaining * float((seconds[-1] - seconds[0]) / (steps[-1] - steps[0]))
+
+
+def short(number: float) -> str:
+    """A large number in three digits: 980, 7.55 million, 1.2 billion."""
+    for size, name in ((1e9, "billion"), (1e6, "million")):
+        if number >= size:
+            return f"{number / size:.3g} {name}"
+    return f"{number:,.0f}"

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nmt.console import clock
-from nmt.data.encode import LENGTH_STEPS
+from nmt.data.corpus import LENGTH_STEPS
 from nmt.recipe import Recipe
-from nmt.recipe.files import dump
+from nmt.recipe.yaml_files import dump
 from nmt.report.record import LENGTHS, RunRecord, labels, plain
+from nmt.system.console import clock
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -76,7 +76,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Names, values and notes of what a run has cost, from the known fields of `nmt.training.cost.COST`."""
+    """Names, values and notes of what a run has cost, from the known fields of `nmt.training.plan.COST`."""
     known = _given(cost)
     devices = known.get("devices", {})
     hardware = [

@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from nmt import recipe as recipes
-from nmt.bundle import AVERAGED, MANIFEST, Bundle, survey
-from nmt.console import Console
-from nmt.errors import UserError
-from nmt.files import read_json
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, survey
 from nmt.recipe import Recipe
-from nmt.training.samples import ABOUT, METRICS, SAMPLES, DevOutputs, read_samples, spread
+from nmt.system.console import Console
+from nmt.system.errors import UserError
+from nmt.system.files import read_json
+from nmt.training.run_files import ABOUT, METRICS, SAMPLES, DevOutputs, read_samples, spread
 
 if TYPE_CHECKING:
-    from nmt.training.cost import RunSummary
+    from nmt.training.plan import RunSummary
 
 Column = NDArray[np.float64]
 LOGGED = ("step", "epoch", "seconds", "tokens", "loss", "perplexity", "learning_rate", "gradient_norm",
@@ -82,7 +82,7 @@ class RunRecord:
     data: Mapping[str, Any] = field(default_factory=dict)
     """report.json of the prepared data"""
     cost: Mapping[str, Any] = field(default_factory=dict)
-    """See `nmt.training.cost.COST`"""
+    """See `nmt.training.plan.COST`"""
     averages: Sequence[tuple[int, float]] = ()
     """Number of averaged checkpoints and the dev score of their average"""
 

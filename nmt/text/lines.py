@@ -20,8 +20,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
-from nmt.errors import UserError
-from nmt.files import not_read
+from nmt.system.errors import UserError
+from nmt.system.files import not_read
 
 BLOCK = 1 << 20  # bytes that are read at a time to count lines
 LONGEST = 1 << 24  # bytes of a line; a few kilobytes of a .gz can stand for gigabytes without a line end

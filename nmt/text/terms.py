@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.errors import UserError
+from nmt.system.errors import UserError
 from nmt.text.lines import read_lines
 
 CASE = "case"  # the flag of a term that stands in a source, and its target in a translation, only as written

@@ -1,7 +1,7 @@
 """Text to subword ids and back, by SentencePiece; every string survives the round trip.
 
 Text is not normalised, and characters without an entry are spelled in bytes, so nothing is unknown and nothing is lost.
-The target of a parser has the symbols of trees instead. `</s>` and `<s>` are added where batches are made.
+The target of a parser has a vocabulary of trees, which it is handed. `</s>` and `<s>` are added where batches are made.
 """
 
 from __future__ import annotations
@@ -15,28 +15,23 @@ from random import Random
 
 import sentencepiece
 
-from nmt.errors import Interrupted, UserError
-from nmt.files import remedy
-from nmt.integrity import content, known_files
 from nmt.recipe import TokenizerSettings
-from nmt.text.linear import TreeVocabulary
-from nmt.text.marian import SPM, VOCAB, read_vocabularies
-from nmt.text.symbols import BOS, EOS, PAD, UNK
-from nmt.text.vocabulary import SPACE_MARK, STAND_IN, Vocabulary
+from nmt.system.errors import Interrupted, UserError
+from nmt.system.files import remedy
+from nmt.system.integrity import content, known_files
+from nmt.text.marian_tokenizer import SPM, VOCAB, read_vocabularies
+from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, STAND_IN, UNK, TargetVocabulary, Vocabulary
 
 SHARED, SOURCE = "tokenizer.model", "source.model"
 """Names of the files that hold the vocabulary of both sides, or that of the source alone."""
 THREADS = 16
 """Threads of SentencePiece on any machine: its file records the number, and the sums for unigrams depend on it."""
 
-AnyVocabulary = Vocabulary | TreeVocabulary
-"""The vocabulary of a target. Both kinds turn texts into ids and ids into symbols."""
-
 
 class Tokenizer:
     """The vocabularies of both sides; the same object twice if they share it, or if there is only one side."""
 
-    def __init__(self, source: Vocabulary, target: AnyVocabulary, files: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, source: Vocabulary, target: TargetVocabulary, files: Mapping[str, bytes] | None = None) -> None:
         """`files` are the contents of a Marian folder's files by name, if the vocabularies are from there."""
         self.source = source
         self.target = target
@@ -61,10 +56,10 @@ class Tokenizer:
         return self.source.listing() == other.source.listing() and self.target.listing() == other.target.listing()
 
     @classmethod
-    def load(cls, directory: Path) -> Tokenizer:
-        """Read `tokenizer.model`, or `source.model` with `target.model` or `tree.json`, from a directory.
+    def load(cls, directory: Path, target: type[TargetVocabulary] = Vocabulary) -> Tokenizer:
+        """Read `tokenizer.model`, or `source.model` with the file of a target's vocabulary, from a directory.
 
-        A directory with a `source.spm` has the tokenizer of a Marian model, see `nmt/text/marian.py`.
+        A directory with a `source.spm` has the tokenizer of a Marian model, see `nmt/text/marian_tokenizer.py`.
         Raises UserError naming the file that is missing or damaged.
         """
 
@@ -74,7 +69,6 @@ class Tokenizer:
         known = known_files(directory)
         if SPM[0] in known:
             return cls(*read_vocabularies(known, read))
-        target = TreeVocabulary if TreeVocabulary.FILE in known else Vocabulary
         if SHARED in known and target is Vocabulary:
             both = Vocabulary(*read(SHARED))
             return cls(both, both)
@@ -98,22 +92,20 @@ class Tokenizer:
         pairs: Iterable[tuple[str, ...]],
         settings: TokenizerSettings,
         say: Callable[[str], None] = lambda line: None,
-        trees: bool = False,
-        pos_tags: bool = False,
+        target: Callable[[Iterator[str]], TargetVocabulary] | None = None,
     ) -> Tokenizer:
         """Learn the subwords of (source, target) pairs, or of (target,) alone if the vocabulary is shared.
 
-        If the targets are `trees`, their symbols are collected instead, with `pos_tags` also the tags. `pairs` is read
-        once for each vocabulary, so it must not be an iterator. `say` reports how much text is used. Raises UserError
+        `target` makes another vocabulary of the targets, such as that of trees. `pairs` is read once for each
+        vocabulary, so it must not be an iterator. `say` reports how much text is used. Raises UserError
         naming `tokenizer.vocab_size` if the text has too few subwords for it, or needs more.
         """
         if settings.shared:
             both = _train("all text", (text for pair in pairs for text in pair), settings, say)
             return cls(both, both)
         source = _train("source", (source for source, _ in pairs), settings, say)
-        if trees:
-            return cls(source, TreeVocabulary.train((target for _, target in pairs if target), pos_tags))
-        return cls(source, _train("target", (target for _, target in pairs), settings, say))
+        targets = (text for _, text in pairs)
+        return cls(source, target(targets) if target else _train("target", targets, settings, say))
 
 
 def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: Callable[[str], None]) -> Vocabulary:

@@ -7,13 +7,15 @@ Text is not normalised, and characters without an entry are spelled in bytes, so
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import sentencepiece
 
-from nmt.errors import UserError
-from nmt.text.linear import DAMAGED
-from nmt.text.symbols import BOS, EOS, PAD, UNK
+from nmt.system.errors import UserError
 from nmt.text.terms import joins
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3  # <pad>, <unk>, <s>, </s>: the same ids in every vocabulary
+DAMAGED = "the file is damaged; take it from another copy of the model"
 
 # SentencePiece writes a space as U+2581 and would turn a real U+2581 into a space. A noncharacter, which Unicode
 # reserves for internal use, replaces it.
@@ -29,6 +31,25 @@ def read_processor(serialized: bytes, name: str) -> sentencepiece.SentencePieceP
     except (RuntimeError, TypeError, ValueError):
         raise UserError(f"{name}: is not a SentencePiece model", DAMAGED) from None
     return processor
+
+
+class TargetVocabulary(Protocol):
+    """The vocabulary of a target: subwords, or the symbols of trees. Turns texts into ids and ids into symbols."""
+
+    FILE: str
+    """Name of the file that holds it alone."""
+    UNSEEN: str
+    """What to call texts with symbols that it lacks; empty if there are none."""
+    serialized: bytes
+
+    def __init__(self, serialized: bytes, name: str) -> None: ...
+    def __len__(self) -> int: ...
+    def encode(self, text: str) -> list[int]: ...
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+    def pieces(self, ids: Sequence[int]) -> list[str]: ...
+    def listing(self) -> list[str]: ...
+    def starts(self) -> list[bool]: ...
 
 
 class Vocabulary:

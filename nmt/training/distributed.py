@@ -10,12 +10,14 @@ import hashlib
 import json
 import os
 import re
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Thread, current_thread, main_thread
+from types import FrameType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
@@ -27,9 +29,10 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt.device import Place, device_error, memory_error
-from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.system.device import Place, device_error, memory_error
+from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by the job's number
 LOOK = 0.1  # seconds between two looks into the store
 BEAT = 1.0  # seconds between two looks at the launcher
@@ -312,3 +315,28 @@ class Group:
         with self.guard("agreeing"):
             dist.all_reduce(tensor, how)
         return tensor.tolist()
+
+
+@contextmanager
+def stop_requests(escalate: bool) -> Iterator[list[int]]:
+    """Collect SIGINT, SIGTERM and SIGHUP, so that the current update can be finished.
+
+    With `escalate` a second signal acts as if nobody collected it. Workers of a launcher may receive a signal twice,
+    from it and from the terminal, and take both as one. A signal that is ignored, as SIGHUP under nohup, stays so.
+    """
+    requests: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        requests.append(number)
+        if escalate:
+            signal.signal(number, before[number])
+
+    handlers = {int(number): signal.getsignal(number) for number in STOPS}
+    before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    try:
+        for number in before:
+            signal.signal(number, note)
+        yield requests
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

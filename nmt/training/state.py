@@ -1,25 +1,47 @@
-"""How far a run has come and what it has cost: saved with every checkpoint, and restored from it."""
+"""How far a run has come and what it has cost: saved with every checkpoint; and how a directory's run is resumed."""
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import asdict, field, replace
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Self
 
+import pydantic.dataclasses
 import torch
 from pydantic import ConfigDict, Field, ValidationError
-from pydantic.dataclasses import dataclass
 
-from nmt.bundle import LARGEST_FIGURE, POSITION, Bundle
-from nmt.errors import UserError
-from nmt.files import remedy
-from nmt.training.flops import device_name, sustained_flops
+from nmt.checkpoint.reading import (
+    CHECKPOINT,
+    LARGEST_FIGURE,
+    POSITION,
+    Bundle,
+    NewerFormat,
+    best,
+    checkpoint_folders,
+    load_weights,
+)
+from nmt.data.epochs import remove_damaged_plans
+from nmt.data.prepare import directory, fingerprint, prepare
+from nmt.exchange.resolve import initial_bundle, with_model_of
+from nmt.model.transformer import Transformer
+from nmt.recipe import Kind, Recipe
+from nmt.system.console import Console
+from nmt.system.errors import UserError
+from nmt.system.files import OutOfResources, clear_parts, exclusive, remedy, set_aside
+from nmt.text.tokenizer import Tokenizer
+from nmt.training.arithmetic import device_name, sustained_flops
+from nmt.training.optimizer import Optimizer
+from nmt.training.run_files import METRICS
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Figure = Annotated[float, Field(ge=0, le=LARGEST_FIGURE)]
 
 
-@dataclass(config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+@pydantic.dataclasses.dataclass(config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
 class RunState:
     """How far a run has come, in training.json, and what it has cost."""
 
@@ -99,3 +121,233 @@ class Clock:
         if state.estimated_flops is not None:
             state.estimated_flops += self._devices * seconds * self._sustained
         self._last = now
+
+
+ELSEWHERE = "train into another directory: --out OTHER"
+# Keys of training that shape the first update and no later one.
+ONLY_AT_START = {f"training.{key}" for key in ("init_from", "init_state", "source_embeddings", "target_embeddings")}
+
+
+@dataclass
+class BestScore:
+    """The best dev score of a run, and how long ago it was reached."""
+
+    score: float | None = None
+    """None before the first"""
+    without_improvement: int = 0
+    """Checkpoints since then"""
+
+    def add(self, score: float, kind: Kind) -> bool:
+        """Takes the dev score of the next checkpoint; returns whether it is the best so far."""
+        is_best = self.score is None or kind.rank(score) > kind.rank(self.score)
+        self.score = score if is_best else self.score
+        self.without_improvement = 0 if is_best else self.without_improvement + 1
+        return is_best
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins or resumes, as rank 0 reads it from the directory for all ranks.
+
+    On a shared file system a directory may look different from another host for a while.
+    """
+
+    checkpoint: Bundle | None = None
+    """None where the run begins"""
+    best: BestScore = field(default_factory=BestScore)
+    """Over all checkpoints"""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, from which `from_json` makes the same on another rank."""
+        found = self.checkpoint
+        return {"checkpoint": found and {"name": found.path.name, "info": found.info}, "best": asdict(self.best)}
+
+    @classmethod
+    def from_json(cls, out: Path, values: dict[str, Any]) -> Self:
+        """The start of the run in `out`."""
+        found = values["checkpoint"]
+        return cls(found and Bundle(out / found["name"], found["info"]), BestScore(**values["best"]))
+
+
+def open_directory(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack) -> Start:
+    """Locks the directory, checks that a run in it can go on with this recipe, and prepares the data.
+
+    Damaged checkpoints are kept under other names. Gives where the run begins or resumes.
+    """
+    if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
+        raise UserError(
+            f"--out {out}: is inside the prepared data, which is replaced as a whole", "name another directory"
+        )
+    _check_directory(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be created: {error.strerror}", "name another directory") from None
+    held.enter_context(exclusive(out / ".lock", str(out), console.say))
+    clear_leftovers(out)
+    remove_damaged_plans(out)  # before the other ranks go on, which would map them
+    start, damaged = _find_start(out)
+    resumed = start.checkpoint
+    # A resumed run needs its own checkpoint, and no longer the bundle that it started from.
+    origin = (resumed or initial_bundle(recipe)) if recipe.training.init_from else None
+    tokenizer_from = origin.path if origin else None
+    recipe = with_model_of(recipe, origin)
+    if resumed is None and recipe.training.init_state and origin is not None:
+        _check_origin(origin, recipe)
+    if resumed is not None:
+        _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
+        for line in _changes(resumed, recipe):
+            console.say(line)
+    if prepare(recipe, console, threads, tokenizer_from):
+        console.say(f"data: {directory(recipe)} was missing or out of date, and is prepared now")
+    for path, problem in damaged.items():
+        console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
+    return start
+
+
+def _check_directory(out: Path) -> None:
+    """Raises UserError where a directory holds files but no run, or something else in the place of a checkpoint.
+
+    Hidden files and the lost+found of a disk do not count.
+    """
+    if not out.is_dir():
+        return
+    entries = {path.name for path in out.iterdir()}
+    of_a_run = {name for name in entries if name in (".lock", METRICS) or CHECKPOINT.fullmatch(name)}
+    if not of_a_run and any(not name.startswith(".") and name != "lost+found" for name in entries):
+        raise UserError(f"--out {out}: holds other files and no run", "name another directory, or an empty one")
+    for path in (out / name for name in sorted(of_a_run) if CHECKPOINT.fullmatch(name)):
+        if not path.is_dir():
+            raise UserError(f"{path}: has the name of a checkpoint and is not a directory", "move it away")
+
+
+def clear_leftovers(out: Path) -> None:
+    """Removes what killed processes left in a run's directory, whose lock the caller holds."""
+    for name in ("step-*", ".epoch-*"):
+        clear_parts(out, name, locked=True)
+    for folder in checkpoint_folders(out):
+        clear_parts(folder, "*", locked=True)
+    clear_parts(out, "*")  # those of other commands, which hold no lock
+
+
+def _find_start(out: Path) -> tuple[Start, dict[Path, str]]:
+    """Finds the newest whole checkpoint to resume from; also gives what is wrong with damaged ones, by folder.
+
+    Raises UserError where there are checkpoints but none is whole, and where one may be intact: it is from a later
+    version of nmt, or the system is short of something.
+    """
+    readable: list[Bundle] = []
+    newest: Bundle | None = None
+    damaged: dict[Path, str] = {}
+    for path in reversed(checkpoint_folders(out)):
+        try:
+            checkpoint = Bundle.read(path)
+            if newest is None:  # older ones need no further check
+                checkpoint.check()
+                RunState.of(checkpoint)
+                newest = checkpoint
+            readable.append(checkpoint)
+        except (NewerFormat, OutOfResources):
+            raise
+        except UserError as error:
+            damaged[path] = error.message
+    if newest is None:
+        if damaged:
+            raise UserError(
+                f"{out}: all checkpoints are damaged; the newest: {next(iter(damaged.values()))}",
+                f"copy a whole checkpoint into {out}, or start a new run: --out OTHER",
+            )
+        return Start(), {}
+    top = best(readable)
+    scored = next((bundle for bundle in readable if bundle.scores), None)
+    without_improvement = int(scored.info.get("without_improvement", 0)) if scored else 0
+    return Start(newest, BestScore(top.dev_score if top else None, without_improvement)), damaged
+
+
+def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
+    """Raises UserError where the run began with another model or tokenizer, or with other data than `data`."""
+    for section in ("model", "tokenizer"):
+        for key, before, now in _differences(section, checkpoint.recipe, recipe):
+            raise UserError(
+                f"{key}: is {now!r}, but the run in {checkpoint.path.parent} was started with {before!r}", ELSEWHERE
+            )
+    if checkpoint.info["data"] != data:
+        raise UserError(
+            f"data: the run in {checkpoint.path.parent} was started with other files, limits or tokenizer", ELSEWHERE
+        )
+
+
+def _check_origin(origin: Bundle, recipe: Recipe) -> None:
+    """Raise UserError unless training.init_state can go on from a checkpoint: it is intact, and updates are left."""
+    origin.check()
+    RunState.of(origin)
+    updates = recipe.training.updates
+    if origin.step >= updates:
+        raise UserError(
+            f"training.updates: {updates:,} are not more than the {origin.step:,} of training.init_from {origin.path}, "
+            "which count as well",
+            f"--set training.updates={2 * origin.step}, or remove training.init_state",
+        )
+
+
+def _changes(checkpoint: Bundle, recipe: Recipe) -> list[str]:
+    """Lines that announce which settings differ from those of the checkpoint and apply from now on."""
+    changes = {
+        key: f"changed: {key} from {before} to {now}"
+        for section in ("training", "decoding")
+        for key, before, now in _differences(section, checkpoint.recipe, recipe)
+        if key not in ONLY_AT_START
+    }
+    if "training.updates" in changes and recipe.training.schedule in ("linear", "cosine"):
+        changes["training.updates"] += ", at which the learning rate is zero now"
+    return list(changes.values())
+
+
+def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, Any, Any]]:
+    """Keys of a section that differ between two recipes, and their values."""
+    old, new = getattr(before, section), getattr(now, section)
+    for key in type(new).model_fields:
+        if getattr(old, key) != getattr(new, key):
+            yield f"{section}.{key}", getattr(old, key), getattr(new, key)
+
+
+def restore(
+    checkpoint: Bundle, recipe: Recipe, tokenizer: Tokenizer, model: Transformer, optimizer: Optimizer, console: Console
+) -> RunState:
+    """Loads a checkpoint into a new model and its optimizer; gives the state from which the run goes on.
+
+    Raises UserError where the checkpoint has another tokenizer or does not fit the model.
+    """
+    if not tokenizer.equals(checkpoint.tokenizer()):
+        raise UserError(
+            f"{directory(recipe)}: has another tokenizer than the run's checkpoint {checkpoint.path}", ELSEWHERE
+        )
+    state = restore_state(checkpoint, model, optimizer)
+    if checkpoint.recipe.training.device_tokens != recipe.training.device_tokens:
+        state.device_tokens = 0
+    if _shape_of_epochs(checkpoint.recipe) != _shape_of_epochs(recipe):
+        state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be cut in another way
+        console.say(f"batches differ from before: continuing with epoch {state.epoch}")
+    return state
+
+
+def restore_state(checkpoint: Bundle, model: Transformer, optimizer: Optimizer) -> RunState:
+    """Load the weights of a checkpoint and Adam's moments; return how far its run had come.
+
+    Raise UserError if the checkpoint does not fit the model, or lacks some of its training state.
+    """
+    load_weights(model, checkpoint.weights(), checkpoint.path)
+    state = RunState.of(checkpoint)
+    try:
+        optimizer.load(checkpoint.moments(), state.step - state.skipped)
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"{checkpoint.path}: its training state is not complete: {error}", remedy(checkpoint.path / POSITION)
+        ) from None
+    return state
+
+
+def _shape_of_epochs(recipe: Recipe) -> tuple[Any, ...]:
+    """The settings that decide which pairs make up each update."""
+    weights = [dataset.weight for dataset in recipe.data.train]
+    return recipe.training.batch_tokens, recipe.training.seed, weights

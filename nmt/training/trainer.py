@@ -20,29 +20,24 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from nmt import bundle as bundles
-from nmt.batch import Batch
-from nmt.console import Console, clock
-from nmt.data.batches import prefetched
+from nmt.checkpoint.reading import checkpoint_path, prune
+from nmt.checkpoint.writing import Checkpoints, add_info
+from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import AHEAD, EpochPlans
-from nmt.errors import Interrupted, UserError
 from nmt.recipe import Recipe, Training
+from nmt.system.console import Console, clock
+from nmt.system.errors import Interrupted, UserError
 from nmt.text.sentences import TrainedLengths
-from nmt.training.checkpoints import Checkpoints
-from nmt.training.cost import summary
-from nmt.training.distributed import Group
-from nmt.training.divergence import Divergence
-from nmt.training.launcher import stop_requests
-from nmt.training.loss import Objective
-from nmt.training.micro_batches import MicroBatches, Update
+from nmt.training.arithmetic import autocast_dtype, factors_rounded, short_factors
+from nmt.training.batches import MicroBatches, Update, prefetched
+from nmt.training.distributed import Group, stop_requests
+from nmt.training.loss import Divergence, Objective
 from nmt.training.optimizer import Optimizer
-from nmt.training.precision import autocast_dtype, factors_rounded, short_factors
-from nmt.training.progress import Meter, Progress, Sums, show_progress
-from nmt.training.reporting import Reporting
-from nmt.training.resume import BestScore
-from nmt.training.samples import METRICS
-from nmt.training.state import Clock, RunState, cost_of
+from nmt.training.plan import summary
+from nmt.training.progress import Meter, Progress, Reporting, Sums, show_progress
+from nmt.training.run_files import METRICS
+from nmt.training.state import BestScore, Clock, RunState, cost_of
 from nmt.training.validation import Validation
 
 
@@ -266,8 +261,8 @@ class Run:
             with self.reporting or nullcontext():
                 self._train()
                 if self.group.leads and self.state.step > before:  # with the time of the last validation
-                    path = bundles.checkpoint_path(self.out, self.state.step)
-                    bundles.add_info(path, {"cost": cost_of(self.state)})
+                    path = checkpoint_path(self.out, self.state.step)
+                    add_info(path, {"cost": cost_of(self.state)})
         if self.group.leads:
             self.epochs.forget()
             for line in summary(self.state, self.out, *self._ending(trained=self.state.step > before)):
@@ -276,7 +271,7 @@ class Run:
     def _train(self) -> None:
         leads, state, settings = self.group.leads, self.state, self.recipe.training
         if leads:
-            bundles.prune(self.out, settings.keep_last)  # which a run that was killed may have left to do
+            prune(self.out, settings.keep_last)  # which a run that was killed may have left to do
         metrics = self.out / METRICS if leads else Path(os.devnull)
         board = self.out / "tensorboard" if leads and settings.tensorboard else None
         with show_progress(self.console, metrics, state.step, settings.updates, board) as progress:
@@ -334,7 +329,7 @@ class Run:
     def save(self, progress: Progress, *, validate: bool) -> None:
         """Write a checkpoint in the background, then score it if told to."""
         state, validate = self.state, validate and self.validation is not None
-        path, step = bundles.checkpoint_path(self.out, state.step), state.step
+        path, step = checkpoint_path(self.out, state.step), state.step
         if self.reporting is not None:
             info: dict[str, Any] = {"run": self.id, "step": step, "data": self.data}
             info |= {"cost": cost_of(state), "unscored": validate}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tiny_parser import train_tokenizer, write_parser
 
-from nmt.bundle import add_info
-from nmt.text.linear import escape
-from nmt.text.tree import Tree, read_tree_lines
+from nmt.checkpoint.writing import add_info
+from nmt.parsing.linearization import escape
+from nmt.parsing.tree import Tree, read_tree_lines
 
 HOSTILE = [
     "The cat sleeps .",

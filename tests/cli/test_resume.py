@@ -20,10 +20,10 @@ from reverse_task import reseal
 from tiny_parser import train_tokenizer, write_parser
 
 from nmt import cli
-from nmt.errors import Interrupted
-from nmt.terminal.counts import Statistics
+from nmt.commands.streams import Statistics
+from nmt.system.errors import Interrupted
 
-SMALL = "import nmt.terminal.blocks as blocks; blocks.BLOCK_LINES = 10"
+SMALL = "import nmt.commands.resume as blocks; blocks.BLOCK_LINES = 10"
 """Gives the command `nmt` small blocks."""
 WORDS = ["the", "dog", "sees", "a", "house"]
 INPUT = ["--input", "test.a", "--output"]
@@ -35,8 +35,8 @@ def here(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     shutil.copytree(reverse_run / "ckpts/averaged", tmp_path / "ckpts")
     shutil.copy(reverse_run / "test.a", tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 10)
-    monkeypatch.setattr("nmt.tasks.read_ahead.PATIENCE", 60.0)  # a file is a fast input, however slow the machine is
+    monkeypatch.setattr("nmt.commands.resume.BLOCK_LINES", 10)
+    monkeypatch.setattr("nmt.decoding.read_ahead.PATIENCE", 60.0)  # a file is a fast input, however slow the machine is
     return tmp_path
 
 
@@ -248,7 +248,7 @@ def test_compressed_files_are_as_without_resume(nmt, here: Path, stop_after) -> 
 
 def test_trees_are_drawn_block_by_block(nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.terminal.blocks.BLOCK_LINES", 4)
+    monkeypatch.setattr("nmt.commands.resume.BLOCK_LINES", 4)
     write_parser(tmp_path / "ckpts", train_tokenizer())
     (tmp_path / "test.a").write_text("".join(f"{' '.join(WORDS[:length])}\n" for length in (1, 2, 3, 2, 1, 3, 2, 1, 1)))
     assert nmt("parse", "--pretty", *INPUT, "plain").code == 0

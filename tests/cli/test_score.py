@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from reverse_task import shell
 
-from nmt import bundle as bundles
+from nmt.checkpoint.reading import Bundle
 
 
 def test_scores_are_compared_with_those_of_a_baseline(nmt, tmp_path: Path, monkeypatch) -> None:
@@ -78,7 +78,7 @@ def test_perplexity_is_that_of_training_on_the_same_data(nmt, reverse_run: Path)
     done = nmt(*arguments, "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)["perplexity"]
-    assert found["score"] == pytest.approx(bundles.Bundle.read(checkpoint).scores["perplexity"], rel=1e-6)
+    assert found["score"] == pytest.approx(Bundle.read(checkpoint).scores["perplexity"], rel=1e-6)
     assert found["score"] == pytest.approx(math.exp(-found["log_probability"] / found["subwords"]))
     assert len(found["lines"]) == 50
     for sum_, name in ((found["subwords"], "subwords"), (found["log_probability"], "log_probability")):

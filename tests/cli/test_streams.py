@@ -17,7 +17,7 @@ import pytest
 from reverse_task import shell, write_reverse_task
 
 from nmt.cli import cli
-from nmt.console import Console
+from nmt.system.console import Console
 
 FULL = Path("/dev/full")
 WAIT = 60.0  # seconds that no test takes
@@ -70,7 +70,7 @@ def test_a_closed_stdin_is_one_error(reverse_run: Path) -> None:
 
 def test_a_closed_descriptor_is_not_given_to_the_next_file(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from nmt.terminal.streams import open_standard_streams; open_standard_streams(); "
+        "import os, sys; from nmt.commands.streams import open_standard_streams; open_standard_streams(); "
         "file = open('file', 'w'); print(file.fileno(), file=file); print('lost', file=sys.stderr); "
         "os.write(1, b'lost'); os.write(2, b'lost')"
     )
@@ -93,7 +93,7 @@ def test_an_error_of_ours_is_one_line(nmt: Callable[..., Any], monkeypatch: pyte
     def fail(path: Path | None, console: Console) -> Iterator[str]:
         raise RuntimeError("one\ntwo")
 
-    monkeypatch.setattr("nmt.terminal.scoring.read_input", fail)
+    monkeypatch.setattr("nmt.commands.score.read_input", fail)
     done = nmt("score", __file__)
     assert done.code == 1
     assert re.fullmatch(r"error: RuntimeError: one\\ntwo\nhint: [^\n]+\n", done.err)

@@ -15,9 +15,9 @@ import torch
 from recipe_files import RECIPES
 from reverse_task import BARE, assert_equal_to_the_bit, reseal, sets, shell, write_reverse_task
 
-from nmt import bundle as bundles
-from nmt import files
+from nmt.checkpoint.reading import checkpoints
 from nmt.recipe import TokenizerSettings
+from nmt.system import files
 from nmt.text.tokenizer import Tokenizer
 
 
@@ -33,7 +33,7 @@ def test_a_small_model_learns_to_reverse_through_the_command_line(reverse_run: P
 def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
     before, seen = torch.get_num_threads(), []
     monkeypatch.setattr("nmt.training.start.train", lambda *_: seen.append(torch.get_num_threads()))
-    monkeypatch.setattr("nmt.terminal.training.cores", lambda: 6)
+    monkeypatch.setattr("nmt.commands.average.cores", lambda: 6)
     for name, value in (("RANK", 1), ("WORLD_SIZE", 4), ("LOCAL_RANK", 1), ("LOCAL_WORLD_SIZE", 2)):
         monkeypatch.setenv(name, str(value))
     try:
@@ -135,12 +135,12 @@ def test_a_stopped_run_goes_on_where_it_was(task: Path, number: int, code: int) 
     if number != signal.SIGKILL:
         assert "to resume, run the same command again" in rest
     assert "Traceback" not in rest
-    newest = bundles.checkpoints(task / "ckpts")[-1].step
+    newest = checkpoints(task / "ckpts")[-1].step
     assert newest >= 40
     more = " ".join(sets(*BARE, f"training.updates={newest + 5}"))
     again = shell(f"nmt train recipe.yaml {more}", task)
     assert f"resuming at update {newest:,}" in again.stderr.decode()
-    assert bundles.checkpoints(task / "ckpts")[-1].step == newest + 5
+    assert checkpoints(task / "ckpts")[-1].step == newest + 5
     assert [path.name for path in (task / "ckpts").glob(".*")] == [".lock"]
 
 

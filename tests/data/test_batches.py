@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from strategies import PAIRS, Lengths, arrays
 
-from nmt.batch import Batch
-from nmt.data.batches import make_batch, prefetched, split_update
+from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.text.symbols import BOS, EOS, PAD
+from nmt.text.vocabulary import BOS, EOS, PAD
+from nmt.training.batches import make_batch, prefetched, split_update
 from nmt.training.loss import Objective
 
 # --- micro-batches ------------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from prepared import WORDS
 
-from nmt.console import Console
 from nmt.data import prepare as preparation
 from nmt.data.corpus import Corpus
-from nmt.errors import UserError
 from nmt.recipe import Recipe
+from nmt.system.console import Console
+from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 
 CHUNK = 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nmt.data.encode import Chunk, PairEncoder, encode_chunks
-from nmt.text.linear import TreeVocabulary
+from nmt.data.corpus import Chunk, PairEncoder, encode_chunks
+from nmt.parsing.linearization import TreeVocabulary
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import LENGTHS, Lengths, arrays
 
-from nmt import files
 from nmt.data import epochs
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, EpochPlans, Mixture, plan_epoch
-from nmt.errors import UserError
 from nmt.recipe import Training
+from nmt.system import files
+from nmt.system.errors import UserError
 
 
 def drawn(count: int, seed: int = 1) -> Lengths:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from prepared import WORDS
 
-from nmt.console import Console
 from nmt.data import prepare as measuring
 from nmt.data.corpus import Corpus
 from nmt.data.prepare import directory, measure_lengths, prepare
+from nmt.decoding.translator import LineSplitter
 from nmt.recipe import Decoding, Recipe
-from nmt.tasks.splitting import LineSplitter
+from nmt.system.console import Console
 from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nmt.batch import Batch, pad_ids
-from nmt.data.batches import ALIGNED, SIZES, Packer, deal_update, largest_batch
-from nmt.text.symbols import BOS, EOS, PAD
+from nmt.data.batch import Batch, pad_ids
+from nmt.text.vocabulary import BOS, EOS, PAD
+from nmt.training.batches import ALIGNED, SIZES, Packer, deal_update, largest_batch
 
 Ids = list[list[int]]
 LONGEST = 10

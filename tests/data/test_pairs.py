@@ -13,8 +13,8 @@ import pyarrow.parquet
 import pytest
 
 from nmt.data.pairs import check_inputs, describe, read_pairs
-from nmt.errors import UserError
 from nmt.recipe import Data, Dataset
+from nmt.system.errors import UserError
 from nmt.text.lines import in_groups
 
 PAIRS = [

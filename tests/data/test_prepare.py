@@ -11,7 +11,7 @@ from prepared import OUT, QUIET, recipe, report, sentences, snapshot, table, wri
 
 from nmt.data import prepare as preparation
 from nmt.data.prepare import prepare, set_sizes
-from nmt.errors import UserError
+from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("workplace")

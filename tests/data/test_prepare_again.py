@@ -13,7 +13,7 @@ import pytest
 from prepared import OUT, QUIET, recipe, snapshot, table
 
 from nmt.data.prepare import fingerprint, prepare
-from nmt.files import sha256
+from nmt.system.files import sha256
 from nmt.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -70,7 +70,7 @@ def test_unchanged_content_is_read_once_more_and_not_at_every_start(
         for name in ("a.en", "a.de", "v.en", "v.de", "t.en", "t.de"):
             shutil.move(name, root)
     read = []
-    monkeypatch.setattr("nmt.files.sha256", lambda path: read.append(path) or sha256(path))
+    monkeypatch.setattr("nmt.system.files.sha256", lambda path: read.append(path) or sha256(path))
     assert prepare(recipe(data={"root": root}), QUIET, 1) is False
     assert len(read) == (1 if change == "touched" else 6)
     assert prepare(recipe(data={"root": root}), QUIET, 1) is False

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prepared import OUT, QUIET, report, table
 
-from nmt.console import Console
 from nmt.data.prepare import prepare
 from nmt.recipe import Recipe
+from nmt.system.console import Console
 from nmt.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("workplace")

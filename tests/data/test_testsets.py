@@ -12,8 +12,8 @@ import pytest
 import sacrebleu.dataset
 
 from nmt.data.pairs import check_inputs, find_test_set, read_pairs
-from nmt.errors import UserError
 from nmt.recipe import Data, Dataset
+from nmt.system.errors import UserError
 
 FULL = Dataset(sacrebleu="wmt14/full")
 DATA = Data(name="x", source="en", target="de", train=(FULL,))

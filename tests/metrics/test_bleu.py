@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from nmt.errors import UserError
-from nmt.metrics.bleu import Comparison, Estimate, score
-from nmt.metrics.moses import Moses
+from nmt.metrics import Comparison, Estimate, Moses, score
+from nmt.system.errors import UserError
 
 LINES = ["The cat sits on the mat .", "A man goes home in the evening .", "Where are you ?"]
 

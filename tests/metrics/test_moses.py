@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.errors import UserError
-from nmt.metrics.moses import Moses, language_of
+from nmt.metrics import Moses, language_of
+from nmt.system.errors import UserError
 
 # By tokenizer.perl -no-escape, and by perl -pe 's{(\S)-(\S)}{$1 ##AT##-##AT## $2}g', @ for each
 GERMAN = {

@@ -9,7 +9,7 @@ from step_by_step import BEAM, SOURCES, VOCABULARY, Searched, tiny
 
 from nmt.model import inference
 from nmt.model.inference import for_inference
-from nmt.native.loading import INSTRUCTION_SETS, Library
+from nmt.native import INSTRUCTION_SETS, Library
 
 
 @pytest.fixture(params=list(INSTRUCTION_SETS))
@@ -20,9 +20,9 @@ def twins(request, monkeypatch):
 
     def make(model, precision="fp32"):
         fused, _ = for_inference(model, precision, 1)
-        assert fused.fused is not None
+        assert fused.fused_step is not None
         plain = copy.copy(fused)
-        plain.fused = None
+        plain.fused_step = None
         return fused, plain
 
     return make
@@ -146,4 +146,4 @@ def test_in_other_precisions_only_rounding_differs(twins, precision, norm):
 
 @torch.inference_mode()
 def test_models_that_the_kernels_do_not_fit_have_plain_steps(twins):
-    assert for_inference(tiny(), "fp32", 1)[0].fused is None  # in fp64
+    assert for_inference(tiny(), "fp32", 1)[0].fused_step is None  # in fp64

@@ -5,15 +5,7 @@ import math
 import pytest
 import torch
 
-from nmt.model.layers import (
-    CrossAttention,
-    DecoderLayer,
-    Dropout,
-    FeedForward,
-    Positions,
-    SelfAttention,
-    sinusoids,
-)
+from nmt.model.layers import CrossAttention, DecoderLayer, Dropout, FeedForward, Positions, SelfAttention, sinusoids
 from nmt.recipe import Model
 
 # --- positions ----------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.native import loading
-from nmt.native.loading import VERSION, functions_for, library, open_library
+from nmt import native as loading
+from nmt.native import VERSION, functions_for, library, open_library
 
 SOURCES = Path(loading.__file__).parent
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
+from nmt import native as module
 from nmt.model.inference import Int8
-from nmt.native import quantised as module
-from nmt.native.loading import INSTRUCTION_SETS, NEEDED, Library, find, open_library
-from nmt.native.quantised import ZERO_POINT, FewQuantisedRows, for_few_rows, plain_quantise_rows, quantise_rows
+from nmt.native import (
+    INSTRUCTION_SETS,
+    NEEDED,
+    ZERO_POINT,
+    FewQuantisedRows,
+    Library,
+    find,
+    for_few_rows,
+    open_library,
+    plain_quantise_rows,
+    quantise_rows,
+)
 
 WIDTHS = [1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100, 511, 512]
 

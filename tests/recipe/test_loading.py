@@ -8,8 +8,8 @@ import pytest
 from recipe_files import BASE, PARSER, Write, refusal
 
 from nmt import recipe as recipes
-from nmt.errors import UserError
 from nmt.recipe import load, override_decoding
+from nmt.system.errors import UserError
 
 # --- extends ------------------------------------------------------------------------------------------------
 

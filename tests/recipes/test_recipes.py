@@ -8,10 +8,10 @@ import pytest
 import torch
 from tiny_treebank import write_treebank
 
-from nmt import bundle as bundles
-from nmt.console import Console
-from nmt.device import Place
+from nmt.checkpoint.reading import checkpoints, read_tensors
 from nmt.recipe import Recipe, load
+from nmt.system.console import Console
+from nmt.system.device import Place
 from nmt.training.plan import make_plan
 from nmt.training.start import train
 from parameters import counts
@@ -86,10 +86,10 @@ def test_every_recipe_plans_and_trains(
 
     monkeypatch.chdir(workplace)
     train(shrunk(path, full), tmp_path, Console(quiet=True), CPU, 1, Place())
-    (trained,) = bundles.checkpoints(tmp_path)
+    (trained,) = checkpoints(tmp_path)
     assert trained.step == 2
     kept = {"layers", "heads", "dropout", "attention_dropout", "norm", "positions", "max_positions", "tie_embeddings"}
     assert trained.recipe.model.model_dump(include=kept) == full.model.model_dump(include=kept)
     assert trained.recipe.training.label_smoothing == full.training.label_smoothing
-    weights = bundles.read_tensors(trained.path / "model.safetensors").values()
+    weights = read_tensors(trained.path / "model.safetensors").values()
     assert all(bool(weight.isfinite().all()) for weight in weights)

@@ -16,8 +16,8 @@ from browser import SCHEMES, WIDTHS, opened
 from random_bundle import random_bundle
 
 import nmt
-from nmt.report.attention_views import COLOURS, FAINTEST, LEVELS, figure, page
-from nmt.search.attention import Attention, Kind, Tokens
+from nmt.decoding.forced import Attention, Kind, Tokens
+from nmt.report.attention import COLOURS, FAINTEST, LEVELS, figure, page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from synthetic_run import just_begun, synthetic_run
 
-from nmt.report.curves import CHARTS, POINTS, Chart, Curve, curve, smoothed, summary, table, thinned
+from nmt.report.charts import CHARTS, POINTS, Chart, Curve, curve, smoothed, summary, table, thinned
 
 BY_NAME = {chart.name: chart for chart in CHARTS}
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from synthetic_run import just_begun, synthetic_run
 
-from nmt.metrics.brackets import score_brackets
+from nmt.parsing.brackets import score_brackets
+from nmt.parsing.tree import parse_tree
 from nmt.report.dev_outputs import packed_sentences, score_trees, sentences, tree_tables
 from nmt.report.record import DevOutputs, RunRecord
-from nmt.text.tree import parse_tree
 
 
 def run(

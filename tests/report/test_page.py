@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from synthetic_run import just_begun, synthetic_run
 
-from nmt.report import overview
+from nmt.report import page as overview
 from nmt.report.page import write_page
 from nmt.report.record import RunRecord
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from reverse_task import sets
 
-from nmt.bundle import checkpoints
-from nmt.errors import UserError
+from nmt.checkpoint.reading import checkpoints
 from nmt.report.record import LOGGED, choose, read_figures, read_run
+from nmt.system.errors import UserError
 
 
 def lines(*rows: Mapping[str, Any] | str) -> str:

@@ -7,7 +7,7 @@ from ctypes import CDLL
 import pytest
 import torch
 
-from nmt.native.loading import NEEDED, find, open_library
+from nmt.native import NEEDED, find, open_library
 
 
 def compiled(name: str) -> CDLL:

@@ -10,11 +10,11 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from nmt.errors import UserError
+from nmt.decoding.engine import Feed, Hypothesis, Source
+from nmt.decoding.models import Loaded
+from nmt.decoding.translator import Translator
 from nmt.recipe import Decoding
-from nmt.search.feed import Feed, Hypothesis, Source
-from nmt.tasks.models import Loaded
-from nmt.tasks.translator import Translator
+from nmt.system.errors import UserError
 
 Found = tuple[int, list[Hypothesis]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nmt.search.feed import Pool, Source
+from nmt.decoding.engine import Pool, Source
 
 
 class Pile:

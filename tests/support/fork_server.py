@@ -43,8 +43,8 @@ NOT_LOADING = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK")
 AVAILABLE = sys.platform == "linux" and hasattr(subprocess, "_fork_exec")
 COSTLY = (  # to import; torch._dynamo is imported by optimizers
     *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),
-    *("nmt.cli", "nmt.data.prepare", "nmt.training.start", "nmt.training.launcher"),
-    *(f"nmt.terminal.{name}" for name in ("scoring", "searching", "training")),
+    *("nmt.cli", "nmt.data.prepare", "nmt.training.start"),
+    *(f"nmt.commands.{name}" for name in ("score", "translate", "parse", "average", "train")),
 )
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
@@ -173,7 +173,7 @@ def start(environment: Mapping[str, str]) -> Server:
 
 def main() -> None:
     """Is the server, and every command that it starts: each returns from here."""
-    from nmt.device import let_waiting_threads_sleep
+    from nmt.system.device import let_waiting_threads_sleep
 
     environment = dict(os.environ)
     let_waiting_threads_sleep()

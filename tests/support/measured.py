@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from nmt.search.workers import Workers
+from nmt.decoding.workers import Workers
 
 SECONDS = 20.0
 """The longest that a worker may take to save."""

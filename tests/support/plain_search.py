@@ -1,4 +1,4 @@
-"""Beam search (section 6.1) in its plain form, which the fast search must equal; `nmt.search.beam` states the rules.
+"""Beam search (section 6.1) in its plain form, which the fast search must equal; `nmt.decoding.beam` states the rules.
 
 Knows no model and no text: it searches over a step function.
 """
@@ -12,8 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from nmt.search.beam import length_penalty
-from nmt.search.feed import Hypothesis
+from nmt.decoding.beam import length_penalty
+from nmt.decoding.engine import Hypothesis
 
 
 class Step(Protocol):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from nmt.console import Console
 from nmt.recipe import Recipe
+from nmt.system.console import Console
 
 TEXT = "the a dog cat sees likes tree big small red green house man woman walks runs under over"
 WORDS = TEXT.split()

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from nmt.bundle import Bundle, save_bundle
+from nmt.checkpoint.reading import Bundle
+from nmt.checkpoint.writing import save_bundle
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, Recipe, TokenizerSettings
 from nmt.text.tokenizer import Tokenizer

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.errors import UserError
 from nmt.recipe import load
+from nmt.system.errors import UserError
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

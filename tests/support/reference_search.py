@@ -12,11 +12,11 @@ from plain_search import beam_search
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.batch import pad_ids
+from nmt.data.batch import pad_ids
+from nmt.decoding.engine import Hypothesis
 from nmt.model.transformer import Memory, Transformer
 from nmt.recipe import Model
-from nmt.search.feed import Hypothesis
-from nmt.text.symbols import BOS, EOS, PAD, UNK
+from nmt.text.vocabulary import BOS, EOS, PAD, UNK
 
 
 def random_model(

@@ -13,8 +13,8 @@ import fork_server
 import torch
 from torch import Tensor
 
-from nmt import bundle as bundles
-from nmt.integrity import MANIFESTS, write_manifest
+from nmt.checkpoint.reading import checkpoints, read_tensors
+from nmt.system.integrity import MANIFESTS, write_manifest
 
 
 def shell(command: str, cwd: Path, seconds: float = 300) -> subprocess.CompletedProcess[bytes]:
@@ -44,8 +44,8 @@ def sets(*settings: str) -> list[str]:
 
 def parameters(folder: Path) -> dict[str, Tensor]:
     """All tensors of a run's last checkpoint, including Adam's moments."""
-    newest = bundles.checkpoints(folder)[-1].path
-    return bundles.read_tensors(newest / "model.safetensors") | bundles.read_tensors(newest / "training.safetensors")
+    newest = checkpoints(folder)[-1].path
+    return read_tensors(newest / "model.safetensors") | read_tensors(newest / "training.safetensors")
 
 
 def assert_equal_to_the_bit(folder: Path, other: Path) -> None:
@@ -62,7 +62,7 @@ def metrics(folder: Path) -> list[dict[str, float]]:
 
 def position(folder: Path) -> dict[str, float]:
     """The training.json of a run's last checkpoint: how far the run had come."""
-    return json.loads((bundles.checkpoints(folder)[-1].path / "training.json").read_text())  # type: ignore[no-any-return]
+    return json.loads((checkpoints(folder)[-1].path / "training.json").read_text())  # type: ignore[no-any-return]
 
 
 BARE = "data.name=bare", "data.valid=[]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nmt.console import Console
+from nmt.system.console import Console
 
 
 class Lines(Console):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nmt.text.tree import Tree
+from nmt.parsing.tree import Tree
 
 Lengths = tuple[NDArray[np.int32], NDArray[np.int32]]
 """Of sources and targets, (pairs,) each."""

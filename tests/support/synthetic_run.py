@@ -10,7 +10,7 @@ import numpy as np
 
 from nmt.recipe import validated
 from nmt.report.record import RunRecord
-from nmt.training.samples import DevOutputs
+from nmt.training.run_files import DevOutputs
 
 DATA: dict[str, dict[str, Any]] = {
     "translate": {"source": "en", "target": "de", "train": [{"source": "a", "target": "b"}]},

@@ -7,11 +7,12 @@ from typing import Any
 
 from reference_search import random_model
 
-from nmt.bundle import save_bundle
+from nmt.checkpoint.writing import save_bundle
 from nmt.model.transformer import Transformer
+from nmt.parsing.linearization import TreeVocabulary
+from nmt.parsing.tree import parse_tree
 from nmt.recipe import Recipe, TokenizerSettings
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.tree import parse_tree
 
 TREES = [
     "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ sees) (NP (DT a) (NN house))) (. .)))",
@@ -27,7 +28,7 @@ DECODING = {"beam": 3, "max_extra": 24, "max_source": 48}
 def train_tokenizer() -> Tokenizer:
     """A tokenizer of words and bytes, with the symbols of these trees."""
     pairs = [(" ".join(parse_tree(tree).leaves()), tree) for tree in TREES * 30]
-    return Tokenizer.train(pairs, TokenizerSettings(vocab_size=320, shared=False), trees=True)
+    return Tokenizer.train(pairs, TokenizerSettings(vocab_size=320, shared=False), target=TreeVocabulary.train)
 
 
 def make_model(tokenizer: Tokenizer, **changes: Any) -> Transformer:

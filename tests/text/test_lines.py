@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import CONTENT
 
-from nmt.errors import UserError
+from nmt.system.errors import UserError
 from nmt.text.lines import compressed as compressing
 from nmt.text.lines import count_lines, count_rest, open_input, read_lines, read_parallel
 

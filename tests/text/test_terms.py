@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.errors import UserError
+from nmt.system.errors import UserError
 from nmt.text.terms import Phrase, Term, Terms, read_terms
 
 TABLE = [

@@ -15,12 +15,11 @@ import sentencepiece
 from hypothesis import example, given, settings
 from strategies import TEXT, TRICKY
 
-from nmt.errors import Interrupted, UserError
+from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import TokenizerSettings
-from nmt.text.linear import TreeVocabulary
-from nmt.text.symbols import BOS, EOS, PAD, UNK
+from nmt.system.errors import Interrupted, UserError
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import Vocabulary
+from nmt.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 ENGLISH = "the quick dog cat sees likes tree big small red green house man woman walks jumps under over vexed"
 GERMAN = "der die Hund Katze sieht mag Baum groß klein rot grün Haus Mann Frau geht läuft unter über"
@@ -172,7 +171,7 @@ def test_a_parsers_tokenizer_has_words_in_and_trees_out(tmp_path: Path) -> None:
     pairs = [(f"the {word} sees .", tree) for word, tree in zip(ENGLISH.split(), trees, strict=True)]
     said: list[str] = []
     values = TokenizerSettings(vocab_size=300, shared=False)
-    tokenizer = Tokenizer.train([*pairs, ("", "")], values, said.append, trees=True)
+    tokenizer = Tokenizer.train([*pairs, ("", "")], values, said.append, TreeVocabulary.train)
     assert len(tokenizer.source) == 300
     assert isinstance(tokenizer.target, TreeVocabulary)
     assert tokenizer.target.labels == ("NP", "S", "VP")

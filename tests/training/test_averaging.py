@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from nmt import bundle as bundles
-from nmt.console import Console
-from nmt.training import averaging
-from nmt.training.averaging import average_by_score, numbers_to_try
-from nmt.training.validation import DevScores
+from nmt.checkpoint.averaging import average
+from nmt.checkpoint.reading import Bundle, checkpoints, read_tensors
+from nmt.checkpoint.writing import add_info
+from nmt.system.console import Console
+from nmt.training import validation as averaging
+from nmt.training.validation import DevScores, average_by_score, numbers_to_try
 
 CPU = torch.device("cpu")
 
@@ -62,10 +63,10 @@ def test_the_best_average_is_written_with_the_curve(nmt: Callable[..., Any], ckp
     header, *rows, last = done.err.splitlines()
     assert header == "averaged  dev BLEU  dev ppl  updates"
     assert [row.split()[0] for row in rows] == ["1", "2", "3", "4"]
-    result = bundles.Bundle.read(ckpts / "averaged")
+    result = Bundle.read(ckpts / "averaged")
     curve = result.info["curve"]
     assert [f"{point['bleu']:.2f}" for point in curve] == [row.split()[1] for row in rows]
-    newest = bundles.checkpoints(ckpts)[-1]
+    newest = checkpoints(ckpts)[-1]
     assert curve[0]["bleu"] == newest.scores["bleu"]
     assert curve[0]["perplexity"] == pytest.approx(newest.scores["perplexity"], rel=1e-6)
     best = max(curve, key=lambda point: (point["bleu"], -point["perplexity"]))
@@ -87,8 +88,8 @@ def test_the_best_average_is_written_with_the_curve(nmt: Callable[..., Any], ckp
 def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tuple[float, float]], best: int) -> None:
     scored(*scores)
     auto = average_by_score(ckpts, Path("auto"), CPU, Console(quiet=True))
-    given = bundles.average(ckpts, last=best, out=Path("given"))
-    weights, same = (bundles.read_tensors(bundle.path / "model.safetensors") for bundle in (auto, given))
+    given = average(ckpts, last=best, out=Path("given"))
+    weights, same = (read_tensors(bundle.path / "model.safetensors") for bundle in (auto, given))
     assert [name for name in weights if not torch.equal(weights[name], same[name])] == []
     assert auto.info["steps"] == given.info["steps"]
     assert [(point["bleu"], point["perplexity"]) for point in auto.info["curve"]] == scores
@@ -99,7 +100,7 @@ def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tu
 
 def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], ckpts: Path) -> None:
     newest = ckpts / "step-00000800"
-    bundles.add_info(newest, {"data": "another"})
+    add_info(newest, {"data": "another"})
     assert (
         f"data/reverse: was prepared from other data or settings, but the development set of {newest} is"
         in nmt("average", ckpts, "--last", "auto").err
@@ -120,7 +121,7 @@ def test_an_average_with_an_early_checkpoint_says_what_to_try(
     nmt: Callable[..., Any], ckpts: Path, early: float | None, is_said: bool
 ) -> None:
     for step, bleu in ((200, 1.0), (400, early), (600, 18.0), (800, 20.0)):
-        bundles.add_info(ckpts / f"step-{step:08d}", {"scores": {} if bleu is None else {"bleu": bleu}})
+        add_info(ckpts / f"step-{step:08d}", {"scores": {} if bleu is None else {"bleu": bleu}})
     said = nmt("average", ckpts, "--last", "3").err.splitlines()
     assert said[0] == "averaged 3 checkpoints, updates 400 to 800: ckpts/averaged"
     hint = "  dev BLEU was 15.90 at update 400 and 20.00 at update 800: --last auto tries how many to average"

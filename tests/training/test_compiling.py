@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from nmt.batch import Batch, pad_ids
-from nmt.data.batches import make_batch
+from nmt.data.batch import Batch, pad_ids
 from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.text.symbols import BOS, EOS
+from nmt.text.vocabulary import BOS, EOS
+from nmt.training.batches import make_batch
 from nmt.training.loss import Objective, compile_parts
 
 VOCABULARY = 60

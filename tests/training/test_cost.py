@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nmt import bundle as bundles
+from nmt.checkpoint.reading import checkpoints
+from nmt.checkpoint.writing import add_info
 
 COST = {
     "seconds": 7200.0,
@@ -22,10 +23,10 @@ COST = {
 
 def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) -> None:
     shutil.copytree("a", "older")
-    bundles.add_info(Path("a/averaged"), {"scores": {"bleu": 27.341}, "signature": "made up"})
-    bundles.add_info(Path("a/step-00000800"), {"cost": COST})  # the whole run's, not what the chosen one had
-    bundles.add_info(Path("older/averaged"), {"scores": {"bleu": 3.0}, "signature": "made up"})
-    bundles.add_info(Path("older/step-00000800"), {"cost": {"seconds": 61.0, "tokens": 5, "flops": 2e9}})
+    add_info(Path("a/averaged"), {"scores": {"bleu": 27.341}, "signature": "made up"})
+    add_info(Path("a/step-00000800"), {"cost": COST})  # the whole run's, not what the chosen one had
+    add_info(Path("older/averaged"), {"scores": {"bleu": 3.0}, "signature": "made up"})
+    add_info(Path("older/step-00000800"), {"cost": {"seconds": 61.0, "tokens": 5, "flops": 2e9}})
     done = nmt("score", "--runs", "a", "older")
     assert done.code == 0, done.err
     assert done.out.decode() == (
@@ -42,7 +43,7 @@ def test_an_average_without_a_score_is_scored_where_its_data_is(nmt: Callable[..
     (found,) = json.loads(nmt("score", "--runs", "a", "--json").out)["runs"]
     assert found["dev"]["score"] > 90
     assert "tok:13a" in found["dev"]["signature"]
-    cost = bundles.checkpoints(Path("a"))[-1].cost
+    cost = checkpoints(Path("a"))[-1].cost
     assert {name: found[name] for name in COST} == cost
     assert cost["seconds"] > 0
     (runs / "data").unlink()

@@ -15,8 +15,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nmt.device import Place
-from nmt.errors import GroupError, Interrupted, UserError
+from nmt.system.device import Place
+from nmt.system.errors import GroupError, Interrupted, UserError
 from nmt.training import distributed
 from nmt.training.distributed import Group, slurm_meeting_point
 

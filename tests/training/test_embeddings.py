@@ -5,13 +5,13 @@ import gzip
 import pytest
 import torch
 
-from nmt.console import Console
-from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, TokenizerSettings, Training
+from nmt.system.console import Console
+from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
-from nmt.training.embeddings import use_embeddings
 from nmt.training.optimizer import Optimizer
+from nmt.training.start import use_embeddings
 
 WIDTH = 4
 TEXT = [("the house sees the tree .", "das Haus sieht den Baum .")] * 5

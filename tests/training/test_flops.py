@@ -11,7 +11,7 @@ from nmt.data.corpus import ABSENT
 from nmt.model.functional import band
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.training.flops import attended, measured_flops, peak_flops, training_flops
+from nmt.training.arithmetic import attended, measured_flops, peak_flops, training_flops
 
 
 def lengths(*values: int) -> np.ndarray:

@@ -18,8 +18,8 @@ import torch
 from ranks import ranks_of
 from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets
 
-from nmt import bundle as bundles
-from nmt.files import exclusive
+from nmt.checkpoint.reading import checkpoints
+from nmt.system.files import exclusive
 from nmt.training.validation import Validation
 
 SMALL = sets(
@@ -136,9 +136,9 @@ def test_weights_are_those_of_one_device(
     assert said_twice(said) == set()
     assert said.count("finished: 20 of 20 updates") == 1
     assert_near(task / "ckpts", alone[precision], tolerance)
-    cost = bundles.checkpoints(task / "ckpts")[-1].info["cost"]
+    cost = checkpoints(task / "ckpts")[-1].info["cost"]
     assert cost["device_seconds"] == pytest.approx(devices * cost["seconds"])
-    assert cost["flops"] == pytest.approx(bundles.checkpoints(alone[precision])[-1].info["cost"]["flops"])
+    assert cost["flops"] == pytest.approx(checkpoints(alone[precision])[-1].info["cost"]["flops"])
 
 
 def test_a_group_of_torchrun_is_joined(
@@ -173,7 +173,7 @@ def test_stopped_and_resumed_ranks_repeat_to_the_bit(start, task: Path) -> None:
     assert kept[0] == [line for line in kept[1] if not line.startswith('{"step": 8,')]
     assert len(kept[0]) == 1 + len(scores[0])
     # each rank scored its share; the whole is what one process says of the same weights
-    newest = bundles.checkpoints(task / "whole")[-1]
+    newest = checkpoints(task / "whole")[-1]
     again = Validation.of(newest)(newest.model(torch.device("cpu")))
     assert newest.scores["bleu"] == again.score
     assert newest.scores["perplexity"] == pytest.approx(again.perplexity, rel=1e-6)
@@ -269,7 +269,7 @@ def inject(task: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], 
             "import os\n"
             f"if os.environ.get('RANK') == '{rank}':\n"
             "    import torch\n"
-            "    from nmt.errors import UserError\n"
+            "    from nmt.system.errors import UserError\n"
             "    from nmt.training.trainer import Trainer\n" + "".join(f"    {line}\n" for line in code.splitlines())
         )
         monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")

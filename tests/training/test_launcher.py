@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from torch.distributed.launcher import api
 
-from nmt.bundle import checkpoint_path
-from nmt.console import Console
-from nmt.errors import TRY_AGAIN, GroupError, Interrupted, UserError
-from nmt.training import launcher
-from nmt.training.launcher import count_workers, launch
+from nmt.checkpoint.reading import checkpoint_path
+from nmt.system.console import Console
+from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.training import start as launcher
+from nmt.training.start import count_workers, launch
 
 
 def test_every_visible_gpu_is_used_unless_told(gpus: int) -> None:

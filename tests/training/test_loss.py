@@ -5,11 +5,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
-from nmt.batch import Batch, pad_ids
+from nmt.data.batch import Batch, pad_ids
 from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.text.symbols import BOS, EOS
+from nmt.text.vocabulary import BOS, EOS
 from nmt.training.loss import Objective, _add_product, smoothed_cross_entropy
 
 TOKENS, WIDTH, VOCABULARY = 23, 6, 11

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.errors import UserError
 from nmt.recipe import Training
+from nmt.system.errors import UserError
 from nmt.training import start
-from nmt.training.micro_batches import RETRY, largest_fitting
+from nmt.training.batches import RETRY, largest_fitting
 from nmt.training.start import check_memory
 
 

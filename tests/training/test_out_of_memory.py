@@ -12,9 +12,9 @@ import torch.distributed as dist
 from reverse_task import BARE, assert_equal_to_the_bit, position, sets
 from torch import Tensor
 
-from nmt.batch import Batch
-from nmt.device import Place
-from nmt.errors import GroupError
+from nmt.data.batch import Batch
+from nmt.system.device import Place
+from nmt.system.errors import GroupError
 from nmt.training.distributed import Group
 from nmt.training.loss import Objective
 from nmt.training.trainer import Trainer

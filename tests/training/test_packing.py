@@ -12,15 +12,14 @@ from reverse_task import BARE, metrics, parameters, sets
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from nmt.batch import Batch, pad_ids
-from nmt.data.batches import Packer, deal_update
-from nmt.errors import UserError
+from nmt.data.batch import Batch, pad_ids
 from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, Training
-from nmt.text.symbols import BOS, EOS
+from nmt.system.errors import UserError
+from nmt.text.vocabulary import BOS, EOS
+from nmt.training.batches import Packer, deal_update, use_packing
 from nmt.training.loss import Objective, compile_parts
-from nmt.training.micro_batches import use_packing
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",

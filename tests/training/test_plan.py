@@ -11,14 +11,14 @@ import torch
 from recipe_files import RECIPES
 from tiny_treebank import write_treebank
 
-from nmt.console import Console
 from nmt.data.corpus import ABSENT
 from nmt.data.prepare import mean_lengths, prepare
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, Recipe, load
+from nmt.system.console import Console
 from nmt.text.tokenizer import Tokenizer
 from nmt.training import plan as plans
-from nmt.training.flops import training_flops
+from nmt.training.arithmetic import training_flops
 from nmt.training.plan import kept_per_token, make_plan, plan_run
 
 CPU = torch.device("cpu")

@@ -7,10 +7,10 @@ from contextlib import suppress
 import pytest
 import torch
 
-from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.training.precision import autocast_dtype, factors_rounded, product_dtype, set_precision, short_factors
+from nmt.system.errors import UserError
+from nmt.training.arithmetic import autocast_dtype, factors_rounded, product_dtype, set_precision, short_factors
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nmt.console import Console
+from nmt.system.console import Console
 from nmt.training.progress import Progress
-from nmt.training.samples import forget_after
+from nmt.training.run_files import forget_after
 
 FIGURES = {"step": 20, "loss": 2.5, "perplexity": 12.1825, "learning_rate": 5e-4, "tokens_per_second": 12345.6}
 

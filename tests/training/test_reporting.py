@@ -13,10 +13,10 @@ import pytest
 from reverse_task import BARE, metrics, sets
 from said import Lines
 
-from nmt.errors import Interrupted, UserError
 from nmt.report import page as writing
-from nmt.training import reporting as module
-from nmt.training.reporting import Page
+from nmt.system.errors import Interrupted, UserError
+from nmt.training import progress as module
+from nmt.training.progress import Page
 from nmt.training.trainer import Run
 
 SMALL = sets(

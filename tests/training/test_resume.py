@@ -15,7 +15,8 @@ import safetensors.torch
 import torch
 from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, reseal, sets
 
-from nmt import bundle as bundles
+from nmt.checkpoint.reading import checkpoints, read_tensors
+from nmt.checkpoint.writing import add_info
 from nmt.recipe import CPU_DEVICE_TOKENS
 
 SMALL = sets(
@@ -65,7 +66,7 @@ def test_a_run_resumes_from_the_newest_intact_checkpoint_keeping_damaged(train, 
         assert_equal_to_the_bit(task / "whole", task / "ckpts")
         logged = [[row["step"] for row in metrics(task / of) if "loss" in row] for of in ("whole", "ckpts")]
         assert logged[0] == logged[1]  # each update stands there once
-    assert [bundle.step for bundle in bundles.checkpoints(task / "ckpts")] == [2, 4, 6]
+    assert [bundle.step for bundle in checkpoints(task / "ckpts")] == [2, 4, 6]
 
 
 def test_a_run_without_a_whole_checkpoint_says_so_and_changes_nothing(train, task: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_run_without_a_whole_checkpoint_says_so_and_changes_nothing(train, tas
 def test_a_checkpoint_of_a_later_version_is_not_taken_for_damaged(train, task: Path) -> None:
     train("training.updates=4")
     path = task / "ckpts/step-00000004"
-    bundles.add_info(path, {"format": 99})
+    add_info(path, {"format": 99})
     said = train(code=1)
     assert "step-00000004: has bundle format 99" in said
     assert "hint: install a newer version of nmt" in said
@@ -92,7 +93,7 @@ def test_a_checkpoint_of_a_later_version_is_not_taken_for_damaged(train, task: P
 def test_moments_that_do_not_fit_their_weights_are_named(train, task: Path) -> None:
     train("training.updates=2")
     path = task / "ckpts/step-00000002/training.safetensors"
-    flat = {name: tensor.flatten() for name, tensor in bundles.read_tensors(path).items()}
+    flat = {name: tensor.flatten() for name, tensor in read_tensors(path).items()}
     safetensors.torch.save_file(flat, path)
     reseal(path.parent)
     said = train(code=1)

@@ -18,11 +18,11 @@ import safetensors.torch
 import torch
 from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, reseal, sets
 
-from nmt import bundle as bundles
 from nmt import cli
+from nmt.checkpoint.reading import checkpoints
+from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.epochs import EpochPlan, EpochPlans
 from nmt.training import start as module
-from nmt.training.checkpoints import Checkpoints
 from nmt.training.progress import Progress
 from nmt.training.trainer import Run
 
@@ -69,7 +69,7 @@ def test_a_checkpoint_that_lost_its_scores_is_scored_and_counted(
 ) -> None:
     """Whenever a run is killed: patience ends it after the same checkpoint, with the same scores."""
     train("training.updates=60", *SCORED, out="whole")
-    assert [bundle.step for bundle in bundles.checkpoints(task / "whole")] == [3, 6, 9]
+    assert [bundle.step for bundle in checkpoints(task / "whole")] == [3, 6, 9]
     for number in (1, 3):
         killed_and_resumed(train, task / "whole", f"killed{number}", monkeypatch, number, where)
 
@@ -96,11 +96,11 @@ def killed_and_resumed(
         owner, name = PLACES[where]
         patch.setattr(owner, name, dies(getattr(owner, name)))
         killed("training.updates=60", *SCORED, out=out)
-    assert (bundles.checkpoints(run)[-1].scores == {}) == (owner is not Progress)
+    assert (checkpoints(run)[-1].scores == {}) == (owner is not Progress)
     said = train("training.updates=60", *SCORED, out=out)
     assert scores(run) == scores(whole)
     assert (run / "dev.jsonl").read_bytes() == (whole / "dev.jsonl").read_bytes()
-    found = [[(bundle.step, bundle.scores) for bundle in bundles.checkpoints(of)] for of in (whole, run)]
+    found = [[(bundle.step, bundle.scores) for bundle in checkpoints(of)] for of in (whole, run)]
     assert found[0] == found[1]
     assert "finished: no better dev BLEU for 2 checkpoints" in said
     again = train("training.updates=60", *SCORED, out=out)
@@ -113,8 +113,8 @@ def test_what_a_killed_run_had_left_to_remove_is_removed(train, task: Path) -> N
     kept = names(task / "ckpts")
     copied = task / "ckpts/step-00000001"
     shutil.copytree(task / "ckpts/step-00000004", copied)
-    bundles.add_info(copied, {"step": 1, "scores": {}})
-    bundles.add_info(task / "ckpts/step-00000006", {"unscored": True, "scores": {}})
+    add_info(copied, {"step": 1, "scores": {}})
+    add_info(task / "ckpts/step-00000006", {"unscored": True, "scores": {}})
     train(*settings)
     assert names(task / "ckpts") == kept
 
@@ -228,7 +228,7 @@ def test_lengths_are_measured_once_and_kept_when_a_run_is_resumed(
     monkeypatch.setattr(module, "measure_lengths", lambda *given: measured.append(original(*given)) or measured[-1])
     train("training.updates=3", *BARE)
     train("training.updates=6", *BARE)
-    first, second = bundles.checkpoints(task / "ckpts")
+    first, second = checkpoints(task / "ckpts")
     assert first.lengths == second.lengths == measured[0]
     assert len(measured) == 1
 
@@ -301,5 +301,5 @@ def test_a_run_of_an_earlier_version_gets_lengths_when_it_is_resumed(train, task
     manifest.write_text(json.dumps(said))
     reseal(manifest.parent)
     train("training.updates=6", *BARE)
-    first, second = bundles.checkpoints(task / "ckpts")
+    first, second = checkpoints(task / "ckpts")
     assert (first.lengths, second.info["lengths"]) == (None, lengths)

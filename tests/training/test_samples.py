@@ -10,7 +10,7 @@ from reverse_task import sets
 from sacrebleu.metrics import CHRF
 
 from nmt.recipe import KINDS
-from nmt.training.samples import DevOutputs, Samples, read_samples
+from nmt.training.run_files import DevOutputs, Samples, read_samples
 from nmt.training.validation import Validation, f1
 
 SMALL = sets(

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 from reverse_task import BARE, reseal, sets
 
-from nmt import bundle as bundles
+from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
 from nmt.recipe import Model
 from nmt.training import state
-from nmt.training.flops import training_flops
+from nmt.training.arithmetic import training_flops
 from nmt.training.validation import DevScores, Validation
 
 SMALL = sets(
@@ -41,7 +41,7 @@ def test_the_cost_of_a_run_adds_up_over_resumptions(train, task, monkeypatch: py
     plan = plan_epoch(corpus.source_lengths, corpus.target_lengths, 500, 1, 0)
     lengths = [corpus.lengths(plan.rows(number)) for number in range(9)]
     config = Model(layers=1, d_model=16, d_ff=16, heads=2)
-    first, second = (bundles.Bundle.read(bundle.path).info["cost"] for bundle in bundles.checkpoints(task / "ckpts"))
+    first, second = (Bundle.read(bundle.path).info["cost"] for bundle in checkpoints(task / "ckpts"))
     assert second["flops"] == pytest.approx(sum(training_flops(config, 280, *of) for of in lengths))
     assert second["tokens"] == sum(int(target.sum()) + len(target) for _, target in lengths)
     assert 0 < first["seconds"] < second["seconds"] == second["device_seconds"]
@@ -78,7 +78,7 @@ def test_the_last_validation_is_part_of_the_cost(train, task, monkeypatch: pytes
     monkeypatch.setattr(Validation, "__call__", validate)
     for updates in (2, 4):
         said = train(f"training.updates={updates}", *SCORED)
-    first, second = (bundle.cost for bundle in bundles.checkpoints(task / "ckpts"))
+    first, second = (bundle.cost for bundle in checkpoints(task / "ckpts"))
     assert (first["seconds"], second["seconds"], second["estimated_flops"]) == (1000, 2000, 2000 * 1e9)
     assert "finished: 4 of 4 updates in 33m" in said
 
@@ -86,7 +86,7 @@ def test_the_last_validation_is_part_of_the_cost(train, task, monkeypatch: pytes
 def test_what_an_earlier_version_did_not_estimate_is_not_known(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "sustained_flops", lambda device: 1e9)
     train("training.updates=2")
-    path = bundles.checkpoints(task / "ckpts")[-1].path
+    path = checkpoints(task / "ckpts")[-1].path
     for name, where in (("bundle.json", ("cost",)), ("training.json", ())):
         content = json.loads((path / name).read_text())
         part = content[where[0]] if where else content
@@ -94,6 +94,6 @@ def test_what_an_earlier_version_did_not_estimate_is_not_known(train, task, monk
         (path / name).write_text(json.dumps(content))
     reseal(path)
     assert "  by the paper   not known" in summary_of(train("training.updates=4"))
-    cost = bundles.checkpoints(task / "ckpts")[-1].cost
+    cost = checkpoints(task / "ckpts")[-1].cost
     assert cost["estimated_flops"] is None
     assert 0 < sum(cost["devices"].values()) < cost["seconds"]

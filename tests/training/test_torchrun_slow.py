@@ -16,7 +16,7 @@ import pytest
 from ranks import ranks_of
 from reverse_task import BARE, sets
 
-from nmt import bundle as bundles
+from nmt.checkpoint.reading import checkpoint_folders, checkpoint_path
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,7 +35,7 @@ SLOW_RANK_0 = "import os, time\nif os.environ.get('RANK') == '0': time.sleep(5)\
 def until_checkpoint(out: Path, step: int) -> None:
     """Wait for a checkpoint of an update, or of a later one; fail if it does not come."""
     deadline = time.monotonic() + 120
-    while not any(bundles.checkpoint_path(out, step) <= path for path in bundles.checkpoint_folders(out)):
+    while not any(checkpoint_path(out, step) <= path for path in checkpoint_folders(out)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 

@@ -14,14 +14,13 @@ from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, pos
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt import bundle as bundles
-from nmt.batch import Batch
-from nmt.console import Console
+from nmt.checkpoint.reading import checkpoints
+from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
 from nmt.model import kernels
-from nmt.training.divergence import MANY, Divergence
-from nmt.training.loss import Objective
+from nmt.system.console import Console
+from nmt.training.loss import MANY, Divergence, Objective
 from nmt.training.optimizer import Optimizer
 from nmt.training.state import RunState
 from nmt.training.trainer import Trainer
@@ -94,7 +93,7 @@ def test_many_in_a_row_stop_the_run_and_name_the_lines(train, inject, task) -> N
     assert "update 3 " in error
     assert f"{len(lines):,} lines: {', '.join(f'{line:,}' for line in lines[:8])} …)" in error
     assert "Traceback" not in said
-    assert [bundle.step for bundle in bundles.checkpoints(task / "ckpts")] == [2]  # no doubtful one pushes it out
+    assert [bundle.step for bundle in checkpoints(task / "ckpts")] == [2]  # no doubtful one pushes it out
 
 
 # --- clipping and figures -----------------------------------------------------------------------------------

@@ -15,19 +15,20 @@ from reverse_task import metrics, sets
 from tiny_treebank import write_treebank
 from torch import Tensor
 
-from nmt import bundle as bundles
-from nmt.batch import Batch
-from nmt.console import Console
+from nmt.checkpoint.reading import Bundle, checkpoints
+from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
 from nmt.data.prepare import prepare
-from nmt.device import Place
-from nmt.errors import UserError
+from nmt.exchange.resolve import resolve
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
+from nmt.system.console import Console
+from nmt.system.device import Place
+from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 from nmt.training import validation
 from nmt.training.distributed import Group
-from nmt.training.samples import read_samples
+from nmt.training.run_files import read_samples
 from nmt.training.validation import DevScores, Validation
 
 GOLD = """\
@@ -134,15 +135,15 @@ def test_the_papers_recipe_runs_on_any_folder_of_a_treebank(
     assert [outputs.step for outputs in kept] == [3, 6]
     assert all(reference.startswith("(TOP ") for reference in references)
     assert all(0 <= score <= 100 for outputs in kept for score in outputs.scores)
-    for bundle in bundles.checkpoints(tmp_path / "ckpts"):
+    for bundle in checkpoints(tmp_path / "ckpts"):
         assert bundle.info["task"] == "parse"
         assert bundle.scores == {name: rows[bundle.step][f"valid_{name}"] for name in ("f1", "perplexity")}
         assert bundle.recipe.task == "parse"
-    assert "(best dev F1, " in bundles.resolve(Path("ckpts"))[1]
+    assert "(best dev F1, " in resolve(Path("ckpts"))[1]
     shutil.move("wsj", "away")  # what is prepared is enough to go on
     again = nmt("train", *arguments, *sets("training.updates=7"))
     assert again.code == 0, again.err
     assert "resuming at update 6" in again.err
     averaged = nmt("average", "ckpts")
     assert averaged.code == 0, averaged.err
-    assert bundles.Bundle.read(Path("ckpts/averaged")).info["task"] == "parse"
+    assert Bundle.read(Path("ckpts/averaged")).info["task"] == "parse"

@@ -16,20 +16,20 @@ from strategies import PAIRS, arrays
 from target import Target
 from tiny_parser import make_model, train_tokenizer
 
-from nmt.data.batches import deal_update, split_update
 from nmt.data.epochs import Mixture, plan_epoch
-from nmt.errors import UserError
+from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, TreeConstraint
+from nmt.decoding.engine import Hypothesis, Source
+from nmt.decoding.forced import log_probabilities_of
+from nmt.decoding.read_ahead import Request
+from nmt.decoding.search import SearchEngine
+from nmt.decoding.translator import Translator
 from nmt.model.transformer import Transformer
+from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import Decoding
-from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, TreeConstraint
-from nmt.search.engine import SearchEngine
-from nmt.search.feed import Hypothesis, Source
-from nmt.search.forced import log_probabilities_of
-from nmt.tasks.read_ahead import Request
-from nmt.tasks.translator import Translator
-from nmt.text.linear import TreeVocabulary
-from nmt.text.symbols import BOS, EOS, PAD, UNK
+from nmt.system.errors import UserError
 from nmt.text.terms import Term, Terms
+from nmt.text.vocabulary import BOS, EOS, PAD, UNK
+from nmt.training.batches import deal_update, split_update
 
 # --- the plan of an epoch ----------------------------------------------------------------------------------------
 
@@ -236,10 +236,12 @@ CONSTRAINTS = st.fixed_dictionaries(
 )
 
 TARGETS = (
-    Target(plan, PLANS, ("nmt.data.epochs", "nmt.data.batches", "nmt.data.batches")),
-    Target(search, SEARCHES, ("nmt.search.beam", "nmt.search.constraints", "nmt.search.forced")),
-    Target(parse, PARSES, ("nmt.search.constraints", "nmt.search.beam")),
+    Target(plan, PLANS, ("nmt.data.epochs", "nmt.training.batches", "nmt.training.batches")),
+    Target(search, SEARCHES, ("nmt.decoding.beam", "nmt.decoding.constraints", "nmt.decoding.forced")),
+    Target(parse, PARSES, ("nmt.decoding.constraints", "nmt.decoding.beam")),
     Target(
-        constraints, CONSTRAINTS, ("nmt.search.phrases", "nmt.search.prefix", "nmt.search.automaton", "nmt.text.terms")
+        constraints,
+        CONSTRAINTS,
+        ("nmt.decoding.phrases", "nmt.decoding.constraints", "nmt.decoding.phrases", "nmt.text.terms"),
     ),
 )

@@ -17,12 +17,11 @@ from mistakes import as_json, damaged, mistaken
 from random_bundle import sentence, tokenizer_of_words
 from target import Target, accepted, file, folder
 
-from nmt.bundle import Bundle
-from nmt.bundle.folder import read_tensors
-from nmt.bundle.marian import MarianBundle
+from nmt.checkpoint.reading import Bundle, read_tensors
+from nmt.exchange.marian import MarianBundle
+from nmt.parsing.linearization import TreeVocabulary
+from nmt.parsing.tree import parse_tree
 from nmt.report.record import read_run
-from nmt.text.linear import TreeVocabulary
-from nmt.text.tree import parse_tree
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.state import RunState
 
@@ -134,15 +133,15 @@ def record(contents: tuple[bytes, bytes, bytes, bytes]) -> bool:
 
 
 TARGETS = (
-    Target(manifest, model_grammar.MANIFESTS, ("nmt.bundle.folder", "nmt.text.sentences", "nmt.integrity")),
+    Target(manifest, model_grammar.MANIFESTS, ("nmt.checkpoint.reading", "nmt.text.sentences", "nmt.system.integrity")),
     Target(position, st.tuples(model_grammar.MANIFESTS, model_grammar.POSITIONS), ("nmt.training.state",)),
-    Target(safetensors, model_grammar.TENSORS, ("nmt.bundle.folder",)),
-    Target(tree_vocabulary, model_grammar.TREE_VOCABULARIES, ("nmt.text.linear",)),
+    Target(safetensors, model_grammar.TENSORS, ("nmt.checkpoint.reading",)),
+    Target(tree_vocabulary, model_grammar.TREE_VOCABULARIES, ("nmt.parsing.linearization",)),
     Target(sentencepiece, damaged(model_grammar.tokenizers(st.builds(_model)), share=6), ("nmt.text.vocabulary",)),
     Target(
         marian,
         st.tuples(*map(_mistaken_json, _MARIAN)),
-        ("nmt.bundle.marian", "nmt.text.marian"),
+        ("nmt.exchange.marian", "nmt.text.marian_tokenizer"),
     ),
-    Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.training.samples")),
+    Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.training.run_files")),
 )

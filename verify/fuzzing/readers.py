@@ -18,11 +18,11 @@ from target import Target, accepted, file
 
 from nmt.data.corpus import Corpus
 from nmt.data.pairs import read_pairs
+from nmt.parsing.tree import parse_tree, prepare_tree, read_tree_lines, read_trees
 from nmt.recipe import Data, Dataset, load, load_with_base
 from nmt.text.lines import count_lines, read_lines
 from nmt.text.terms import Terms, read_terms
-from nmt.text.tree import parse_tree, prepare_tree, read_tree_lines, read_trees
-from nmt.training.embeddings import read_vectors
+from nmt.training.start import read_vectors
 
 # --- recipes -----------------------------------------------------------------------------------------------------
 
@@ -156,9 +156,9 @@ TARGETS = (
     Target(
         recipe,
         recipe_grammar.RECIPES,
-        ("nmt.recipe.files", "nmt.recipe.loading", "nmt.recipe.data", "nmt.recipe.settings"),
+        ("nmt.recipe.yaml_files", "nmt.recipe.loading", "nmt.recipe.data", "nmt.recipe.settings"),
     ),
-    Target(setting, recipe_grammar.SETTINGS, ("nmt.recipe.files", "nmt.recipe.loading")),
+    Target(setting, recipe_grammar.SETTINGS, ("nmt.recipe.yaml_files", "nmt.recipe.loading")),
     Target(tsv, data_grammar.TSV, ("nmt.data.pairs", "nmt.text.lines"), in_bytes=True),
     Target(jsonl, data_grammar.JSON_LINES, ("nmt.data.pairs",)),
     Target(parquet, data_grammar.PARQUETS, ("nmt.data.pairs",)),
@@ -167,8 +167,8 @@ TARGETS = (
         CONTENT | CONTENT.map(gzip.compress) | damaged(CONTENT.map(gzip.compress)),
         ("nmt.text.lines",),
     ),
-    Target(trees, data_grammar.BRACKETS, ("nmt.text.tree",)),
+    Target(trees, data_grammar.BRACKETS, ("nmt.parsing.tree",)),
     Target(arrow, data_grammar.SPLITS, ("nmt.data.corpus",)),
-    Target(embeddings, data_grammar.VECTORS, ("nmt.training.embeddings",)),
+    Target(embeddings, data_grammar.VECTORS, ("nmt.training.start",)),
     Target(terms, st.tuples(data_grammar.TERMS, data_grammar.TEXTS), ("nmt.text.terms",)),
 )

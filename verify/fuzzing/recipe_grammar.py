@@ -10,7 +10,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from mistakes import JUNK, damaged, mistaken
 
 from nmt.recipe import json_schema
-from nmt.recipe.files import dump
+from nmt.recipe.yaml_files import dump
 
 _SCHEMA = json_schema()
 SPLINTERS = (

@@ -14,13 +14,13 @@ from random_bundle import WORDS, random_bundle, tokenizer_of_words
 from strategies import TEXT, TREES, TRICKY
 from target import Target, accepted, folder
 
-from nmt.bundle import Bundle
-from nmt.bundle.huggingface import export
-from nmt.bundle.marian import MarianBundle
-from nmt.search.prefix import SubwordIndex
-from nmt.text.linear import TreeVocabulary, linearise
-from nmt.text.symbols import BOS, EOS
-from nmt.text.tree import parse_tree, prepare_tree
+from nmt.checkpoint.reading import Bundle
+from nmt.decoding.constraints import SubwordIndex
+from nmt.exchange.huggingface import export
+from nmt.exchange.marian import MarianBundle
+from nmt.parsing.linearization import TreeVocabulary, linearise
+from nmt.parsing.tree import parse_tree, prepare_tree
+from nmt.text.vocabulary import BOS, EOS
 
 
 def text(line: str) -> bool:
@@ -124,11 +124,11 @@ _SHAPES = st.fixed_dictionaries(
 
 TARGETS = (
     Target(text, TEXT | TRICKY, ("nmt.text.vocabulary",)),
-    Target(beginning, TEXT | TRICKY | _beginnings(), ("nmt.search.prefix", "nmt.text.vocabulary")),
+    Target(beginning, TEXT | TRICKY | _beginnings(), ("nmt.decoding.constraints", "nmt.text.vocabulary")),
     Target(
         tree_symbols,
         st.tuples(st.lists(TREES.map(str), min_size=1, max_size=3), st.booleans()),
-        ("nmt.text.linear",),
+        ("nmt.parsing.linearization",),
     ),
-    Target(huggingface, _SHAPES, ("nmt.bundle.huggingface", "nmt.bundle.marian")),
+    Target(huggingface, _SHAPES, ("nmt.exchange.huggingface", "nmt.exchange.marian")),
 )

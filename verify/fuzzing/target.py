@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from hypothesis.strategies import SearchStrategy
 
-from nmt.errors import UserError
+from nmt.system.errors import UserError
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase
 
 import nmt
-from nmt.errors import printable
+from nmt.system.errors import printable
 
 if TYPE_CHECKING:
     from target import Target

@@ -1,0 +1,1 @@
+"""Saved models: checkpoints and their averages."""

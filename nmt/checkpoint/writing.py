@@ -1,0 +1,163 @@
+"""Writes checkpoints, whole or not at all, in training by a thread while training continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from nmt.checkpoint.reading import FORMAT, MANIFEST, MOMENTS, POSITION, WEIGHTS, prune
+from nmt.recipe import Recipe
+from nmt.system.device import memory_error
+from nmt.system.errors import UserError
+from nmt.system.files import whole_directory, write_json
+from nmt.system.integrity import (
+    read_manifest,
+    replace_manifest,
+    write_manifest,
+)
+from nmt.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+# --- writing ---------------------------------------------------------------------------------------------------
+
+
+def save_bundle(
+    path: Path,
+    weights: Mapping[str, Tensor],
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    info: Mapping[str, Any],
+    training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
+) -> None:
+    """Write a bundle; with `training`, tensors and plain values, a checkpoint. Raises UserError if it cannot be."""
+    with whole_directory(path, MANIFEST) as part:
+        save_tensors(part / WEIGHTS, weights, path)
+        (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
+        for name, content in tokenizer.files().items():
+            (part / name).write_bytes(content)
+        if training is not None:
+            tensors, values = training
+            save_tensors(part / MOMENTS, tensors, path)
+            write_json(part / POSITION, values)
+        lossy = {"lossy": True} if tokenizer.lossy else {}
+        write_manifest(part / MANIFEST, {"format": FORMAT, "task": recipe.task, **lossy, **info})
+
+
+def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> None:
+    """Write a .safetensors file of what will be a directory; raises UserError if it cannot be."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(on_cpu, file, {"format": "pt"})  # transformers 4 wants to be told that these are PyTorch's
+        file.chmod(file.parent.stat().st_mode & 0o666)  # safetensors 0.8 writes for the owner alone
+    except SafetensorError as error:  # raised for a full disk, among others
+        raise UserError(
+            f"{directory / file.name}: cannot be written: {error}",
+            f"free some space on the disk of {directory.parent}, and see that you may write there",
+        ) from None
+
+
+def add_info(path: Path, info: Mapping[str, Any]) -> None:
+    """Add or replace values in the bundle.json of a bundle."""
+    replace_manifest(path / MANIFEST, read_manifest(path / MANIFEST) | dict(info))
+
+
+class Checkpoints:
+    """Writes the checkpoints of a run's directory one after another, up to the first that fails.
+
+    What is left then is what a kill at that moment would leave.
+    """
+
+    def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
+        self._out, self._recipe, self._tokenizer = out, recipe, tokenizer
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._waiting: list[tuple[Future[None], Callable[[], None]]] = []
+        self._failed = False
+
+    def write(
+        self,
+        path: Path,
+        weights: Mapping[str, Tensor],
+        training: tuple[Mapping[str, Tensor], Mapping[str, Any]],
+        info: Mapping[str, Any],
+        then: Callable[[], None],
+    ) -> None:
+        """Begins to write a checkpoint and to prune old ones; the tensors may change as soon as this returns.
+
+        They are copied to the host's memory, so a GPU needs none for it. The GPU makes the copies before whatever it is
+        given next, and nothing here waits for it.
+
+        An older checkpoint at `path` is replaced. `check` or `wait` calls `then` once the checkpoint is written.
+        """
+        device = next(iter(weights.values())).device
+        parts = (weights, training[0])
+        copies = [{name: _on_host(tensor) for name, tensor in part.items()} for part in parts]
+        copied = torch.cuda.Event() if device.type == "cuda" else None
+        if copied is not None:
+            copied.record()
+
+        def work() -> None:
+            if copied is not None:
+                torch.cuda.set_device(device)  # the thread's own; else its first call would occupy cuda:0
+                copied.synchronize()
+            save_bundle(path, copies[0], self._recipe, self._tokenizer, info, (copies[1], training[1]))
+            copies.clear()
+            prune(self._out, self._recipe.training.keep_last)
+
+        self._submit(work, then)
+
+    def add(self, path: Path, info: Mapping[str, Any], then: Callable[[], None]) -> None:
+        """Adds values to the bundle.json of a checkpoint once it is written; `then` is called as for `write`."""
+        self._submit(lambda: add_info(path, info), then)
+
+    def check(self) -> None:
+        """Finishes what has been written by now; raises the error of what could not be written."""
+        while self._waiting and self._waiting[0][0].done():
+            self._take()
+
+    def wait(self) -> None:
+        """Waits until everything is written; raises the error of what could not be written."""
+        while self._waiting:
+            self._take()
+
+    def _submit(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+        def unless_failed() -> None:
+            if self._failed:
+                raise CancelledError
+            try:
+                work()
+            except BaseException:
+                self._failed = True
+                raise
+
+        self._waiting.append((self._thread.submit(unless_failed), then))
+
+    def _take(self) -> None:
+        written, then = self._waiting.pop(0)
+        try:
+            written.result()
+        except BaseException:
+            self._waiting.clear()  # what needs this checkpoint fails too, and would hide the cause
+            raise
+        then()
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    """A copy in the host's memory; of a GPU's tensor the GPU makes it in turn, while the host goes on."""
+    try:
+        return tensor.detach().to("cpu", copy=True, non_blocking=True)  # from a GPU into pinned memory
+    except RuntimeError as error:
+        if memory_error(error) is None:
+            raise
+        return tensor.detach().to("cpu", copy=True)  # little can be pinned under WSL, say

@@ -1,0 +1,128 @@
+"""`nmt average`: averages and exports, and what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nmt.checkpoint.reading import Bundle
+from nmt.exchange.resolve import resolve
+from nmt.system.console import Console
+from nmt.system.device import choose_device
+from nmt.system.files import check_replaceable
+
+if TYPE_CHECKING:
+    from nmt.commands.options import AverageOptions
+
+ALIKE = 0.8
+"""Of the better dev score, what the worse one of two checkpoints has at least that are worth averaging"""
+
+
+def average(options: AverageOptions) -> None:
+    """Average checkpoints of a run, or several models, into a bundle or a folder of another format."""
+    others = options.last or options.best or options.form != "nmt"
+    if options.quantization and options.form != "ctranslate2":
+        raise click.UsageError("--quantization goes with --format ctranslate2")
+    if options.weights and others:
+        raise click.UsageError("--weights does not go with --last, --best or --format")
+    if len(options.ckpts) > 1 and not options.weights:
+        raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
+    if options.last and options.best:
+        raise click.UsageError("--last does not go with --best")
+    if options.weights:
+        _mix(options.ckpts, options.weights, options.out, options.console)
+    elif options.form == "nmt":
+        _average(options, options.out)
+    else:
+        export(options)
+
+
+def _average(options: AverageOptions, out: Path | None) -> Bundle:
+    """Average checkpoints of a run into a bundle and say which they were."""
+    ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
+    if last == "auto":
+        from nmt.training.validation import average_by_score
+
+        result = average_by_score(ckpts, out, choose_device(options.device, options.threads), console)
+        _refresh_report(ckpts, console)
+    else:
+        from nmt.checkpoint.averaging import average as average_checkpoints
+
+        result = average_checkpoints(ckpts, last, out, best, console)
+    steps, wanted = result.info["steps"], best or last or result.recipe.decoding.average_last
+    listed = [f"{step:,}" for step in steps]
+    updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
+    there = f"only {len(steps)} there{' with a dev score' if best else ''}"
+    fewer = f" ({there}, {wanted} asked for)" if isinstance(wanted, int) and len(steps) < wanted else ""
+    scored = "" if result.dev_score is None else f", dev {result.kind.label} {result.dev_score:.2f}"
+    plural = "s" if len(steps) > 1 else ""
+    console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
+    if last != "auto":
+        _say_how_they_differ(ckpts, steps, console)
+    return result
+
+
+def _say_how_they_differ(ckpts: Path, steps: Sequence[int], console: Console) -> None:
+    """Says if the worst of the checkpoints that were averaged is far from the best, as early ones are."""
+    from nmt.checkpoint.reading import checkpoints, ranked
+
+    chosen = ranked([bundle for bundle in checkpoints(ckpts) if bundle.step in steps])
+    scores = [bundle.dev_score or 0.0 for bundle in chosen]
+    if scores and min(scores) < ALIKE * max(scores):
+        ends = [f"{scores[end]:.2f} at update {chosen[end].step:,}" for end in (0, -1)]
+        console.say(f"  dev {chosen[0].kind.label} was {' and '.join(ends)}: --last auto tries how many to average")
+
+
+def _refresh_report(ckpts: Path, console: Console) -> None:
+    """Shows the dev scores of averages in the report of a run, if it has one."""
+    from nmt.report.page import attempt
+    from nmt.training.run_files import PAGE
+
+    if (ckpts / PAGE).exists() and (problem := attempt(ckpts)) is not None:
+        console.say(f"{ckpts / PAGE} is not refreshed: {problem}")
+
+
+def export(options: AverageOptions) -> None:
+    """Write a bundle, or the average of a run's checkpoints, in the format of other programs; say what differs."""
+    from nmt.exchange import ctranslate2 as conversion
+    from nmt.exchange import huggingface
+
+    ckpts, out, console = options.ckpts[0], options.out, options.console
+    if out is None:
+        raise click.UsageError(f"--format {options.form} needs --out, the folder to write")
+    bundle, _ = resolve(ckpts)
+    if bundle.path == ckpts and (options.last or options.best):
+        raise click.UsageError(f"--last and --best are for a run's directory, and {ckpts} is a bundle")
+    (huggingface if options.form == "huggingface" else conversion).check_expressible(bundle)  # before it is computed
+    check_replaceable(out, None)
+    if bundle.path != ckpts:
+        bundle = _average(options, None)
+    if options.form == "huggingface":
+        huggingface.export(bundle, out)
+        console.say(
+            f"written for transformers: {out}; its search differs, since its length penalty is a power of the length "
+            f"and its cap does not depend on the input ({out / 'README.md'} lists all differences)"
+        )
+    else:
+        quantization = options.quantization or "float32"
+        conversion.export(bundle, out, quantization)
+        console.say(
+            f"written for CTranslate2, in {quantization}: {out}; beam and α are arguments of its translate_batch, and "
+            "its length penalty is a power of the length"
+        )
+
+
+def _mix(models: Sequence[Path], shares: Sequence[float], out: Path | None, console: Console) -> None:
+    """Average models with shares into a bundle and say which they were."""
+    from nmt.checkpoint.averaging import mix as mix_bundles
+
+    if len(shares) != len(models):
+        raise click.UsageError(f"--weights has {len(shares)} numbers for {len(models)} models")
+    found = [resolve(path) for path in models]
+    for (_, note), share in zip(found, shares, strict=True):
+        console.say(f"{share / sum(shares):.1%} of {note}")
+    result = mix_bundles([bundle for bundle, _ in found], shares, out or Path("averaged"))
+    console.say(f"averaged {len(found)} model{'s' if len(found) > 1 else ''}: {result.path}")

@@ -1,0 +1,24 @@
+"""`nmt parse`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nmt.checkpoint.reading import common_tokenizer
+from nmt.commands.streams import Statistics
+from nmt.commands.translate import LineSearch
+from nmt.decoding.parser import Parser
+
+if TYPE_CHECKING:
+    from nmt.commands.options import ParseOptions
+
+
+def parse(options: ParseOptions) -> None:
+    """Parse lines by the models that the options name."""
+    search = LineSearch(options, "parse")
+    tokenizer, decoding = common_tokenizer(search.bundles), search.decoding
+    search.run(
+        lambda models: Parser(models, tokenizer, decoding),
+        Statistics("parsing", Parser.warnings(decoding)),
+        {"--pretty": options.pretty, "--unconstrained": False},  # the latter as in outputs begun by earlier versions
+    )

@@ -1,0 +1,267 @@
+"""A large output that is made block by block, by one process or by several ranks, and that survives their end.
+
+While `big.out` is unfinished, the folder `big.out.parts` stands beside it:
+
+- `blocks.json` says what the output is made from, and how the input is cut into blocks;
+- `00000012.txt` is the output of a block. `00000012.json` is written after it, with its hash and what was counted;
+- `.lock` is held by a process that runs alone until it ends, and by ranks while they agree on the plan or join.
+
+A process that finds no block missing takes the lock, writes the output and removes the folder. Renaming the folder
+decides which one has joined the blocks, so it is exactly one even where the file system has no locks. This module knows
+no models.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+from nmt.commands.streams import Counts, open_output
+from nmt.system.device import Place
+from nmt.system.errors import UserError
+from nmt.system.files import clear_parts, exclusive, identify, remove_directory, whole_file
+from nmt.system.integrity import HASHES, hash_file, read_manifest, replace_manifest
+from nmt.text.lines import compressed
+
+PLAN, LOCK = "blocks.json", ".lock"
+FORMAT = 1  # of the plan
+BLOCK_LINES = 10_000  # lines that a kill may lose; the fewer, the more often a search runs empty at the end of a block
+
+
+@dataclass(frozen=True)
+class Job:
+    """An output, and what it is made from; if any of that changes, finished blocks no longer belong to it."""
+
+    output: Path
+    inputs: Mapping[str, Path]
+    """Files that are read line by line, by the options that name them."""
+    models: Sequence[Path]
+    """Files of weights. `settings` has their hashes."""
+    settings: Mapping[str, Any]
+    """All else that the output depends on, by names that users know: plain values that JSON can hold."""
+
+    def is_done(self) -> bool:
+        """Whether the output is there, and as new as all it is made from."""
+        sources = [*self.inputs.values(), *self.models]
+        output = self.output
+        return output.exists() and output.stat().st_mtime_ns >= max(source.stat().st_mtime_ns for source in sources)
+
+
+class Blocks:
+    """The blocks of an output; `open_blocks` opens them."""
+
+    def __init__(self, job: Job, plan: Mapping[str, Any], lock: Callable[[], AbstractContextManager[None]]) -> None:
+        """`lock` is held while the blocks are joined."""
+        self.lines: int = plan["lines"]
+        self.joined = False
+        """Whether this process has joined the blocks."""
+        self._size: int = plan["block_lines"]
+        self._numbers = range(-(-self.lines // self._size))
+        self._output, self._folder, self._lock = job.output, folder_of(job.output), lock
+        self._files = {path: plan["files"][option] for option, path in job.inputs.items()}
+        self._finished: dict[int, tuple[Counts, str]] = {}  # what was counted of each block, and the hash of its text
+
+    @property
+    def total(self) -> Counts:
+        """What was counted of all finished blocks, as far as this process knows."""
+        total = Counts()
+        for counts, _ in self._finished.values():
+            total.add(counts)
+        return total
+
+    def missing(self) -> list[int]:
+        """Look which blocks are finished, by any rank, and return the numbers of the others."""
+        for number in self._numbers:
+            if number not in self._finished and (record := self._read_record(number)):
+                self._finished[number] = record
+        return [] if self._is_gone() else [number for number in self._numbers if number not in self._finished]
+
+    def span(self, number: int) -> tuple[int, int]:
+        """Return the number of lines before a block, and the number of its own."""
+        before = number * self._size
+        return before, min(self._size, self.lines - before)
+
+    @contextmanager
+    def writing(self, number: int, counts: Counts) -> Iterator[Callable[[str], None]]:
+        """Give what writes the lines of a block; at the end it is finished, with what `counts` has counted.
+
+        Raises UserError if the input is not the one that was opened.
+        """
+        text = self._text(number)
+        with ExitStack() as held:
+            yield open_output(text, held)
+            changed = [path for path, known in self._files.items() if identify(path, known) != known]
+            if changed or counts.lines != self.span(number)[1]:
+                raise UserError(
+                    f"{(changed or list(self._files))[0]}: has changed while it was read",
+                    f"put it back, or remove {self._folder} to begin with the new one",
+                )
+        digest = hash_file(text)
+        replace_manifest(text.with_suffix(".json"), {"text": digest, **asdict(counts), HASHES: {}})
+        self._finished[number] = (counts, digest)
+
+    def join(self, say: Callable[[str], None]) -> list[int]:
+        """Write the output and remove the folder, unless another rank does; `joined` tells whether this process did.
+
+        Return the numbers of damaged blocks, which `say` is told: this process must make them again first.
+        """
+        with self._lock():
+            self._finished = {}  # the rank that held the lock before may have found damage
+            if self.missing():
+                return []
+            damaged = [number for number in self._finished if not self._is_intact(number)]
+            if self._is_gone():
+                _remove_if_only(self._folder, {LOCK})  # to take the lock has made it again
+                return []
+            for number in damaged:
+                say(f"{self._text(number)}: damaged; these lines are searched again")
+                self._text(number).with_suffix(".json").unlink(missing_ok=True)
+                del self._finished[number]
+            if not damaged:
+                self._write()
+            return damaged
+
+    def _write(self) -> None:
+        with suppress(FileNotFoundError):  # without locks, another rank may be the first to remove the folder
+            with whole_file(self._output) as file, compressed(file, self._output) as stream:
+                for number in self._numbers:
+                    with self._text(number).open("rb") as block:
+                        shutil.copyfileobj(block, stream)
+            remove_directory(self._folder)
+            self.joined = True
+
+    def _is_gone(self) -> bool:
+        """Whether the folder has been removed, usually because the output is whole."""
+        return not (self._folder / PLAN).exists()
+
+    def _text(self, number: int) -> Path:
+        return self._folder / f"{number:08}.txt"
+
+    def _read_record(self, number: int) -> tuple[Counts, str] | None:
+        """What was counted of a finished block, and its hash; None if it is unfinished, or its record is damaged."""
+        with suppress(UserError):
+            record = read_manifest(self._text(number).with_suffix(".json"))
+            if HASHES in record:
+                return Counts(record["lines"], record["tokens"], record["warnings"]), record["text"]
+        return None
+
+    def _is_intact(self, number: int) -> bool:
+        with suppress(UserError):  # it is missing
+            return hash_file(self._text(number)) == self._finished[number][1]
+        return False
+
+
+def folder_of(output: Path) -> Path:
+    """Where the blocks of an unfinished output stand."""
+    return output.with_name(f"{output.name}.parts")
+
+
+@contextmanager
+def open_blocks(
+    job: Job, count: Callable[[], int], place: Place, say: Callable[[str], None]
+) -> Iterator[Blocks | None]:
+    """Give the blocks of an output, begun now or before.
+
+    Gives None if there are none, but an output that is newer than all it is made from. Raises UserError if the blocks
+    were made from something else, or if a process that runs alone finds another at work. `count` counts the lines of
+    the input.
+    """
+    output, folder = job.output, folder_of(job.output)
+    clear_parts(folder.parent, escape(folder.name))
+
+    def is_unfinished() -> bool:
+        return (folder / PLAN).exists() or not job.is_done()
+
+    while is_unfinished():
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"{folder}: cannot be written: {error.strerror}",
+                f"see that you may write to {output.parent}, or name another --output",
+            ) from None
+        lock = partial(exclusive, folder / LOCK, str(output), say, wait=place.size > 1)
+        with ExitStack() as held:
+            held.enter_context(lock())
+            if not (folder / LOCK).exists() or not is_unfinished():
+                continue  # another process has just removed the folder
+            try:
+                plan = _agree_on_plan(folder / PLAN, job, count)
+            except BaseException:
+                _remove_if_only(folder, {LOCK})
+                raise
+            if place.size > 1:
+                held.close()
+            try:
+                yield Blocks(job, plan, lock if place.size > 1 else nullcontext)
+            except BaseException:
+                _remove_if_only(folder, {LOCK, PLAN})  # as after a wrong option
+                raise
+            return
+    _remove_if_only(folder, {LOCK})
+    yield None
+
+
+def _remove_if_only(folder: Path, names: set[str]) -> None:
+    """Remove a folder that holds nothing else."""
+    with suppress(OSError):  # another rank has just removed it
+        if {path.name for path in folder.iterdir()} <= names:
+            remove_directory(folder)
+
+
+def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, Any]:
+    """Read the plan of some blocks, or write it if there is none: `lines`, `block_lines`, `files` and `settings`.
+
+    Raises UserError if it is the plan of another output. `count` counts the lines of the input.
+    """
+    folder = path.parent
+    before = _read_plan(path) if os.path.lexists(path) else None
+    if before is None and (others := sorted(file.name for file in folder.glob("[!.]*"))):
+        hint = "move it away, or name another --output"
+        raise UserError(f"{folder}: should hold blocks of the output, but holds {others[0]}", hint)
+    files = {
+        option: identify(file, before["files"].get(option) if before else None) for option, file in job.inputs.items()
+    }
+    settings = json.loads(json.dumps(job.settings))
+    if before is None:
+        plan: dict[str, Any] = {"format": FORMAT, "lines": count(), "block_lines": BLOCK_LINES}
+        plan |= {"files": files, "settings": settings, HASHES: {}}
+        replace_manifest(path, plan)
+        return plan
+    there = {**before["settings"], **{option: stamp[2:] for option, stamp in before["files"].items()}}
+    here = {**settings, **{option: stamp[2:] for option, stamp in files.items()}}
+    if differences := _differences(there, here):
+        raise UserError(
+            f"{folder}: holds blocks that were made otherwise: {', '.join(differences)}",
+            f"repeat the command that made them, or remove {folder} to begin anew",
+        )
+    return {**before, "files": files}
+
+
+def _read_plan(path: Path) -> dict[str, Any]:
+    with suppress(UserError, KeyError, TypeError):
+        plan: dict[str, Any] = read_manifest(path)
+        if plan["format"] == FORMAT and HASHES in plan:
+            return plan
+    raise UserError(
+        f"{path}: damaged, or written by another version of nmt",
+        f"remove {path.parent} to begin anew, or take the version that wrote it",
+    )
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """The settings that differ, with their values if people can read them."""
+    different = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    values = {name: (there.get(name), here.get(name)) for name in different}
+    return [
+        name if any(isinstance(value, list | dict) for value in pair) else "{} ({} there, {} here)".format(name, *pair)
+        for name, pair in values.items()
+    ]

@@ -1,0 +1,245 @@
+"""`nmt score`: scores of translations and trees, probabilities by a model, the cost of runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from nmt.commands.options import ScoreOptions, refuse
+from nmt.commands.streams import count_input, open_output, read_input
+from nmt.metrics import LABELS, METRICS, OF_WORDS
+from nmt.system.console import Advance, Console
+from nmt.system.errors import UserError
+from nmt.text.lines import open_input, read_lines, read_parallel
+
+if TYPE_CHECKING:
+    from nmt.decoding.forced import ForcedDecoder, PairScores
+    from nmt.recipe import TaskName
+
+Item = TypeVar("Item")
+
+
+def score(options: ScoreOptions) -> None:
+    """Scores runs, a reference by models, trees or translations, as the options ask for.
+
+    Raises UsageError where options do not go together.
+    """
+    if options.runs:
+        _score_runs(options)
+        return
+    refuse(options, "html", "goes with --runs")
+    if not 1 <= len(options.files) <= 2:
+        raise click.UsageError(f"score takes REF and at most one HYP, but {len(options.files)} files are given")
+    metrics = _metrics(options)
+    if not set(metrics) & set(METRICS):
+        refuse(options, "baseline lowercase", f"goes with --metric {', '.join(METRICS)}")
+    if not set(metrics) & set(OF_WORDS):
+        refuse(options, "language", f"goes with --metric {', '.join(OF_WORDS)}")
+    if options.models:
+        _score_by_model(options, metrics)
+        return
+    refuse(options, "source overrides", "goes with --model")
+    if "brackets" in metrics:
+        _score_trees(options, metrics)
+    else:
+        _score_translations(options, metrics)
+
+
+def _score_runs(options: ScoreOptions) -> None:
+    """Dev score and cost of each run: columns of the paper's Table 2; with --html also a page."""
+    if not options.files:
+        raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
+    others = "more_references metric models source overrides paper lowercase language baseline"
+    refuse(options, others, "does not go with --runs")
+    from nmt.report.page import write_page
+    from nmt.report.record import read_summarised
+    from nmt.system.device import choose_device
+    from nmt.training.plan import summarise, table
+
+    device = choose_device(options.device, options.threads)
+    found = []
+    with options.console.progress("reading", len(options.files), "runs") as advance:
+        for path in options.files:
+            found.append(summarise(path, device, options.console))
+            advance(1)
+    click.echo(json.dumps({"runs": [run.as_dict() for run in found]}) if options.as_json else table(found))
+    if options.html:
+        write_page([read_summarised(run, options.console) for run in found], options.html)
+        options.console.say(f"page: {options.html}")
+
+
+def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
+    """Scores of a hypothesis by each of `metrics`; with a baseline its scores, intervals and p-values.
+
+    Metrics of words take the `language`, or that of the first reference's name.
+    """
+    from nmt.metrics import COMPARED, Moses, Score, as_dict, language_of, report
+    from nmt.metrics import score as scores_of
+
+    counts_words = not set(metrics).isdisjoint(OF_WORDS)
+    if counts_words and "bleu" not in metrics:
+        metrics = ["bleu", *metrics]  # the one that may be compared with others stands beside it
+    # Raises, if it must, before anything is read
+    moses = Moses(options.language or language_of(options.reference)) if counts_words else None
+    texts = [list(read_lines(path)) for path in (options.reference, *options.more_references)]
+    other = None if options.baseline is None else list(read_lines(options.baseline))
+    hypotheses = list(read_input(options.hypothesis, options.console))
+    results: dict[str, Score] = {}
+    with options.console.progress("scoring", len(metrics), "metrics") as advance:
+        for metric in metrics:
+            advance(0, LABELS[metric])
+            results |= scores_of(hypotheses, texts, [metric], other, moses, options.lowercase)
+            advance(1)
+    click.echo(json.dumps(as_dict(results)) if options.as_json else report(results))
+    if options.baseline and not options.as_json:
+        options.console.say(COMPARED)
+
+
+def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
+    """EVALB's figures of a hypothesis, a tree per line."""
+    if len(metrics) > 1:
+        raise click.UsageError("--metric brackets goes alone: it reads trees")
+    if options.more_references:
+        raise click.UsageError("--metric brackets takes one REF and no --reference")
+    from nmt.parsing.brackets import as_dict, report, score_files
+
+    hypothesis = options.hypothesis
+    # The command that writes to stdin may be one with a progress line of its own, on the same terminal.
+    with _progress(options, hypothesis, "trees", garbles=hypothesis is None) as advance:
+        lines = _counted(read_input(hypothesis, options.console), advance)
+        scores = score_files(options.reference, lines, str(hypothesis or "<stdin>"))
+    click.echo(json.dumps({"brackets": as_dict(scores)}) if options.as_json else report(scores))
+    if scores.errors:
+        first = f"the first: {scores.first_error}"
+        options.console.say(f"errors: {scores.errors:,} of {scores.sentences:,} trees; {first}")
+
+
+@contextmanager
+def _progress(options: ScoreOptions, path: Path | None, unit: str, garbles: bool) -> Iterator[Advance]:
+    """The progress of reading a file, or stdin; not shown if it `garbles` what else is on the terminal."""
+    shown = Console(options.console.quiet or garbles)
+    with shown.progress("scoring", None if shown.quiet else count_input(path), unit) as advance:
+        yield advance
+
+
+def _counted(items: Iterator[Item], advance: Advance) -> Iterator[Item]:
+    """The same items, each counted as done when the next is asked for."""
+    for item in items:
+        yield item
+        advance(1)
+
+
+def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
+    """How probable models find the reference: perplexity of the whole, or logprob, a line for each of its lines."""
+    if options.hypothesis or options.more_references:
+        raise click.UsageError("--model scores REF itself, so it takes no HYP or --reference")
+    if len(metrics) > 1 or (options.as_json and metrics == ["logprob"]):
+        raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
+    decoder = _forced_decoder(options)  # looks for the files before it loads a model
+    from nmt.decoding.forced import PairScores
+
+    totals, lines, reference = PairScores(), [], options.reference
+    pairs = (
+        read_parallel(options.source, reference) if options.source else (("", line) for line in read_lines(reference))
+    )
+    by_line = metrics == ["logprob"]
+    with ExitStack() as held:
+        advance = held.enter_context(_progress(options, reference, "lines", garbles=by_line and sys.stdout.isatty()))
+        write = open_output(None, held) if by_line else None
+        for pair in _counted(decoder.stream(pairs), advance):
+            totals = totals.plus(pair)
+            if write:
+                write(f"{pair.log_probability:.4f}\t{pair.subwords}")
+            elif options.as_json:
+                lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
+    if not by_line:
+        click.echo(_perplexity(totals, lines, options))
+    _say_cuts(decoder, totals, options.console)
+
+
+def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: ScoreOptions) -> str:
+    """Return the perplexity of all pairs, as a line or as JSON with those of all `lines`; raise UserError where there
+    is no pair."""
+    if not totals.pairs:
+        raise UserError(
+            f"nothing to score: {'source and reference have' if options.source else 'the reference has'} no lines",
+            "name a REF with a sentence on each line",
+        )
+    if options.as_json:
+        result = {"score": totals.perplexity, "subwords": totals.subwords}
+        return json.dumps({"perplexity": result | {"log_probability": totals.log_probability, "lines": lines}})
+    signature = f"subwords:{totals.subwords}|lines:{totals.pairs}|logprob:{totals.log_probability:.1f}"
+    return f"PPL {totals.perplexity:.2f}  {signature}"
+
+
+def _say_cuts(decoder: ForcedDecoder, totals: PairScores, console: Console) -> None:
+    if totals.sources_cut:
+        console.say(
+            f"{totals.sources_cut:,} of {totals.pairs:,} source lines were cut to {decoder.max_source:,} subwords, the "
+            "limit by decoding.max_source or model.max_positions"
+        )
+    if totals.targets_cut:
+        console.say(
+            f"{totals.targets_cut:,} of {totals.pairs:,} reference lines were cut to {decoder.max_target:,} subwords: "
+            f"{totals.subwords_cut:,} subwords are not scored"
+        )
+
+
+def _metrics(options: ScoreOptions) -> list[str]:
+    """The metrics to compute, or the default ones; raises BadParameter for one that does not exist."""
+    by_model = bool(options.models)
+    allowed, default = (("perplexity", "logprob"), "perplexity") if by_model else ((*METRICS, "brackets"), "bleu,chrf")
+    wanted = options.metric or default
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    if options.paper and "paper" not in names:
+        names.append("paper")
+    unknown = [name for name in names if name not in allowed]
+    if unknown or not names:
+        raise click.BadParameter(
+            f"{(unknown or [wanted])[0]!r} is none of {', '.join(allowed)}, the metrics "
+            f"{'with' if by_model else 'without'} --model",
+            param_hint="--metric",
+        )
+    return names
+
+
+def _forced_decoder(options: ScoreOptions) -> ForcedDecoder:
+    """What scores a reference by models, given a source or none; raises UserError where a file or model is missing."""
+    for path in (options.source, options.reference):
+        if path is not None and not path.is_fifo():
+            open_input(path).close()  # says that there is no such file before a model is loaded
+    from nmt.checkpoint.reading import common_tokenizer
+    from nmt.commands.translate import find_models
+    from nmt.decoding.forced import ForcedDecoder
+    from nmt.system.device import choose_device
+
+    task = _task_to_score(options.models, options.source)
+    bundles, decoding = find_models(options.models, task, options.overrides, options.console)
+    tokenizer, device = common_tokenizer(bundles), choose_device(options.device, options.threads)
+    return ForcedDecoder([bundle.model(device) for bundle in bundles], tokenizer, decoding)
+
+
+def _task_to_score(paths: Sequence[Path], source: Path | None) -> TaskName:
+    """What models have to be for to score a reference given such a source.
+
+    Raises UserError where one is a translator and there is none, or a language model and there is one.
+    """
+    from nmt.exchange.resolve import resolve
+
+    for bundle in (resolve(path)[0] for path in paths):
+        if source is None and bundle.info["task"] == "translate":
+            raise UserError(
+                f"{bundle.path}: is a translator, which scores REF given its source",
+                "add --source FILE, line N of which REF translates on its line N",
+            )
+        if source is not None and not bundle.kind.has_source:
+            raise UserError(
+                f"--source {source}: {bundle.path} is a language model, which has none", "leave out --source"
+            )
+    return "language_model" if source is None else "translate"

@@ -1,0 +1,53 @@
+"""`nmt train`: in this process, or in one for each device."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from nmt.recipe import load_with_base
+from nmt.system.console import Console
+from nmt.system.device import Place, choose_device, cores, device_of, find_device, find_place
+
+if TYPE_CHECKING:
+    from nmt.commands.options import TrainOptions
+
+
+def train(options: TrainOptions) -> None:
+    """Train in this process, in the place that a launcher gave it, or else start a process for each device.
+
+    With --plan print what training would take; of a launcher's processes the first does.
+    """
+    recipe, base = load_with_base(options.recipe, options.overrides)
+    import torch
+
+    from nmt.training.start import count_workers, launch
+
+    found = find_place(os.environ)
+    workers = 1 if found else count_workers(options.device, options.devices)
+    place = found or Place()
+    if options.plan:
+        if place.rank == 0:
+            from nmt.exchange.resolve import initial_bundle, with_model_of
+            from nmt.training.plan import plan_run
+
+            recipe = with_model_of(recipe, initial_bundle(recipe))
+            device = choose_device(options.device, options.threads)
+            click.echo(plan_run(recipe, device, place.size if found else workers))
+        return
+    if workers > 1:
+        find_device(options.device, torch.cuda.device_count())  # says once if there is none
+        launch(workers, sys.argv[1:], options.out, options.console)
+        return
+    from nmt.training.start import train as run
+
+    threads = options.threads or cores()
+    # As many as there are cores and no more: threads that wait for one another take the time of those that work.
+    device = choose_device(
+        device_of(options.device, place), place.threads(threads) if place.size > 1 else options.threads
+    )
+    console = Console(options.console.quiet or place.rank > 0)
+    run(recipe, options.out, console, device, threads, place, base)

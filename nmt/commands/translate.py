@@ -1,0 +1,309 @@
+"""`nmt translate`, and what `nmt parse` shares with it: lines in, results out, at once or in blocks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import islice, starmap, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nmt import __version__
+from nmt.checkpoint.reading import WEIGHTS, Bundle, common_tokenizer
+from nmt.commands.resume import Blocks, Job, folder_of, open_blocks
+from nmt.commands.streams import Statistics, count_input, is_typed, open_output, read_input
+from nmt.decoding.models import Saved
+from nmt.decoding.parser import drawn
+from nmt.decoding.pipeline import Pipeline
+from nmt.decoding.read_ahead import Request
+from nmt.decoding.translator import Translator
+from nmt.exchange.resolve import resolve
+from nmt.recipe import Decoding, Model, TaskName, override_decoding
+from nmt.report.attention import AttentionView, Figure
+from nmt.system.console import Console
+from nmt.system.device import Place, cores, device_of, find_place
+from nmt.system.errors import Interrupted, UserError
+from nmt.system.files import whole_file
+from nmt.text.lines import open_input, read_lines
+from nmt.text.terms import Terms, read_terms
+
+if TYPE_CHECKING:
+    from nmt.commands.options import SearchOptions, TranslateOptions
+    from nmt.decoding.pipeline import LineResult
+
+MOST_COMPLAINTS = 20  # of what results lack
+MOST_NUMBERS = 10  # of missing blocks that are listed
+WITHOUT_EFFECT = {"batch_tokens", "average_last"}
+"""Decoding settings that do not change what is written."""
+
+
+def translate(options: TranslateOptions) -> None:
+    """Translate lines by the models that the options name."""
+    search = LineSearch(options, "translate")
+    bundles, decoding = search.bundles, search.decoding
+    terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep)
+    annotated = options.as_json and options.engine == "nmt"
+    tokenizer, lengths = common_tokenizer(bundles), bundles[0].lengths
+    if options.engine == "ctranslate2" and decoding.no_repeat is not None:
+        search.say("--engine ctranslate2 does not tell where decoding.no_repeat acts, so this is not counted")
+    search.run(
+        lambda models: Translator(models, tokenizer, decoding, lengths, annotated, terms),
+        Statistics("translating", Translator.warnings(decoding)),
+        {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample},
+    )
+
+
+def _of_this_rank(options: SearchOptions) -> tuple[SearchOptions, Place]:
+    """The options for this process where several share an input: its device and threads; rank 0 speaks for all.
+
+    Raises UserError if it is one of several that would all do the same.
+    """
+    place = find_place(os.environ) or Place()
+    if place.size == 1:
+        return options, place
+    if not options.resume:
+        raise UserError(
+            f"this is one of {place.size} ranks, and each would search the whole input",
+            "give --resume, --input and --output, and they share one input; where each has an input of its own, "
+            "unset RANK and SLURM_STEP_NUM_TASKS",
+        )
+    console = Console(options.console.quiet or place.rank > 0)
+    threads = place.threads(options.threads or cores())
+    return replace(options, console=console, device=device_of(options.device, place), threads=threads), place
+
+
+def find_models(
+    paths: Sequence[Path], task: TaskName, overrides: Sequence[str], console: Console
+) -> tuple[list[Bundle], Decoding]:
+    """The bundles that paths stand for, which the user is told, and decoding settings, those of the first.
+
+    Raises UserError where one is for another task.
+    """
+    found = [resolve(path) for path in paths]
+    for bundle, _ in found:
+        bundle.check_task(task)
+    decoding = override_decoding(found[0][0].recipe, overrides)
+    for _, note in found:
+        console.say(note)
+    return [bundle for bundle, _ in found], decoding
+
+
+class LineSearch:
+    """A search of the lines of an input, all of them at once or those of some blocks."""
+
+    def __init__(self, options: SearchOptions, task: TaskName) -> None:
+        """Find the models. Raises UsageError for options that do not go together."""
+        options.check()
+        self.own_console = options.console  # says what concerns this rank alone
+        self.options, self.place = _of_this_rank(options)
+        self.say = self.options.console.say
+        self.bundles, self.decoding = find_models(options.paths, task, options.settings, self.options.console)
+        self.complaints = 0
+
+    def run(
+        self, pipeline_of: Callable[[Saved], Pipeline[Any]], statistics: Statistics[Any], own: dict[str, Any]
+    ) -> None:
+        """Search all lines, write the results, and say at the end what was counted.
+
+        `pipeline_of` makes what searches, once its output can be written. `own` has the command's own options that
+        change what is written, by name.
+        """
+        options = self.options
+        models = Saved(
+            self.bundles, options.engine, options.device, options.devices, options.threads, forks=True, say=self.say
+        )
+        self.open, self.statistics = partial(pipeline_of, models), statistics
+        with _attention_view(options, self.bundles[0]) as self.view:
+            whole = self._in_blocks(own) if options.resume else self._at_once()
+            if self.view:
+                self.view.write(models.only)
+        if whole:
+            self.own_console.say(self.statistics.summary())
+            if options.strict:
+                self.statistics.check()
+
+    def _at_once(self) -> bool:
+        """Search the input from its beginning to its end, and write the results as they come."""
+        options = self.options
+        with ExitStack() as held:
+            lines = self._read()
+            _check_output(options)
+            pipeline = held.enter_context(self.open())
+            write = open_output(options.output, held)
+            # A progress line would garble what is typed, and results, on the same terminal.
+            garbles = is_typed(options.source) or (options.output is None and sys.stdout.isatty())
+            shown = Console(options.console.quiet or garbles)
+            total = None if shown.quiet else count_input(options.source)
+            held.enter_context(self.statistics.progress(shown, total))
+            self._search(pipeline, lines, write)
+        return True
+
+    def _in_blocks(self, own: dict[str, Any]) -> bool:
+        """Search the missing blocks of this rank, and join all if none is missing; return whether this process did.
+
+        Rank r of R makes the blocks whose number is r modulo R, and waits for no other. The statistics of the process
+        that joins the blocks have counted all lines then.
+        """
+        job, place, say = self._job(own), self.place, self.say
+        with open_blocks(job, lambda: sum(1 for _ in self._read()), place, say) as blocks:
+            if blocks is None:
+                say(f"{job.output}: is there, and newer than what it is made from; remove it to make it again")
+                return False
+            numbers = [number for number in blocks.missing() if number % place.size == place.rank]
+            try:
+                while True:
+                    if numbers:
+                        self._search_blocks(blocks, numbers)
+                    numbers = [] if blocks.missing() else blocks.join(self.own_console.say)
+                    if not numbers:
+                        break
+            except (KeyboardInterrupt, Interrupted) as error:
+                number = error.signal_number if isinstance(error, Interrupted) else signal.SIGINT
+                done = f"{blocks.total.lines:,} of {blocks.lines:,} lines are done; the same command goes on from there"
+                raise Interrupted(done, number) from error
+            if missing := blocks.missing():
+                numbered = ", ".join(map(str, missing[:MOST_NUMBERS])) + (", …" if len(missing) > MOST_NUMBERS else "")
+                hint = "if one was stopped, run the same command again"
+                self.own_console.say(f"{folder_of(job.output)}: other ranks have yet to make blocks {numbered}; {hint}")
+            elif not blocks.joined and not job.is_done():
+                hint = "run the same command again; it begins anew"
+                raise UserError(f"{folder_of(job.output)}: was removed before the output was whole", hint)
+            self.statistics.counts = blocks.total
+            return blocks.joined
+
+    def _search_blocks(self, blocks: Blocks, numbers: Sequence[int]) -> None:
+        done, at, lines = blocks.total.lines, 0, self._read()
+        total = done + sum(blocks.span(number)[1] for number in numbers)
+        with self.open() as pipeline, self.statistics.progress(self.options.console, total, done):
+            for number in numbers:
+                before, count = blocks.span(number)
+                deque(islice(lines, before - at), maxlen=0)
+                at = before + count
+                with blocks.writing(number, self.statistics.begin(before)) as write:
+                    self._search(pipeline, islice(lines, count), write)
+
+    def _search(self, pipeline: Pipeline[Any], lines: Iterator[Any], write: Callable[[str], None]) -> None:
+        options, statistics = self.options, self.statistics
+        plain = all_of if options.sample else drawn if options.pretty else best
+        show: Callable[[int, Any], str] = pipeline.as_json if options.as_json else ranked if options.n_best else plain
+        searching = pipeline.groups(statistics.timed(lines), options.n_best or 1, statistics.searched, options.sample)
+        with closing(searching) as groups:
+            for group in groups:
+                numbered = [(statistics.add(result), result) for result in group]
+                write("\n".join(starmap(show, numbered)))
+                for number, complaint in ((number, each) for number, result in numbered for each in result.complaints):
+                    self.complaints += 1
+                    if self.complaints <= MOST_COMPLAINTS:
+                        self.say(f"line {number:,}: {complaint}")
+                if self.view:
+                    self.view.add(group)
+
+    def _job(self, own: dict[str, Any]) -> Job:
+        """What the output of --resume is made from; every option that changes what is written must be in it.
+
+        Raises UsageError if files cannot be read again, or be written in blocks; UserError if one cannot be read.
+        """
+        options = self.options
+        if options.source is None or options.output is None:
+            raise click.UsageError("--resume needs --input and --output: what a pipe has sent cannot be read again")
+        others = {"--prefix": options.prefix, "--terms": options.terms}
+        inputs = {"--input": options.source, **{option: path for option, path in others.items() if path}}
+        for option, path in {**inputs, "--output": options.output}.items():
+            if path.exists() and not path.is_file():
+                raise click.UsageError(f"--resume needs regular files, and {option} {path} is none")
+        for path in inputs.values():
+            open_input(path).close()
+        _check_output(options)
+        settings = {
+            "nmt": __version__,
+            "--model": [bundle.content() for bundle in self.bundles],
+            **{f"decoding.{key}": value for key, value in self.decoding.model_dump(exclude=WITHOUT_EFFECT).items()},
+            "--json": options.as_json,
+            "--n-best": options.n_best,
+            **own,
+        }
+        return Job(options.output, inputs, [bundle.path / WEIGHTS for bundle in self.bundles], settings)
+
+    def _read(self) -> Iterator[Any]:
+        """The lines of the input, from the beginning of a file; with their prefixes if there is a file of these."""
+        lines, prefix = read_input(self.options.source, self.options.console), self.options.prefix
+        return _with_prefixes(lines, read_lines(prefix), prefix) if prefix else lines
+
+
+def _check_output(options: SearchOptions) -> None:
+    """Raises UserError if the output would be written over the input, which is there."""
+    if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
+        raise UserError(f"--output {options.output}: is also the input", "give --output another file")
+
+
+def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) -> Iterator[Request]:
+    """Lines and their prefixes, which `path` holds; raises UserError where either of both ends first."""
+    for number, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
+        if line is None or prefix is None:
+            what = "ends" if prefix is None else "goes on"
+            raise UserError(
+                f"--prefix {path}: {what} after {number:,} lines, unlike the input",
+                "give it a line for each input line; an empty one asks for nothing",
+            )
+        yield Request(line, prefix)
+
+
+def best(number: int, result: LineResult) -> str:
+    """The line of the best hypothesis."""
+    return result.texts[0]
+
+
+def all_of(number: int, result: LineResult) -> str:
+    """A line for each sample."""
+    return "\n".join(result.texts)
+
+
+def ranked(number: int, result: LineResult) -> str:
+    """A line for each hypothesis of input line `number`: number, rank, score, text."""
+    hypotheses = enumerate(zip(result.scores, result.texts, strict=True), 1)
+    return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, (score, text) in hypotheses)
+
+
+@contextmanager
+def _attention_view(options: SearchOptions, bundle: Bundle) -> Iterator[AttentionView | None]:
+    """Give what writes the file of --attention, which is opened now and whole at the end; None without the option.
+
+    Raises UserError if the model has no such layer or heads, or if the file cannot be written.
+    """
+    path = options.attention
+    if path is None:
+        yield None
+        return
+    for option, other in (("--input", options.source), ("--output", options.output)):
+        if other and other.resolve() == path.resolve():
+            raise UserError(f"--attention {path}: is also the file of {option}", "give --attention another file")
+    figure = _figure(options, bundle.recipe.model) if path.suffix == ".svg" else None
+    with whole_file(path) as stream:
+        view = AttentionView(stream, path, bundle, figure)
+        yield view
+    options.console.say(f"attention: {path} shows {view.shown}")
+
+
+def _figure(options: SearchOptions, model: Model) -> Figure:
+    """What a figure shows: by default all heads of the encoder's last layer but one, as in the paper."""
+    kind, layer = options.layer or ("encoder", max(1, model.layers - 1))
+    layers = model.layers if kind == "encoder" else model.decoder_depth
+    if layer > layers:
+        side = "encoder" if kind == "encoder" else "decoder"
+        raise UserError(
+            f"--layer {layer}: the {side} of this model has {layers} layers", f"give a layer from 1 to {layers}"
+        )
+    heads = options.heads or range(1, model.heads + 1)
+    if heads[-1] > model.heads:
+        raise UserError(
+            f"--heads {heads[-1]}: a layer of this model has {model.heads} heads", f"give heads from 1 to {model.heads}"
+        )
+    return kind, layer - 1, [head - 1 for head in heads]

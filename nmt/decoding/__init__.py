@@ -1,0 +1,1 @@
+"""Lines to sources, sources to hypotheses, hypotheses to translations or trees."""

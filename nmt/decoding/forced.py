@@ -1,0 +1,290 @@
+"""Given outputs: how probable they are by translators or language models, and what the models attend to in them.
+
+Log-probabilities are those of training: over the whole vocabulary, `</s>` counted, no label smoothing, in nats. The
+module knows no files and prints nothing. A sentence's numbers do not depend on what shares its batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import add
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nmt.data.batch import Batch, in_batches, pad_ids
+from nmt.decoding.engine import Hypothesis, Source
+from nmt.decoding.search import batch_tokens
+from nmt.model.functional import log_probabilities, perplexity
+from nmt.model.transformer import Transformer
+from nmt.recipe import Decoding
+from nmt.text.lines import in_groups
+from nmt.text.terms import joins
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, TargetVocabulary, Vocabulary
+
+WINDOW, WINDOW_TEXT = 2048, 1 << 22  # pairs, and roughly characters, that are sorted and scored together
+LONGEST_TARGET = 8192  # subwords; the time for a line grows with the square of its length
+
+
+class PairScores(NamedTuple):
+    """What models say of pairs of lines: of one pair, or the sums over several."""
+
+    pairs: int = 0
+    log_probability: float = 0.0
+    """Of the targets' subwords and `</s>` given the sources, in nats."""
+    subwords: int = 0
+    """Subwords of the targets that are scored, `</s>` counted; the log-probability is a sum over them."""
+    sources_cut: int = 0
+    """Sources whose end the models did not see, because it was beyond their limit."""
+    targets_cut: int = 0
+    """Targets whose end is not scored, because it is beyond the limit."""
+    subwords_cut: int = 0
+    """Subwords of the targets, `</s>` included, that are not scored."""
+
+    def plus(self, other: PairScores) -> PairScores:
+        """Return the sums over the pairs of both."""
+        return PairScores(*map(add, self, other))
+
+    @property
+    def perplexity(self) -> float:
+        """Per subword."""
+        return perplexity(-self.log_probability, self.subwords)
+
+
+class ForcedDecoder:
+    """Score given outputs by a model, or by the mean probability of several; all share one tokenizer."""
+
+    def __init__(self, models: Sequence[Transformer], tokenizer: Tokenizer, decoding: Decoding) -> None:
+        positions = [model.config.max_positions for model in models if model.config.positions == "learned"]
+        self.max_source = min([decoding.max_source, *(longest - 1 for longest in positions)])
+        """Most subwords of a source, `</s>` not counted; the rest is cut off."""
+        self.max_target = min([max(LONGEST_TARGET, decoding.max_source), *positions])
+        """Most subwords of a target, `</s>` counted; the rest is not scored."""
+        self._models, self._tokenizer, self._batch_tokens = models, tokenizer, batch_tokens(decoding, models)
+
+    def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScores]:
+        """Score (source, target) lines as they come, in constant memory; yield one result for each, in order.
+
+        A blank target is `</s>` alone, a blank source too; a language model ignores its source.
+        """
+        for window in in_groups(pairs, WINDOW, WINDOW_TEXT):
+            sources = self._tokenizer.source.encode_all([source.strip() for source, _ in window])
+            targets = self._tokenizer.target.encode_all([target.strip() for _, target in window])
+            whole = [(source, [*target, EOS]) for source, target in zip(sources, targets, strict=True)]
+            cut = [(source[: self.max_source], target[: self.max_target]) for source, target in whole]
+            found = log_probabilities_of(self._models, cut, self._batch_tokens)
+            for tokens, (source, target) in zip(found, whole, strict=True):
+                left_out = len(target) - len(tokens)
+                source_cut = len(source) > self.max_source
+                yield PairScores(1, float(tokens.sum()), len(tokens), source_cut, left_out > 0, left_out)
+
+
+@torch.inference_mode()
+def log_probabilities_of(
+    models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]], batch_tokens: int
+) -> list[Tensor]:
+    """(symbols,) fp64 log-probabilities of the symbols of each target, at least one, given its source, ids without
+    `</s>`.
+
+    Pairs of similar lengths make a batch. Neither side of it exceeds `batch_tokens`, padding counted, unless the batch
+    is a single pair.
+    """
+    has_source, device = models[0].has_source, models[0].output_embedding.weight.device
+    results = [torch.empty(0)] * len(pairs)
+    sizes = [(max(len(source) + 1, len(target)), len(target)) for source, target in pairs]
+    for rows in in_batches(sizes, batch_tokens):
+        sources, targets = zip(*(pairs[row] for row in rows), strict=True)
+        target_out = pad_ids(targets)
+        batch = Batch(
+            source=pad_ids(sources, after=EOS) if has_source else None,
+            target_in=pad_ids([target[:-1] for target in targets], before=BOS),
+            target_out=target_out,
+            real=target_out.flatten().nonzero().flatten(),
+        )
+        tokens = token_log_probabilities(models, batch.to(device)).double().cpu()
+        for row, of_target in zip(rows, tokens.split(list(map(len, targets))), strict=True):
+            results[row] = of_target
+    return results
+
+
+def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tensor:
+    """(tokens,) log-probability of each target symbol of a batch, row after row, given its source, if any, and those
+    before.
+
+    In nats, at least fp32; of several models the logarithm of their mean probability.
+    """
+    answers = batch.target_out.flatten().index_select(0, batch.real)
+    found = []
+    for model in models:
+        states = model.states(batch.source, batch.target_in).flatten(0, 1).index_select(0, batch.real)
+        found.append(log_probabilities(states, model.output_embedding.weight, answers, model.output_bias))
+    return torch.stack(found).logsumexp(0) - math.log(len(models))
+
+
+TOKENS = 4096  # of both sides, padding counted, that are aligned together
+
+
+def annotated(
+    models: Sequence[Transformer], found: Sequence[tuple[Source, list[Hypothesis]]]
+) -> list[tuple[Source, list[Hypothesis]]]:
+    """Add alignments and log-probabilities of symbols to the hypotheses of sources, by the models that found them.
+
+    They are computed in full precision, whatever the precision of the search.
+    """
+    pairs = [(source.ids, each.ids) for source, hypotheses in found for each in hypotheses]
+    alignments, scores = iter(align(models, pairs)), iter(probabilities(models, pairs))
+    return [
+        (source, [replace(each, alignment=next(alignments), log_probabilities=next(scores)) for each in hypotheses])
+        for source, hypotheses in found
+    ]
+
+
+def align(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
+    """For each subword of each output of (source, output) the index of the source subword that it attends to most.
+
+    Neither side holds `</s>`, whose attention is left out.
+    """
+    alignments: list[list[int]] = [[] for _ in pairs]
+    filled = [index for index, (_, output) in enumerate(pairs) if output]
+    for rows in in_batches([(sum(map(len, pairs[index])) + 1,) for index in filled], TOKENS):
+        batch = [filled[row] for row in rows]
+        for index, weights in zip(batch, _attention(models, [pairs[index] for index in batch]), strict=True):
+            source, output = pairs[index]  # weights are (output, source), both padded
+            alignments[index] = weights[: len(output), : len(source)].argmax(-1).tolist()
+    return alignments
+
+
+def probabilities(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
+    """The log-probability of each symbol of each output of (source, output), in nats, without those of `</s>`."""
+    scores: list[list[float]] = [[] for _ in pairs]
+    filled = [index for index, (_, output) in enumerate(pairs) if output]
+    found = log_probabilities_of(models, [pairs[index] for index in filled], TOKENS)
+    for index, of_output in zip(filled, found, strict=True):
+        scores[index] = of_output.tolist()
+    return scores
+
+
+@torch.inference_mode()
+def _attention(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
+    """(pairs, output length, source length), summed over the models."""
+    device = models[0].output_embedding.weight.device
+    source = pad_ids([source for source, _ in pairs], after=EOS).to(device)
+    target_in = pad_ids([output[:-1] for _, output in pairs], before=BOS).to(device)
+    penultimate = (max(0, model.config.decoder_depth - 2) for model in models)
+    weights = [model.cross_attention(source, target_in, i) for model, i in zip(models, penultimate, strict=True)]
+    return torch.stack(weights).sum(0).cpu()
+
+
+Kind = Literal["encoder", "decoder", "cross"]
+"""Self-attention of the encoder, self-attention of the decoder, and attention of the decoder to the encoder."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A sequence of symbols, and how they make up words."""
+
+    tokens: list[str]
+    """Subwords as SentencePiece writes them, U+2581 where a word begins, or the symbols of a tree; `<s>`, `</s>`."""
+    words: list[str]
+    """The words that they spell; a control symbol, a symbol of a tree and punctuation at either end of a word is a word
+    of its own."""
+    word_of: list[int]
+    """For each token, the index of its word."""
+    text: str
+    """All of it without control symbols."""
+
+    @classmethod
+    def of(cls, vocabulary: TargetVocabulary, ids: list[int]) -> Self:
+        """Name the symbols of a vocabulary."""
+        tokens = vocabulary.pieces(ids)
+        starts = _word_starts(vocabulary, ids, tokens)
+        word_of = [number - 1 for number in accumulate(map(int, starts))]
+        spelled: list[list[int]] = [[] for _ in range(sum(starts))]
+        for index, word in zip(ids, word_of, strict=True):
+            spelled[word].append(index)
+        words = [vocabulary.decode(group).strip() or "".join(vocabulary.pieces(group)) for group in spelled]
+        return cls(tokens, words, word_of, vocabulary.decode(ids))
+
+    def by_words(self) -> Self:
+        """Return the words as the tokens."""
+        return replace(self, tokens=self.words, word_of=list(range(len(self.words))))
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """The attention weights of every layer and head for one pair of sentences (section 3.2 of the paper).
+
+    s counts the source with its `</s>`, and t the steps of the decoder, one more than the output has symbols. Weights
+    are fp32; those of a query, along the last axis, sum to 1. Layers and heads are counted from 0.
+    """
+
+    source: Tokens
+    """(s,) what the encoder reads, `</s>` at the end"""
+    target_in: Tokens
+    """(t,) what the decoder reads in each step: `<s>`, then the output"""
+    target_out: Tokens
+    """(t,) what it writes in each step: the output, then `</s>`"""
+    encoder: NDArray[np.float32]
+    """(layers, heads, s, s), from the source to the source"""
+    decoder: NDArray[np.float32]
+    """(decoder layers, heads, t, t), from the step that writes a token to what has been read; 0 for later tokens"""
+    cross: NDArray[np.float32]
+    """(decoder layers, heads, t, s), from the step that writes a token to the source"""
+
+    def by_words(self) -> Attention:
+        """Merge subwords to words: weights are added over the attended subwords of a word, and averaged over those
+        that attend."""
+        source, target_in, target_out = self.source, self.target_in, self.target_out
+        return Attention(
+            *(source.by_words(), target_in.by_words(), target_out.by_words(), _merged(source, source, self.encoder)),
+            *(_merged(target_out, target_in, self.decoder), _merged(target_out, source, self.cross)),
+        )
+
+
+@torch.inference_mode()
+def attend(model: Transformer, tokenizer: Tokenizer, source: list[int], output: list[int]) -> Attention:
+    """Compute the attention of a model that reads `source` and writes `output`, both ids without `</s>`."""
+    read, target_in = [*source, EOS], [BOS, *output]
+    device = model.output_embedding.weight.device
+    found = model.attention_weights(*(torch.tensor([ids], device=device) for ids in (read, target_in)))
+    return Attention(
+        Tokens.of(tokenizer.source, read),
+        Tokens.of(tokenizer.target, target_in),
+        Tokens.of(tokenizer.target, [*output, EOS]),
+        *map(_stacked, (found.encoder, found.decoder, found.cross)),
+    )
+
+
+def _stacked(layers: list[Tensor]) -> NDArray[np.float32]:
+    """(layers, heads, queries, keys) of the weights of each layer, (1, heads, queries, keys)."""
+    return torch.cat(layers).float().cpu().numpy()
+
+
+def _word_starts(vocabulary: TargetVocabulary, ids: list[int], tokens: list[str]) -> list[bool]:
+    """Whether a word begins at each token; punctuation before or after a word is a word of its own."""
+    if not isinstance(vocabulary, Vocabulary):  # but one of trees
+        return [True] * len(ids)
+    control = [index in (BOS, EOS) for index in ids]
+    after = [True, *control[:-1]]
+    starts = [vocabulary.starts_word(i) or own or behind for i, own, behind in zip(ids, control, after, strict=True)]
+    marks = [text != SPACE_MARK and not any(map(joins, text.removeprefix(SPACE_MARK))) for text in tokens]
+    for i in range(1, len(ids)):
+        starts[i] |= marks[i - 1] and starts[i - 1]
+    for i in reversed(range(len(ids))):
+        starts[i] |= marks[i] and (i + 1 == len(ids) or starts[i + 1])
+    return starts
+
+
+def _merged(queries: Tokens, keys: Tokens, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(…, words that attend, words attended to) of the weights of their subwords."""
+    attending, attended = (np.eye(len(side.words), dtype=np.float32)[:, side.word_of] for side in (queries, keys))
+    mean = attending / attending.sum(1, keepdims=True)
+    merged: NDArray[np.float32] = mean @ weights @ attended.T
+    return merged

@@ -1,0 +1,382 @@
+"""Outputs that hold given phrases: constrained beam search by dynamic allocation of the beam, vectorised.
+
+As in Post and Vilar (2018), every hypothesis may also be extended by what brings it nearer to a phrase that it lacks,
+and the beam is shared out among hypotheses that have come differently far, since one that lacks a phrase is always more
+probable. Two things differ. Their banks count symbols, of which there are often more than a beam is wide. Ours are
+levels, which count whole phrases, a phrase that is under way among them; a level keeps its best hypothesis and the one
+that has come furthest. And if there are more of these than places, those stay whose level is nearest to the share of
+the source's length that the output has reached, so that phrases are not all put at the beginning.
+
+An automaton finds phrases, symbol by symbol (Aho and Corasick 1975). It has two states of departure, since whether a
+word goes on before a phrase depends on the symbol before it. Shapes: r rows that have phrases, k hypotheses of each, g
+phrases, s states, e symbols that lead on from a state, m candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt.decoding.beam import best_extensions
+from nmt.decoding.constraints import Candidates, Constraint
+from nmt.decoding.engine import Required, Source
+from nmt.model.cache import Removal, upload
+from nmt.text.vocabulary import EOS, Vocabulary
+
+FAR = 1 << 14  # symbols left of a phrase that is not under way
+WITHIN, OPEN = 0, 1  # states of departure: the symbol before lets a word go on, or not
+
+
+class Automaton:
+    """Finds the phrases of one source in an output, symbol by symbol."""
+
+    def __init__(self, wanted: Sequence[Required], opens: Sequence[bool], closes: Sequence[bool]) -> None:
+        """Whether each symbol lets a word begin after it, and end before it, is what `opens` and `closes` say."""
+        self._opens, self._closes = opens, closes
+        count = len(wanted)
+        self.next: list[dict[int, int]] = [{}, {}]
+        self.left = [np.full(count, FAR), np.full(count, FAR)]
+        """Symbols left of each phrase in each state."""
+        self.ends = [np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)]
+        """Whether each phrase ends in each state."""
+        self.ends_if_closed = [np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)]
+        """Whether it does if no word goes on after it."""
+        for index, phrase in enumerate(wanted):
+            for spelling in phrase.spellings:
+                for start in (OPEN,) if spelling.begins_word else (WITHIN, OPEN):
+                    self._insert(start, index, spelling.ids, spelling.ends_word)
+        self._link()
+
+    def _insert(self, state: int, index: int, ids: Sequence[int], ends_word: bool) -> None:
+        for left, symbol in zip(range(len(ids) - 1, -1, -1), ids, strict=True):
+            if symbol not in self.next[state]:
+                self.next[state][symbol] = len(self.next)
+                self.next.append({})
+                for table in (self.left, self.ends, self.ends_if_closed):
+                    table.append(np.full_like(table[0], FAR if table is self.left else False))
+            state = self.next[state][symbol]
+            self.left[state][index] = min(left, self.left[state][index])
+        (self.ends_if_closed if ends_word else self.ends)[state][index] = True
+
+    def _link(self) -> None:
+        """Lets each state know what the longest end of it that is also a beginning knows."""
+        queue = [(self._start(symbol), state) for start in (WITHIN, OPEN) for symbol, state in self.next[start].items()]
+        for fallback, state in queue:  # which grows: shorter beginnings come first
+            onwards = self.next[state]
+            queue += [
+                (self.next[fallback].get(symbol, self._start(symbol)), following)
+                for symbol, following in onwards.items()
+            ]
+            self.next[state] = {**self.next[fallback], **onwards}
+            self.left[state] = np.minimum(self.left[state], self.left[fallback])
+            self.ends[state] |= self.ends[fallback]
+            self.ends_if_closed[state] |= self.ends_if_closed[fallback]
+
+    def count(self, ids: Sequence[int]) -> NDArray[np.int64]:
+        """How often each phrase stands in symbols that are an output of their own."""
+        state, found = OPEN, np.zeros(len(self.left[OPEN]), dtype=np.int64)
+        for symbol, following in zip(ids, [*ids[1:], EOS], strict=True):
+            state = self.next[state].get(symbol, self._start(symbol))
+            found += self.ends[state] | (self.ends_if_closed[state] & self._closes[following])
+        return found
+
+    def _start(self, symbol: int) -> int:
+        return OPEN if self._opens[symbol] else WITHIN
+
+
+FORCED = 4  # symbols that lead on towards a phrase, of each hypothesis, that are candidates
+
+
+class _Tables(NamedTuple):
+    """Automata of rows, what is wanted, and how far their outputs are; padding leads nowhere."""
+
+    symbols: Tensor  # (r, s, e): that lead on, or -1
+    states: Tensor  # (r, s, e): where to
+    left: Tensor  # (r, s, g): symbols that are left of a phrase, or FAR
+    ends: Tensor  # (r, s, g): 1 where a phrase ends
+    ends_if_closed: Tensor  # (r, s, g): 1 where it ends if the next symbol ends the word
+    times: Tensor  # (r, g): how often a phrase is wanted
+    most: Tensor  # (r, g): how often it may come, besides those that are part of others
+    inner: Tensor  # (r, g, g): how often the second phrase comes as part of the first
+    lengths: Tensor  # (r, g): symbols of its longest spelling
+    whole: Tensor  # (r, 1): symbols of all phrases
+    steps: Tensor  # (r, 1): after which all phrases should be there
+    caps: Tensor  # (r, 1): most symbols of an output
+    taken: Tensor  # (r, 1): symbols of the outputs so far
+    ended: Tensor  # (r, 1): 1 if some output has been found
+
+
+_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0, 0, 0)  # of padding
+
+
+def _tables_of(source: Source, opens: Sequence[bool], closes: Sequence[bool]) -> list[Tensor]:
+    """Return what `_Tables` has of one row, on the host."""
+    found, wanted = Automaton(source.required, opens, closes), source.required
+    width = max(map(len, found.next))
+    symbols, states = np.full((2, len(found.next), width), -1)
+    for state, onwards in enumerate(found.next):
+        symbols[state, : len(onwards)], states[state, : len(onwards)] = list(onwards), list(onwards.values())
+    lengths = [max(len(spelling.ids) for spelling in phrase.spellings) for phrase in wanted]
+    exactly = np.array([phrase.exactly for phrase in wanted])
+    inner = np.array([found.count(phrase.spellings[0].ids) for phrase in wanted]) * np.outer(exactly, exactly)
+    np.fill_diagonal(inner, 0)
+    apart = np.array([phrase.times for phrase in wanted])
+    times = apart + apart @ inner
+    whole = int(np.dot(lengths, times))
+    steps = max(1, min(len(source.ids), source.cap - whole - 2))
+    of_states = (symbols, states.clip(0), found.left, found.ends, found.ends_if_closed)
+    of_phrases = (times, np.where(exactly, apart, FAR), inner, lengths)
+    return [
+        torch.as_tensor(np.array(each)).long()[None]
+        for each in (*of_states, *of_phrases, [whole], [steps], [source.cap], [0], [0])
+    ]
+
+
+def _stacked(parts: Sequence[Tensor], fill: int) -> Tensor:
+    """Return the rows of several tensors; the smaller ones are padded."""
+    shape = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
+    out = parts[0].new_full((sum(map(len, parts)), *shape), fill)
+    for part, place in zip(parts, out.split(list(map(len, parts))), strict=True):
+        place[(slice(None), *map(slice, part.shape[1:]))] = part
+    return out
+
+
+def _at(table: Tensor, states: Tensor) -> Tensor:
+    """(r, m, …): of a table (r, s, …) what holds in states (r, m)."""
+    return table[torch.arange(len(table), device=table.device)[:, None], states]
+
+
+class _Reached(NamedTuple):
+    """How far hypotheses have come: (r, m) each, counted in symbols, but for `met`."""
+
+    states: Tensor
+    met: Tensor  # (r, m, g): how often each phrase has come
+    progress: Tensor  # of all that is wanted
+    level: Tensor  # the same with the whole phrase that is under way
+
+    def of(self, hypotheses: Tensor) -> _Reached:
+        """Return that of `hypotheses` (r, m), which may repeat."""
+        return _Reached(*(_at(each, hypotheses) for each in self))
+
+
+class PhraseConstraint(Constraint):
+    """Outputs hold the phrases of their source. Nothing is computed for sources without phrases."""
+
+    def __init__(self, vocabulary: Vocabulary, beam: int, device: torch.device) -> None:
+        self._beam, self._device = beam, device
+        # Whether a word may begin after a symbol, and whether a word ends before it.
+        self._ends = vocabulary.word_ends()
+        self._opens, self._closes = (torch.tensor(each, device=device) for each in self._ends)
+        self._count = 0  # of rows of the search
+        self._rows = np.empty(0, dtype=np.int64)  # those that have phrases; what follows is theirs alone
+        self._tables: _Tables
+        self._reached: _Reached
+
+    def admit(self, sources: Sequence[Source]) -> None:
+        rows = [self._count + index for index, source in enumerate(sources) if source.required]
+        self._count += len(sources)
+        if not rows:
+            return
+        made = [_tables_of(source, *self._ends) for source in sources if source.required]
+        columns = map(_stacked, zip(*made, strict=True), _FILL)
+        tables = _Tables(*(column.to(self._device) for column in columns))
+        zeros = torch.zeros((len(rows), self._beam), dtype=torch.int64, device=self._device)
+        nothing = zeros[:, :, None].expand(-1, -1, tables.times.size(1))
+        reached = _Reached(zeros + OPEN, nothing, zeros, zeros)
+        if len(self._rows):
+            tables = _Tables(*map(_stacked, zip(self._tables, tables, strict=True), _FILL))
+            reached = _Reached(*(_stacked(pair, 0) for pair in zip(self._reached, reached, strict=True)))
+        self._tables, self._reached = tables, reached
+        self._rows = np.append(self._rows, rows)
+
+    def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Candidates) -> Candidates:
+        if not len(self._rows):
+            return found
+        start, stop, _ = rows.indices(self._count)
+        own = np.flatnonzero((start <= self._rows) & (self._rows < stop))
+        index = upload(own, self._device)
+        at = upload(self._rows[own] - start, self._device)
+        lacking = (0, 2 * self._beam - found.totals.size(1))  # columns, which hold no hypothesis
+        found = Candidates(
+            *(F.pad(each, lacking, value=fill) for each, fill in zip(found, (-math.inf, 0, 0), strict=True))
+        )
+        if not len(own):
+            return found
+        chosen = self._choose(log_probs[at], alive[at], index)
+        for each, ours in zip(found, chosen, strict=True):
+            each[at] = ours
+        return found
+
+    def _choose(self, log_probs: Tensor, alive: Tensor, own: Tensor) -> Candidates:
+        """(r, 2k) each, of `own` rows: first the hypotheses that end, then those that go on."""
+        tables = _Tables(*(each[own] for each in self._tables))
+        reached = _Reached(*(each[own] for each in self._reached))
+        steps, ended = tables.taken + 1, tables.ended.bool()
+        endings = alive + log_probs[:, :, EOS]
+        at_end = reached.met + _at(tables.ends_if_closed, reached.states)
+        endings = endings.masked_fill((at_end < tables.times[:, None]).any(2), -math.inf)
+        log_probs[:, :, EOS] = -math.inf
+        self._forbid(log_probs, tables, reached)
+
+        totals, parents, symbols = self._candidates(log_probs, alive, tables, reached)
+        before = reached.of(parents)
+        new = self._extended(tables, before, symbols)
+        lacks = new.progress < tables.whole
+        # Once an output has been found and there was time for all phrases, those that lack some have had their chance.
+        late = ended & (steps > tables.steps + tables.whole)
+        totals = totals.masked_fill(lacks & late, -math.inf)
+        rest = totals.masked_fill(self._is_too_much(tables, before, new), -math.inf)
+        nothing_left = torch.cat((rest, endings), 1).isneginf().all(1, keepdim=True)
+        totals = torch.where(nothing_left, totals, rest)
+
+        # A hypothesis ends if it is among the best `beam` of those that lack nothing.
+        better = (totals[:, None] > endings[:, :, None]) & ~lacks[:, None]
+        endings = endings.masked_fill(better.sum(2) >= self._beam, -math.inf)
+        hypotheses = torch.arange(self._beam, device=alive.device).expand_as(endings)
+        order = _order(totals, new, tables, steps, self._beam).topk(self._beam, largest=False).indices
+        ending = (endings, hypotheses, torch.full_like(hypotheses, EOS))
+        going = (each.gather(1, order) for each in (totals, parents, symbols))
+        found = Candidates(*(torch.cat(pair, 1) for pair in zip(ending, going, strict=True)))
+
+        # At the cap all end, but one that lacks something only if there is no other.
+        at_cap = steps.eq(tables.caps)
+        complete = F.pad(~lacks.gather(1, order), (self._beam, 0), value=True) & found.totals.gt(-math.inf)
+        ended |= (complete & (at_cap | (found.symbols == EOS))).any(1, keepdim=True)
+        self._tables.ended[own] = ended.long()
+        kept = found.totals.masked_fill(~complete & ended, -math.inf)
+        by_total = kept.argsort(dim=1, descending=True, stable=True)
+        index = torch.where(at_cap, by_total, torch.arange(2 * self._beam, device=alive.device))
+        totals = torch.where(at_cap, kept, found.totals)
+        return Candidates(totals.gather(1, index), found.parents.gather(1, index), found.symbols.gather(1, index))
+
+    def _forbid(self, log_probs: Tensor, tables: _Tables, reached: _Reached) -> None:
+        """Sets to -inf, in place, what would make a phrase come too often, unless nothing else is left.
+
+        A prefix may leave nothing else. log_probs (r, k, vocabulary) have `</s>` at -inf already.
+        """
+        symbols = _at(tables.symbols, reached.states).clamp_min(0)  # (r, k, e)
+        hypotheses = torch.arange(symbols.size(1), device=symbols.device)[None, :, None].expand_as(symbols)
+        before = reached.of(hypotheses.flatten(1))
+        new = self._extended(tables, before, symbols.flatten(1))
+        too_much = self._is_too_much(tables, before, new).view_as(symbols)
+        values = log_probs.gather(2, symbols)
+        log_probs.scatter_(2, symbols, values.masked_fill(too_much, -math.inf))
+        nothing_left = log_probs.amax(2, keepdim=True).isneginf()
+        log_probs.scatter_(2, symbols, values.masked_fill(too_much & ~nothing_left, -math.inf))
+
+    def _candidates(self, log_probs: Tensor, alive: Tensor, tables: _Tables, reached: _Reached) -> Candidates:
+        """(r, m) each: the best extensions of each hypothesis, and those that lead on towards what it lacks."""
+        r, k, _ = log_probs.shape
+        symbols, states = (_at(table, reached.states) for table in (tables.symbols, tables.states))  # (r, k, e)
+        lacking = (reached.met < tables.times[:, None])[:, :, None]  # (r, k, 1, g)
+        left = tables.left[torch.arange(r, device=alive.device)[:, None, None], states]  # (r, k, e, g)
+        leads = ((left < FAR) & lacking).any(3) & symbols.ge(0)
+        forced = log_probs.gather(2, symbols.clamp_min(0)).masked_fill_(~leads, -math.inf)
+        # What goes on with a phrase comes before what begins one.
+        goes_on = ((left < tables.lengths[:, None, None] - 1) & lacking).any(3)
+        best = (forced + goes_on * 1e4).topk(min(FORCED, forced.size(2))).indices
+        forced, symbols = forced.gather(2, best), symbols.gather(2, best)
+
+        # The best symbol that ends the word, where a phrase waits for that.
+        waits = (_at(tables.ends_if_closed, reached.states).gt(0) & lacking[:, :, 0]).any(2).flatten()
+        closing = log_probs.new_full((r * k,), -math.inf)
+        closer = torch.zeros_like(closing, dtype=torch.int64)
+        if len(waiting := waits.nonzero()[:, 0]):  # a CPU-GPU sync point
+            within = log_probs.view(r * k, -1)[waiting, : len(self._closes)]
+            closing[waiting], closer[waiting] = within.masked_fill_(~self._closes, -math.inf).max(1)
+        closing, closer = closing.view(r, k, 1), closer.view(r, k, 1)
+        closing = closing.masked_fill((closer.eq(symbols) & forced.gt(-math.inf)).any(2, keepdim=True), -math.inf)
+        forced, symbols = torch.cat((forced, closing), 2), torch.cat((symbols, closer), 2)
+
+        best, _, free = (
+            each.view(r, k, k) for each in best_extensions(log_probs.view(r * k, 1, -1), alive.new_zeros(r * k, 1), k)
+        )
+        free = free.clamp_max(len(self._closes) - 1)  # where nothing is left to choose
+        twice = (free[:, :, :, None].eq(symbols[:, :, None]) & forced[:, :, None].gt(-math.inf)).any(3)
+        totals = torch.cat((best.masked_fill(twice, -math.inf), forced), 2) + alive[:, :, None]
+        symbols = torch.cat((free, symbols.clamp_min(0)), 2)
+        parents = torch.arange(k, device=alive.device)[:, None].expand_as(symbols[0]).expand_as(symbols)
+        return Candidates(totals.flatten(1), parents.flatten(1), symbols.flatten(1))
+
+    def _extended(self, tables: _Tables, reached: _Reached, symbols: Tensor) -> _Reached:
+        """What hypotheses (r, m) reach by a symbol (r, m) each."""
+        leads = _at(tables.symbols, reached.states).eq(symbols[:, :, None])
+        onwards = (_at(tables.states, reached.states) * leads).sum(2)
+        states = torch.where(leads.any(2), onwards, self._opens[symbols].long())
+        closed = _at(tables.ends_if_closed, reached.states) * self._closes[symbols][:, :, None]
+        met = reached.met + closed + _at(tables.ends, states)
+        lengths, times = tables.lengths[:, None], tables.times[:, None]
+        there = (met.minimum(times) * lengths).sum(2)
+        under_way = (lengths - _at(tables.left, states)).clamp_min(0) * (met < times)
+        most, which = under_way.max(2)
+        level = there + lengths.expand_as(met).gather(2, which[:, :, None])[:, :, 0] * most.gt(0)
+        return _Reached(states, met, there + most, level)
+
+    @staticmethod
+    def _is_too_much(tables: _Tables, before: _Reached, reached: _Reached) -> Tensor:
+        """(r, m): whether a phrase comes too often, or would with the end of the word, and leads to no other.
+
+        What a prefix has too often `before` the newest symbol counts no more.
+        """
+        times = tables.times[:, None]
+        left = _at(tables.left, reached.states)
+        under_way = (left < FAR) & (reached.met < times)
+        # In floats, since no kernel of CUDA multiplies matrices of integers
+        others = (reached.met.minimum(times) + under_way).float() @ tables.inner.float()
+        most = (tables.most[:, None] + others).maximum(before.met)
+        again = (_at(tables.ends_if_closed, reached.states) + reached.met > most).any(2)
+        leads = (under_way & (left > 0)).any(2)
+        return (reached.met > most).any(2) | (again & ~leads)
+
+    def chosen_rows(self) -> Sequence[int]:
+        return self._rows.tolist()
+
+    def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
+        """Bound the hopes of hypotheses that lack phrases: one that cannot end stays probable up to its cap."""
+        if not len(self._rows):
+            return caps
+        rows = upload(self._rows, self._device)
+        return caps.index_put((rows,), caps[rows].minimum(lengths[rows] + self._tables.whole + 1))
+
+    def advance(self, parents: Tensor, symbols: Tensor) -> None:
+        if not len(self._rows):
+            return
+        rows = upload(self._rows, self._device)
+        self._reached = self._extended(self._tables, self._reached.of(parents[rows]), symbols[rows])
+        self._tables.taken.add_(1)
+
+    def leave(self, removal: Removal) -> None:
+        self._count = removal.count
+        if not len(self._rows):
+            return
+        moved = dict(zip(removal.last, removal.holes, strict=True))
+        stays = ~np.isin(self._rows, removal.leaving)
+        self._rows = np.array([moved.get(row, row) for row in self._rows[stays].tolist()], dtype=np.int64)
+        kept = upload(np.flatnonzero(stays), self._device)
+        self._tables = _Tables(*(each[kept] for each in self._tables))
+        self._reached = _Reached(*(each[kept] for each in self._reached))
+
+
+def _order(totals: Tensor, reached: _Reached, tables: _Tables, steps: Tensor, beam: int) -> Tensor:
+    """(r, m): which candidates to keep alive, the smallest first."""
+    wanted = (tables.whole * steps / tables.steps).minimum(tables.whole)
+    same = reached.level[:, :, None].eq(reached.level[:, None])  # (r, candidate, other)
+    one, other = totals[:, :, None], totals[:, None]
+    place = torch.arange(totals.size(1), device=totals.device)
+    ahead = (other > one) | (other.eq(one) & (place[None, :] < place[:, None]))  # or the first of equals
+    further = reached.progress[:, None] - reached.progress[:, :, None]
+    furthest = ~(same & (further.gt(0) | (further.eq(0) & ahead))).any(2)
+    best = ~(same & ahead).any(2)
+    distance = (reached.level - wanted).abs() / tables.whole
+    rank = ahead.sum(2).float()
+    key = torch.where(furthest, distance, torch.where(best, distance + 0.3, rank + 10.0))
+    if beam > 1:
+        key = torch.where(rank.eq(0), key.clamp_max(0.01), key)
+    return key.masked_fill(totals.isneginf(), math.inf)

@@ -1,0 +1,137 @@
+"""Translations drawn at random: symbol after symbol, each from the distribution that the model gives it.
+
+A sample is a function of the seed, of the subwords of its source and of its own number, because every random number is
+a hash of these three, of a position and of a symbol. So it is the same in any batch, process or file, and equal sources
+have equal samples.
+
+The symbol with the largest log-probability + Gumbel noise is a draw from the distribution (Gumbel-max; Maddison et al.
+2014, section 2). Probabilities differ a little from batch to batch, because sums are rounded in another order. That
+changes this draw only where two symbols are equal but for rounding. It would be simpler to compare one random number
+with the cumulative probabilities, but rounding moves each of these thousands of limits, so outputs would change now and
+then.
+
+The N samples of a source are a row of the batch, as the hypotheses of a beam are. None of them takes the place of
+another: each ends by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+from nmt.decoding.beam import Beams, Search, SearchModels, length_penalty
+from nmt.decoding.engine import Source
+from nmt.model.cache import upload
+from nmt.recipe import CPU_BEAM, Decoding
+from nmt.text.vocabulary import EOS
+
+BLOCK = 64  # symbols that are drawn from together
+STEP, FIRST, SECOND = (signed - (1 << 64) for signed in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+class Sampling(Search):
+    """Draws samples of sources, on the batch of a search."""
+
+    def __init__(self, engine: SearchModels, count: int) -> None:
+        super().__init__(engine, beam=count, n_best=count)
+        decoding = engine.decoding
+        if decoding.batch_tokens == "auto":  # was chosen for the hypotheses of a beam
+            self._batch_tokens = max(1, engine.batch_tokens * max(CPU_BEAM, decoding.beam) // max(CPU_BEAM, count))
+
+    def _empty(self, sources: list[Source]) -> Beams:
+        """The samples of a source, all empty."""
+        keys = [key(self._engine.decoding.seed, source.ids) for source in sources]
+        beams = super()._empty(sources)
+        own = torch.arange(self._beam, device=beams.parents.device).expand_as(beams.parents)
+        return beams._replace(
+            parents=own, totals=torch.zeros_like(beams.totals), keys=upload(keys, own.device)[:, None]
+        )
+
+    def _extend(self, states: list[Tensor]) -> Tensor:
+        beams = self._beams
+        positions = self._ancestry.positions
+        bits = random_bits(beams.keys[:, 0], self._beam, positions)
+        drawn = []
+        for part, log_probs in self._allowed(states):
+            symbols = draw(log_probs, bits[part], self._engine.decoding)
+            drawn.append((symbols, log_probs.gather(2, symbols[:, :, None])[:, :, 0]))
+        symbols, chosen = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        symbols = symbols.clamp_max_(self._engine.vocabulary - 1)  # where nothing is left to choose
+        totals = beams.totals + chosen  # of a sample that has ended it is -inf, and stays so
+        links = beams.parents * self._engine.vocabulary + symbols
+        ends = (symbols.eq(EOS) | (positions + 1).eq(beams.caps)) & ~totals.isneginf()
+        scores = totals / length_penalty(positions + 1, self._engine.decoding.alpha)
+        self._record(beams.parents, symbols, links, positions)
+        self._beams = beams._replace(
+            symbols=symbols,
+            totals=totals.masked_fill(ends, -math.inf),
+            ends=torch.where(ends, links, beams.ends),
+            positions=torch.where(ends, positions, beams.positions),
+            scores=torch.where(ends, scores, beams.scores),
+        )
+        return self._beams.totals.isneginf().all(1)
+
+
+def key(seed: int, ids: Sequence[int]) -> int:
+    """64 bits that stand for a seed and the subwords of a source."""
+    text = b"".join(number.to_bytes(8, "little") for number in (seed, *ids))
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little", signed=True)
+
+
+def random_bits(keys: Tensor, count: int, positions: Tensor) -> Tensor:
+    """(n, count) of 64 bits for the symbols at positions (n, 1) of the samples of sources with keys (n,)."""
+    return stream(stream(keys, count) + STEP * positions, 1)[:, :, 0]
+
+
+def stream(bits: Tensor, count: int) -> Tensor:
+    """The first `count` outputs of SplitMix64 for each of (…) seeds: (…, count) (Steele et al. 2014)."""
+    bits = bits[..., None] + STEP * torch.arange(1, count + 1, device=bits.device)
+    bits = (bits ^ _shifted(bits, 30)) * FIRST
+    bits = (bits ^ _shifted(bits, 27)) * SECOND
+    return bits ^ _shifted(bits, 31)
+
+
+def _shifted(bits: Tensor, by: int) -> Tensor:
+    """To the right, with zeros from the left."""
+    return (bits >> by) & ((1 << (64 - by)) - 1)
+
+
+def draw(log_probs: Tensor, bits: Tensor, decoding: Decoding) -> Tensor:
+    """Symbols (n, k) drawn from log_probs (n, k, vocabulary) by random bits (n, k).
+
+    First decoding.temperature flattens or sharpens the distribution. Then the decoding.top_k most probable symbols are
+    kept, and of these the fewest whose share of the probability is at least decoding.top_p.
+    """
+    scaled = (log_probs - log_probs.amax(-1, keepdim=True)) / decoding.temperature
+    if decoding.top_k is not None or decoding.top_p < 1.0:
+        scaled = _most_probable(scaled, decoding)
+    # First a block of symbols is drawn, then one of its members, since this takes far fewer random numbers.
+    vocabulary = scaled.size(-1)
+    members = math.gcd(vocabulary, BLOCK)
+    blocks = vocabulary // members
+    noise = _gumbel(stream(bits, blocks + members))
+    of_blocks = scaled.exp().view(*bits.shape, members, blocks).sum(2).log()
+    block = (of_blocks + noise[:, :, :blocks]).argmax(-1, keepdim=True)
+    symbols = block + torch.arange(0, vocabulary, blocks, device=bits.device)
+    chosen = (scaled.gather(2, symbols) + noise[:, :, blocks:]).argmax(-1, keepdim=True)
+    return symbols.gather(2, chosen)[:, :, 0]
+
+
+def _most_probable(scaled: Tensor, decoding: Decoding) -> Tensor:
+    """The values (n, k, vocabulary) of the symbols that decoding.top_k and decoding.top_p keep; -inf elsewhere."""
+    vocabulary = scaled.size(-1)
+    best, order = scaled.topk(min(decoding.top_k or vocabulary, vocabulary))
+    share = best.double().softmax(-1)
+    before = share.cumsum(-1) - share
+    kept = best.masked_fill(before >= decoding.top_p, -math.inf)
+    return torch.full_like(scaled, -math.inf).scatter_(2, order, kept)
+
+
+def _gumbel(bits: Tensor) -> Tensor:
+    """Noise of the standard Gumbel distribution, from uniform bits."""
+    uniform = (_shifted(bits, 11).double() + 0.5) * 2.0**-53
+    return uniform.log_().neg_().log_().neg_()

@@ -1,0 +1,80 @@
+"""The engine of nmt: searches and samples of one model or of several, in the precision that suits the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+
+import torch
+
+from nmt.decoding.beam import AT_ONCE, BLOCK, Found, Search, SearchModels
+from nmt.decoding.constraints import MakeConstraint, MinLength
+from nmt.decoding.engine import Feed, Hypothesis
+from nmt.decoding.sampling import Sampling
+from nmt.model.inference import for_inference, half_precision, pays
+from nmt.model.transformer import Transformer
+from nmt.recipe import CPU_BATCH_TOKENS, CPU_BEAM, Decoding
+from nmt.system.device import available_memory, check_room
+
+LANES = 16  # a small vocabulary is padded to a multiple of so many numbers, a cache line
+MOST_BATCH_TOKENS = 1 << 15  # on a GPU, if memory allows; larger batches gain nothing
+
+
+class SearchEngine(SearchModels):
+    """Beam search and samples of one model, or of an ensemble of several, which averages their probabilities."""
+
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        decoding: Decoding,
+        constraints: Sequence[MakeConstraint] = (),
+        say: Callable[[str], None] = lambda line: None,
+        annotate: Callable[[list[Found]], list[Found]] | None = None,
+    ) -> None:
+        """Without `constraints`, decoding.min_length is the only rule for outputs. `say` reports smaller batches.
+        `annotate` completes what is found.
+
+        Raises UserError if this machine cannot compute in `decoding.precision`, or has no memory for one sentence.
+        """
+        self.decoding, self.say, self.annotate = decoding, say, annotate
+        self.constraints = constraints or [partial(MinLength, decoding.min_length)]
+        self.device = models[0].output_embedding.weight.device
+        self.vocabulary = len(models[0].output_embedding.weight)
+        check_room(  # a bundle may have settings that no machine can serve
+            4 * decoding.beam * sum(self.vocabulary + model.config.d_model for model in models),
+            available_memory(self.device),
+            f"decoding.beam: the logits of {decoding.beam} hypotheses over {self.vocabulary:,} symbols",
+            "--set decoding.beam=4",
+        )
+        self.precision = _precision(decoding.precision, self.device)
+        multiple = BLOCK if self.vocabulary > AT_ONCE else LANES
+        twins = [for_inference(model, self.precision, multiple) for model in models]
+        self.models, self.logits = zip(*twins, strict=True)
+        self.batch_tokens = batch_tokens(decoding, models)
+
+    def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """See `feed.Engine`."""
+        return Search(self, self.decoding.beam, n_best).run(feed)
+
+    def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """See `feed.Engine`."""
+        return Sampling(self, count).run(feed)
+
+
+def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
+    """Padded source tokens that are searched together, by `decoding.batch_tokens`."""
+    if decoding.batch_tokens != "auto":
+        return decoding.batch_tokens
+    weight = models[0].output_embedding.weight
+    if weight.device.type == "cpu":
+        return max(1, CPU_BATCH_TOKENS * CPU_BEAM // max(CPU_BEAM, decoding.beam))
+    free = available_memory(weight.device) or 0
+    # Keys and values of a token of the source and of each hypothesis, which is assumed to be as long.
+    values = sum(2 * model.config.decoder_depth * model.config.d_model * (1 + decoding.beam) for model in models)
+    return min(MOST_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))
+
+
+def _precision(wanted: str, device: torch.device) -> str:
+    if device.type == "cpu":
+        return "fp32" if wanted == "auto" or (wanted in ("bf16", "int8") and not pays(wanted)) else wanted
+    return half_precision(device) if wanted == "auto" else wanted

@@ -1,0 +1,367 @@
+"""The way of a line to its translation: split and encoded, searched by `Pipeline`, and joined. Imports no torch."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, repeat
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from nmt.decoding.engine import Prefix, Required, Spelling
+from nmt.decoding.models import Models
+from nmt.decoding.pipeline import LineResult, Pipeline
+from nmt.decoding.read_ahead import Line, Part, Request, Wanted
+from nmt.recipe import Decoding
+from nmt.system.errors import UserError
+from nmt.text.lines import one_line
+from nmt.text.sentences import SentenceSplitter, TrainedLengths
+from nmt.text.terms import Phrase, Term, Terms
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from nmt.decoding.constraints import MakeConstraint
+    from nmt.model.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translation(LineResult):
+    """The translations of one line."""
+
+    alignments: list[list[int]]
+    """For each subword of each output the index in `source` that it attends to most; empty unless asked for."""
+    log_probabilities: list[list[float]]
+    """Of each subword of each output, in nats, given those before it; empty unless asked for."""
+    unusual_length: bool
+    """Whether the best output of a part is shorter or longer for its source than targets of training were."""
+
+    missing: list[Phrase]
+    """What the best output should hold and does not."""
+    kept_from_repeating: bool
+    """Whether `decoding.no_repeat` once kept the best output of a part from its most probable subword."""
+
+    @property
+    def complaints(self) -> list[str]:
+        """See `LineResult`."""
+        return [f"missing: {phrase}" for phrase in self.missing]
+
+    @property
+    def empty(self) -> bool:
+        """Whether a line that is not blank has an empty translation."""
+        return self.parts > 0 and not self.texts[0].strip()
+
+
+class Translator(Pipeline[Translation]):
+    """A model, or an ensemble of several, with its tokenizer and its decoding settings."""
+
+    def __init__(
+        self,
+        models: Transformer | Sequence[Transformer] | Models,
+        tokenizer: Tokenizer,
+        decoding: Decoding,
+        lengths: TrainedLengths | None = None,
+        annotated: bool = False,
+        terms: Terms | None = None,
+    ) -> None:
+        """`lengths` are those of the model's training, if they are known.
+
+        `terms` is what translations must hold, unless a request says otherwise; None is what `decoding.keep` says.
+        """
+        self.annotated, self._lengths = annotated, lengths
+        self._target = cast(Vocabulary, tokenizer.target)  # translations are no trees
+        self._terms = terms or Terms(common=decoding.keep)
+        self._splitter = LineSplitter(tokenizer.source, decoding, lengths)
+        super().__init__(models, tokenizer, decoding)
+
+    @staticmethod
+    def warnings(decoding: Decoding) -> Mapping[str, Callable[[Translation], int]]:
+        """Return what may be wrong with a translation."""
+        warnings: dict[str, Callable[[Translation], int]] = {
+            "caps hit": lambda translation: translation.capped,
+            "inputs split": lambda translation: translation.parts > 1,
+            "unknown characters": lambda translation: translation.unknown,
+            "empty outputs": lambda translation: translation.empty,
+            "unusual lengths": lambda translation: translation.unusual_length,
+            "missing terms": lambda translation: len(translation.missing),
+        }
+        if decoding.no_repeat is not None:
+            warnings["repetitions avoided"] = lambda translation: int(translation.kept_from_repeating)
+        return warnings
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        prefix: Sequence[str] | None = None,
+        terms: Iterable[tuple[str, str]] = (),
+        keep: Iterable[str] = (),
+        sample: int | None = None,
+    ) -> list[str] | list[list[str]]:
+        """Translate raw sentences; one for each, in order. Blank gives blank.
+
+        If there is a `prefix` for each sentence, its translation begins with it; "" asks for nothing. Where the first
+        of a pair of `terms` stands in a sentence, the second stands in its translation; several with the same first are
+        alternatives. What the regular expressions `keep` match is copied. With `sample`, there is a list of so many
+        translations for each sentence, which are drawn at random; `terms` and `keep` do not go with it.
+        """
+        if isinstance(texts, str) or isinstance(prefix, str):
+            raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
+        if isinstance(keep, str):
+            raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
+        if sample is not None and (terms or keep):
+            raise TypeError("sample does not go with terms and keep, which samples do not know")
+        asked = Terms(map(_term, terms), keep, self.decoding.keep)
+        prefixes = repeat("", len(texts)) if prefix is None else prefix
+        lines = [Request(text, begin, asked) for text, begin in zip(texts, prefixes, strict=True)]
+        found = self.stream(lines, sample=sample)
+        return [result.texts[0] for result in found] if sample is None else [result.texts for result in found]
+
+    def parse(self, lines: Sequence[str]) -> NoReturn:
+        """Raise UserError, as `Parser.translate` does."""
+        raise UserError("this model is a translator, not a parser", "call model.translate([...])")
+
+    @staticmethod
+    def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
+        """Return the rules for translations: a least length, a prefix, phrases and no repetitions."""
+        from nmt.decoding.constraints import MinLength, NoRepeat, PrefixConstraint
+        from nmt.decoding.phrases import PhraseConstraint
+
+        target = cast(Vocabulary, tokenizer.target)
+        rules: list[MakeConstraint] = [
+            partial(MinLength, decoding.min_length),
+            partial(PrefixConstraint, target),
+            partial(PhraseConstraint, target),
+        ]
+        if decoding.no_repeat is not None:
+            rules.append(partial(NoRepeat, decoding.no_repeat))  # last, since it gives way to the others
+        return rules
+
+    def split(self, request: Request) -> list[Part]:
+        """Return the parts of a line, encoded; one whose translation has a prefix is left whole."""
+        terms = request.terms or self._terms
+        return [self._with_phrases(part, terms) for part in self._parts(request)]
+
+    def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
+        """Encode a line, which is left whole, and a translation of it."""
+        ids = [symbol for part in self._splitter.whole(source) for symbol in part.ids]
+        return ids, self._target.encode(clean(output))
+
+    def _parts(self, request: Request) -> list[Part]:
+        if not request.prefix.strip():
+            return self._splitter.split(request.text)
+        beginning = Prefix(*self._target.encode_beginning(request.prefix))
+        if beginning.longest > self.decoding.max_source:
+            raise UserError(
+                f"prefix: may need {beginning.longest:,} subwords, more than decoding.max_source "
+                f"{self.decoding.max_source:,}: {request.prefix[:60]} …",
+                "shorten the prefix, or raise decoding.max_source",
+            )
+        return [replace(part, prefix=beginning) for part in self._splitter.whole(request.text)]
+
+    def _with_phrases(self, part: Part, terms: Terms) -> Part:
+        """A part with what its output must hold."""
+        phrases = terms.phrases(self.tokenizer.source.decode(part.ids))
+        if not phrases:
+            return part
+        required = [
+            Required(list(self._spellings(phrase)), phrase.times - phrase.inside, phrase.exactly) for phrase in phrases
+        ]
+        return replace(part, phrases=phrases, required=required)
+
+    def _spellings(self, phrase: Phrase) -> Iterator[Spelling]:
+        for target in phrase.targets:
+            begins, ends = phrase.bounds(target)
+            yield Spelling(self._target.encode(target), False, ends)
+            if within := self._target.encode_within(target):
+                yield Spelling(within, begins, ends)
+
+    def join(self, line: Line, wanted: Wanted) -> Translation:
+        """Join the translations of the parts of a line."""
+        found = wanted.choose((self._text(line, rank), rank) for rank in wanted.ranks(line))
+        texts, ranks = [text for text, _ in found], [rank for _, rank in found]
+        alignments = [_alignment(line, rank) for rank in ranks]
+        scores = [[p for part in line.hypotheses for p in part[rank].log_probabilities] for rank in ranks]
+        unusual = self._lengths is not None and any(
+            self._lengths.is_unusual(len(part.ids), len(hypotheses[0].ids))
+            for part, hypotheses in zip(line.parts, line.hypotheses, strict=True)
+        )
+        best = [self.tokenizer.target.decode(part[0].ids) for part in line.hypotheses]
+        missing = [
+            phrase
+            for part, text in zip(line.parts, best, strict=True)
+            for phrase in part.phrases
+            if phrase.is_missing(text)
+        ]
+        return Translation.of(
+            line,
+            ranks,
+            self.tokenizer,
+            texts,
+            alignments=alignments,
+            log_probabilities=scores,
+            unusual_length=unusual,
+            missing=missing,
+            kept_from_repeating=any(part[0].kept_from_repeating for part in line.hypotheses),
+        )
+
+    def as_json(self, number: int, translation: Translation) -> str:
+        """Show all that is known of the translation of input line `number` as one JSON object on a line."""
+        hypotheses: list[dict[str, Any]] = [
+            {"text": text, "score": score, "tokens": self.tokenizer.target.pieces(ids)}
+            for text, score, ids in zip(translation.texts, translation.scores, translation.ids, strict=True)
+        ]
+        if self.annotated:
+            for hypothesis, alignment, scores in zip(
+                hypotheses, translation.alignments, translation.log_probabilities, strict=True
+            ):
+                hypothesis |= {"alignment": alignment, "log_probabilities": [round(score, 4) for score in scores]}
+        return self._json(
+            number,
+            translation,
+            hypotheses,
+            unusual_length=translation.unusual_length,
+            missing=list(map(str, translation.missing)),
+            kept_from_repeating=translation.kept_from_repeating,
+        )
+
+    def _text(self, line: Line, rank: int) -> str:
+        """Join the texts of all parts of a line in the hypotheses of a rank."""
+        texts = [self.tokenizer.target.decode(part[rank].ids) for part in line.hypotheses]
+        return one_line(joined(texts, [part.space for part in line.parts]))
+
+
+def _alignment(line: Line, rank: int) -> list[int]:
+    """Join the alignments of all parts of a line in the hypotheses of a rank."""
+    starts = accumulate((len(part.ids) for part in line.parts), initial=0)
+    return [start + i for start, part in zip(starts, line.hypotheses, strict=False) for i in part[rank].alignment]
+
+
+def _term(pair: tuple[str, ...]) -> Term:
+    """A pair as a term; raises TypeError for anything else, such as a word or a row of numbers."""
+    if not isinstance(pair, tuple | list) or len(pair) < 2 or not all(isinstance(text, str) for text in pair[:2]):
+        raise TypeError(f"terms takes pairs of a source term and a target term, not {pair!r}")
+    source, target = (one_line(text).encode(errors="replace").decode() for text in pair[:2])  # as lines are read
+    return Term(source, target, *map(bool, pair[2:]))
+
+
+ENDS = (tuple(".!?…。！？।"), tuple(",;:–—،؛、，；："))  # of sentences, and of clauses: subwords to cut behind
+
+
+class LineSplitter:
+    """Cuts lines as `decoding.split` says."""
+
+    def __init__(self, source: Vocabulary, decoding: Decoding, lengths: TrainedLengths | None) -> None:
+        """`lengths` are those of the model's training; None if they are not known."""
+        self._source, self._lengths = source, lengths
+        self._how = "length" if decoding.split == "auto" and lengths is None else decoding.split
+        self._sentences = SentenceSplitter(lengths.language if lengths else "")
+        self._limit = self._longest = decoding.max_source
+        if lengths is not None and self._how in ("auto", "sentences"):
+            self._longest = min(self._limit, max(1, lengths.longest_source))
+
+    def split(self, text: str) -> list[Part]:
+        """The parts of a line; none of a blank one. Raises UserError for a line that is too long to be left whole."""
+        text = clean(text)
+        if language := self._source.language(text):
+            first = self._source.encode(language)
+            return [replace(part, ids=first + part.ids) for part in self._split(text.removeprefix(language))]
+        return self._split(text)
+
+    def _split(self, text: str) -> list[Part]:
+        if self._how == "none":
+            return self.whole(text)
+        if self._how != "sentences":
+            ids = self._source.encode(text)
+            if self._how == "length" or self._fits(text, len(ids)):
+                return list(self._cut(ids, ""))
+        return [
+            part
+            for group in self._groups(text)
+            for part in self._cut(self._source.encode(group.rstrip()), _space(group))
+        ]
+
+    def _fits(self, text: str, length: int) -> bool:
+        """Whether a line of so many subwords is like those of training."""
+        assert self._lengths is not None, "auto asks for them"
+        fits = length <= min(self._longest, self._lengths.source)
+        return fits and len(self._sentences.split(text)) <= self._lengths.sentences
+
+    def _groups(self, text: str) -> Iterator[str]:
+        """The sentences of a line, as many together as training mostly had, if those are not too long together."""
+        together = self._lengths.usual_sentences if self._how == "auto" and self._lengths else 1
+        group, count, size = "", 0, 0
+        for sentence in self._sentences.split(text):
+            length = len(self._source.encode(sentence.rstrip()))
+            for part, subwords in self._unmarked(sentence, length):
+                if count and (count >= together or size + subwords > self._longest):
+                    yield group
+                    group, count, size = "", 0, 0
+                group, count, size = group + part, count + 1, size + subwords
+        if group:
+            yield group
+
+    def _unmarked(self, sentence: str, length: int) -> list[tuple[str, int]]:
+        """The parts of a sentence, which may be several without full stops if it is long, and their lengths."""
+        if self._lengths is None or 2 * length <= self._lengths.source:
+            return [(sentence, length)]
+        parts = self._sentences.split_unmarked(sentence)
+        return [(part, len(self._source.encode(part.rstrip()))) for part in parts]
+
+    def whole(self, text: str) -> list[Part]:
+        """A line as one part; none for a blank one. Raises UserError for a line that is too long."""
+        ids = self._source.encode(clean(text))
+        if len(ids) > self._limit:
+            raise UserError(
+                f"a line that may not be split has {len(ids):,} subwords, more than decoding.max_source "
+                f"{self._limit:,}: {text[:60]} …",
+                f"--set decoding.max_source={len(ids)}, or let it be split: decoding.split=auto, and no --prefix",
+            )
+        return [Part(ids)] if ids else []
+
+    def _cut(self, ids: list[int], space: str) -> Iterator[Part]:
+        """Cuts subwords into parts of about the same length that are not too long; `space` follows the last."""
+        start = 0
+        while (rest := len(ids) - start) > self._longest:
+            pieces = -(-rest // self._longest)
+            cut = self._best_cut(ids, start, start - (-rest // pieces))
+            yield Part(ids[start:cut], space=" " if self._source.starts_word(ids[cut]) else "")
+            start = cut
+        if rest:
+            yield Part(ids[start:], space=space)
+
+    def _best_cut(self, ids: list[int], start: int, ideal: int) -> int:
+        """Where to cut, near `ideal`: behind a sentence, else a clause, else before a word, else at the limit."""
+        last = start + self._longest
+        places = sorted(range(start + max(1, self._longest // 2), last + 1), key=lambda place: abs(place - ideal))
+        words = [place for place in places if self._source.starts_word(ids[place])]
+        pieces = self._source.pieces(ids[start:last])
+        found = (place for ends in ENDS for place in words or places if pieces[place - start - 1].endswith(ends))
+        return next(found, words[0] if words else last)
+
+
+def clean(text: str) -> str:
+    """The text without space around it; a lone surrogate is no text."""
+    return text.strip().encode(errors="replace").decode()
+
+
+def _space(text: str) -> str:
+    """The space at the end of a text."""
+    return text[len(text.rstrip()) :]
+
+
+def joined(texts: list[str], spaces: list[str]) -> str:
+    """The translations of the parts of a line as one, with the space between them that the parts had.
+
+    After characters of full width, as in Chinese, no space is needed; elsewhere there is at least one.
+    """
+    found: list[str] = []
+    space = ""
+    for text, following in zip(texts, spaces, strict=True):
+        if text:
+            if found:
+                wide = unicodedata.east_asian_width(found[-1][-1]) in "WF"
+                found.append(space if len(space) > 1 else "" if wide else space or " ")
+            found.append(text)
+        space = following
+    return "".join(found)

@@ -1,0 +1,242 @@
+"""An engine that consists of several processes, each with an engine and a device of its own; imports no torch itself.
+
+A worker asks for sources before it runs out of them, so the next ones are there when it wants them. Workers are served
+in the order in which they ask. They end with the process that started them, however that ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Self
+
+from nmt.decoding.engine import Engine, Feed, Hypothesis, Pool, Source
+from nmt.system.device import device_error, memory_error
+from nmt.system.errors import UserError
+
+LOOK = 0.05  # seconds between two looks at the feed while a worker asks in vain
+PORTION = 1024  # most padded tokens that a worker is given at once, so that few sources are shared by all
+
+MakeEngine = Callable[[int, int], Engine]
+"""Makes an engine from a worker's number, from 0 on, and how many there are; importable by name unless forked."""
+
+
+Search = tuple[str, int]
+"""Begins a search: the method of the engine, and how many hypotheses of each source are wanted."""
+Message = tuple[Any, ...]
+"""
+What a worker tells: ("idle",) when it has made its engine or ended a search; ("asks", tokens) for sources of up to so
+many padded tokens; ("found", number, hypotheses) of a source; ("failed", message, hint, traceback) before it ends.
+"""
+
+
+class Workers:
+    """Several processes as one engine: a context that starts them, waits until all are ready, and ends them.
+
+    Entering it raises UserError if a worker cannot make its engine; `search` does if one fails or is killed.
+    """
+
+    def __init__(self, make: MakeEngine, count: int, longest: int, fork: bool = False) -> None:
+        """`longest` is the most subwords of a source.
+
+        With `fork`, workers start as copies of this process and share its memory. The process must then have no other
+        threads, not even those of PyTorch's operations.
+        """
+        self._make, self._count, self._longest, self._fork = make, count, longest, fork
+        self._workers: list[_Worker] = []
+        self._over = False  # whether the search's feed has ended
+
+    def __enter__(self) -> Self:
+        if self._fork:
+            gc.freeze()  # collections write to every object they visit, and so would copy all the memory that is shared
+        try:
+            for number in range(self._count):
+                self._workers.append(_Worker.start(self._make, number, self._count, self._fork))
+            for worker in self._workers:
+                worker.receive()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the workers, whatever they do."""
+        for worker in self._workers:
+            worker.process.kill()  # they hold nothing worth an orderly end
+        for worker in self._workers:
+            worker.process.join()
+            worker.connection.close()
+        self._workers = []
+
+    def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """See `Engine`. A search that is closed before its end ends the workers."""
+        return self._search(feed, ("search", n_best))
+
+    def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """See `Engine`; the same goes as for `search`."""
+        return self._search(feed, ("sample", count))
+
+    def _search(self, feed: Feed, search: Search) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        searching, self._over = list(self._workers), False
+        try:
+            for worker in searching:
+                worker.send(search)
+            while searching:
+                in_vain = not self._over and self._serve(feed)
+                by_connection = {worker.connection: worker for worker in searching}
+                for ready in wait(list(by_connection), LOOK if in_vain else None):
+                    worker = by_connection[ready]  # type: ignore[index]
+                    match worker.receive():
+                        case "asks", tokens:
+                            worker.asks = tokens
+                        case "found", number, hypotheses:
+                            worker.busy -= 1
+                            yield number, hypotheses
+                        case ("idle",):
+                            searching.remove(worker)
+        except BaseException:
+            self.close()
+            raise
+
+    def _serve(self, feed: Feed) -> bool:
+        """Gives sources to the workers that ask, or tells all that there are no more; whether one asks in vain."""
+        for worker in self._workers:
+            if worker.asks:
+                idle = not any(worker.busy for worker in self._workers)
+                sources = feed.take(max(min(worker.asks, PORTION), self._longest + 1), wait=idle)
+                if sources:
+                    worker.give(sources)
+                    continue
+                if idle:
+                    self._over = True
+                    for each in self._workers:
+                        each.give([])
+                return not idle
+        return False
+
+
+@dataclass(eq=False)
+class _Worker:
+    """A worker as its parent sees it."""
+
+    name: str
+    process: BaseProcess
+    connection: Connection
+    asks: int = 0
+    """Padded tokens that it wants and was not given."""
+    busy: int = 0
+    """Sources that it was given and has not searched."""
+
+    @classmethod
+    def start(cls, make: MakeEngine, number: int, count: int, fork: bool) -> Self:
+        """Starts a worker."""
+        context = get_context("fork") if fork else get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, make, number, count), daemon=True)
+        resource_tracker.ensure_running()  # later, it would unblock the signals
+        of_terminal = (signal.SIGINT, signal.SIGHUP)  # these are for the parent, which ends the worker
+        signal.pthread_sigmask(signal.SIG_BLOCK, of_terminal)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, of_terminal)
+        theirs.close()
+        return cls(f"worker {number + 1} of {count}", process, ours)
+
+    def give(self, sources: list[Source]) -> None:
+        """Answers what the worker asked; no sources mean that there are no more."""
+        self.send(sources)
+        self.busy += len(sources)
+
+    def send(self, message: Search | list[Source]) -> None:
+        """Sends a search to begin, or sources."""
+        self.asks = 0
+        try:
+            self.connection.send(message)
+        except ConnectionError:
+            while True:  # reads what it sent before, up to its end, which raises
+                self.receive()
+
+    def receive(self) -> Message:
+        """The worker's next message. Raises UserError if it has failed or was killed."""
+        try:
+            message: Message = self.connection.recv()
+        except (EOFError, OSError):  # the latter where it ended in the middle of a message
+            self.process.join()
+            code = self.process.exitcode or 0
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            raise UserError(
+                f"{self.name} {how}", "if memory ran out, use fewer --devices or smaller --batch-tokens"
+            ) from None
+        match message:
+            case "failed", problem, hint, trace:
+                raise UserError(f"{self.name}: {problem}", hint) from RuntimeError(f"\n{trace}")
+        return message
+
+
+# --- in the worker ----------------------------------------------------------------------------------------------
+
+
+def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> None:
+    """Runs in the worker's process: makes an engine, and searches until the parent ends."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        engine = make(number, count)
+        while True:
+            connection.send(("idle",))
+            method, wanted = connection.recv()
+            for found in getattr(engine, method)(_Given(connection), wanted):
+                connection.send(("found", *found))
+    except (EOFError, ConnectionError):
+        pass  # the parent is gone, and nobody wants the results
+    except Exception as error:
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        bug = UserError(message, "run it with --debug and report the traceback")
+        known = error if isinstance(error, UserError) else memory_error(error) or device_error(error) or bug
+        with suppress(ConnectionError):
+            connection.send(("failed", known.message, known.hint, traceback.format_exc()))
+
+
+def _end_with_parent() -> None:
+    """Ends this process when its parent ends, whatever the engine does."""
+    if parent := parent_process():
+        parent.join()
+    os._exit(1)
+
+
+class _Given:
+    """The feed of a worker's engine: what the parent gives in one search."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._pool = Pool()
+        self._wants = 0  # the most tokens that the engine wanted at once
+        self._asked = self._over = False
+
+    def take(self, tokens: int, wait: bool) -> list[Source]:
+        """See `Feed`."""
+        self._wants = max(self._wants, tokens)
+        while True:
+            if self._asked and ((wait and not self._pool) or self._connection.poll()):
+                given: list[Source] = self._connection.recv()
+                self._pool.add(given)
+                self._asked, self._over = False, not given
+            taken = self._pool.take(tokens, at_least=int(wait))
+            if self._pool.tokens < self._wants and not self._asked and not self._over:
+                self._connection.send(("asks", self._wants))
+                self._asked = True
+            if taken or not wait or self._over:
+                return taken

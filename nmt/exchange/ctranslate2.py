@@ -1,0 +1,235 @@
+"""A translator as a folder that CTranslate2 loads; imports no torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.checkpoint.reading import MANIFEST, Bundle, check_numbers, tensors_of
+from nmt.recipe import Decoding, Model
+from nmt.system.device import check_room, host_memory
+from nmt.system.errors import UserError
+from nmt.system.files import whole_directory
+
+Array = NDArray[np.float32]
+
+MULTIPLE = 8  # CTranslate2 pads lengths to multiples of this on a GPU
+KINDS = ("F32", "F16", "F64")  # of weights, as safetensors calls them; of those that torch has, numpy lacks bfloat16
+
+ACTIVATIONS = {"relu": "RELU", "silu": "SWISH", "gelu": "GELU"}  # of a recipe, and as CTranslate2 calls them
+
+LAYER = {  # a weight of one of our layers: the variable of CTranslate2's layer that holds it
+    "attention.qkv.weight": "self_attention/linear_0/weight",
+    "attention.out.weight": "self_attention/linear_1/weight",
+    "attention_residual.norm.weight": "self_attention/layer_norm/gamma",
+    "attention_residual.norm.bias": "self_attention/layer_norm/beta",
+    "cross.query.weight": "attention/linear_0/weight",
+    "cross.key_value.weight": "attention/linear_1/weight",
+    "cross.out.weight": "attention/linear_2/weight",
+    "cross_residual.norm.weight": "attention/layer_norm/gamma",
+    "cross_residual.norm.bias": "attention/layer_norm/beta",
+    "feed_forward.inner.weight": "ffn/linear_0/weight",
+    "feed_forward.inner.bias": "ffn/linear_0/bias",
+    "feed_forward.outer.weight": "ffn/linear_1/weight",
+    "feed_forward.outer.bias": "ffn/linear_1/bias",
+    "feed_forward_residual.norm.weight": "ffn/layer_norm/gamma",
+    "feed_forward_residual.norm.bias": "ffn/layer_norm/beta",
+}
+ATTENTION_BIASES = {  # as LAYER, if `attention_bias` is set
+    "attention.qkv.bias": "self_attention/linear_0/bias",
+    "attention.out.bias": "self_attention/linear_1/bias",
+    "cross.query.bias": "attention/linear_0/bias",
+    "cross.key_value.bias": "attention/linear_1/bias",
+    "cross.out.bias": "attention/linear_2/bias",
+}
+
+
+def export(bundle: Bundle, path: Path, quantization: str) -> None:
+    """Write a translator's bundle as a folder for `ctranslate2.Translator`, with its SentencePiece models.
+
+    `quantization` is float32 or int8. Raises UserError if `check_expressible` does, if the bundle is damaged, or if the
+    folder cannot be written or is not empty.
+    """
+    check_expressible(bundle)
+    with whole_directory(path, None) as part:
+        write(bundle, part, bundle.recipe.decoding, quantization)
+
+
+def write(bundle: Bundle, folder: Path, decoding: Decoding, quantization: str = "float32") -> None:
+    """Write what `export` does into an empty folder, for inputs and outputs as long as `decoding` allows."""
+    specification(bundle, positions_for(bundle.recipe.model, decoding), quantization).save(str(folder))
+    for name, content in bundle.tokenizer().files().items():
+        (folder / name).write_bytes(content)
+
+
+def check_expressible(bundle: Bundle) -> None:
+    """Raise UserError if CTranslate2 is not installed, or has no such model."""
+    bundle.check_task("translate")
+    if not (bundle.path / MANIFEST).is_file():
+        raise UserError(
+            f"{bundle.path}: is a model of transformers, and only bundles are converted for CTranslate2",
+            f"nmt average {bundle.path} --weights 1 --out NAME makes a bundle of it",
+        )
+    model = bundle.recipe.model
+    for key, lacking in (("attention_window", model.attention_window), ("positions", model.positions == "words")):
+        if lacking:
+            value = getattr(model, key)
+            raise UserError(f"{bundle.path}: CTranslate2 has nothing like model.{key} {value}", "use nmt itself")
+    library()
+
+
+def positions_for(config: Model, decoding: Decoding) -> int:
+    """Return how many rows the tables of position encodings need."""
+    longest = config.max_positions if config.positions == "learned" else decoding.max_source + decoding.max_extra
+    return -(-longest // MULTIPLE) * MULTIPLE
+
+
+def library() -> Any:
+    """Import the package ctranslate2; raise UserError if it is not installed."""
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise UserError(f"CTranslate2 is not installed: {error}", "pip install ctranslate2") from None
+    return ctranslate2
+
+
+def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
+    """Return a bundle's model as a `ctranslate2.specs.TransformerSpec` that can be saved, in float32 or int8.
+
+    `positions` is the number of rows in the tables of position encodings. The symbols are the pieces of the
+    SentencePiece models; CTranslate2 itself adds `</s>` to a source and `<s>` to a target. Raises UserError if weights
+    are damaged, or if there is no memory for the tables.
+    """
+    check_room(
+        2 * 8 * positions * bundle.recipe.model.d_model,
+        host_memory(),
+        f"decoding.max_source and max_extra: encodings of {positions:,} positions",
+        "--set decoding.max_source=1024 --set decoding.max_extra=50",
+    )
+    config, tokenizer, read = bundle.recipe.model, bundle.tokenizer(), _Reader(bundle.path / "model.safetensors")
+    specs = _transformer_spec()
+    spec = specs.TransformerSpec.from_config(
+        (config.layers, config.decoder_depth),
+        config.heads,
+        pre_norm=config.norm == "pre",
+        activation=specs.common_spec.Activation[ACTIVATIONS[config.activation]],
+    )
+    encoder, decoder = spec.encoder, spec.decoder
+    for name, variable in _names(config):
+        scope, _, attribute = variable.rpartition("/")
+        setattr(specs.model_spec.index_spec(spec, scope), attribute, _layer_weight(read, name, config))
+    attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
+    for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
+        attention.queries_scale = np.float32(config.key_width**-0.5)
+
+    tied, width, target_size = config.tie_embeddings, config.d_model, len(tokenizer.target)
+    source = read("source_embedding.weight", len(tokenizer.source), width)
+    target = source if tied == "all" else read("target_embedding.weight", target_size, width)
+    encoder.embeddings[0].weight, decoder.embeddings.weight = source, target
+    decoder.projection.weight = read("output_embedding.weight", target_size, width) if tied == "none" else target
+    if config.output_bias:
+        decoder.projection.bias = read("output_bias", target_size)
+    for side, stack in (("source", encoder), ("target", decoder)):
+        stack.position_encodings.encodings = _position_table(read, side, config, positions)
+    spec.register_source_vocabulary(tokenizer.source.listing())
+    spec.register_target_vocabulary(tokenizer.target.listing())
+    spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_epsilon
+    spec.validate()
+    spec.optimize(quantization)  # also stores equal tensors once
+    return spec
+
+
+def _names(config: Model) -> Iterator[tuple[str, str]]:
+    """Every weight of the stacks, and the variable of CTranslate2 that holds it."""
+    of_layer = LAYER | ATTENTION_BIASES if config.attention_bias else LAYER
+    for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
+        for index in range(depth):
+            for name, variable in of_layer.items():
+                if side == "decoder" or not name.startswith("cross"):
+                    yield f"{side}.{index}.{name}", f"{side}/layer_{index}/{variable}"
+        if config.norm == "pre":
+            yield f"{side}_norm.weight", f"{side}/layer_norm/gamma"
+            yield f"{side}_norm.bias", f"{side}/layer_norm/beta"
+
+
+def _layer_weight(read: _Reader, name: str, config: Model) -> Array:
+    """A weight of a stack as CTranslate2 has it."""
+    d_model, d_ff, key, value = config.d_model, config.d_ff, config.key_width, config.value_width
+    *_, module, kind = name.split(".")
+    widths = {"qkv": (key, key, value), "query": (key,), "key_value": (key, value)}.get(module)
+    if widths:
+        inputs = (d_model,) if kind == "weight" else ()
+        return _equal_heads(read(name, config.heads * sum(widths), *inputs), config, widths)
+    if name.endswith("out.weight"):
+        return _equal_heads(read(name, d_model, config.heads * value).T, config, (value,)).T.copy()
+    shape = {"inner": (d_ff, d_model), "outer": (d_model, d_ff)}.get(module, (d_model,))  # else a norm or a bias
+    return read(name, *(shape if kind == "weight" else shape[:1]))
+
+
+def _position_table(read: _Reader, side: str, config: Model, positions: int) -> Array:
+    """(positions, d_model): the position encodings of a side."""
+    if config.positions == "sinusoidal":
+        return sinusoids(positions, config.d_model)
+    learned = read(f"{side}_positions.table", config.max_positions, config.d_model)
+    return np.pad(learned, ((0, positions - config.max_positions), (0, 0)))  # zeros for padding, which is never seen
+
+
+def sinusoids(length: int, d_model: int) -> Array:
+    """(length, d_model): `nmt.model.layers.sinusoids` without torch."""
+    angles = np.arange(length)[:, None] * 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
+    return np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(length, d_model).astype(np.float32)
+
+
+def _equal_heads(weight: Array, config: Model, widths: tuple[int, ...]) -> Array:
+    """Projections (Σ heads · width, d_model), or their biases, with every head as wide as the wider of d_k and d_v.
+
+    CTranslate2 has one width for both. Padding with zeros does not change the products, nor the results.
+    """
+    wide, heads = max(config.key_width, config.value_width), config.heads
+    parts = np.split(weight, np.cumsum([heads * width for width in widths])[:-1])
+    split = [part.reshape(heads, width, -1) for part, width in zip(parts, widths, strict=True)]
+    padded = [np.pad(part, ((0, 0), (0, wide - part.shape[1]), (0, 0))) for part in split]
+    return np.concatenate([part.reshape(heads * wide, *weight.shape[1:]) for part in padded])
+
+
+class _Reader:
+    """The weights of a bundle, by name."""
+
+    def __init__(self, path: Path) -> None:
+        from safetensors import safe_open
+
+        self._path = path
+        with tensors_of(path) as file:
+            self._file: Any = safe_open(file, framework="numpy")
+
+    def __call__(self, name: str, *shape: int) -> Array:
+        """One of them, in float32. Raises UserError if it is missing, has another shape or holds no weights."""
+        found = self._file.get_slice(name) if name in self._file.keys() else None  # noqa: SIM118  # it is no mapping
+        if found is None or tuple(found.get_shape()) != shape:
+            there = "is missing" if found is None else f"has shape {found.get_shape()}, but {list(shape)} by the recipe"
+            raise UserError(
+                f"{self._path}: weight {name} {there}",
+                "give the recipe.yaml beside it the model section that these weights were trained with",
+            )
+        check_numbers(self._path, name, found.get_dtype(), KINDS, ())
+        values: NDArray[Any] = self._file.get_tensor(name)
+        check_numbers(self._path, name, found.get_dtype(), KINDS, (values.min(), values.max()))
+        return values.astype(np.float32, copy=False)
+
+
+def _transformer_spec() -> Any:
+    """Imports `ctranslate2.specs.transformer_spec` without torch, which it does not need and which takes seconds."""
+    hide = "torch" not in sys.modules
+    if hide:
+        sys.modules["torch"] = None  # type: ignore[assignment]  # makes its `import torch` fail
+    try:
+        from ctranslate2.specs import transformer_spec
+    finally:
+        if hide:
+            del sys.modules["torch"]
+    return transformer_spec

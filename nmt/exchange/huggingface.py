@@ -1,0 +1,335 @@
+"""A translator as a folder that Hugging Face's `transformers` loads, laid out as those of OPUS-MT.
+
+A post-norm model becomes a `MarianMTModel`, a pre-norm one a `PegasusForConditionalGeneration`. Both get a
+`MarianTokenizer`. They compute what ours does, except that LayerNorm's ε is always 1e-5 there. They put the sines of a
+position before its cosines, and ours alternate, so the d_model numbers of a state are in another order: every weight
+that reads or writes them is permuted. Biases that our model lacks are zero there.
+
+A model that was trained from one of OPUS-MT keeps the files of its tokenizer, and their ids. Its outputs begin with
+`<pad>` again, whose row becomes that of our `<s>`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nmt import __version__
+from nmt.checkpoint.reading import WEIGHTS, Bundle
+from nmt.checkpoint.writing import save_tensors
+from nmt.exchange.marian import LAYER, READING
+from nmt.recipe import Dataset, Decoding, Recipe
+from nmt.recipe.yaml_files import dump
+from nmt.system.errors import UserError
+from nmt.system.files import whole_directory, write_json
+from nmt.text.marian_tokenizer import ABSENT, origins_of
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import BOS, EOS, PAD, TargetVocabulary, Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MARIAN, PEGASUS = "MarianMTModel", "PegasusForConditionalGeneration"
+LARGEST_EPSILON = 1e-5
+"""ε of LayerNorm in transformers; a smaller one makes almost no difference."""
+USUAL_LENGTH = 25
+"""Subwords of a sentence at which their length penalty should prefer longer outputs as much as ours."""
+
+
+def export(bundle: Bundle, path: Path) -> None:
+    """Write a translator's bundle as a folder for `transformers`.
+
+    Raises UserError if `check_expressible` does, if the bundle is damaged, or if the folder cannot be written or is not
+    empty.
+    """
+    import torch
+
+    check_expressible(bundle)
+    tokenizer, recipe = bundle.tokenizer(), bundle.recipe
+    weights = dict(bundle.model(torch.device("cpu")).named_parameters())
+    card = model_card(bundle, path.resolve().name, sum(weight.numel() for weight in weights.values()))
+    with torch.no_grad(), whole_directory(path, None) as part:
+        save_tensors(part / WEIGHTS, dict(_tensors(weights, recipe, tokenizer)), path)
+        write_json(part / "config.json", _model_config(recipe, tokenizer))
+        write_json(part / "generation_config.json", generation_config(recipe.decoding, tokenizer))
+        for name, content in _tokenizer_files(recipe, tokenizer).items():
+            (part / name).write_bytes(content)
+        (part / "README.md").write_text(card, encoding="utf-8")
+
+
+def check_expressible(bundle: Bundle) -> None:
+    """Raise UserError, naming the key, if `transformers` has no such model."""
+    bundle.check_task("translate")
+    model = bundle.recipe.model
+    width = model.d_model / model.heads
+    lacking = {
+        "positions": model.positions != "sinusoidal",
+        "attention_window": model.attention_window is not None,
+        "d_k": model.key_width != width,
+        "d_v": model.value_width != width,
+        "norm_epsilon": model.norm_epsilon > LARGEST_EPSILON,
+        "tie_embeddings": model.norm == "pre" and model.tie_embeddings != "all",
+    }
+    for key, lacks in lacking.items():
+        if lacks:
+            where = " with model.norm pre" if key == "tie_embeddings" else ""
+            raise UserError(
+                f"{bundle.path}: transformers has nothing like model.{key} {getattr(model, key)}{where}",
+                "--format ctranslate2 takes most models; or use nmt itself",
+            )
+
+
+# --- weights ---------------------------------------------------------------------------------------------------
+
+
+def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer) -> Iterator[tuple[str, Tensor]]:
+    """Give every weight of theirs and its name, tied ones once."""
+    import torch
+
+    from nmt.model.layers import sinusoids
+
+    config = recipe.model
+    order = torch.arange(config.d_model).view(-1, 2).T.flatten()  # 0 2 4 … 1 3 5 …
+    for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
+        for index in range(depth):
+            for ours, theirs in LAYER.items():
+                if side == "decoder" or not ours.startswith("cross"):
+                    module = _module(weights, f"{side}.{index}.{ours}", order, ours in READING)
+                    for kind, tensor in module.items():
+                        for name, part in zip(theirs, tensor.chunk(len(theirs)), strict=True):
+                            yield f"model.{side}.layers.{index}.{name}.{kind}", part
+        if config.norm == "pre":
+            for kind, tensor in _module(weights, f"{side}_norm", order, reads=False).items():
+                yield f"model.{side}.layer_norm.{kind}", tensor
+            table = sinusoids(_longest(recipe.decoding), config.d_model)[:, order]  # Marian's is computed when it loads
+            yield f"model.{side}.embed_positions.weight", table
+    names = {"source": "model.encoder.embed_tokens", "target": "model.decoder.embed_tokens", "output": "lm_head"}
+    if config.tie_embeddings == "all":
+        names["source"] = "model.shared"
+    for ours, name in names.items():
+        if f"{ours}_embedding.weight" in weights:
+            rows = _rows(tokenizer.source if ours == "source" else tokenizer.target, start=True)
+            yield f"{name}.weight", weights[f"{ours}_embedding.weight"][rows][:, order]
+    bias = weights.get("output_bias", torch.zeros(len(tokenizer.target)))
+    yield "final_logits_bias", bias[_rows(tokenizer.target, start=False)][None]
+
+
+def _rows(side: TargetVocabulary, start: bool) -> list[int]:
+    """Our id of each of their ids; with `start`, that of `<s>` for `<pad>` where Marian's outputs begin with it."""
+    origins = origins_of(side)
+    rows = sorted((origin, index) for index, origin in enumerate(origins) if origin != ABSENT)
+    replaced = {PAD: BOS} if start and origins[BOS] == ABSENT else {}
+    return [replaced.get(index, index) for _, index in rows]
+
+
+def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
+    """The ids of control symbols, as both configurations have them."""
+    pad, _, begin, end = origins_of(tokenizer.target)[: EOS + 1]
+    return {
+        "pad_token_id": min(pad, origins_of(tokenizer.source)[PAD]),  # transformers has one for both sides
+        "bos_token_id": None if begin == ABSENT else begin,
+        "eos_token_id": end,
+        "decoder_start_token_id": pad if begin == ABSENT else begin,
+        "forced_eos_token_id": None,
+    }
+
+
+def _module(weights: Mapping[str, Tensor], name: str, order: Tensor, reads: bool) -> dict[str, Tensor]:
+    """The weight and the bias of a module that reads or writes states, for states in another order."""
+    weight = weights[f"{name}.weight"]
+    bias = weights.get(f"{name}.bias", weight.new_zeros(len(weight)))
+    if reads:
+        return {"weight": weight[:, order], "bias": bias}
+    return {"weight": weight[order], "bias": bias[order]}
+
+
+# --- settings --------------------------------------------------------------------------------------------------
+
+
+def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The content of config.json; their defaults are those of other models, so nothing is left to them."""
+    model, post = recipe.model, recipe.model.norm == "post"
+    kind = {"architectures": [MARIAN if post else PEGASUS], "model_type": "marian" if post else "pegasus"}
+    separate = {
+        "decoder_vocab_size": len(_rows(tokenizer.target, start=False)),
+        "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
+    }
+    return {
+        **kind,
+        "vocab_size": len(_rows(tokenizer.source, start=False)),
+        **(separate if post else {}),
+        "tie_word_embeddings": model.tie_embeddings != "none",
+        "d_model": model.d_model,
+        "encoder_layers": model.layers,
+        "decoder_layers": model.decoder_depth,
+        "encoder_attention_heads": model.heads,
+        "decoder_attention_heads": model.heads,
+        "encoder_ffn_dim": model.d_ff,
+        "decoder_ffn_dim": model.d_ff,
+        "activation_function": model.activation,
+        "layer_norm_eps": model.norm_epsilon,  # for readers of the file: transformers uses 1e-5 in these models
+        "scale_embedding": True,
+        "max_position_embeddings": _longest(recipe.decoding),
+        "dropout": model.dropout,
+        "attention_dropout": model.attention_dropout,
+        "activation_dropout": model.feed_forward_dropout,
+        "is_encoder_decoder": True,
+        **_ids(tokenizer),
+    }
+
+
+def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The content of generation_config.json: the nearest to our search."""
+    config: dict[str, Any] = {
+        "num_beams": decoding.beam,
+        "max_length": _longest(decoding),
+        "suppress_tokens": [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != ABSENT],
+        **_ids(tokenizer),
+    }
+    if decoding.beam > 1:  # else transformers warns of them
+        config["length_penalty"] = round(decoding.alpha * USUAL_LENGTH / (USUAL_LENGTH + 5), 3)
+        config["early_stopping"] = False  # "never" takes several times as long and finds the same
+    if decoding.min_length:
+        config["min_length"] = decoding.min_length + 1  # they count the symbol that an output begins with
+    if decoding.no_repeat:
+        config["no_repeat_ngram_size"] = decoding.no_repeat
+    return config
+
+
+def _longest(decoding: Decoding) -> int:
+    """Positions of the longest output, with `<s>`; the longest input has fewer."""
+    return decoding.max_source + decoding.max_extra + 1
+
+
+def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
+    """What `MarianTokenizer` reads, by file name."""
+    if tokenizer.lossy:
+        return tokenizer.files()  # of the Marian model from which this one was trained
+    config = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": recipe.data.source,
+        "target_lang": recipe.data.target,
+        "separate_vocabs": not tokenizer.shared,
+        "model_max_length": recipe.decoding.max_source + 1,
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "split_special_tokens": True,
+        "clean_up_tokenization_spaces": False,
+    }
+    assert isinstance(tokenizer.target, Vocabulary)
+    vocabularies = {"vocab.json": tokenizer.source}
+    if not tokenizer.shared:
+        vocabularies["target_vocab.json"] = tokenizer.target
+    ids = {name: {piece: i for i, piece in enumerate(side.listing())} for name, side in vocabularies.items()}
+    files = {"tokenizer_config.json": config, **ids}
+    return {
+        "source.spm": tokenizer.source.serialized,
+        "target.spm": tokenizer.target.serialized,
+        **{name: json.dumps(values, ensure_ascii=False, indent=1).encode() for name, values in files.items()},
+    }
+
+
+SECTIONS = ("tokenizer", "model", "training", "decoding")  # of the recipe; data names local folders
+
+DIFFERENCES = (  # `{epsilon}` is model.norm_epsilon
+    "The length penalty of `generate` is a power of the length, n^p, and that of nmt is ((5 + n) / 6)^α; "
+    "`length_penalty` is set so that both favour longer outputs equally at 25 subwords.",
+    "An output of `generate` has at most `max_length` subwords, whatever the length of its input; with nmt it has at "
+    "most `decoding.max_extra` more than the input.",
+    "nmt splits long inputs into sentences and copies URLs and placeholders; `generate` does not.",
+    "`MarianTokenizer` takes a U+2581 for a space, and `>>…<<` at the beginning of a line for a language; it removes "
+    "space at the ends of an output.",
+    "LayerNorm has an ε of 1e-05, and {epsilon:g} in nmt; where they are not equal, log-probabilities differ by about "
+    "1e-5 of their value.",
+)
+"""What makes translations by `transformers` differ from those of `nmt translate`."""
+
+CARD = """\
+---
+library_name: transformers
+pipeline_tag: translation
+{languages}tags:
+- translation
+---
+
+# {name}
+
+A Transformer of {parameters:,} parameters that translates from {source} to {target}, trained with nmt {version}.
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+model = AutoModelForSeq2SeqLM.from_pretrained("{name}")
+batch = tokenizer(["…"], padding=True, return_tensors="pt")
+print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+```
+
+## How it was made
+
+| | |
+|---|---|
+{figures}
+
+## How translations differ from those of `nmt translate`
+
+{differences}
+
+## Recipe
+
+```yaml
+{recipe}```
+"""
+
+
+BAR = "\\|"  # does not end the cell of a table
+
+
+def model_card(bundle: Bundle, name: str, parameters: int) -> str:
+    """Return the README.md of a translator of so many parameters that is called `name`."""
+    recipe = bundle.recipe
+    languages = [language for language in recipe.data.languages if language.isalpha() and len(language) in (2, 3)]
+    return CARD.format(
+        languages="".join(["language:\n", *(f"- {language}\n" for language in languages)]) if languages else "",
+        name=name,
+        parameters=parameters,
+        source=recipe.data.source,
+        target=recipe.data.target,
+        version=__version__,
+        figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in _figures(bundle)),
+        differences="\n".join(f"- {difference}" for difference in DIFFERENCES).format(
+            epsilon=recipe.model.norm_epsilon
+        ),
+        recipe=dump(recipe.model_dump(mode="json", include=set(SECTIONS))),
+    )
+
+
+def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
+    """Give what is known of data, scores and cost, each with its name."""
+    for split, datasets in bundle.recipe.data.splits.items():
+        if datasets:
+            yield f"{split} data", "; ".join(map(_described, datasets))
+    yield "updates", f"{bundle.step:,}"
+    if steps := bundle.info.get("steps"):
+        yield "average of the checkpoints after", f"{', '.join(f'{step:,}' for step in steps)} updates"
+    signature = f" ({bundle.info['signature']})" if "signature" in bundle.info else ""
+    for score, value in bundle.scores.items():
+        yield f"dev {score}", f"{value:.2f}{signature if score == bundle.kind.metric else ''}"
+    cost = bundle.cost
+    if "seconds" in cost:
+        yield "training time", f"{cost['seconds'] / 3600:.1f} hours on {', '.join(cost.get('devices', ())) or '?'}"
+    if "tokens" in cost:
+        yield "target tokens", f"{cost['tokens']:,}"
+    if "flops" in cost:
+        yield "FLOPs, counted", f"{cost['flops']:.1e}"
+
+
+def _described(dataset: Dataset) -> str:
+    """Name what a data set is read from, and how often an epoch has it if that is not once."""
+    files = [Path(name).name for name in (dataset.source, dataset.target, dataset.file) if name]
+    names = [*files, *filter(None, (dataset.sacrebleu, dataset.hub, dataset.config))]
+    return ", ".join(f"`{name}`" for name in names) + (f" × {dataset.weight:g}" if dataset.weight != 1 else "")

@@ -1,0 +1,198 @@
+"""Which model a path or a name means: a checkpoint, a run's directory, a folder of transformers, or a name of the hub.
+
+Of the Hugging Face hub the files that nmt reads are downloaded, and nothing that would be unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nmt.checkpoint.averaging import MAY_CHANGE
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, POSITION, Bundle, best, survey
+from nmt.exchange import resolve as hub
+from nmt.exchange.marian import MarianBundle, converting, is_marian
+from nmt.recipe import Recipe, validated
+from nmt.system.errors import UserError
+from nmt.system.files import OutOfResources
+
+if TYPE_CHECKING:
+    pass
+
+
+def resolve(path: Path) -> tuple[Bundle, str]:
+    """Find the bundle that a directory stands for; returns it with a sentence that says which and why.
+
+    A bundle stands for itself. A run's directory stands for its average if no checkpoint is newer, else for the best
+    checkpoint by dev score, else for the newest. Damaged checkpoints are skipped, and the sentence says so.
+    The path may also be a folder with a Marian model of transformers, or a name of the hub, hf:ORG/NAME. Raises
+    UserError if there is no bundle.
+    """
+    found, note = _resolve(path)
+    return found, note + ("; its tokenizer cannot spell every character" if found.lossy else "")
+
+
+def _resolve(path: Path) -> tuple[Bundle, str]:
+    if os.path.lexists(path / MANIFEST):
+        return Bundle.read(path), f"model: {path}"
+    folder = hub.fetch(path) if hub.is_name(path) else path
+    if is_marian(folder):
+        commit = f", commit {folder.name[:12]}" if folder != path else ""
+        return MarianBundle.read(folder), f"model: {path}{commit} (of transformers)"
+    if not path.is_dir():
+        raise UserError(
+            f"{path}: no such model",
+            "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/",
+        )
+    found, wrong = survey(path)
+    if unsure := [error for error in wrong if isinstance(error, OutOfResources)]:
+        raise unsure[0]
+    note = "".join(f"; skipped: {error.message}" for error in wrong)
+    if os.path.lexists(path / AVERAGED / MANIFEST):
+        average = Bundle.read(path / AVERAGED)
+        same_run = not found or average.info["run"] == found[-1].info["run"]
+        if same_run and (not found or average.step >= found[-1].step):
+            steps = average.info.get("steps", [])
+            return average, f"model: {average.path} (average of {len(steps)} checkpoints){note}"
+        reason = "is older than the newest checkpoint" if same_run else "is of another run than the checkpoints"
+        note += f"; {average.path} is not used, since it {reason}: nmt average {path} renews it"
+    if not found:
+        if wrong:
+            raise wrong[0]
+        raise UserError(f"{path}: holds neither a bundle nor checkpoints", f"write some: nmt train RECIPE --out {path}")
+    chosen = best(found)
+    if chosen is None:
+        return found[-1], f"model: {found[-1].path} (newest checkpoint){note}"
+    return chosen, f"model: {chosen.path} (best dev {chosen.kind.label}, {chosen.dev_score:.2f}){note}"
+
+
+def initial_bundle(recipe: Recipe) -> Bundle | None:
+    """Return the bundle that training.init_from names, if it names one; with training.init_state a checkpoint.
+
+    Raises UserError if it is for another task, if it lacks a training state that it needs, or if the recipe gives a key
+    of `model` another value than it has.
+    """
+    if recipe.training.init_from is None:
+        return None
+    path = Path(recipe.training.init_from)
+    of_run, _ = survey(path) if recipe.training.init_state else ([], [])
+    found = of_run[-1] if of_run else resolve(path)[0]
+    found.check_task(recipe.task)
+    if recipe.training.init_state and not (found.path / POSITION).exists():
+        raise UserError(
+            f"training.init_state: {found.path} is not a checkpoint and has no training state",
+            "name a checkpoint, such as ckpts/step-00010000, or remove training.init_state",
+        )
+    before, given = found.recipe.model, recipe.model
+    for key in sorted(given.model_fields_set - MAY_CHANGE):
+        if (value := getattr(given, key)) != getattr(before, key):
+            raise UserError(
+                f"training.init_from: {found.path} has model.{key} {getattr(before, key)}, but the recipe has {value}",
+                f"remove model.{key} from the recipe, whose model is then that of training.init_from, or "
+                f"--set model.{key}={_plain(getattr(before, key))}",
+            )
+    return found
+
+
+def _plain(value: object) -> str:
+    """Show a value as `--set` takes it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:
+    """Return a recipe with the tokenizer of `origin`, and with its model except for the keys that the recipe gives."""
+    if origin is None or recipe.training.init_from is None:
+        return recipe
+    values, before = recipe.model_dump(), origin.recipe
+    given = {key: getattr(recipe.model, key) for key in recipe.model.model_fields_set}
+    values |= {"model": {**before.model.model_dump(), **given}, "tokenizer": before.tokenizer.model_dump()}
+    return validated(values, recipe.name)
+
+
+NAME = re.compile(r"hf:(?P<model>[\w.-]+/[\w.-]+)(?:@(?P<revision>\S+))?")
+FILES = ["*.json", "*.spm", "model.safetensors"]
+"""Patterns of the files that are downloaded."""
+CONVERTER, PICKLED = "SFconvertbot", "pytorch_model.bin"
+"""Who proposes safetensors for models that have only the other file."""
+
+
+def is_name(path: Path) -> bool:
+    """Tell whether this is a name of the hub, such as hf:Helsinki-NLP/opus-mt-en-de, and no path."""
+    return str(path).startswith("hf:")
+
+
+@cache
+def fetch(path: Path) -> Path:
+    """Return the folder of the hub's cache with the files of hf:ORG/NAME[@REVISION], downloaded if they are not there.
+
+    Without a revision it is the newest of main, or if that has no safetensors, the one that the hub's converter
+    proposes; the hub is asked once in a process. HF_HUB_OFFLINE, HF_ENDPOINT and the settings of the cache are
+    respected. Raises UserError if there is no such model, or if it cannot be had.
+    """
+    given = NAME.fullmatch(str(path))
+    if given is None:
+        raise UserError(
+            f"{path}: is no name of a model on the Hugging Face hub",
+            "write hf:ORG/NAME or hf:ORG/NAME@REVISION, such as hf:Helsinki-NLP/opus-mt-en-de",
+        )
+    model, revision = given["model"], given["revision"]
+    folder = _download(model, revision, str(path))
+    if (folder / "model.safetensors").exists():
+        return folder
+    if revision is None and (proposed := _proposed(model)):
+        return _download(model, proposed, str(path))
+    raise UserError(
+        f"{path}: has no model.safetensors, and nmt does not unpickle {PICKLED}", converting(model, Path(model).name)
+    )
+
+
+def _download(model: str, revision: str | None, name: str) -> Path:
+    from huggingface_hub import constants, errors, snapshot_download
+    from huggingface_hub.utils import disable_progress_bars
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    try:
+        return Path(snapshot_download(model, revision=revision, allow_patterns=FILES))
+    except errors.RevisionNotFoundError:
+        raise UserError(f"{name}: the model has no revision {revision}", "name a branch, tag or commit of it") from None
+    except (errors.RepositoryNotFoundError, errors.HFValidationError):
+        raise UserError(
+            f"{name}: the hub has no such model, or none that you may read",
+            f"look for it at {constants.ENDPOINT}; for a private one: hf auth login",
+        ) from None
+    except (OSError, errors.EntryNotFoundError) as error:
+        offline = constants.HF_HUB_OFFLINE
+        reason = "HF_HUB_OFFLINE is set" if offline else " ".join(str(error.__cause__ or error).split())
+        raise UserError(
+            f"{name}: is not in {constants.HF_HUB_CACHE}, and cannot be downloaded: {reason}",
+            f"where there is a network: hf download {model}; then copy models--{model.replace('/', '--')} there, "
+            "or name a folder with its files instead",
+        ) from None
+
+
+def _proposed(model: str) -> str | None:
+    """Return the revision in which the hub's converter proposes safetensors of main's weights, if there is one.
+
+    If the hub does not answer, it is the one in the cache.
+    """
+    from huggingface_hub import HfApi, constants
+
+    api = HfApi()
+    try:
+        for change in api.get_repo_discussions(model, author=CONVERTER, discussion_type="pull_request"):
+            if change.author == CONVERTER and change.is_pull_request and (revision := change.git_reference):
+                files = [file for r in (revision, None) for file in api.get_paths_info(model, PICKLED, revision=r)]
+                if len(files) == 2 and len({getattr(file, "blob_id", "") for file in files}) == 1:
+                    return revision
+    except Exception:  # which ones, depends on the library that this version of huggingface_hub uses
+        references = Path(constants.HF_HUB_CACHE) / f"models--{model.replace('/', '--')}" / "refs/refs/pr"
+        with suppress(OSError):
+            return next((f"refs/pr/{number}" for number in sorted(os.listdir(references))), None)
+    return None

@@ -1,0 +1,222 @@
+"""BLEU, chrF and TER of translations by sacreBLEU, and BLEU of words as papers report it.
+
+Every score has its signature.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nmt.system.errors import UserError
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
+COMPOUND = re.compile(r"(\S)-(\S)")  # matches do not overlap, so a-b-c is split at the first hyphen only
+
+
+class Moses:
+    """Splits a detokenised line into words."""
+
+    def __init__(self, language: str) -> None:
+        """The code of a language, such as de or fr, decides on abbreviations and apostrophes.
+
+        Raises UserError if sacremoses does not know the language, or is not installed.
+        """
+        try:
+            from sacremoses import MosesTokenizer
+            from sacremoses.corpus import NonbreakingPrefixes
+        except ImportError as error:
+            raise UserError(
+                f"BLEU of Moses' words: sacremoses is not installed: {error}", "pip install sacremoses"
+            ) from None
+        known = sorted(set(NonbreakingPrefixes().available_langs.values()))
+        if language not in known:  # for which sacremoses would use the abbreviations of English
+            raise UserError(
+                f"BLEU of Moses' words: the language of the reference, {language!r}, is none of {', '.join(known)}",
+                "give --language CODE, or a reference whose name ends in it, such as test.de",
+            )
+        self._tokenizer = MosesTokenizer(language)
+        self.signature = f"sacremoses-{version('sacremoses')}-{language}"
+
+    def __call__(self, line: str, *, compounds: bool) -> str:
+        """Return the words of a line, with spaces between; `compounds` are split: `rich ##AT##-##AT## text format`.
+
+        Words are not escaped as by Moses (&quot; for "), which makes no difference to which words are equal.
+        """
+        words: str = self._tokenizer.tokenize(line, return_str=True, escape=False)
+        return COMPOUND.sub(r"\1 ##AT##-##AT## \2", words) if compounds else words
+
+
+def language_of(path: Path) -> str:
+    """Return what the name of a file ends in, before .gz: de for test.de.gz."""
+    return Path(path.name.removesuffix(".gz")).suffix[1:]
+
+
+METRICS = ("bleu", "chrf", "ter", "tokenised", "paper")
+OF_WORDS = ("tokenised", "paper")
+"""Metrics of words, which need Moses' tokenizer."""
+LABELS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "tokenised": "BLEU-tokenised", "paper": "BLEU-2017"}
+NOTES = {
+    "tokenised": "for comparison with figures on words that Moses cut only",
+    "paper": "for comparison with 2017 figures only",
+}
+COMPARED = (
+    "score (mean ± half of the 95% interval over bootstrap samples of the lines); p: how often two equally good "
+    "systems would differ by more"
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A corpus score and its spread over bootstrap samples of the lines."""
+
+    score: float
+    mean: float
+    """Mean of the scores of the samples"""
+    ci: float
+    """Half the width of the interval that holds 95% of them"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A paired bootstrap test by sacreBLEU: a system and a baseline, scored on the same samples of the lines."""
+
+    system: Estimate
+    baseline: Estimate
+    p_value: float
+    """Probability of a larger difference if the two were equally good; 1 if there is no difference"""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A corpus score and how it was computed."""
+
+    score: float
+    """From 0 to 100; TER can be higher"""
+    signature: str
+    """The signature of sacreBLEU"""
+    comparison: Comparison | None = None
+
+
+def score(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str],
+    baseline: Sequence[str] | None = None,
+    moses: Moses | None = None,
+    lowercase: bool = False,
+) -> dict[str, Score]:
+    """Score detokenised, cased hypotheses against one or more references of as many lines.
+
+    With a baseline, the output of another system for the same lines, every score is compared with the baseline's. The
+    metrics in `OF_WORDS` need `moses`, which splits lines into words. With `lowercase` case does not matter.
+
+    Raises UserError naming both numbers of lines if they differ, or if there is nothing to score.
+    """
+    others = {} if baseline is None else {"the baseline": baseline}
+    for number, reference in enumerate(references, 1):
+        others[f"reference {number}" if len(references) > 1 else "reference"] = reference
+    for which, lines in others.items():
+        if len(lines) != len(hypotheses):
+            raise UserError(
+                f"the hypothesis has {len(hypotheses):,} lines and {which} has {len(lines):,}",
+                "give both the same number of lines; line N of one translates the same sentence as line N of the other",
+            )
+    if not hypotheses:
+        raise UserError(
+            "nothing to score: hypothesis and reference have no lines",
+            "name files with a sentence on each line; HYP may come from stdin",
+        )
+    systems = [hypotheses] if baseline is None else [hypotheses, baseline]
+    return {name: _score(name, systems, references, moses, lowercase) for name in metrics}
+
+
+def sentence_chrf(references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
+    """Score each of as many hypotheses by itself with chrF2, 0 to 100."""
+    from sacrebleu.metrics import CHRF
+
+    metric = CHRF()
+    pairs = zip(references, hypotheses, strict=True)
+    return [float(metric.sentence_score(hypothesis, [reference]).score) for reference, hypothesis in pairs]
+
+
+def as_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
+    """Collect all figures by metric, for JSON."""
+
+    def figures(name: str, result: Score) -> dict[str, Any]:
+        found: dict[str, Any] = {"score": result.score, "signature": result.signature}
+        if name in NOTES:
+            found["note"] = NOTES[name]
+        if one := result.comparison:
+            found |= {"mean": one.system.mean, "ci": one.system.ci}
+            found |= {"baseline": vars(one.baseline), "p_value": one.p_value}
+        return found
+
+    return {name: figures(name, result) for name, result in scores.items()}
+
+
+def report(scores: Mapping[str, Score]) -> str:
+    """Show the figures, a line for each metric; `COMPARED` explains those of a comparison."""
+
+    def line(name: str, result: Score) -> str:
+        figures = f"{result.score:.2f}"
+        if one := result.comparison:
+            both = [f"{of.score:.2f} ({of.mean:.2f} ± {of.ci:.2f})" for of in (one.system, one.baseline)]
+            difference = one.system.score - one.baseline.score
+            figures = f"{both[0]}, baseline {both[1]}: {difference:+.2f}, p = {one.p_value:.3f}"
+        note = f"  ({NOTES[name]})" if name in NOTES else ""
+        return f"{LABELS[name]} {figures}  {result.signature}{note}"
+
+    return "\n".join(line(name, result) for name, result in scores.items())
+
+
+def _score(
+    name: str,
+    systems: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    moses: Moses | None,
+    lowercase: bool,
+) -> Score:
+    """Score the first system, and compare it with the second if there is one."""
+    from sacrebleu.metrics import BLEU, CHRF, TER
+
+    metric: Metric
+    if name in OF_WORDS:
+        assert moses is not None, f"the metric {name} counts the words of Moses"
+        compounds = name == "paper"
+
+        def words(line: str) -> str:
+            # Lowercased first, as in the published words of Multi30k.
+            return moses(line.lower() if lowercase else line, compounds=compounds)
+
+        systems, references = ([list(map(words, lines)) for lines in texts] for texts in (systems, references))
+        # multi-bleu.perl
+        metric = BLEU(lowercase, tokenize="none", smooth_method="none", force=True, references=references)
+        metric.tokenizer_signature = moses.signature + "-compounds" * compounds
+    elif name == "ter":
+        metric = TER(references=references)  # which ignores case by default
+    else:
+        metric = {"bleu": BLEU, "chrf": CHRF}[name](lowercase=lowercase, references=references)
+    if len(systems) > 1:
+        return _compare(systems[0], systems[1], metric)
+    result = metric.corpus_score(systems[0], None)  # None stands for the references that the metric has
+    return Score(float(result.score), str(metric.get_signature()))
+
+
+def _compare(hypotheses: Sequence[str], baseline: Sequence[str], metric: Metric) -> Score:
+    from sacrebleu.significance import PairedTest
+
+    named = [("baseline", baseline), ("system", hypotheses)]  # the first is the baseline
+    test: Any = PairedTest(named, {"": metric}, None, test_type="bs")  # its types allow for figures that are missing
+    signatures, results = test()
+    ((label, signature),) = signatures.items()
+    other, one = (Estimate(float(of.score), float(of.mean), float(of.ci)) for of in results[label])
+    # sacreBLEU finds the difference of a system from itself significant
+    p_value = 1.0 if one.score == other.score else float(results[label][1].p_value)
+    return Score(one.score, str(signature), Comparison(one, other, p_value))

@@ -1,0 +1,1 @@
+"""All that is about trees; knows no model and no search."""

@@ -1,0 +1,246 @@
+"""Recipe files as plain values: YAML, what they extend, --set, and where each value comes from.
+
+This module knows no types, and of the keys only `extends` and the names of runs and data. Errors name the file and
+line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from nmt.system.errors import UserError
+from nmt.system.files import not_read
+
+MOST_CHARACTERS = 1_000_000  # of a file
+MOST_VALUES = 10_000  # a few lines of aliases of aliases can stand for billions
+MOST_LEVELS = 20
+NOT_YAML = (yaml.YAMLError, ValueError, AttributeError, RecursionError)
+"""What the YAML parser raises."""
+Origins = dict[tuple[str, ...], str]
+"""From the path of a key to `file:line`, or to the --set that gave it."""
+
+
+class Loader(yaml.SafeLoader):
+    """YAML with the scalars of its version 1.2: `no` is Norwegian, not false; 1e-9 is a number, 1:30 is not.
+
+    It has no tags: `!!merge` makes billions of values of a few lines, and what `!!int` and others take can be too long.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a key or value; raises ConstructorError for a tag."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if tag := getattr(event, "tag", None):
+            problem = f"recipes have no tags, such as {tag}"
+            raise yaml.constructor.ConstructorError(problem=problem, problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
+
+
+Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)",
+        "-+.0123456789",
+    ),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+):
+    Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
+
+
+def _float(loader: Loader, node: yaml.ScalarNode) -> float:
+    return float(str(loader.construct_scalar(node)).replace("_", "").replace(".inf", "inf"))
+
+
+Loader.add_constructor("tag:yaml.org,2002:float", _float)
+
+
+class Dumper(yaml.SafeDumper):
+    """Quotes strings that `Loader` would not read as strings."""
+
+
+Dumper.yaml_implicit_resolvers = {
+    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, []), *Loader.yaml_implicit_resolvers.get(first, [])]
+    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *Loader.yaml_implicit_resolvers}
+}
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """Write values as YAML from which `read` reads equal values."""
+    return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+class Values(NamedTuple):
+    """What stands in a recipe and in those that it extends."""
+
+    tree: dict[str, Any]
+    """All values, merged"""
+    origins: Origins
+    base: dict[str, Any] | None
+    """Those of the recipe that it extends, merged with what that extends; None if it extends none"""
+
+
+def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -> Values:
+    """Read the values of a recipe, merged with those that it extends, and where each of them stands.
+
+    Raises UserError if a file is missing or no recipe, if recipes extend each other, or if one extends another though
+    it must stand `alone`.
+    """
+    real = Path(os.path.realpath(path))  # Path.resolve fails for a link to itself
+    if real in extended_by:
+        names = ", ".join(p.name for p in extended_by)
+        raise UserError(f"{path}: extends itself through {names}", "remove `extends` from one of them")
+    tree, origins = _read_file(path)
+    base_name = tree.pop("extends", None)
+    if base_name is None:
+        return Values(tree, origins, None)
+    if alone:
+        raise UserError(
+            f"{origins[('extends',)]}: extends: the recipe of a model has all its keys in this file",
+            "take the file from another copy of the model",
+        )
+    if not isinstance(base_name, str):
+        raise UserError(
+            f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})",
+            "name one recipe, relative to this file, as in extends: base.yaml",
+        )
+    base, base_origins, _ = read(path.parent / base_name, (*extended_by, real))
+    _name_data(base, tree)
+    merged = deepcopy(base)
+    _merge(merged, tree)
+    return Values(merged, base_origins | origins, base)
+
+
+def _read_file(path: Path) -> tuple[dict[str, Any], Origins]:
+    """Read one recipe, without what it extends."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such recipe", _nearby_recipes(path)) from None
+    except OSError as error:
+        raise not_read(path, error, "name a recipe that you may read") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: cannot be read: {error}", "save the recipe as text in UTF-8") from None
+    if len(text) > MOST_CHARACTERS:
+        raise UserError(f"{path}: has more than {MOST_CHARACTERS:,} characters", "remove what is not a key of a recipe")
+    try:
+        tree, node = _parse(text)
+    except NOT_YAML as error:
+        raise UserError(f"{path}{_told(error)}", "correct it there, or take another copy") from None
+    tree = {} if tree is None else tree
+    if not isinstance(tree, dict):
+        raise UserError(
+            f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}",
+            "begin with a line such as name: my_model; recipes/ holds examples",
+        )
+    return tree, _locate(node, str(path))
+
+
+def _name_data(base: dict[str, Any], tree: dict[str, Any]) -> None:
+    """Give the prepared data of both recipes a name: the same, unless `tree` changes data or tokenizer.
+
+    A recipe that changes them must not overwrite the data that was prepared for its base.
+    """
+    if not isinstance(base.get("data"), dict):
+        return
+    changes_data = "data" in tree or "tokenizer" in tree
+    base["data"].setdefault("name", base.get("name"))
+    if changes_data and isinstance(tree.setdefault("data", {}), dict):
+        tree["data"].setdefault("name", tree.get("name", base.get("name")))
+
+
+def _parse(text: str) -> tuple[Any, yaml.Node]:
+    """Parse YAML into its value and its nodes; raises one of NOT_YAML."""
+    loader = Loader(text)  # a SafeLoader: plain values only
+    node = loader.get_single_node() or yaml.ScalarNode("tag:yaml.org,2002:null", "")
+    return loader.construct_document(node), node
+
+
+def _told(error: Exception) -> str:
+    """Return the line and what is wrong in it, as far as the parser says."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f":{error.problem_mark.line + 1}: not valid YAML: {error.problem}"
+    return f": not valid YAML: {' '.join(str(error).split())}"
+
+
+def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origins | None = None) -> Origins:
+    """Find file and line of every key, also those that are `found` already.
+
+    Raises UserError if there are too many, or one is too deep, or given twice, which YAML would accept silently.
+    """
+    found = {} if found is None else found
+    if len(path) > MOST_LEVELS or len(found) > MOST_VALUES:
+        raise UserError(
+            f"{file}: nested too deeply, or more than {MOST_VALUES:,} values, each alias counted as what it stands for",
+            "write keys as section.key, such as training.updates, and remove what is not a key of a recipe",
+        )
+    items: list[tuple[str, yaml.Node, yaml.Node]] = []
+    if isinstance(node, yaml.MappingNode):
+        items = [(key.value, key, value) for key, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        items = [(str(index), item, item) for index, item in enumerate(node.value)]
+    for name, marked, value in items:
+        key, line = (*path, name), marked.start_mark.line + 1
+        if key in found:
+            raise UserError(
+                f"{file}:{line}: {'.'.join(key)}: is already in line {found[key].rpartition(':')[2]}",
+                "keep one of the two, with what belongs to both",
+            )
+        found[key] = f"{file}:{line}"
+        _locate(value, file, key, found)
+    return found
+
+
+def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Merge mappings key by key; lists and scalars replace those of the base."""
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            _merge(base[key], value)
+        else:
+            base[key] = value
+
+
+def override(tree: dict[str, Any], origins: Origins, setting: str) -> None:
+    """Apply a `section.key=value`, whose value is YAML; raises UserError if it is not of this form."""
+    key, equals, text = setting.partition("=")
+    parts = key.strip().split(".")
+    shown = setting if len(setting) <= 200 else f"{setting[:200]}…"
+    if not equals or not all(parts):
+        raise UserError(f"--set {shown}: must be section.key=value", "write it like --set training.updates=2000")
+    try:
+        value, node = _parse(text)
+    except NOT_YAML:
+        raise UserError(
+            f"--set {shown}: the value is not valid YAML", "quote it, as in --set 'name=\"a: b\"'"
+        ) from None
+    _locate(node, f"--set {shown}", tuple(parts))
+    for depth, part in enumerate(parts[:-1], 1):
+        if part not in tree:
+            origins[tuple(parts[:depth])] = f"--set {setting}"
+        child = tree.setdefault(part, {})
+        if not isinstance(child, dict):
+            whole = ".".join(parts[:depth])
+            raise UserError(f"--set {shown}: {whole} has no keys", f"set all of it: --set '{whole}=VALUE'")
+        tree = child
+    tree[parts[-1]] = value
+    for replaced in [path for path in origins if path[: len(parts)] == tuple(parts)]:
+        del origins[replaced]
+    origins[tuple(parts)] = f"--set {setting}"
+
+
+def _nearby_recipes(path: Path) -> str:
+    found = sorted(p.name for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, found, n=3, cutoff=0.5)
+    if not found:
+        return "give the path of a recipe, such as recipes/wmt14_en_de.yaml"
+    return f"name a recipe that is in {path.parent}: {', '.join(near or found[:5])}"

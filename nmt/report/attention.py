@@ -1,0 +1,181 @@
+"""What a model attends to: a page of some sentences, and a figure of one, as figures 3 to 5 of the paper.
+
+The page is one file that works from disk, without a network and without other packages. It holds the weights of all
+sentences, rounded to 8 bits and compressed. Its script inflates those of a sentence when it is shown, and draws lines
+by the same rules as the figure.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from nmt.checkpoint.reading import Bundle
+from nmt.report.page import render
+from nmt.system.errors import UserError
+
+if TYPE_CHECKING:
+    from nmt.decoding.forced import Attention, Kind
+    from nmt.decoding.pipeline import LineResult
+    from nmt.model.transformer import Transformer
+
+# --- shared by the page and the figure ----------------------------------------------------------------------------
+
+COLOURS = ("#1f68bc", "#c26300", "#05893e", "#a34f9e", "#b94642", "#0099a3", "#9d7d00", "#6b4cae")
+"""Of heads, on white; further heads have them again."""
+TITLES: dict[Kind, str] = {
+    "encoder": "Encoder self-attention",
+    "decoder": "Decoder self-attention",
+    "cross": "Encoder-decoder attention",
+}
+SIDES: dict[Kind, tuple[str, str]] = {
+    "encoder": ("source", "source"),
+    "decoder": ("target_out", "target_in"),
+    "cross": ("target_out", "source"),
+}
+"""The tokens that attend, and those that they attend to, as `nmt.decoding.forced.Attention` calls them."""
+FAINTEST = 0.02
+"""Weight below which a line would not be seen"""
+SPREAD = (2.5, 16)
+"""Most pixels between the lines of two heads, and between those of the first and the last"""
+
+# --- the page -----------------------------------------------------------------------------------------------------
+
+LEVELS = 255  # of a weight
+
+
+def page(attentions: Iterable[Attention], title: str, note: str) -> str:
+    """Return the page of these sentences as HTML; `note` says what they are."""
+    sentences, weights = [], []
+    for attention in attentions:
+        arrays = {kind: getattr(attention, kind) for kind in TITLES}
+        shapes = {kind: array.shape for kind, array in arrays.items()}
+        sentences.append(
+            {"shapes": shapes} | {side: _tokens(attention, side) for side in ("source", "target_in", "target_out")}
+        )
+        rounded = np.rint(np.concatenate([array.ravel() for array in arrays.values()]) * LEVELS).astype(np.uint8)
+        weights.append(base64.b64encode(zlib.compress(rounded.tobytes(), 9)).decode())
+    shared = {"colours": COLOURS, "titles": TITLES, "sides": SIDES, "faintest": FAINTEST, "spread": SPREAD}
+    content = {"sentences": sentences, "levels": LEVELS, **shared}
+    return render("attention.html", ["colours", "attention"], title=title, note=note, content=content, weights=weights)
+
+
+def _tokens(attention: Attention, side: str) -> dict[str, Any]:
+    tokens = getattr(attention, side)
+    return {"tokens": tokens.tokens, "words": tokens.words, "wordOf": tokens.word_of, "text": tokens.text}
+
+
+# --- the figure ---------------------------------------------------------------------------------------------------
+
+STEP, HEIGHT, MARGIN, FONT = 26, 200, 16, 14  # pixels: between words, of the lines, around all, of a letter
+LEGEND = 44  # pixels that a head takes in the legend
+NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def figure(attention: Attention, kind: Kind, layer: int, heads: Sequence[int]) -> str:
+    """Draw the weights between the words of a sentence as SVG; layer and heads are counted from 0.
+
+    The words of the upper row attend to those of the lower one. The opacity of a line is its weight.
+    """
+    attention = attention.by_words()
+    queries, keys = (getattr(attention, side) for side in SIDES[kind])
+    weights = getattr(attention, kind)
+    title = f"{TITLES[kind]}, layer {layer + 1} of {len(weights)}, {_named(heads, weights.shape[1])}"
+    above, below = ([NO_XML.sub("\ufffd", word) for word in side.words] for side in (queries, keys))
+    width = max(STEP * max(len(above), len(below)), LEGEND * len(heads), _pixels(title))
+    top = MARGIN + 3 * FONT + max(map(_pixels, above))
+    rows = [[MARGIN + (place + 0.5) * width / len(row) for place in range(len(row))] for row in (above, below)]
+    lines = []
+    for place, head in enumerate(heads):  # those of several heads lie beside each other
+        shift = (place - (len(heads) - 1) / 2) * min(SPREAD[0], SPREAD[1] / len(heads))
+        of_head = [
+            (rows[0][query] + shift, rows[1][key] + shift, weights[layer, head, query, key])
+            for query, key in np.argwhere(weights[layer, head] >= FAINTEST)
+        ]
+        lines.append((COLOURS[head % len(COLOURS)], head, of_head))
+    svg = render(
+        "attention.svg",
+        [],
+        title=title,
+        texts=[NO_XML.sub("\ufffd", side.text) for side in ((queries,) if kind == "encoder" else (queries, keys))],
+        words=[list(zip(above, rows[0], strict=True)), list(zip(below, rows[1], strict=True))],
+        lines=lines,
+        size=(width + 2 * MARGIN, top + HEIGHT + max(map(_pixels, below)) + MARGIN),
+        ends=(top, top + HEIGHT),
+        pixels={"margin": MARGIN, "font": FONT, "legend": LEGEND},
+    )
+    return svg + "\n"
+
+
+def _named(heads: Sequence[int], count: int) -> str:
+    if len(heads) == count > 1:
+        return f"all {count} heads"
+    *others, last = (str(head + 1) for head in heads)
+    return f"heads {', '.join(others)} and {last} of {count}" if others else f"head {last} of {count}"
+
+
+def _pixels(text: str) -> int:
+    """How long a text is, about."""
+    return int(0.62 * FONT * sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)) + 12
+
+
+MOST_SENTENCES = 50  # of a page
+LONGEST = 200  # symbols of either side of a sentence that is shown; the weights grow with their square
+
+
+class AttentionView:
+    """Keeps the first sentences of a search, and at its end writes what the model attends to in them."""
+
+    def __init__(self, stream: IO[bytes], path: Path, bundle: Bundle, figure: Figure | None) -> None:
+        self._stream, self._path, self._bundle, self._figure = stream, path, bundle, figure
+        self._most = MOST_SENTENCES if figure is None else 1
+        self._kept: list[tuple[list[int], list[int]]] = []
+        self._sentences = self._long = 0
+
+    def add(self, results: Iterable[LineResult]) -> None:
+        """Keep the sentences of the next results, each with its best output or first sample, while there is room."""
+        for pair in (pair for result in results for pair in result.pairs):
+            self._sentences += 1
+            fits = max(map(len, pair)) <= LONGEST
+            self._long += not fits
+            if fits and len(self._kept) < self._most:
+                self._kept.append(pair)
+
+    def write(self, load: Callable[[], Transformer]) -> None:
+        """Write the page or the figure, with the model that `load` gives.
+
+        Raises UserError if there is no sentence to show; the output of the search is whole then.
+        """
+        if not self._kept:
+            raise UserError(
+                f"--attention {self._path}: there is no sentence of 1 to {LONGEST} subwords to show",
+                "the output is whole; leave out --attention, or give it other lines",
+            )
+        from nmt.decoding.forced import attend
+
+        model, tokenizer = load(), self._bundle.tokenizer()
+        attended = (attend(model, tokenizer, *pair) for pair in self._kept)
+        if self._figure is None:
+            made = page(attended, "What the model attends to", f"{self._bundle.path}: {self.shown}")
+        else:
+            made = figure(next(attended), *self._figure)
+        self._stream.write(made.encode())
+
+    @property
+    def shown(self) -> str:
+        """What is shown of the input, in words."""
+        count = len(self._kept)
+        named = "the first sentence" if count == 1 else f"the first {count} sentences"
+        of = f" of {self._sentences:,}" if count < self._sentences else ""
+        return named + of + (f", without {self._long:,} of more than {LONGEST} subwords" if self._long else "")
+
+
+Figure = tuple["Kind", int, list[int]]
+"""Kind, layer and heads of a figure, counted from 0."""

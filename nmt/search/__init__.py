@@ -1,1 +1,0 @@
-"""Ids to hypotheses. Knows no lines and no tasks."""

@@ -1,0 +1,1 @@
+"""Small services that every package may use."""

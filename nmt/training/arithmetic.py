@@ -1,0 +1,174 @@
+"""The number formats that a run computes in, and exact counts of its operations."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nmt.data.corpus import Ids
+from nmt.model.transformer import Transformer
+from nmt.recipe import Model
+from nmt.system.errors import UserError
+
+
+def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    """Type to which `training.precision` casts the factors of matrix products; None where it casts nothing.
+
+    A GPU that only emulates bf16 is slower in it than in fp32; fp16 would need the loss to be scaled.
+    """
+    if precision == "auto":
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bf16" if has_bf16 else "fp32"
+    return torch.bfloat16 if precision == "bf16" else None
+
+
+def short_factors(precision: str) -> str:
+    """How products of fp32 matrices round their factors, in the words of torch.set_float32_matmul_precision.
+
+    On a CPU that has AMX "medium" rounds them to bf16 and sums in fp32; on other CPUs it rounds nothing, and products
+    are no faster. On a GPU "high" is tf32.
+    """
+    return {"bf32": "medium", "tf32": "high"}.get(precision, "highest")
+
+
+@contextmanager
+def factors_rounded(to: str) -> Iterator[None]:
+    """Rounds factors as `short_factors` says, and restores the previous setting on exit.
+
+    The precision is set even where it is PyTorch's default, which has changed between versions.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(to)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def product_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """Type of the factors of most matrix products."""
+    return autocast_dtype(precision, device) or (torch.float64 if precision == "fp64" else torch.float32)
+
+
+def set_precision(model: Transformer, precision: str, device: torch.device) -> None:
+    """Converts the model to `training.precision`. Raises UserError where the device does not have it."""
+    if precision == "tf32" and device.type != "cuda":
+        raise UserError(
+            f"training.precision: tf32 is for GPUs, not for {device.type}", "--set training.precision=fp32, or bf32"
+        )
+    if precision == "bf32" and device.type != "cpu":
+        raise UserError(
+            f"training.precision: bf32 is for CPUs, not for {device.type}", "--set training.precision=bf16, or tf32"
+        )
+    if precision == "fp64":
+        model.double()
+
+
+# Dense bf16 products with fp32 sums, FLOP/s by NVIDIA's data sheets; the first that is a word of a device's name.
+PEAKS = {
+    "H200 NVL": 835e12,
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "GH200": 989e12,
+    "B200": 2250e12,
+    "A100": 312e12,
+    "A800": 312e12,
+    "A40": 149.7e12,
+    "A10G": 70e12,
+    "A10": 125e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "L4": 121e12,
+    "RTX 4090": 165.2e12,
+    "RTX 3090": 71e12,
+}
+
+# What the paper takes a GPU to sustain in single precision, FLOP/s (section 6.1, footnote 5).
+SUSTAINED = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
+
+
+def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_lengths: Ids) -> float:
+    """FLOPs of forward and backward pass over pairs of these lengths (pairs,) in subwords, `</s>` not counted.
+
+    Counts the matrix products of layers, attention and softmax, multiplications and additions apart; the rest (biases,
+    LayerNorm, dropout, activations, softmax, the optimizer) is well below a hundredth. A product of a token with n
+    weights takes 2n forward, and the backward pass takes twice as much. Padding costs nothing here.
+    """
+    lengths = source_lengths.astype(np.float64) + 1, target_lengths.astype(np.float64) + 1
+    source, target = (float(side.sum()) for side in lengths)
+    width = model.heads * (model.key_width + model.value_width)  # of keys and values side by side
+    half = model.d_model * width  # weights of queries and outputs, or of keys and values
+    feed_forward = 2 * model.d_model * model.d_ff
+    seen_by_source = attended(lengths[0], model.reach(causal=False) or (math.inf, math.inf))
+    seen_by_target = attended(lengths[1], model.reach(causal=True) or (math.inf, 0))
+    encoder = source * (2 * half + feed_forward) + width * seen_by_source
+    own = target * (2 * half + feed_forward) + width * seen_by_target
+    cross = half * (target + source) + width * float((lengths[0] * lengths[1]).sum()) if source else 0.0
+    softmax = target * model.d_model * vocabulary
+    return 3.0 * 2.0 * (model.layers * encoder + model.decoder_depth * (own + cross) + softmax)
+
+
+def attended(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
+    """Positions that self-attention looks at, summed over all positions of sequences of these lengths.
+
+    Each position sees itself and up to `reach` before and after it. The first positions see 0, 1, 2, … before
+    themselves, the later ones as many as the reach allows; likewise at the end.
+    """
+    total = lengths.sum()
+    for most in reach:
+        near = np.minimum(lengths, most + 1)
+        far = lengths - near
+        total += (near * (near - 1) / 2).sum() + (far * min(most, lengths.max(initial=0))).sum()
+    return float(total)
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """FLOP/s of a GPU in bf16 by its data sheet; None where that is not known here, and for a part of a GPU."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    if re.search(r"\b(MIG|Laptop|Ti|D)\b", name):  # slower or faster than the GPU they are named after
+        return None
+    return next((peak for key, peak in PEAKS.items() if re.search(rf"\b{key}\b", name)), None)
+
+
+def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """FLOP/s of matrix products as large as those of training, measured for a fifth of a second in full precision."""
+    rows = 8192 if device.type == "cuda" else 1024
+    left, right = torch.randn(rows, 512, device=device, dtype=dtype), torch.randn(512, 2048, device=device, dtype=dtype)
+
+    def products(count: int) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            product = left @ right
+        float(product[0, 0])  # waits for the device
+        return time.perf_counter() - began
+
+    with factors_rounded("highest"):
+        products(3)
+        count = max(1, int(0.2 / products(1)))
+        return 2.0 * rows * 512 * 2048 * count / products(count)
+
+
+def sustained_flops(device: torch.device) -> float:
+    """FLOP/s in single precision, for the paper's estimate of training cost: its own figure of a GPU, else measured."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    known = (flops for key, flops in SUSTAINED.items() if re.search(rf"\b{key}[cmst]?\b", name))
+    return next(known, None) or measured_flops(device, torch.float32)
+
+
+def device_name(device: torch.device) -> str:
+    """Name of a device in reports: NVIDIA H200, or CPU (2 threads)."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"CPU ({threads} thread{'s' if threads > 1 else ''})"

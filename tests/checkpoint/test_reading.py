@@ -1,0 +1,337 @@
+"""Bundles: which one a directory stands for, averaging, pruning, and files that are broken."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from reverse_task import reseal
+from safetensors.torch import save_file
+
+import nmt
+from nmt.checkpoint import averaging as runs
+from nmt.checkpoint.averaging import average
+from nmt.checkpoint.reading import LARGEST_FIGURE, Bundle, checkpoint_folders, checkpoints, prune, ranked, read_tensors
+from nmt.checkpoint.writing import add_info
+from nmt.exchange.resolve import resolve
+from nmt.recipe import TokenizerSettings
+from nmt.system.errors import UserError
+from nmt.system.files import OutOfResources
+from nmt.text.sentences import TrainedLengths
+from nmt.text.tokenizer import Tokenizer
+
+LENGTHS = TrainedLengths(
+    language="a", sentences=1, usual_sentences=1, source=40, longest_source=60, least_ratio=0.5, greatest_ratio=2.5
+).model_dump()
+
+
+@pytest.fixture
+def ckpts(reverse_run: Path, tmp_path: Path) -> Path:
+    """A copy of a run's directory that a test may change."""
+    return Path(shutil.copytree(reverse_run / "ckpts", tmp_path / "ckpts"))
+
+
+def edit(path: Path, **changes: object) -> None:
+    """Changes values of a bundle.json."""
+    add_info(path, changes)
+
+
+def test_a_directory_stands_for_its_average_when_no_checkpoint_is_newer(ckpts: Path) -> None:
+    bundle, note = resolve(ckpts)
+    assert bundle.path == ckpts / "averaged"
+    assert note.endswith("(average of 2 checkpoints)")
+
+
+def test_a_newer_checkpoint_makes_an_average_stale_and_the_best_is_used(ckpts: Path) -> None:
+    edit(ckpts / "averaged", step=600)
+    edit(ckpts / "step-00000400", scores={"bleu": 100.5, "perplexity": 2.0})
+    bundle, note = resolve(ckpts)
+    assert bundle.step == 400
+    assert "best dev BLEU, 100.50" in note
+    assert "is older than the newest checkpoint" in note
+
+
+def test_an_average_is_the_mean_in_fp32_and_names_its_checkpoints(ckpts: Path) -> None:
+    result = average(ckpts, last=3)
+    parts = [read_tensors(ckpts / f"step-{step:08d}" / "model.safetensors") for step in (400, 600, 800)]
+    for name, tensor in read_tensors(result.path / "model.safetensors").items():
+        mean = torch.stack([part[name].double() for part in parts]).mean(0)
+        torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-7)
+    assert result.info["steps"] == [400, 600, 800]
+    assert result.info["run"] == Bundle.read(ckpts / "step-00000800").info["run"]
+    assert not (result.path / "training.safetensors").exists()
+
+
+def test_an_average_of_another_run_is_not_used(ckpts: Path) -> None:
+    edit(ckpts / "averaged", run="another")
+    bundle, note = resolve(ckpts)
+    assert bundle.path.name.startswith("step-")
+    assert "is of another run than the checkpoints" in note
+    edit(ckpts / "averaged", run=bundle.info["run"])
+    edit(ckpts / "step-00000800", run="a third")  # it is the newest that counts
+    assert "is of another run than the checkpoints" in resolve(ckpts)[1]
+
+
+def score_checkpoints(ckpts: Path, **scores: float) -> None:
+    """Gives checkpoints of these updates dev scores, and takes them from all others."""
+    for path in ckpts.glob("step-*"):
+        bleu = scores.get(f"at_{int(path.name[5:])}")
+        edit(path, scores={} if bleu is None else {"bleu": bleu, "perplexity": 2.0})
+
+
+def test_the_best_by_dev_score_are_averaged_and_used(ckpts: Path) -> None:
+    score_checkpoints(ckpts, at_200=30.0, at_400=20.0, at_600=20.0, at_800=10.0)
+    result = average(ckpts, best=2)
+    assert result.info["steps"] == [200, 600]  # of equals the later
+    parts = [read_tensors(ckpts / f"step-{step:08d}" / "model.safetensors") for step in (200, 600)]
+    for name, tensor in read_tensors(result.path / "model.safetensors").items():
+        torch.testing.assert_close(tensor, (parts[0][name] + parts[1][name]) / 2)
+    assert resolve(ckpts)[0].path == result.path  # as no checkpoint is newer than the choice
+
+
+def test_the_best_language_model_has_the_lowest_perplexity(ckpts: Path) -> None:
+    for step, perplexity in ((200, 3.0), (400, 9.0), (600, 3.0), (800, 12.0)):
+        edit(ckpts / f"step-{step:08d}", task="language_model", scores={"perplexity": perplexity})
+    found = checkpoints(ckpts)
+    assert [bundle.step for bundle in ranked(found)] == [800, 400, 200, 600]  # of equals the later
+    shutil.rmtree(ckpts / "averaged")
+    bundle, note = resolve(ckpts)
+    assert (bundle.step, note) == (600, f"model: {bundle.path} (best dev ppl, 3.00)")
+    prune(ckpts, 1)
+    assert [bundle.step for bundle in checkpoints(ckpts)] == [600, 800]
+
+
+def test_a_score_that_is_no_number_is_never_the_best(ckpts: Path) -> None:
+    for step, perplexity in ((200, math.nan), (400, 9.0), (600, math.inf), (800, math.nan)):
+        edit(ckpts / f"step-{step:08d}", task="language_model", scores={"perplexity": perplexity})
+    assert ranked(checkpoints(ckpts))[-1].step == 400
+
+
+def test_of_the_best_those_without_a_score_are_none(ckpts: Path) -> None:
+    score_checkpoints(ckpts, at_400=20.0)
+    assert average(ckpts, best=3).info["steps"] == [400]
+    score_checkpoints(ckpts)
+    with pytest.raises(UserError, match="none of its checkpoints has a dev score"):
+        average(ckpts, best=3)
+
+
+def test_checkpoints_that_do_not_fit_are_not_averaged(ckpts: Path) -> None:
+    path = ckpts / "step-00000600/model.safetensors"
+    weights = read_tensors(path)
+    name, weight = next(iter(weights.items()))
+    for other in ({**weights, name: weight[:1].clone()}, {**weights, "more": weight.clone()}):
+        save_file(other, path)
+        reseal(path.parent)
+        with pytest.raises(UserError, match=r"step-00000600: weight .* is missing or of another shape"):
+            average(ckpts, last=2)
+
+
+def test_checkpoints_of_different_runs_are_not_averaged(ckpts: Path) -> None:
+    edit(ckpts / "step-00000600", run="another")
+    with pytest.raises(UserError, match="of different runs, another and"):
+        average(ckpts, last=2)
+    assert average(ckpts, last=1).info["steps"] == [800]
+
+
+def test_half_precision_weights_are_summed_in_single(ckpts: Path) -> None:
+    for step, value in ((600, 2048.0), (800, 1.0)):  # their sum is not a half-precision number
+        path = ckpts / f"step-{step:08d}" / "model.safetensors"
+        weights = {k: torch.full_like(v, value, dtype=torch.float16) for k, v in read_tensors(path).items()}
+        save_file(weights, path)
+        reseal(path.parent)
+    result = read_tensors(average(ckpts, last=2).path / "model.safetensors")
+    assert all(bool((tensor == 1024.5).all()) for tensor in result.values())
+
+
+def test_pruning_keeps_the_newest_and_the_best(ckpts: Path) -> None:
+    edit(ckpts / "step-00000200", scores={"bleu": 100.5, "perplexity": 2.0})
+    prune(ckpts, keep_last=1)
+    assert [bundle.step for bundle in checkpoints(ckpts)] == [200, 800]
+
+
+def test_a_damaged_checkpoint_hides_no_other(nmt, ckpts: Path) -> None:
+    (ckpts / "step-00000800/bundle.json").write_text("{")
+    bundle, note = resolve(ckpts)
+    assert bundle.path == ckpts / "averaged"
+    assert f"; skipped: {ckpts / 'step-00000800/bundle.json'}: damaged: is not valid JSON" in note
+    shutil.rmtree(ckpts / "averaged")
+    assert resolve(ckpts)[0].step in (200, 400, 600)
+    done = nmt("score", "--runs", ckpts)
+    assert (done.code, b"600" in done.out) == (0, True)
+    prune(ckpts, keep_last=1)
+    assert (ckpts / "step-00000800").exists()
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_skipped(ckpts: Path, monkeypatch) -> None:
+    path, read = ckpts / "step-00000600/bundle.json", Path.read_bytes
+
+    def fail(self: Path) -> bytes:
+        if self in (path, ckpts / "step-00000800/bundle.json"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(OutOfResources, match=f"{path}: cannot be read: Too many open files"):
+        resolve(ckpts)
+
+
+def test_weights_that_cannot_be_opened_now_are_not_called_damaged(ckpts: Path, monkeypatch) -> None:
+    def fail(path: Path) -> None:
+        raise FileNotFoundError(f"No such file or directory: {path}")  # what safetensors says without descriptors
+
+    monkeypatch.setattr(safetensors.torch, "load_file", fail)
+    bundle, _ = resolve(ckpts)
+    with pytest.raises(OutOfResources, match="safetensors: cannot be opened"):
+        bundle.weights()
+
+
+def test_an_average_is_of_as_many_checkpoints_as_the_recipe_of_the_newest_says(ckpts: Path) -> None:
+    for folder, number in zip(checkpoint_folders(ckpts), (1, 1, 1, 3), strict=True):
+        recipe = (folder / "recipe.yaml").read_text()
+        changed = re.sub("average_last: [0-9]+", f"average_last: {number}", recipe)
+        (folder / "recipe.yaml").write_text(changed)
+        edit(folder, hashes={})
+    assert average(ckpts).info["steps"] == [400, 600, 800]
+
+
+def test_an_average_is_refused_its_place_before_anything_is_computed(nmt, ckpts: Path, monkeypatch) -> None:
+    shutil.rmtree(ckpts / "averaged")
+    (ckpts / "averaged").write_text("precious")
+    monkeypatch.setattr(runs, "Mean", pytest.fail)
+    done = nmt("average", ckpts)
+    assert done.code == 1
+    assert done.err == (
+        f"error: {ckpts / 'averaged'}: exists and is not a directory\nhint: name another directory, or move it away\n"
+    )
+    assert (ckpts / "averaged").read_text() == "precious"
+
+
+def test_a_bundle_of_a_later_format_is_refused(ckpts: Path) -> None:
+    edit(ckpts / "averaged", format=99)
+    with pytest.raises(UserError, match="has bundle format 99, but this version reads 1"):
+        nmt.load(ckpts / "averaged")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("model.safetensors", True),
+        ("recipe.yaml", True),
+        ("tokenizer.model", True),
+        ("training.safetensors", False),
+        ("training.json", False),
+        ("notes.txt", False),
+    ],
+)
+def test_the_content_of_a_bundle_is_what_outputs_depend_on(ckpts: Path, name: str, changes: bool) -> None:
+    path = checkpoints(ckpts)[-1].path
+    before = Bundle.read(path).content()
+    edit(path, scores={"bleu": 1.0})
+    assert Bundle.read(path).content() == before
+    with (path / name).open("ab") as file:
+        file.write(b"\n")
+    assert (Bundle.read(path).content() != before) is changes
+
+
+def test_an_ensembles_models_have_one_tokenizer(ckpts: Path) -> None:
+    other = ckpts / "step-00000600"
+    tokenizer = Tokenizer.train([("zz yy xx", "zz yy xx ww")] * 50, TokenizerSettings(vocab_size=266))
+    (other / "tokenizer.model").write_bytes(tokenizer.source.serialized)
+    reseal(other)
+    names = f"{ckpts / 'averaged'} and {other} have different tokenizers"
+    with pytest.raises(UserError, match=re.escape(names)):
+        nmt.load([ckpts / "averaged", ckpts / "step-00000800", other])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("step", "x"), ("step", True), ("step", 10**30), ("steps", [True]), ("run", 3), ("signature", ["x"]),
+     ("scores", "x"), ("scores", {"bleu": 10**400}), ("cost", 3), ("cost", {"seconds": math.nan}),
+     ("cost", {"flops": -1.0}), ("cost", {"flops": 2 * LARGEST_FIGURE}), ("cost", {"devices": {"CPU": "1"}}),
+     ("format", "1"), ("task", "sing"),
+     ("without_improvement", [1]), ("unscored", "x"), ("lengths", [1, 2]), ("lengths", LENGTHS | {"more": 1}),
+     ("lengths", LENGTHS | {"source": -1}), ("lengths", LENGTHS | {"least_ratio": math.nan})],
+)  # fmt: skip
+def test_wrong_kinds_in_bundle_json_are_named(ckpts: Path, key: str, value: object) -> None:
+    edit(ckpts / "averaged", **{key: value})
+    with pytest.raises(UserError, match=f"bundle.json: damaged: {key}: "):
+        resolve(ckpts)
+
+
+def test_an_average_knows_the_lengths_of_training(ckpts: Path) -> None:
+    (lengths,) = {bundle.lengths for bundle in checkpoints(ckpts)}
+    assert lengths is not None
+    assert (lengths.language, lengths.sentences) == ("a", 1)
+    assert average(ckpts, last=2).lengths == lengths
+    edit(ckpts / "step-00000800", lengths=LENGTHS)  # those of the newest count
+    assert average(ckpts, last=2).lengths == TrainedLengths(**LENGTHS)
+
+
+def test_an_average_does_not_take_the_place_of_a_checkpoint(ckpts: Path) -> None:
+    with pytest.raises(UserError, match="is a checkpoint, and its training state would be lost"):
+        average(ckpts, last=2, out=ckpts / "step-00000400")
+    assert (ckpts / "step-00000400/training.safetensors").exists()
+
+
+# --- what a model is for ------------------------------------------------------------------------------------
+
+
+def test_parsers_are_compared_by_f1(ckpts: Path) -> None:
+    shutil.rmtree(ckpts / "averaged")
+    for step, f1 in ((200, 61.5), (400, 70.25), (600, 70.25), (800, 69.0)):
+        edit(ckpts / f"step-{step:08d}", task="parse", scores={"f1": f1, "perplexity": 2.0})
+    bundle, note = resolve(ckpts)
+    assert bundle.step == 600
+    assert note == f"model: {bundle.path} (best dev F1, 70.25)"
+    prune(ckpts, keep_last=1)
+    assert [bundle.step for bundle in checkpoints(ckpts)] == [600, 800]
+
+
+def test_a_model_for_another_task_says_what_it_is_for(ckpts: Path) -> None:
+    edit(ckpts / "step-00000800", task="parse")
+    translator, parser = (Bundle.read(ckpts / name) for name in ("averaged", "step-00000800"))
+    translator.check_task("translate")
+    parser.check_task("parse")
+    with pytest.raises(UserError, match="averaged: is a translator, but a parser is needed") as caught:
+        translator.check_task("parse")
+    assert caught.value.hint == f"nmt translate --model {translator.path} runs it"
+    with pytest.raises(UserError, match="step-00000800: is a parser, but a translator is needed"):
+        parser.check_task("translate")
+
+
+@pytest.mark.parametrize("content", ["[]", "3", '"x"', "null", "[" * 100_000])
+def test_a_bundle_json_that_is_no_mapping_is_damaged(nmt, ckpts: Path, content: str) -> None:
+    (ckpts / "averaged/bundle.json").write_text(content)
+    for command in (["translate", "--model"], ["score", "--runs"]):
+        done = nmt(*command, ckpts / "averaged")
+        assert (done.code, done.out) == (1, b"")
+        assert re.match(rf"error: {ckpts}/averaged/bundle.json: .*damaged.*\nhint: take .*another copy", done.err)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("model.d_model", 10**9), ("model.d_model", 10**6), ("model.layers", 100), ("model.d_ff", 10**6),
+     ("model.heads", 2), ("tokenizer.vocab_size", 10**7), ("decoding.max_source", 10**12)],
+)  # fmt: skip
+def test_a_recipe_of_another_size_than_the_weights_is_refused(nmt, ckpts: Path, key: str, value: int) -> None:
+    path = ckpts / "averaged"
+    section, name = key.split(".")
+    content = (path / "recipe.yaml").read_text()
+    before, after = content.split(f"{section}:\n")
+    (path / "recipe.yaml").write_text(
+        f"{before}{section}:\n" + re.sub(rf"  {name}: .*", f"  {name}: {value}", after, count=1)
+    )
+    reseal(path)
+    done = nmt("translate", "--model", path, stdin=b"a b c\n")
+    if key in ("tokenizer.vocab_size", "model.heads"):  # which no weight depends on
+        assert done.code == 0
+    else:
+        assert (done.code, done.out) == (1, b"")
+        assert re.fullmatch(rf"(model: .*\n)?error: {path}[^\n]*\nhint: [^\n]*\n", done.err), done.err

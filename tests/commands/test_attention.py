@@ -1,0 +1,110 @@
+"""`--attention` as users meet it: which files it writes, of which sentences, and what it does not go with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from random_bundle import random_bundle
+from tiny_parser import train_tokenizer, write_parser
+
+from nmt.report import attention as attention_view
+
+TEXT = b"the dog sees the river .\n\nthe cat likes it. the teacher sleeps.\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("views")
+    random_bundle(folder / "translator", decoder_layers=3)
+    write_parser(folder / "parser", train_tokenizer())
+    return folder
+
+
+@pytest.fixture
+def translate(nmt, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "nmt.decoding.read_ahead.PATIENCE", 60.0
+    )  # the same batches, and so the same scores, in every run
+    return lambda *options, stdin=TEXT: nmt("translate", "--model", folder / "translator", *options, stdin=stdin)
+
+
+def shown(path: str) -> tuple[str, str]:
+    """The caption of a figure, and its words from left to right, those above first."""
+    root = ElementTree.parse(path).getroot()
+    texts = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert root[0].text == texts[0]
+    return texts[0], " ".join(text for text in texts[1:] if not text.isdigit())
+
+
+def test_a_page_is_written_beside_the_same_output(translate) -> None:
+    plain, done = translate(), translate("--attention", "page.html")
+    assert (done.code, done.out) == (0, plain.out)
+    assert "attention: page.html shows the first 2 sentences\n" in done.err
+    page = Path("page.html").read_text()
+    assert page.count('id="weights-') == 2
+    assert '"text":"the dog sees the river ."' in page
+    assert "attention" not in plain.err
+    assert list(Path().iterdir()) == [Path("page.html")]
+
+
+def test_a_page_shows_the_first_sentences_that_are_not_too_long(translate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_view, "MOST_SENTENCES", 3)
+    monkeypatch.setattr(attention_view, "LONGEST", 30)
+    lines = ["the dog"] + ["cat " * 60] + [f"the {name}" for name in ("cat", "river", "tree")]
+    done = translate("--attention", "page.html", "--set", "decoding.max_extra=1", stdin="\n".join(lines).encode())
+    assert "page.html shows the first 3 sentences of 5, without 1 of more than 30 subwords" in done.err
+    assert re.findall('"text":"(the [a-z]+)"', Path("page.html").read_text()) == ["the dog", "the cat", "the river"]
+
+
+def test_a_figure_shows_all_heads_of_the_last_encoder_layer_but_one(translate) -> None:
+    done = translate("--attention", "figure.svg")
+    assert done.code == 0
+    assert "figure.svg shows the first sentence of 2" in done.err
+    caption, words = shown("figure.svg")
+    assert caption == "Encoder self-attention, layer 1 of 2, all 2 heads"
+    assert words == "the dog sees the river . </s> the dog sees the river . </s>"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--layer", "2", "--heads", "2"], "Encoder self-attention, layer 2 of 2, head 2 of 2"),
+        (["--layer", "encoder:1"], "Encoder self-attention, layer 1 of 2, all 2 heads"),
+        (["--layer", "decoder:3", "--heads", "1"], "Decoder self-attention, layer 3 of 3, head 1 of 2"),
+        (["--layer", "cross:2", "--heads", "2,1,2"], "Encoder-decoder attention, layer 2 of 3, all 2 heads"),
+    ],
+)
+def test_a_figure_shows_the_layer_and_the_heads_that_are_asked_for(
+    translate, options: list[str], expected: str
+) -> None:
+    assert translate("--attention", "figure.svg", *options).code == 0
+    assert shown("figure.svg")[0] == expected
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--n-best", "2"], ["--sample", "2"], ["--precision", "int8"]])
+def test_it_goes_with_other_ways_to_show_results(translate, options: list[str]) -> None:
+    plain, done = translate(*options), translate(*options, "--attention", "page.html")
+    assert (done.code, done.out) == (0, plain.out)
+    assert Path("page.html").read_text().count('id="weights-') == 2
+
+
+def test_a_parser_has_pages_too(nmt, folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = nmt("parse", "--model", folder / "parser", "--attention", page, stdin=b"the dog sees it .\n")
+    assert done.code == 0
+    assert "page.html shows the first sentence\n" in done.err
+    assert '"text":"the dog sees it ."' in page.read_text()
+
+
+def test_where_there_is_nothing_to_show_the_output_is_whole_and_an_old_page_stays(translate) -> None:
+    Path("page.html").write_text("old")
+    done = translate("--attention", "page.html", "--output", "out", stdin=b"\n\n")
+    assert done.code == 1
+    assert "error: --attention page.html: there is no sentence" in done.err
+    assert "hint: " in done.err
+    assert Path("page.html").read_text() == "old"
+    assert Path("out").read_bytes() == b"\n\n"

@@ -1,0 +1,320 @@
+"""An output made in blocks: stops, damage, other processes, and blocks that belong to something else."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nmt.commands.resume import Blocks, Job, folder_of, open_blocks
+from nmt.commands.streams import Counts
+from nmt.system.device import Place
+from nmt.system.errors import UserError
+
+LINES = 47
+TEXT = b"".join(b"LINE %d\n" % number for number in range(1, LINES + 1))
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    monkeypatch.setattr("nmt.commands.resume.BLOCK_LINES", 10)
+    source, weights = tmp_path / "in", tmp_path / "weights"
+    source.write_bytes(TEXT.lower())
+    weights.write_bytes(b"w")
+    return Job(tmp_path / "out", {"--input": source}, [weights], {"decoding.beam": 4, "--model": ["hash"]})
+
+
+def count(job: Job) -> int:
+    return len(job.inputs["--input"].read_bytes().splitlines())
+
+
+def opened(job: Job, place: Place = Place()) -> AbstractContextManager[Blocks | None]:  # noqa: B008
+    return open_blocks(job, lambda: count(job), place, print)
+
+
+def fill(blocks: Blocks, source: Path, numbers: list[int], lines: Iterator[object]) -> None:
+    """Makes blocks until `lines` ends, which is a kill."""
+    for number in numbers:
+        before, size = blocks.span(number)
+        counts = Counts(warnings={"odd": (1, before + 1)})
+        with blocks.writing(number, counts) as write:
+            for line in source.read_text().splitlines()[before : before + size]:
+                if next(lines, None) is None:
+                    raise Stopped
+                write(line.upper())
+                counts.lines, counts.tokens = counts.lines + 1, counts.tokens + 2
+
+
+def make(job: Job, most: int = 10**6) -> tuple[list[int], Counts, list[str]]:
+    """Makes the output, or is killed after so many lines: the blocks made, what was counted, what was said."""
+    said: list[str] = []
+    made: list[int] = []
+    with opened(job) as blocks:
+        assert blocks is not None
+        numbers = blocks.missing()
+        while numbers or not blocks.joined:
+            fill(blocks, job.inputs["--input"], numbers, iter(range(most)))
+            made += numbers
+            numbers = blocks.join(said.append)
+        return made, blocks.total, said
+
+
+@pytest.mark.parametrize(("name", "seed"), [("out", 0), ("out.gz", 1)])
+def test_an_output_stopped_anywhere_is_the_one_never_stopped(job: Job, name: str, seed: int) -> None:
+    job = replace(job, output=job.output.with_name(name))
+    draw, stops = random.Random(seed), 0
+    while True:
+        try:
+            _, total, _ = make(job, draw.randint(1, 25))
+            break
+        except Stopped:
+            stops += 1
+            assert not job.output.exists()
+            assert stops < 1000
+    content = job.output.read_bytes()
+    assert (gzip.decompress(content) if name.endswith(".gz") else content) == TEXT
+    assert total == Counts(LINES, 2 * LINES, {"odd": (5, 1)})
+    assert {path.name for path in job.output.parent.iterdir()} == {name, "in", "weights"}
+
+
+BEGUN_BEFORE = {
+    "blocks.json": '{"format": 1, "lines": 3, "block_lines": 2, "files": {"--input": [6, 1795473504433318446, '
+    '"880553fca8fcea94e325ee2cfb48e5a985cc797f39a14cc6d3cedecfeb2ae4d2"]}, "settings": {"decoding.beam": 4, '
+    '"--model": ["hash"]}, "hashes": {"blocks.json": "566f55f88ec0846c"}}',
+    "00000000.json": '{"text": "19610cac9b051784", "lines": 2, "tokens": 5, "warnings": {"odd": [1, 2]}, '
+    '"hashes": {"00000000.json": "53bf20192f0d6a89"}}',
+    "00000000.txt": "A\nB\n",
+    ".claims": "",
+}
+"""Files of an output of three lines that a version with claims has begun."""
+
+
+def test_an_output_that_an_earlier_version_began_goes_on(job: Job) -> None:
+    job.inputs["--input"].write_bytes(b"a\nb\nc\n")
+    folder_of(job.output).mkdir()
+    for name, content in BEGUN_BEFORE.items():
+        (folder_of(job.output) / name).write_text(content)
+    assert make(job)[:2] == ([1], Counts(3, 7, {"odd": (2, 2)}))
+    assert job.output.read_bytes() == b"A\nB\nC\n"
+    assert not folder_of(job.output).exists()
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"x" * path.stat().st_size)])
+def test_a_damaged_block_is_said_and_made_again(job: Job, damage) -> None:
+    with pytest.raises(Stopped):
+        make(job, 35)
+    damage(folder_of(job.output) / "00000001.txt")
+    made, total, said = make(job)
+    assert (made, job.output.read_bytes()) == ([3, 4, 1], TEXT)
+    assert total.lines == LINES
+    assert [line.split(": ")[1] for line in said] == ["damaged; these lines are searched again"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_text(path.read_text().replace('"tokens": 20', '"tokens": 21')),
+        lambda path: path.write_text('{"text": "", "lines": 10, "tokens": 1, "warnings": {"odd": 1}}'),
+    ],
+)
+def test_a_block_with_a_damaged_record_is_made_again(job: Job, damage) -> None:
+    with pytest.raises(Stopped):
+        make(job, 35)
+    damage(folder_of(job.output) / "00000001.json")
+    assert make(job)[0] == [1, 3, 4]
+    assert job.output.read_bytes() == TEXT
+
+
+def made_by_ranks(job: Job, size: int) -> list[Blocks]:
+    """All blocks, each made by its rank; the ranks have not tried to join them."""
+    ranks = []
+    for rank in range(size):
+        with opened(job, Place(rank, size)) as blocks:
+            assert blocks
+            numbers = [number for number in blocks.missing() if number % size == rank]
+            fill(blocks, job.inputs["--input"], numbers, iter(range(100)))
+            ranks.append(blocks)
+    return ranks
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_of_ranks_that_end_at_once_one_joins(job: Job, damage: bool) -> None:
+    ranks, begin, again = made_by_ranks(job, 3), threading.Barrier(3), []
+    if damage:
+        os.truncate(folder_of(job.output) / "00000002.txt", 50)
+
+    def join(blocks: Blocks) -> None:
+        begin.wait()
+        if numbers := blocks.join(lambda message: None):
+            again.append(numbers)
+            fill(blocks, job.inputs["--input"], numbers, iter(range(100)))
+            assert blocks.join(print) == []
+
+    threads = [threading.Thread(target=join, args=(blocks,)) for blocks in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [blocks.joined for blocks in ranks].count(True) == 1
+    assert again == [[2]] * damage
+    assert next(blocks.total for blocks in ranks if blocks.joined).lines == LINES
+    assert job.output.read_bytes() == TEXT
+    assert {path.name for path in job.output.parent.iterdir()} == {"out", "in", "weights"}
+
+
+JOIN = """
+import shutil, sys, time
+from pathlib import Path
+from nmt.system.device import Place
+from nmt.commands.resume import Job, open_blocks
+def hang(block, stream):
+    stream.write(b"L")
+    print("joining", flush=True)
+    time.sleep(60)
+shutil.copyfileobj = hang
+folder = Path(sys.argv[1])
+settings = {"decoding.beam": 4, "--model": ["hash"]}
+job = Job(folder / "out", {"--input": folder / "in"}, [folder / "weights"], settings)
+with open_blocks(job, lambda: 47, Place(0, 2), print) as blocks:
+    blocks.join(print)
+"""
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_a_rank_joined_that_was_killed_another_joins(job: Job, waits: bool) -> None:
+    _, other = made_by_ranks(job, 2)
+    joining = threading.Thread(target=other.join, args=(print,))
+    with subprocess.Popen([sys.executable, "-c", JOIN, job.output.parent], stdout=subprocess.PIPE) as first:
+        assert first.stdout
+        assert first.stdout.readline() == b"joining\n"
+        if waits:  # it has ended at the same time
+            joining.start()
+            joining.join(0.1)
+            assert not other.joined
+        first.kill()
+    if waits:
+        joining.join(60)
+        assert other.joined
+    else:
+        assert make(job)[0] == []
+    assert job.output.read_bytes() == TEXT
+    names = {path.name for path in job.output.parent.iterdir() if not waits or path.suffix != ".tmp"}
+    assert names == {"out", "in", "weights"}  # it may take a moment until a killed process is known to be gone
+
+
+def test_an_output_that_is_there_with_its_blocks_is_joined_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*arguments: object) -> None:
+        raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr("nmt.commands.resume.remove_directory", killed)
+        with pytest.raises(Stopped):
+            make(job)
+    assert job.output.read_bytes() == TEXT
+    assert make(job)[0] == []
+    assert not folder_of(job.output).exists()
+
+
+def test_a_second_command_is_refused(job: Job) -> None:
+    with pytest.raises(Stopped):
+        make(job, 15)
+    with opened(job) as blocks:
+        assert blocks
+        with pytest.raises(UserError, match=r"out: another nmt is writing there"):
+            make(job)
+    assert make(job)[0] == [1, 2, 3, 4]
+
+
+def test_an_output_newer_than_its_sources_is_left_alone(job: Job) -> None:
+    make(job)
+    with opened(job) as blocks:
+        assert blocks is None
+    later = job.output.stat().st_mtime_ns + 10**9
+    os.utime(job.models[0], ns=(later, later))
+    assert make(job)[0] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("changes", "differences"),
+    [
+        ({"settings": {"decoding.beam": 5, "--model": ["hash"]}}, "decoding.beam (4 there, 5 here)"),
+        ({"settings": {"decoding.beam": 4, "--model": ["hash"], "--new": 1}}, "--new (None there, 1 here)"),
+        ({"settings": {"--model": ["hash", "other"]}}, "decoding.beam (4 there, None here), --model"),
+    ],
+)
+def test_blocks_of_other_settings_are_kept_and_the_difference_is_named(job: Job, changes, differences) -> None:
+    with pytest.raises(Stopped):
+        make(job, 35)
+    with pytest.raises(UserError) as error:
+        make(replace(job, **changes))
+    assert error.value.message.endswith(f"out.parts: holds blocks that were made otherwise: {differences}")
+    assert make(job)[0] == [3, 4]
+
+
+def test_blocks_of_another_input_are_kept(job: Job) -> None:
+    with pytest.raises(Stopped):
+        make(job, 35)
+    source = job.inputs["--input"]
+    before = source.read_bytes()
+    source.write_bytes(before.replace(b"line 7\n", b"line x\n"))
+    later = source.stat().st_mtime_ns + 10**9  # many kernels stamp files by a clock that ticks every 4 to 10 ms
+    os.utime(source, ns=(later, later))
+    with pytest.raises(UserError, match=r"were made otherwise: --input\n"):
+        make(job)
+    source.write_bytes(before)
+    assert make(job)[0] == [3, 4]
+
+
+def test_an_input_that_changes_meanwhile_is_an_error(job: Job) -> None:
+    source = job.inputs["--input"]
+
+    def fill_after_a_change() -> None:
+        with opened(job) as blocks:
+            assert blocks
+            source.write_bytes(source.read_bytes() + b"more\n")
+            fill(blocks, source, blocks.missing(), iter(range(100)))
+
+    with pytest.raises(UserError, match="in: has changed while it was read"):
+        fill_after_a_change()
+    assert not folder_of(job.output).exists()
+
+
+@pytest.mark.parametrize("content", ["{", '{"format": 2, "hashes": {}}', None])
+def test_a_damaged_plan_is_an_error(job: Job, content: str | None) -> None:
+    with pytest.raises(Stopped):
+        make(job, 35)
+    plan = folder_of(job.output) / "blocks.json"
+    plan.write_text(plan.read_text().replace('"lines": 47', '"lines": 40') if content is None else content)
+    with pytest.raises(UserError, match=r"blocks\.json: damaged, or written by another version"):
+        make(job)
+    assert (folder_of(job.output) / "00000002.txt").exists()
+
+
+def test_a_folder_of_other_files_is_left_alone(job: Job) -> None:
+    folder = folder_of(job.output)
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"should hold blocks of the output, but holds thesis\.txt"):
+        make(job)
+    assert (folder / "thesis.txt").read_text() == "mine"
+
+
+def test_blocks_keep_the_size_they_were_begun_with(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Stopped):
+        make(job, 35)
+    monkeypatch.setattr("nmt.commands.resume.BLOCK_LINES", 7)
+    assert make(job)[0] == [3, 4]
+    assert job.output.read_bytes() == TEXT

@@ -1,0 +1,327 @@
+"""The fast search against the plain one, whatever comes and goes in its batch."""
+
+import itertools
+import math
+import random
+
+import pytest
+import reference_search
+import torch
+from reference_search import assert_same
+
+from nmt.decoding import beam as beam_module
+from nmt.decoding import search as engine_module
+from nmt.decoding.beam import Search, best_extensions, plain_best_extensions
+from nmt.decoding.engine import Source
+from nmt.decoding.search import SearchEngine, batch_tokens
+from nmt.model import inference
+from nmt.model.inference import BFloat16, Int8, for_inference, pays
+from nmt.model.transformer import Transformer
+from nmt.recipe import Decoding, Model
+from nmt.system.errors import UserError
+from nmt.text.vocabulary import BOS, EOS, PAD, UNK
+
+VOCABULARY = 203  # not a multiple of what vocabularies are filled up to
+
+
+def random_model(**changes):
+    return reference_search.random_model(VOCABULARY, VOCABULARY, **changes)
+
+
+LIKE_MARIAN = {"activation": "silu", "attention_bias": True, "output_bias": True, "norm_epsilon": 1e-5}
+MODELS = [
+    {"liking": 1.0},
+    {"liking": 2.0, "norm": "pre", "positions": "learned", "max_positions": 120, "d_k": 3, "d_v": 5, **LIKE_MARIAN},
+    {"liking": 1.0, "attention_window": 3, "positions": "words"},
+]
+
+
+def random_sources(count, longest=12, extra=12, seed=1):
+    pick = random.Random(seed)
+    lists = [[pick.randrange(4, VOCABULARY) for _ in range(pick.randint(1, longest))] for _ in range(count)]
+    return [Source(number, ids, cap=len(ids) + extra) for number, ids in enumerate(lists)]
+
+
+class ListFeed:
+    """Gives sources in the order of the list, at most `most` at a time and, unless waited for, only now and then."""
+
+    def __init__(self, sources, most=None, seed=0):
+        self.sources, self.most, self.random = list(sources), most, random.Random(seed)
+        self.takes = []
+
+    def take(self, tokens, wait):
+        self.takes.append((tokens, wait))
+        taken = []
+        if self.most and not wait and self.random.random() < 0.5:
+            return taken
+        while self.sources and len(taken) != self.most:
+            longest = max(len(source.ids) + 1 for source in [*taken, self.sources[0]])
+            if (len(taken) + 1) * longest > tokens and not (wait and not taken):
+                break
+            taken.append(self.sources.pop(0))
+        return taken
+
+
+def search(models, sources, n_best=1, most=None, **decoding):
+    engine = SearchEngine(models, Decoding(**decoding))
+    found = list(engine.search(ListFeed(sources, most), n_best))
+    assert sorted(number for number, _ in found) == [source.number for source in sources]
+    return [hypotheses for _, hypotheses in sorted(found)]
+
+
+def plain(models, sources, **options):
+    return reference_search.reference_search(models, [s.ids for s in sources], [s.cap for s in sources], **options)
+
+
+# --- the same as the plain search ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("beam", "changes"), list(zip((4, 2, 1), MODELS, strict=True)))
+def test_the_fast_search_finds_what_the_plain_one_finds(beam, changes):
+    model, sources = random_model(**changes), random_sources(30)
+    expected = plain([model], sources, beam=beam, alpha=0.6, n_best=beam)
+    lengths = [len(hypotheses[0].ids) for hypotheses in expected]
+    assert len(set(lengths)) > 8  # worth comparing
+    assert {hypotheses[0].finished for hypotheses in expected} == {True, False}
+    for tokens, most in ((13, None), (100, 3), (5000, None)):
+        found = search([model], sources, beam, most, beam=beam, alpha=0.6, batch_tokens=tokens)
+        assert_same(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("beam", "changes"),
+    list(zip((4, 1, 4, 2), [*MODELS, {"liking": 1.0, "d_model": 64, "heads": 4, **LIKE_MARIAN}], strict=True)),
+)
+def test_a_search_in_fp32_finds_the_same_but_for_ties(beam, changes):
+    """This is the search that uses the C kernels for its steps, where there are any."""
+    model, sources = random_model(**changes), random_sources(30)
+    expected = plain([model], sources, beam=beam, alpha=0.6, n_best=beam)
+    for tokens in (13, 5000):
+        found = search([model.float()], sources, beam, beam=beam, alpha=0.6, batch_tokens=tokens)
+        same = [(a, b) for a, b in zip(found, expected, strict=True) if [h.ids for h in a] == [h.ids for h in b]]
+        assert len(same) >= 28
+        for one, other in same:
+            assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-4)
+
+
+def test_a_vocabulary_that_is_compared_by_blocks(monkeypatch):
+    monkeypatch.setattr(engine_module, "AT_ONCE", VOCABULARY - 1)
+    monkeypatch.setattr(beam_module, "AT_ONCE", VOCABULARY - 1)
+    monkeypatch.setattr(beam_module, "functions_for", lambda *tensors: None)
+    model, sources = random_model(liking=1.0), random_sources(20)
+    expected = plain([model], sources, beam=4, alpha=0.6, n_best=4)
+    assert_same(search([model], sources, 4, beam=4, alpha=0.6, batch_tokens=100), expected)
+
+
+def test_greedy_search_stops_at_the_first_end():
+    """However much better a longer output would score."""
+    engine = SearchEngine([random_model()], Decoding(beam=1, alpha=4.0))
+    (logits,) = engine.logits
+    engine.logits = (lambda x: torch.zeros_like(logits(x)).index_fill(-1, torch.tensor(EOS), 0.1),)
+    for _, (found,) in engine.search(ListFeed(random_sources(3)), 1):
+        assert (found.ids, found.finished) == ([], True)
+
+
+@pytest.mark.parametrize("windows", [(None, None, None), (None, 5, 2)])
+def test_an_ensemble_averages_probabilities(windows):
+    members = zip((3, 4, 5), ({}, {"heads": 4}, {"layers": 1}), windows, strict=True)
+    models = [
+        random_model(seed=seed, liking=1.0, attention_window=window, **changes) for seed, changes, window in members
+    ]
+    sources = random_sources(40)
+    expected = plain(models, sources, beam=3, alpha=0.6, n_best=3)
+    assert_same(search(models, sources, 3, beam=3, alpha=0.6, batch_tokens=60), expected)
+    alone = search(models[:1], sources, 3, beam=3, alpha=0.6, batch_tokens=60)
+    assert sum(one[0].ids != other[0].ids for one, other in zip(alone, expected, strict=True)) > 10
+
+
+def test_no_output_is_shorter_than_min_length():
+    model, sources = random_model(liking=1.0), random_sources(40)
+    expected = plain([model], sources, beam=3, alpha=0.6, min_length=7)
+    found = search([model], sources, beam=3, alpha=0.6, min_length=7, batch_tokens=60)
+    assert_same(found, expected)
+    lengths = [len(one[0].ids) for one in found]
+    assert min(lengths) == 7
+    assert min(len(one[0].ids) for one in plain([model], sources, beam=3, alpha=0.6)) < 7
+
+
+def test_control_symbols_are_never_output():
+    model = random_model()
+    with torch.no_grad():
+        model.output_embedding.weight[[PAD, UNK, BOS]] *= 30.0
+    for hypotheses in search([model], random_sources(20), 4, beam=4):
+        for hypothesis in hypotheses:
+            assert not {PAD, UNK, BOS, EOS} & set(hypothesis.ids)
+
+
+# --- what comes and goes ------------------------------------------------------------------------------------
+
+
+def test_it_waits_only_when_it_has_nothing_else_to_do():
+    feed = ListFeed(random_sources(30), most=3)
+    engine = SearchEngine([random_model()], Decoding(beam=2, batch_tokens=100))
+    under_way = 0
+    take = feed.take
+
+    def counting(tokens, wait):
+        nonlocal under_way
+        assert wait == (under_way == 0)
+        taken = take(tokens, wait)
+        under_way += len(taken)
+        return taken
+
+    feed.take = counting
+    for _ in engine.search(feed, 1):
+        under_way -= 1
+    assert feed.takes[-1][1]  # it waited for the end
+
+
+def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
+    short = [Source(number, [5, 6], cap=20) for number in range(30)]
+    long = Source(30, [7] * 80, cap=20)
+    engine = SearchEngine([random_model()], Decoding(beam=2, batch_tokens=90))
+    cells = []
+    advance = Search._advance
+
+    def spy(self):
+        lengths = self._caches[0].lengths
+        cells.append(len(lengths) * max(lengths))
+        return advance(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Search, "_advance", spy)
+        found = dict(engine.search(ListFeed([*short, long]), 1))
+    assert len(found) == 31
+    assert max(cells) == 90
+
+
+# --- best extensions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("k", "count"), [(1, 1), (4, 8), (9, 18)])
+@pytest.mark.parametrize("vocabulary", [112, 64 * 31])
+def test_best_extensions_are_those_of_a_whole_sort(k, count, vocabulary):
+    torch.manual_seed(k)
+    log_probs = torch.randn(5, k, vocabulary).log_softmax(-1)
+    log_probs[:, :, ::3] = -math.inf
+    alive = torch.randn(5, k)
+    alive[1, 1:] = -math.inf
+    expected, index = (log_probs + alive[:, :, None]).flatten(1).topk(count)
+    with torch.inference_mode():
+        for choose in (best_extensions, plain_best_extensions):
+            totals, parents, symbols = choose(log_probs, alive, count)
+            assert torch.equal(totals, expected)
+            assert torch.equal(parents * vocabulary + symbols, index)
+
+
+# --- precision ----------------------------------------------------------------------------------------------
+
+
+NEEDS_BF16 = pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this processor does not multiply in bf16"
+)
+
+
+@pytest.mark.parametrize(
+    ("precision", "error"), [("fp32", 1e-5), pytest.param("bf16", 0.02, marks=NEEDS_BF16), ("int8", 0.05)]
+)
+@pytest.mark.parametrize("changes", [{}, LIKE_MARIAN])
+def test_a_twin_computes_the_same_but_for_its_precision(precision, error, changes):
+    torch.manual_seed(1)
+    model = Transformer(Model(layers=2, d_model=64, d_ff=128, heads=2, **changes), 300, 300).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:  # norms and biases that are not the neutral ones they begin as
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    source, target = torch.randint(4, 300, (6, 9)), torch.randint(4, 300, (6, 11))
+    with torch.inference_mode():
+        expected = model(source, target)
+        twin, logits = for_inference(model, precision, 64)
+        found = logits(twin.decode_states(target, twin.encode(source)))
+        assert found.shape == (6, 11, 320)
+        assert found.dtype == torch.float32
+        difference = found[:, :, :300] - expected
+        assert difference.norm() < error * expected.norm()
+        if precision != "fp32":
+            assert difference.norm() > 1e-4 * expected.norm()
+        assert torch.equal(model(source, target), expected)  # the model itself is as it was
+
+
+def values(spread, *shape):
+    """Random numbers, or the same one everywhere, or the largest with either sign."""
+    torch.manual_seed(len(shape))
+    return {
+        "normal": torch.randn(shape),
+        "uniform": 2 * torch.rand(shape) - 1,
+        "positive": torch.rand(shape),
+        "constant": torch.ones(shape),
+        "extreme": torch.randn(shape).sign(),
+    }[spread]
+
+
+@pytest.mark.parametrize(
+    ("of_rows", "of_weights"),
+    [
+        ("normal", "uniform"),
+        ("uniform", "extreme"),
+        ("positive", "constant"),
+        ("constant", "positive"),
+        ("extreme", "normal"),
+    ],
+)
+def test_an_int8_product_is_within_2_percent_on_any_processor(of_rows, of_weights):
+    rows, weight = values(of_rows, 8, 512), values(of_weights, 256, 512)
+    expected, found = rows @ weight.t(), Int8(weight, None)(rows)
+    assert (found - expected).norm() <= 0.02 * expected.norm()
+
+
+@pytest.mark.parametrize(("largest", "limit"), [(2**31 - 1, 127), (2**15 - 1, 64)])
+def test_weights_have_7_bits_where_sums_of_two_products_saturate(monkeypatch, largest, limit):
+    def product(x, zero_point, matrix, scales, zeros):  # as processors with VNNI and without it compute it
+        pairs = (x.long()[:, None, :] * matrix.long()).unflatten(2, (-1, 2)).sum(-1)
+        return pairs.clamp(-largest - 1, largest).sum(-1).float()
+
+    monkeypatch.setattr(inference, "_int8_product", product)
+    monkeypatch.setattr(torch.ops.onednn, "qlinear_prepack", lambda matrix, shape: matrix)
+    assert inference.largest_exact_weight.__wrapped__() == limit
+    x, weight = torch.full((1, 64), 255, dtype=torch.uint8), torch.full((1, 64), limit)
+    assert product(x, 0, weight, None, None).item() == 64 * 255 * limit
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_a_precision_is_what_it_is_asked_for_only_where_it_pays(monkeypatch, precision):
+    model = random_model().float()
+    with monkeypatch.context() as patched:
+        patched.setattr(engine_module, "pays", lambda wanted: False)
+        assert SearchEngine([model], Decoding(precision=precision)).precision == "fp32"
+    if precision == "bf16" and NEEDS_BF16.args[0]:
+        assert not pays("bf16")  # which raises nothing
+        return
+    monkeypatch.setattr(engine_module, "pays", lambda wanted: wanted == precision)
+    assert SearchEngine([model], Decoding(precision=precision)).precision == precision
+
+
+def test_a_precision_pays_where_its_fastest_run_is_clearly_faster(monkeypatch):
+    times = {inference.FewRows: 1.0, BFloat16: 0.5}
+    noise = itertools.cycle([7.0, 0.0, 3.0])
+    monkeypatch.setattr(inference, "_seconds", lambda layer, rows: times[type(layer)] + next(noise))
+    monkeypatch.setattr(BFloat16, "__init__", lambda self, weight, bias: torch.nn.Module.__init__(self))
+    assert pays("bf16")
+    times[BFloat16] = 0.95
+    assert not pays("bf16")
+
+
+def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):
+    def missing(*arguments):
+        raise NotImplementedError("no kernel\nfor this machine")
+
+    monkeypatch.setattr(torch.ops.onednn, "qlinear_prepack", missing)
+    with pytest.raises(UserError, match=r"precision int8: .*no kernel"):
+        for_inference(random_model().float(), "int8", 64)
+    assert SearchEngine([random_model().float()], Decoding(precision="int8")).precision == "fp32"
+
+
+@pytest.mark.parametrize(("beam", "tokens"), [(1, 2048), (4, 2048), (21, 390), (1000, 8)])
+def test_a_wide_beam_has_fewer_tokens_searched_together(beam, tokens):
+    assert batch_tokens(Decoding(beam=beam), [random_model()]) == tokens
+    assert batch_tokens(Decoding(beam=beam, batch_tokens=5000), [random_model()]) == 5000

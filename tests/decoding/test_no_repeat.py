@@ -1,0 +1,130 @@
+"""decoding.no_repeat: no n-gram twice, and otherwise the search that there is without."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from feeds import Pile
+from plain_search import beam_search
+from reference_search import UncachedStep, random_model
+from torch import Tensor
+
+from nmt.decoding.constraints import NoRepeat
+from nmt.decoding.engine import Hypothesis, Source
+from nmt.decoding.search import SearchEngine
+from nmt.model.cache import Removal
+from nmt.model.transformer import Transformer
+from nmt.recipe import Decoding
+from nmt.text.vocabulary import BOS, EOS
+
+VOCABULARY = 40
+FAVOURITE = 7
+SOURCES = [Source(n, [4 + (7 * n + 5 * i) % 36 for i in range(1 + n % 7)], cap=8 + n % 13) for n in range(18)]
+
+
+def repeats(ids: Sequence[int], n: int) -> bool:
+    grams = [tuple(ids[at : at + n]) for at in range(len(ids) - n + 1)]
+    return len(set(grams)) < len(grams)
+
+
+def forbidden(ids: Sequence[int], n: int) -> list[int]:
+    return [symbol for symbol in range(4, VOCABULARY) if repeats([*ids, symbol], n)]
+
+
+@torch.inference_mode()
+def plain(models: Sequence[Transformer], n: int, **options: Any) -> list[list[Hypothesis]]:
+    """The plain search of steps that the rule masks, hypothesis by hypothesis."""
+    step = UncachedStep(models, [source.ids for source in SOURCES])
+
+    def masked(ids: Tensor, sentences: Tensor) -> Tensor:
+        log_probs = step(ids, sentences)
+        for row, hypotheses in enumerate(ids[:, :, 1:].tolist()):
+            for k, own in enumerate(hypotheses):
+                log_probs[row, k, forbidden(own, n)] = -math.inf
+        return log_probs
+
+    return beam_search(masked, [source.cap for source in SOURCES], bos=BOS, eos=EOS, **options)
+
+
+def engine_of(models: Sequence[Transformer], n: int, **decoding: Any) -> SearchEngine:
+    return SearchEngine(models, Decoding(**decoding), [partial(NoRepeat, n)])
+
+
+@pytest.mark.parametrize(("n", "beam"), [(1, 1), (2, 4), (3, 4)])
+def test_the_fast_search_finds_what_the_plain_one_finds(n: int, beam: int) -> None:
+    models = [random_model(VOCABULARY, VOCABULARY, FAVOURITE, 2.0, seed) for seed in (3, 4)]
+    free = SearchEngine(models, Decoding(beam=beam))
+    looping = sum(repeats(found[0].ids, n) for _, found in free.search(Pile(SOURCES), 1))
+    assert looping > 6  # of 18: worth forbidding
+    expected = plain(models, n, beam=beam, alpha=0.6, n_best=beam)
+    assert not any(repeats(hypothesis.ids, n) for hypotheses in expected for hypothesis in hypotheses)
+    for tokens in (20, 4096):
+        found = sorted(engine_of(models, n, beam=beam, batch_tokens=tokens).search(Pile(SOURCES), beam))
+        for (_, one), other in zip(found, expected, strict=True):
+            assert [h.ids for h in one] == [h.ids for h in other]
+            assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-6, abs=1e-5)
+
+
+@torch.inference_mode()
+def was_tempted(models: Sequence[Transformer], number: int, hypothesis: Hypothesis, n: int) -> bool:
+    """Whether the most probable symbol after any beginning of a hypothesis would have been a repetition."""
+    step = UncachedStep(models, [SOURCES[number].ids])
+    ids = hypothesis.ids + [EOS] * hypothesis.finished
+    return any(
+        int(step(torch.tensor([[[BOS, *ids[:at]]]]), torch.tensor([0])).argmax()) in forbidden(ids[:at], n)
+        for at in range(len(ids))
+    )
+
+
+@pytest.mark.parametrize("kind", ["search", "sample"])
+def test_hypotheses_that_would_have_repeated_themselves_are_marked(kind: str) -> None:
+    models, n = [random_model(VOCABULARY, VOCABULARY, FAVOURITE, 1.0)], 4
+    engine = engine_of(models, n, batch_tokens=40)
+    marks = []
+    for number, found in getattr(engine, kind)(Pile(SOURCES), 3):
+        marks += [hypothesis.kept_from_repeating for hypothesis in found]
+        assert marks[-len(found) :] == [was_tempted(models, number, each, n) for each in found]
+    assert set(marks) == {True, False}
+
+
+def test_where_nothing_else_is_left_a_repetition_is_allowed() -> None:
+    """Three symbols cannot fill an output of ten."""
+    rule = NoRepeat(1, 1, torch.device("cpu"))
+    rule.admit([Source(0, [5], cap=20)])
+    seen = []
+    for _ in range(10):
+        log_probs = torch.full((1, 1, 16), -math.inf)
+        log_probs[0, 0, [4, 5, 6]] = torch.tensor([-1.0, -2.0, -3.0])
+        rule.restrict(log_probs, slice(0, 1))
+        seen.append(int(log_probs.argmax()))
+        rule.advance(torch.tensor([[0]]), torch.tensor([[seen[-1]]]))
+    assert seen[:4] == [4, 5, 6, 4]
+    assert set(seen) <= {4, 5, 6}
+
+
+def test_hypotheses_follow_their_parents_and_rows_come_and_go() -> None:
+    rule = NoRepeat(2, 2, torch.device("cpu"))
+
+    def taboo(rows: int) -> list[list[list[int]]]:
+        log_probs = torch.zeros((rows, 2, 9))
+        rule.restrict(log_probs, slice(0, rows))
+        return [[k.isneginf().nonzero().flatten()[k[0].isneginf() :].tolist() for k in row] for row in log_probs]
+
+    def advance(parents: list[list[int]], symbols: list[list[int]]) -> None:
+        rule.advance(torch.tensor(parents), torch.tensor(symbols))
+
+    rule.admit([Source(0, [5], cap=20)])
+    for symbols in ([5, 6], [5, 7], [6, 6]):
+        advance([[0, 0]], [symbols])
+    rule.admit([Source(1, [5], cap=20)])
+    assert taboo(2) == [[[], []], [[], []]]  # after 5 5 6, twice, and nothing
+    advance([[0, 1], [0, 1]], [[5, 7], [4, 4]])
+    assert taboo(2) == [[[5, 6], []], [[], []]]  # after 5 5 6 5; 5 5 6 7; 4; 4
+    rule.leave(Removal([0], 2))
+    advance([[0, 1]], [[4, 5]])
+    assert taboo(1) == [[[4], []]]  # after 4 4; 4 5

@@ -1,0 +1,162 @@
+"""Hypotheses that cannot get into the n-best list are dropped, and what is found is the same as without that."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import pytest
+import torch
+from feeds import Pile
+from reference_search import assert_same, random_model
+from torch import Tensor
+
+from nmt.decoding.constraints import Constraint, MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
+from nmt.decoding.engine import Hypothesis, Prefix, Required, Source, Spelling
+from nmt.decoding.phrases import PhraseConstraint
+from nmt.decoding.search import SearchEngine
+from nmt.model.cache import Removal
+from nmt.model.transformer import Transformer
+from nmt.parsing.linearization import TreeVocabulary
+from nmt.recipe import Decoding
+from nmt.text.vocabulary import EOS, Vocabulary
+
+VOCABULARY = 24
+SENTENCES = 6  # of each search
+LETTERS = "....abcdefghijklmnop aabb"[: VOCABULARY - 2] + " a"
+
+
+class Unpruned(Constraint):
+    """A rule in whose searches no hypothesis is dropped alone, since each row might prefer another one."""
+
+    def __init__(self, beam: int, device: torch.device) -> None:
+        self._count = 0
+
+    def admit(self, sources: Sequence[Source]) -> None:
+        self._count += len(sources)
+
+    def chosen_rows(self) -> Sequence[int]:
+        return range(self._count)
+
+    def leave(self, removal: Removal) -> None:
+        self._count = removal.count
+
+
+class Letters:
+    """A vocabulary whose subwords spell one letter, or a space."""
+
+    def spellings(self) -> list[str]:
+        return ["", "", "", "", *LETTERS[4:]]
+
+    def word_ends(self) -> tuple[list[bool], list[bool]]:
+        spaces = [letter == " " for letter in LETTERS]
+        return spaces, [space or index == EOS for index, space in enumerate(spaces)]
+
+
+ADDED: dict[str, list[MakeConstraint]] = {"pruned": [], "unpruned": [Unpruned]}
+LETTERS_OF = cast(Vocabulary, Letters())
+TREES = TreeVocabulary(
+    json.dumps(
+        {"tags": [], "labels": ["S", "NP", "VP"], "longest_run": 2, "punctuation": {}, "ambiguous": []}
+    ).encode(),
+    "a test's",
+)
+
+
+class Case(NamedTuple):
+    """A kind of search: rules, target vocabulary, and what they need of a source."""
+
+    rules: list[MakeConstraint]
+    extra: Callable[[random.Random], dict[str, Any]] = lambda pick: {}
+    vocabulary: int = VOCABULARY
+
+
+def prefix(pick: random.Random) -> dict[str, Any]:
+    rest = "".join(pick.choices("abc ", k=pick.randint(0, 3)))
+    return {"prefix": pick.choice([None, Prefix(pick.choices(range(4, VOCABULARY), k=pick.randint(0, 2)), rest, [])])}
+
+
+def phrases(pick: random.Random) -> dict[str, Any]:
+    """Every other row has some."""
+    spelling = Spelling(pick.choices(range(4, VOCABULARY), k=pick.randint(1, 2)), False, False)
+    return {"required": pick.choice([(), [Required([spelling], 1, pick.random() < 0.5)]])}
+
+
+CASES = {
+    "none": Case([partial(MinLength, 0)]),
+    "minimum length": Case([partial(MinLength, 4)]),
+    "repetitions": Case([partial(MinLength, 0), partial(NoRepeat, 1)]),
+    "prefixes": Case([partial(MinLength, 2), partial(PrefixConstraint, LETTERS_OF)], prefix),
+    "trees": Case([partial(TreeConstraint, TREES)], lambda pick: {"words": pick.randint(1, 6)}, len(TREES)),
+    "phrases": Case([partial(MinLength, 0), partial(PhraseConstraint, LETTERS_OF)], phrases),
+}
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Hypotheses alive in each step."""
+    counts: list[int] = []
+    step = Transformer.step
+
+    def counting(self: Transformer, ids: Tensor, cache: Any, alive: Tensor) -> Tensor:
+        counts.append(int(alive.sum()))
+        return step(self, ids, cache, alive)
+
+    monkeypatch.setattr(Transformer, "step", counting)
+    return counts
+
+
+def found(
+    models: Sequence[Transformer], sources: list[Source], rules: list[MakeConstraint], n_best: int, decoding: Decoding
+) -> list[list[Hypothesis]]:
+    engine = SearchEngine(models, decoding, rules)
+    return [hypotheses for _, hypotheses in sorted(engine.search(Pile(sources), n_best))]
+
+
+def sources_of(case: Case, pick: random.Random) -> list[Source]:
+    lists = [[pick.randrange(4, VOCABULARY) for _ in range(pick.randint(1, 6))] for _ in range(SENTENCES)]
+    return [Source(number, ids, cap=pick.randint(9, 24), **case.extra(pick)) for number, ids in enumerate(lists)]
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_pruning_changes_no_result(name: str, computed: list[int]) -> None:
+    case, pick = CASES[name], random.Random(name)
+    counts = {"pruned": 0, "unpruned": 0}
+    for seed, alpha in enumerate((0.0, 0.6, 2.0)):
+        favourite = EOS if case.vocabulary == VOCABULARY else pick.randrange(4, case.vocabulary)
+        options = {"favourite": favourite, "liking": pick.choice([0.5, 2.0, 4.0]), "layers": 1}
+        models = [random_model(VOCABULARY, case.vocabulary, seed=each, **options) for each in (seed, seed + 9)]
+        sources = sources_of(case, pick)
+        for beam in (1, 5):
+            decoding = Decoding(beam=beam, alpha=alpha, batch_tokens=pick.choice([60, 4096]))
+            for n_best in sorted({1, pick.randint(1, beam), beam}):
+                results = {}
+                for kind in counts:
+                    computed.clear()
+                    used = models[: 1 + seed % 2]
+                    results[kind] = found(used, sources, case.rules + ADDED[kind], n_best, decoding)
+                    counts[kind] += sum(computed)
+                assert_same(results["pruned"], results["unpruned"])
+    assert counts["pruned"] < counts["unpruned"]
+
+
+def test_fewer_hypotheses_are_computed_and_only_where_no_rule_chooses_others(computed: list[int]) -> None:
+    """A search for one hypothesis drops more than a search for all; rows with phrases drop none alone."""
+    case, pick = CASES["phrases"], random.Random(1)
+    models, sources = [random_model(VOCABULARY, VOCABULARY, liking=2.0)], sources_of(case, pick)
+    with_phrases = [source for source in sources if source.required]
+    without = [source for source in sources if not source.required]
+    counts = {}
+    for name, chosen in (("with", with_phrases), ("without", without)):
+        for n_best in (1, 5):
+            for kind in ADDED:
+                computed.clear()
+                found(models, chosen, case.rules + ADDED[kind], n_best, Decoding(beam=5, batch_tokens=4096))
+                counts[name, n_best, kind] = sum(computed)
+    for n_best in (1, 5):
+        assert counts["without", n_best, "pruned"] < counts["without", n_best, "unpruned"]
+        assert counts["with", n_best, "pruned"] == counts["with", n_best, "unpruned"]
+    assert counts["without", 1, "pruned"] < counts["without", 5, "pruned"]

@@ -1,0 +1,158 @@
+"""Lines in parts: sentences, clauses, lengths, and how the parts are joined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nmt.decoding.translator import LineSplitter, joined
+from nmt.recipe import Decoding
+from nmt.system.errors import UserError
+from nmt.text.sentences import TrainedLengths
+
+ONE_SENTENCE = TrainedLengths(
+    language="en", sentences=1, usual_sentences=1, source=8, longest_source=12, least_ratio=0.5, greatest_ratio=2.0
+)
+PARAGRAPHS = TrainedLengths(
+    language="en", sentences=5, usual_sentences=3, source=40, longest_source=60, least_ratio=0.5, greatest_ratio=2.0
+)
+
+
+class Words:
+    """A vocabulary in which every word, with the space before it, is one subword."""
+
+    def __init__(self) -> None:
+        self._words: list[str] = []
+
+    def encode(self, text: str) -> list[int]:
+        first = len(self._words)
+        self._words += text.split()
+        return list(range(first, len(self._words)))
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        return [self._words[index] for index in ids]
+
+    def language(self, text: str) -> str:
+        return text[:7] if text.startswith(">>") else ""
+
+    def starts_word(self, index: int) -> bool:
+        return True
+
+
+class Letters(Words):
+    """A vocabulary of single letters, none of which begins a word."""
+
+    def encode(self, text: str) -> list[int]:
+        return super().encode(" ".join(text))
+
+    def starts_word(self, index: int) -> bool:
+        return False
+
+
+def parts(
+    line: str, lengths: TrainedLengths | None, split: str = "auto", words: type[Words] = Words, **more: Any
+) -> list[str]:
+    """The texts of the parts."""
+    vocabulary: Any = words()
+    found = LineSplitter(vocabulary, Decoding(split=split, **more), lengths).split(line)
+    return [" ".join(vocabulary.pieces(part.ids)) for part in found]
+
+
+TWO = "The dog sleeps. The cat is awake."
+
+
+def test_more_sentences_than_training_had_are_translated_one_by_one() -> None:
+    assert parts(TWO, ONE_SENTENCE) == ["The dog sleeps.", "The cat is awake."]
+
+
+def test_every_part_asks_for_the_language_that_its_line_asks_for() -> None:
+    assert parts(f">>fra<< {TWO}", ONE_SENTENCE) == [">>fra<< The dog sleeps.", ">>fra<< The cat is awake."]
+    assert parts(f">>fra<< {TWO}", PARAGRAPHS) == [f">>fra<< {TWO}"]
+
+
+def test_lines_like_those_of_training_are_left_alone() -> None:
+    assert parts(TWO, PARAGRAPHS) == [TWO]
+    assert parts("The dog sleeps.", ONE_SENTENCE) == ["The dog sleeps."]
+
+
+def test_sentences_stay_together_as_they_mostly_were_in_training() -> None:
+    line = " ".join(f"Sentence {n} is here." for n in range(8))
+    assert [part.count(".") for part in parts(line, PARAGRAPHS)] == [3, 3, 2]
+
+
+def test_sentences_that_are_too_long_together_are_kept_apart_rather_than_cut() -> None:
+    first, third = (" ".join([word] * 24) + " end." for word in ("Red", "Blue"))
+    second = "So it is, " + " ".join(["green"] * 21) + " end."
+    assert parts(f"{first} {second} {third}", PARAGRAPHS) == [f"{first} {second}", third]
+    assert parts(f"{second} {second} {first} {third} {third}", PARAGRAPHS) == [
+        f"{second} {second}",
+        f"{first} {third}",
+        third,
+    ]
+
+
+def test_a_model_of_which_nothing_is_known_has_only_the_limit() -> None:
+    assert parts(TWO, None) == [TWO]
+    assert parts(TWO, None, split="sentences") == ["The dog sleeps.", "The cat is awake."]
+
+
+def test_the_user_decides() -> None:
+    assert parts(TWO, ONE_SENTENCE, split="length") == [TWO]
+    assert parts(TWO, ONE_SENTENCE, split="none") == [TWO]
+    assert parts(TWO, PARAGRAPHS, split="sentences") == ["The dog sleeps.", "The cat is awake."]
+
+
+def test_a_sentence_longer_than_any_in_training_is_cut_behind_a_clause() -> None:
+    line = "one two three four five six seven, eight nine ten eleven twelve thirteen fourteen"
+    assert parts(line, ONE_SENTENCE) == [
+        "one two three four five six seven,",
+        "eight nine ten eleven twelve thirteen fourteen",
+    ]
+
+
+def test_without_clauses_it_is_cut_into_parts_of_about_the_same_length() -> None:
+    assert [len(part.split()) for part in parts(" ".join("abcdefghijklmnopqrstuvwxyz"), ONE_SENTENCE)] == [9, 9, 8]
+    assert [len(part.split()) for part in parts("abcdefghijklmnopqrstuvwxyz", ONE_SENTENCE, words=Letters)] == [
+        12,
+        12,
+        2,
+    ]
+
+
+def test_no_part_is_longer_than_max_source() -> None:
+    for split in ("auto", "sentences", "length"):
+        found = parts(" ".join(f"w{n}" for n in range(23)), ONE_SENTENCE, split=split, max_source=5)
+        assert [len(part.split()) for part in found] == [5, 5, 5, 4, 4]
+
+
+def test_a_line_that_may_not_be_split_and_is_too_long_is_refused() -> None:
+    with pytest.raises(UserError, match=r"may not be split has 6 subwords.*max_source 5: a b c d e f"):
+        parts("a b c d e f", ONE_SENTENCE, split="none", max_source=5)
+
+
+@pytest.mark.parametrize(
+    ("line", "spaces"),
+    [("A dog. B dog.  C dog.", [" ", "  ", ""]), ("狗。猫。", ["", ""]), (" A dog.\tB dog. ", ["\t", ""])],
+)
+def test_parts_know_the_space_between_them(line: str, spaces: list[str]) -> None:
+    vocabulary: Any = Words()
+    found = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line)
+    assert [part.space for part in found] == spaces
+
+
+@pytest.mark.parametrize(
+    ("texts", "spaces", "text"),
+    [
+        (["Ein Hund.", "Eine Katze."], [" ", ""], "Ein Hund. Eine Katze."),
+        (["Ein Hund.", "Eine Katze."], ["  ", ""], "Ein Hund.  Eine Katze."),
+        (["A dog.", "A cat."], ["", ""], "A dog. A cat."),  # of a source without spaces
+        (["狗。", "猫。"], [" ", ""], "狗。猫。"),
+        (["Ein Hund.", "", "Eine Katze."], [" ", "  ", ""], "Ein Hund.  Eine Katze."),
+        (["", "Eine Katze."], [" ", ""], "Eine Katze."),
+        ([""], [""], ""),
+        ([], [], ""),
+    ],
+)
+def test_translations_are_joined_as_the_line_was(texts: list[str], spaces: list[str], text: str) -> None:
+    assert joined(texts, spaces) == text

@@ -1,0 +1,146 @@
+"""Several processes as one engine: order, shares, errors and ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import textwrap
+from itertools import count
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from engines import fateful, pipeline, second_refuses, shuffling
+
+from nmt.decoding.workers import Workers, _Worker
+from nmt.system.errors import UserError
+
+WAIT = 60.0  # seconds after which a test gives up
+
+
+def test_results_are_those_of_one_engine_in_order() -> None:
+    lines = [f"{number:x}" * (number % 7) for number in range(3000)]
+    with Workers(shuffling, 2, longest=1024) as engine:
+        assert [worker.name for worker in engine._workers] == ["worker 1 of 2", "worker 2 of 2"]
+        for _ in range(2):  # a search follows another
+            found = pipeline(engine).stream(lines, n_best=2)
+            assert [translation.texts[0] for translation in found] == [line[::-1] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("word", "message", "hint"),
+    [
+        ("raise", r"^worker [12] of 2: ValueError: out of memory\n", "--debug"),
+        ("refuse", r"^worker [12] of 2: no such key\n", "try another"),
+        ("die", r"^worker [12] of 2 was killed by SIGKILL\n", "memory"),
+    ],
+)
+def test_a_workers_failure_is_one_error_that_names_it(word: str, message: str, hint: str) -> None:
+    with Workers(fateful, 2, longest=10) as engine:
+        processes = [worker.process for worker in engine._workers]
+        lines = (word if number == 300 else "ab" for number in count())
+        with pytest.raises(UserError, match=message) as error:
+            for _ in pipeline(engine).stream(lines):
+                pass
+        assert hint in str(error.value.hint)
+        assert not any(process.is_alive() for process in processes)
+    if word == "raise":
+        assert "in order" in str(error.value.__cause__)  # where it happened
+
+
+def test_a_worker_that_cannot_begin_is_named_at_once() -> None:
+    engine = Workers(second_refuses, 2, longest=10)
+    with pytest.raises(UserError, match=r"^worker 2 of 2: no such device\n"), engine:
+        pytest.fail("it began")
+
+
+def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
+    with Workers(fateful, 2, longest=5) as engine:
+        processes = [worker.process for worker in engine._workers]
+        stream = pipeline(engine).stream(["abcde", "hang", "cd"])
+        assert next(stream).texts == ["edcba"]
+        stream.close()
+        assert not any(process.is_alive() for process in processes)
+
+
+PARENT = """
+import sys, threading
+from engines import fateful, pipeline
+from nmt.decoding.workers import Workers, _Worker
+
+def lines():
+    yield from ("abcde", "hang")
+    threading.Event().wait()
+
+if __name__ == "__main__":
+    with Workers(fateful, 3, longest=5, fork=FORK) as engine:
+        try:
+            for translation in pipeline(engine).stream(lines()):
+                print(translation.texts[0], flush=True)
+        except KeyboardInterrupt:
+            print("interrupted")
+"""
+
+
+def cut_short() -> Connection:
+    """A connection whose other end was closed in the middle of a message."""
+    here, there = Pipe()
+    os.write(there.fileno(), struct.pack("!i", 20_000) + b"a beginning")
+    there.close()
+    return here
+
+
+def test_a_worker_killed_while_it_sends_is_named() -> None:
+    process: Any = SimpleNamespace(join=lambda: None, exitcode=-signal.SIGKILL)
+    worker = _Worker("worker 2 of 3", process, cut_short())
+    with pytest.raises(UserError, match=r"^worker 2 of 3 was killed by SIGKILL\n"):
+        worker.receive()
+
+
+@pytest.mark.parametrize(("number", "fork"), [(signal.SIGINT, False), (signal.SIGKILL, True)])
+def test_no_worker_outlives_its_parent(tmp_path: Path, number: int, fork: bool) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(textwrap.dedent(PARENT).replace("FORK", str(fork)))
+    path = os.pathsep.join([str(Path(__file__).parents[1] / "support"), os.environ["PYTHONPATH"]])
+    parent = subprocess.Popen(
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "edcba\n"
+    if number == signal.SIGINT:
+        os.killpg(parent.pid, number)  # as a terminal does
+    else:
+        parent.send_signal(number)
+    out, err = parent.communicate(timeout=WAIT)  # which ends when the last of them is gone, whose streams these are
+    assert err == ""
+    if number == signal.SIGINT:
+        assert (out, parent.returncode) == ("interrupted\n", 0)
+
+
+PROGRAM = """
+import sys, nmt
+if __name__ == "__main__":
+    lines = [line.rstrip() for line in open("test.a")]
+    with nmt.load("ckpts", workers=2, beam=2) as model:
+        found = model.translate(lines)
+    assert found == nmt.load("ckpts", beam=2).translate(lines)
+    print(len(found))
+"""
+
+
+def test_workers_of_a_program_find_what_one_process_finds(reverse_run: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run([sys.executable, program], cwd=reverse_run, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("100\n", 0), done.stderr

@@ -1,0 +1,115 @@
+"""Names of the hub: what is downloaded, from which revision, and what is said of one that cannot be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import pytest
+from huggingface_hub import constants, errors
+
+from nmt.exchange import resolve as hub
+from nmt.system.errors import UserError
+
+SAFE, PICKLED = {"config.json", "model.safetensors"}, {"config.json", "pytorch_model.bin"}
+MODELS = {
+    "org/safe": {None: SAFE, "old": SAFE},
+    "org/pickled": {None: PICKLED},
+    "org/proposed": {None: PICKLED, "main": PICKLED, "refs/pr/7": SAFE},
+    "org/changed": {None: PICKLED, "refs/pr/2": SAFE},
+    "org/foreign": {None: PICKLED, "refs/pr/3": SAFE},
+}
+"""Files by revision, by model; what is proposed for `changed` is of other weights, for `foreign` of somebody else."""
+
+
+class Response:
+    """Of a server, as errors of the hub hold it."""
+
+    headers: dict[str, str] = {}  # noqa: RUF012
+    request = None
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The cache of a hub that has these models."""
+
+    def download(model: str, revision: str | None, allow_patterns: list[str]) -> str:
+        assert allow_patterns == ["*.json", "*.spm", "model.safetensors"]
+        if model not in MODELS:
+            raise errors.RepositoryNotFoundError("none", response=Response())  # type: ignore[arg-type]
+        if revision not in MODELS[model]:
+            raise errors.RevisionNotFoundError("none", response=Response())  # type: ignore[arg-type]
+        folder = tmp_path / f"{model}@{revision}"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in MODELS[model][revision] - {"pytorch_model.bin"}:
+            (folder / name).touch()
+        return str(folder)
+
+    class Api:
+        def get_repo_discussions(self, model: str, author: str, discussion_type: str) -> list[Any]:
+            who = "somebody" if model == "org/foreign" else author
+            return [
+                SimpleNamespace(author=who, is_pull_request=True, git_reference=revision)
+                for revision in MODELS[model]
+                if str(revision).startswith("refs/pr/")
+            ]
+
+        def get_paths_info(self, model: str, path: str, revision: str | None) -> list[Any]:
+            return [SimpleNamespace(blob_id=revision if model == "org/changed" else "same")]
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    hub.fetch.cache_clear()
+    yield tmp_path
+    hub.fetch.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "revision"), [("org/safe", None), ("org/safe@old", "old"), ("org/proposed", "refs/pr/7")]
+)
+def test_a_name_is_the_folder_of_its_revision_with_safetensors(cache: Path, name: str, revision: str | None) -> None:
+    assert hub.fetch(Path(f"hf:{name}")) == cache / f"{name.partition('@')[0]}@{revision}"
+
+
+PICKLE = "has no model.safetensors, and nmt does not unpickle pytorch_model.bin"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("org/pickled", PICKLE),
+        ("org/changed", PICKLE),
+        ("org/foreign", PICKLE),
+        ("org/proposed@main", PICKLE),
+        ("org/safe@none", "the model has no revision none"),
+        ("org/none", "the hub has no such model, or none that you may read"),
+        ("safe", "is no name of a model on the Hugging Face hub"),
+    ],
+)
+def test_what_cannot_be_had_is_named(cache: Path, name: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        hub.fetch(Path(f"hf:{name}"))
+    assert error.value.message == f"hf:{name}: {message}"
+    assert error.value.hint
+
+
+def test_without_the_hub_the_cache_serves(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*arguments: object, **options: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "get_repo_discussions", unreachable)
+    (cache / "models--org--proposed/refs/refs/pr").mkdir(parents=True)
+    (cache / "models--org--proposed/refs/refs/pr/7").touch()
+    assert hub.fetch(Path("hf:org/proposed")) == cache / "org/proposed@refs/pr/7"
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    for offline, reason in ((True, "HF_HUB_OFFLINE is set"), (False, "no network")):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        with pytest.raises(UserError) as error:
+            hub.fetch(Path("hf:org/other"))
+        assert error.value.message == f"hf:org/other: is not in {cache}, and cannot be downloaded: {reason}"
+        assert "hf download org/other" in error.value.hint

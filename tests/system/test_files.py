@@ -1,0 +1,354 @@
+"""Directories that exist whole or not at all; JSON; digests."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from nmt.system.errors import Interrupted, UserError
+from nmt.system.files import (
+    clear_parts,
+    exclusive,
+    read_json,
+    remove_directory,
+    replace_json,
+    set_aside,
+    whole_directory,
+    whole_file,
+    write_json,
+)
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_directory_appears_only_when_its_block_is_done(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "er" / "out"
+    with whole_directory(target, "a") as part:
+        (part / "a").write_text("1")
+        assert part.parent == target.parent  # on the same disk, so that renaming is atomic
+        assert part.name.startswith(".")
+        assert not target.exists()
+    assert tree(tmp_path) == {"deep/er/out/a": "1"}
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path, kind: type[BaseException]) -> None:
+    with whole_directory(tmp_path / "out", "a") as part:
+        (part / "a").write_text("1")
+
+    def fail(target: Path) -> None:
+        with whole_directory(target, "a") as part:
+            (part / "a").write_text("2")
+            raise kind
+
+    for target in (tmp_path / "out", tmp_path / "new"):
+        with pytest.raises(kind):
+            fail(target)
+    assert tree(tmp_path) == {"out/a": "1"}
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_directory_that_cannot_be_removed_now_is_gone_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").write_text("1")
+
+    def fail(path: str, *given: object, **named: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", fail)
+        patched.setattr(os, "unlink", fail)
+        remove_directory(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert len(list(tmp_path.iterdir())) == 1
+    clear_parts(tmp_path, "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_a_user_error_and_leaves_what_was_there(tmp_path: Path, code: int) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").write_text("1")
+    with pytest.raises(UserError, match="out: the disk is full"), whole_directory(tmp_path / "out", "a"):
+        raise OSError(code, os.strerror(code))
+    assert tree(tmp_path) == {"out/a": "1"}
+
+
+def test_a_file_in_place_of_the_directory_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("precious")
+    with (
+        pytest.raises(UserError, match="out: exists and is not a directory"),
+        whole_directory(tmp_path / "out", "a") as part,
+    ):
+        (part / "a").write_text("1")
+    assert tree(tmp_path) == {"out": "precious"}
+
+
+def test_every_file_is_synced_before_the_directory_takes_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, bool]] = []
+    target = tmp_path / "out"
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: synced.append((Path(os.readlink(f"/proc/self/fd/{fd}")).name, target.exists()))
+    )
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("needs /proc to see what is synced")
+    with whole_directory(target, "a") as part:
+        (part / "a").write_text("1")
+        (part / "b").write_text("2")
+    before = [name for name, exists in synced if not exists]
+    assert set(before) == {"a", "b", part.name}
+    assert synced[-1] == (tmp_path.name, True)
+
+
+def left_by_a_killed_process(target: Path) -> Path:
+    """What stands there when the block of a directory never ended."""
+    with whole_directory(target, "a") as part:
+        pass
+    target.rmdir()
+    part.mkdir()
+    (part / "a").write_text("half")
+    return part
+
+
+def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
+    left = left_by_a_killed_process(tmp_path / "out")
+    (tmp_path / "out.tmp").mkdir()
+    with whole_directory(tmp_path / "out", "a") as part:
+        assert part == left
+        assert list(part.iterdir()) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.tmp"]
+
+
+def part_of(owner: str, target: Path) -> Path:
+    """A half-written file or directory of another process."""
+    part = target.with_name(f".{target.name}@{owner}.tmp")
+    part.mkdir()
+    (part / "a").write_text("half")
+    return part
+
+
+def a_process_that_has_ended() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait(60)
+    return child.pid
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_parts_of_processes_that_are_gone_are_removed_and_all_others_stay(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "out[1]"
+    here = os.uname().nodename
+    gone = part_of(f"{here}-{a_process_that_has_ended()}", target)
+    of_parent = part_of(f"{here}-{os.getppid()}", target)
+    of_another_host = part_of("0123456789ab-1", target)
+    of_another_name = part_of(f"{here}-{a_process_that_has_ended()}", tmp_path / "out1")
+    if kind == "file":
+        shutil.rmtree(gone)
+        gone.write_text("half")
+        with whole_file(target) as stream:
+            stream.write(b"1")
+    else:
+        with whole_directory(target, "a") as part:
+            (part / "a").write_text("1")
+    assert sorted(tmp_path.iterdir()) == sorted([target, of_parent, of_another_host, of_another_name])
+
+
+def test_whoever_holds_the_lock_clears_parts_of_other_hosts_too(tmp_path: Path) -> None:
+    part_of("0123456789ab-1", tmp_path / "step-00000007")
+    part_of("1", tmp_path / "step-00000008")  # a name that earlier versions gave
+    part_of("gone", tmp_path / "step-00000009")
+    part_of("old", tmp_path / "step-00000010")
+    clear_parts(tmp_path, "step-*", locked=True)
+    assert tree(tmp_path) == {"step-00000010/a": "half"}
+
+
+def test_a_killed_process_leaves_a_part_that_the_next_one_removes(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path\n"
+        "from nmt.system.files import replace_json, whole_file, whole_directory\n"
+        "os.fsync = lambda descriptor: os._exit(9)\n"
+        "replace_json(Path(sys.argv[1]), 1)\n"
+    )
+    target = tmp_path / "x.json"
+    assert subprocess.run([sys.executable, "-c", program, target]).returncode == 9
+    assert [path.name.startswith(".x.json@") for path in tmp_path.iterdir()] == [True]
+    replace_json(target, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_what_is_set_aside_never_takes_the_place_of_another(tmp_path: Path) -> None:
+    for content in "123":
+        (tmp_path / "step").write_text(content)
+        set_aside(tmp_path / "step")
+    assert tree(tmp_path) == {"damaged-step": "1", "damaged-step-2": "2", "damaged-step-3": "3"}
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b"[" * 100_000, b"1" * 5_000])
+def test_json_that_is_missing_or_broken_is_a_user_error_naming_the_file(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"x\.json"):
+        read_json(tmp_path / "x.json")
+
+
+def test_only_a_directory_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "precious").write_text("1")
+    with pytest.raises(UserError, match="out: holds other files"), whole_directory(tmp_path / "out", "a"):
+        pass
+    assert tree(tmp_path) == {"out/precious": "1"}
+
+
+def test_a_directory_set_aside_by_a_killed_process_is_put_back(tmp_path: Path) -> None:
+    with whole_directory(tmp_path / "out", "a") as part:
+        (part / "a").write_text("1")
+    (tmp_path / "out").rename(tmp_path / ".out@old.tmp")  # killed between its two renames
+    with pytest.raises(ValueError, match="again"), whole_directory(tmp_path / "out", "a"):
+        raise ValueError("again")
+    assert tree(tmp_path) == {"out/a": "1"}
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["old", "dangling"])
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path, there: bool) -> None:
+    (tmp_path / "big disk").mkdir()
+    real, link = tmp_path / "big disk" / "real", tmp_path / "out"
+    link.symlink_to(real)
+    if there:
+        real.mkdir()
+        (real / "a").write_text("old")
+    with whole_directory(link, "a") as part:
+        assert part.parent == real.parent  # on the same disk, so that renaming is atomic
+        (part / "a").write_text("new")
+    assert link.readlink() == real
+    assert tree(tmp_path) == {"big disk/real/a": "new"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["big disk", "out"]
+
+
+def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, 1)
+    replace_json(path, 2)
+    assert read_json(path) == 2
+
+    def fail(path: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(UserError, match="the disk is full"):
+        replace_json(path, 3)
+    assert read_json(path) == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_signal_right_after_a_part_was_opened_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop_after(self: Path, mode: str) -> None:
+        open(self, mode).close()
+        raise Interrupted("terminated", 15)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", stop_after)
+        with pytest.raises(Interrupted), whole_file(tmp_path / "out"):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_file_system_without_locks_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, wait: bool
+) -> None:
+    def refuse(file: object, how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    said, ran = [], False
+    with exclusive(tmp_path / ".lock", "ckpts", said.append, wait):
+        ran = True
+    assert ran
+    assert said == [f"ckpts: cannot be locked ({os.strerror(number)}): see that no other nmt writes there meanwhile"]
+    number = errno.EIO
+    with pytest.raises(OSError, match="Input/output error"), exclusive(tmp_path / ".lock", "ckpts", print, wait):
+        pass
+
+
+def test_a_lock_may_be_waited_for(tmp_path: Path) -> None:
+    lock, order = tmp_path / ".lock", []
+
+    def wait() -> None:
+        with exclusive(lock, "it", print, wait=True):
+            order.append("second")
+
+    second = threading.Thread(target=wait)
+    with exclusive(lock, "it", print):
+        second.start()
+        second.join(0.1)
+        order.append("first")
+    second.join(60)
+    assert order == ["first", "second"]
+
+
+# --- single files -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+def test_a_block_that_fails_leaves_the_file_that_was_there(tmp_path: Path, kind: type[BaseException]) -> None:
+    def fail(target: Path) -> None:
+        with whole_file(target) as stream:
+            stream.write(b"half")
+            raise kind
+
+    (tmp_path / "out").write_bytes(b"whole")
+    for name in ("out", "new"):
+        with pytest.raises(kind):
+            fail(tmp_path / name)
+    assert tree(tmp_path) == {"out": "whole"}
+
+
+def test_a_file_keeps_its_mode_and_the_links_to_it(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    real, link = tmp_path / "folder" / "real", tmp_path / "link"
+    real.write_bytes(b"old")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    with whole_file(link) as stream:
+        stream.write(b"new")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_pipes_and_devices_are_written_as_they_are(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    with whole_file(tmp_path / "pipe") as stream:
+        stream.write(b"through")
+    reader.join(60)
+    assert found == [b"through"]
+    assert (tmp_path / "pipe").is_fifo()
+    with whole_file(Path(os.devnull)) as stream:
+        stream.write(b"away")
+    assert not Path(os.devnull).is_file()
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    for target in (tmp_path, tmp_path / "missing" / "out"):
+        with pytest.raises(UserError, match=f"{target}: cannot be written: "), whole_file(target):
+            pass
+    if Path("/dev/full").exists():
+        with pytest.raises(UserError, match="/dev/full: the disk is full"), whole_file(Path("/dev/full")) as stream:
+            stream.write(b"1")
