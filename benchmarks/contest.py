@@ -26,7 +26,7 @@ Contestant = Callable[[], float]
 
 
 class Pile:
-    """A feed that holds all its sources from the beginning."""
+    """A queue that holds all its sources from the beginning."""
 
     def __init__(self, sources: list[Source]) -> None:
         self._pool = Pool(sources)

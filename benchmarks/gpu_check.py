@@ -46,7 +46,7 @@ from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, Training
 from nmt.system.console import Console
-from nmt.system.device import Place, choose_device
+from nmt.system.device import World, choose_device
 from nmt.text.vocabulary import EOS, Vocabulary
 from nmt.training.arithmetic import device_name, factors_rounded, set_precision
 from nmt.training.batches import Update, make_batch
@@ -135,7 +135,7 @@ class Updates:
         set_precision(self.model, precision, device)
         self.optimizer = Optimizer(self.model, config.d_model, settings)
         self._corpus, state = corpus, RunState(step=0, epoch=0, offset=0, device_tokens=device_tokens)
-        objective, group = Objective(self.model, settings.label_smoothing), Group(Place(), timeout_minutes=1)
+        objective, group = Objective(self.model, settings.label_smoothing), Group(World(), timeout_minutes=1)
         console = Console(quiet=True)
         if compiled:
             compile_parts(objective)

@@ -34,7 +34,7 @@ from nmt.data.epochs import AHEAD, EpochPlan, plan_epoch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Training
 from nmt.system.console import Console, unseen
-from nmt.system.device import Place, choose_device
+from nmt.system.device import World, choose_device
 from nmt.training.arithmetic import device_name, peak_flops, set_precision
 from nmt.training.batches import prefetched
 from nmt.training.distributed import Group
@@ -64,7 +64,7 @@ class Ours:
         if settings.compile:
             compile_parts(objective)
         self.optimizer = Optimizer(model, model.config.d_model, settings)
-        group = Group(Place(), timeout_minutes=10)
+        group = Group(World(), timeout_minutes=10)
         self.state = RunState(step=0, epoch=0, offset=0)
         self._trainer = Trainer(objective, self.optimizer, corpus, settings, group, device, console, self.state)
         self._records = io.StringIO()

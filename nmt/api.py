@@ -46,7 +46,7 @@ def load(
     paths = [path] if isinstance(path, str | os.PathLike) else path
     bundles = [resolve(Path(path))[0] for path in paths]
     tokenizer = common_tokenizer(bundles)
-    task: TaskName = "parse" if bundles[0].kind.has_trees else "translate"
+    task: TaskName = "parse" if bundles[0].task.has_trees else "translate"
     for bundle in bundles:
         bundle.check_task(task)
     settings = override_decoding(bundles[0].recipe, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])

@@ -150,9 +150,9 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
     caps = []
     search = SearchEngine.search
 
-    def spy(engine, feed, n_best):
+    def spy(engine, queue, n_best):
         def take(tokens, wait):
-            taken = feed.take(tokens, wait)
+            taken = queue.take(tokens, wait)
             caps.extend(source.cap for source in taken)
             return taken
 

@@ -20,7 +20,7 @@ from nmt.checkpoint.writing import save_bundle
 from nmt.data.corpus import ABSENT, Corpus
 from nmt.recipe import load
 from nmt.system.console import Console
-from nmt.system.device import Place
+from nmt.system.device import World
 from nmt.text.vocabulary import BOS, EOS
 from nmt.training import validation as averaging
 from nmt.training.start import train
@@ -63,7 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "valid.en").write_text("".join(f"{cycle(n)}\n" for n in range(len(LETTERS))))
     (folder / "recipe.yaml").write_text(RECIPE)
     with chdir(folder):
-        train(load("recipe.yaml"), Path("ckpts"), Console(quiet=True), CPU, 1, Place())
+        train(load("recipe.yaml"), Path("ckpts"), Console(quiet=True), CPU, 1, World())
     return folder
 
 

@@ -58,7 +58,7 @@ class Trial:
     seconds: float
 
 
-class Place:
+class World:
     """A folder with a copy of the tree, in which one mutant at a time is tried."""
 
     def __init__(self, folder: Path, shared: Path) -> None:
@@ -95,11 +95,11 @@ class Place:
 
 
 def run(
-    chosen: Iterable[tuple[Mutant, bool]], places: list[Place], tests: Tests, seconds: float
+    chosen: Iterable[tuple[Mutant, bool]], places: list[World], tests: Tests, seconds: float
 ) -> Iterator[tuple[Trial, bool]]:
     """Tries mutants, and controls, several at a time."""
     waiting, idle = list(chosen)[::-1], list(places)
-    running: dict[int, Place] = {}
+    running: dict[int, World] = {}
     while waiting or running:
         while waiting and idle:
             place, (mutant, control) = idle.pop(), waiting.pop()
@@ -195,7 +195,7 @@ def main() -> None:
         if not measured.exists():
             measure(ROOT, list(modules()), measured, given.jobs)
         tests = Tests(measured)
-        places = [Place(Path(temporary, str(number)), measured / "shared") for number in range(given.jobs)]
+        places = [World(Path(temporary, str(number)), measured / "shared") for number in range(given.jobs)]
         jobs = [*((mutant, False) for mutant in drawn), *((mutant, True) for mutant in controls)]
         trials: list[Trial] = []
         failed = 0

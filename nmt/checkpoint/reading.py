@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nmt import recipe as recipes
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
-from nmt.recipe import KINDS, Kind, Recipe, TaskName
+from nmt.recipe import TASKS, Recipe, Task, TaskName
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources, read_json, remedy, remove_directory
@@ -102,9 +102,9 @@ class Bundle:
         return int(self.info["step"])
 
     @property
-    def kind(self) -> Kind:
+    def task(self) -> Task:
         """What is special about models for this task."""
-        return KINDS[self.info["task"]]
+        return TASKS[self.info["task"]]
 
     @property
     def scores(self) -> dict[str, float]:
@@ -114,7 +114,7 @@ class Bundle:
     @property
     def dev_score(self) -> float | None:
         """The dev score by which checkpoints are compared; None if there is none."""
-        return self.scores.get(self.kind.metric)
+        return self.scores.get(self.task.metric)
 
     @property
     def cost(self) -> dict[str, Any]:
@@ -136,8 +136,8 @@ class Bundle:
         """Raise UserError, which says what the model is for, unless it is for this task."""
         if self.info["task"] != task:
             raise UserError(
-                f"{self.path}: is {self.kind.noun}, but {KINDS[task].noun} is needed",
-                f"{self.kind.command} --model {self.path} runs it",
+                f"{self.path}: is {self.task.noun}, but {TASKS[task].noun} is needed",
+                f"{self.task.command} --model {self.path} runs it",
             )
 
     @classmethod
@@ -162,10 +162,10 @@ class Bundle:
     def tokenizer(self) -> Tokenizer:
         """Read the tokenizer; raises UserError if it is missing, damaged or not for the task."""
         symbols = TreeVocabulary.FILE
-        if (self.path / symbols).exists() != self.kind.has_trees:
-            does = "lacks" if self.kind.has_trees else "holds"
+        if (self.path / symbols).exists() != self.task.has_trees:
+            does = "lacks" if self.task.has_trees else "holds"
             raise UserError(
-                f"{self.path}: damaged: its bundle.json says that it is {self.kind.noun}, but it {does} {symbols}",
+                f"{self.path}: damaged: its bundle.json says that it is {self.task.noun}, but it {does} {symbols}",
                 "take it from another copy of the model",
             )
         return load_tokenizer(self.path)
@@ -330,7 +330,7 @@ def checkpoints(directory: Path) -> list[Bundle]:
 
 def ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
     """Return the bundles that have a dev score, the best last, and of equals the latest last."""
-    scored = [(b.kind.rank(score), b.step, b) for b in bundles if (score := b.dev_score) is not None]
+    scored = [(b.task.rank(score), b.step, b) for b in bundles if (score := b.dev_score) is not None]
     return [bundle for _, _, bundle in sorted(scored, key=lambda entry: entry[:2])]
 
 

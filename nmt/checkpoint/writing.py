@@ -49,7 +49,7 @@ def save_bundle(
             save_tensors(part / MOMENTS, tensors, path)
             write_json(part / POSITION, values)
         lossy = {"lossy": True} if tokenizer.lossy else {}
-        write_manifest(part / MANIFEST, {"format": FORMAT, "task": recipe.task, **lossy, **info})
+        write_manifest(part / MANIFEST, {"format": FORMAT, "task": recipe.task.name, **lossy, **info})
 
 
 def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> None:

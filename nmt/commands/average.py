@@ -57,7 +57,7 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
     there = f"only {len(steps)} there{' with a dev score' if best else ''}"
     fewer = f" ({there}, {wanted} asked for)" if isinstance(wanted, int) and len(steps) < wanted else ""
-    scored = "" if result.dev_score is None else f", dev {result.kind.label} {result.dev_score:.2f}"
+    scored = "" if result.dev_score is None else f", dev {result.task.label} {result.dev_score:.2f}"
     plural = "s" if len(steps) > 1 else ""
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
     if last != "auto":
@@ -73,7 +73,7 @@ def _say_how_they_differ(ckpts: Path, steps: Sequence[int], console: Console) ->
     scores = [bundle.dev_score or 0.0 for bundle in chosen]
     if scores and min(scores) < ALIKE * max(scores):
         ends = [f"{scores[end]:.2f} at update {chosen[end].step:,}" for end in (0, -1)]
-        console.say(f"  dev {chosen[0].kind.label} was {' and '.join(ends)}: --last auto tries how many to average")
+        console.say(f"  dev {chosen[0].task.label} was {' and '.join(ends)}: --last auto tries how many to average")
 
 
 def _refresh_report(ckpts: Path, console: Console) -> None:

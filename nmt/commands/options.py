@@ -20,7 +20,7 @@ from nmt.metrics import METRICS
 from nmt.system.console import Console
 
 if TYPE_CHECKING:
-    from nmt.decoding.forced import Kind
+    from nmt.decoding.forced import AttentionType
 
 PARAMETER, FLAG = "parameter", "flag"  # keys of a field's metadata: what gives a command its option, and its name
 AT_LEAST_1 = click.IntRange(min=1)
@@ -286,7 +286,7 @@ class SearchOptions:
         FILE,
         "FILE",
     )
-    layer: tuple[Kind, int] | None = in_drawn(
+    layer: tuple[AttentionType, int] | None = in_drawn(
         "--layer",
         "Layer of the figure, such as 5 of the encoder, decoder:5 or cross:5; default: the encoder's last but one.",
         Text(read=layer),

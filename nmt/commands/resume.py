@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.commands.streams import Counts, open_output
-from nmt.system.device import Place
+from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.system.files import clear_parts, exclusive, identify, remove_directory, whole_file
 from nmt.system.integrity import HASHES, hash_file, read_manifest, replace_manifest
@@ -166,7 +166,7 @@ def folder_of(output: Path) -> Path:
 
 @contextmanager
 def open_blocks(
-    job: Job, count: Callable[[], int], place: Place, say: Callable[[str], None]
+    job: Job, count: Callable[[], int], world: World, say: Callable[[str], None]
 ) -> Iterator[Blocks | None]:
     """Give the blocks of an output, begun now or before.
 
@@ -188,7 +188,7 @@ def open_blocks(
                 f"{folder}: cannot be written: {error.strerror}",
                 f"see that you may write to {output.parent}, or name another --output",
             ) from None
-        lock = partial(exclusive, folder / LOCK, str(output), say, wait=place.size > 1)
+        lock = partial(exclusive, folder / LOCK, str(output), say, wait=world.size > 1)
         with ExitStack() as held:
             held.enter_context(lock())
             if not (folder / LOCK).exists() or not is_unfinished():
@@ -198,10 +198,10 @@ def open_blocks(
             except BaseException:
                 _remove_if_only(folder, {LOCK})
                 raise
-            if place.size > 1:
+            if world.size > 1:
                 held.close()
             try:
-                yield Blocks(job, plan, lock if place.size > 1 else nullcontext)
+                yield Blocks(job, plan, lock if world.size > 1 else nullcontext)
             except BaseException:
                 _remove_if_only(folder, {LOCK, PLAN})  # as after a wrong option
                 raise

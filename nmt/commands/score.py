@@ -238,7 +238,7 @@ def _task_to_score(paths: Sequence[Path], source: Path | None) -> TaskName:
                 f"{bundle.path}: is a translator, which scores REF given its source",
                 "add --source FILE, line N of which REF translates on its line N",
             )
-        if source is not None and not bundle.kind.has_source:
+        if source is not None and not bundle.task.has_source:
             raise UserError(
                 f"--source {source}: {bundle.path} is a language model, which has none", "leave out --source"
             )

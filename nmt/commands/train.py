@@ -10,7 +10,7 @@ import click
 
 from nmt.recipe import load_with_base
 from nmt.system.console import Console
-from nmt.system.device import Place, choose_device, cores, device_of, find_device, find_place
+from nmt.system.device import World, choose_device, cores, device_of, find_device, find_world
 
 if TYPE_CHECKING:
     from nmt.commands.options import TrainOptions
@@ -26,17 +26,17 @@ def train(options: TrainOptions) -> None:
 
     from nmt.training.start import count_workers, launch
 
-    found = find_place(os.environ)
+    found = find_world(os.environ)
     workers = 1 if found else count_workers(options.device, options.devices)
-    place = found or Place()
+    world = found or World()
     if options.plan:
-        if place.rank == 0:
+        if world.rank == 0:
             from nmt.exchange.resolve import initial_bundle, with_model_of
             from nmt.training.plan import plan_run
 
             recipe = with_model_of(recipe, initial_bundle(recipe))
             device = choose_device(options.device, options.threads)
-            click.echo(plan_run(recipe, device, place.size if found else workers))
+            click.echo(plan_run(recipe, device, world.size if found else workers))
         return
     if workers > 1:
         find_device(options.device, torch.cuda.device_count())  # says once if there is none
@@ -47,7 +47,7 @@ def train(options: TrainOptions) -> None:
     threads = options.threads or cores()
     # As many as there are cores and no more: threads that wait for one another take the time of those that work.
     device = choose_device(
-        device_of(options.device, place), place.threads(threads) if place.size > 1 else options.threads
+        device_of(options.device, world), world.threads(threads) if world.size > 1 else options.threads
     )
-    console = Console(options.console.quiet or place.rank > 0)
-    run(recipe, options.out, console, device, threads, place, base)
+    console = Console(options.console.quiet or world.rank > 0)
+    run(recipe, options.out, console, device, threads, world, base)

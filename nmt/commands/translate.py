@@ -29,7 +29,7 @@ from nmt.exchange.resolve import resolve
 from nmt.recipe import Decoding, Model, TaskName, override_decoding
 from nmt.report.attention import AttentionView, Figure
 from nmt.system.console import Console
-from nmt.system.device import Place, cores, device_of, find_place
+from nmt.system.device import World, cores, device_of, find_world
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import whole_file
 from nmt.text.lines import open_input, read_lines
@@ -61,23 +61,23 @@ def translate(options: TranslateOptions) -> None:
     )
 
 
-def _of_this_rank(options: SearchOptions) -> tuple[SearchOptions, Place]:
+def _of_this_rank(options: SearchOptions) -> tuple[SearchOptions, World]:
     """The options for this process where several share an input: its device and threads; rank 0 speaks for all.
 
     Raises UserError if it is one of several that would all do the same.
     """
-    place = find_place(os.environ) or Place()
-    if place.size == 1:
-        return options, place
+    world = find_world(os.environ) or World()
+    if world.size == 1:
+        return options, world
     if not options.resume:
         raise UserError(
-            f"this is one of {place.size} ranks, and each would search the whole input",
+            f"this is one of {world.size} ranks, and each would search the whole input",
             "give --resume, --input and --output, and they share one input; where each has an input of its own, "
             "unset RANK and SLURM_STEP_NUM_TASKS",
         )
-    console = Console(options.console.quiet or place.rank > 0)
-    threads = place.threads(options.threads or cores())
-    return replace(options, console=console, device=device_of(options.device, place), threads=threads), place
+    console = Console(options.console.quiet or world.rank > 0)
+    threads = world.threads(options.threads or cores())
+    return replace(options, console=console, device=device_of(options.device, world), threads=threads), world
 
 
 def find_models(
@@ -103,7 +103,7 @@ class LineSearch:
         """Find the models. Raises UsageError for options that do not go together."""
         options.check()
         self.own_console = options.console  # says what concerns this rank alone
-        self.options, self.place = _of_this_rank(options)
+        self.options, self.world = _of_this_rank(options)
         self.say = self.options.console.say
         self.bundles, self.decoding = find_models(options.paths, task, options.settings, self.options.console)
         self.complaints = 0
@@ -152,12 +152,12 @@ class LineSearch:
         Rank r of R makes the blocks whose number is r modulo R, and waits for no other. The statistics of the process
         that joins the blocks have counted all lines then.
         """
-        job, place, say = self._job(own), self.place, self.say
-        with open_blocks(job, lambda: sum(1 for _ in self._read()), place, say) as blocks:
+        job, world, say = self._job(own), self.world, self.say
+        with open_blocks(job, lambda: sum(1 for _ in self._read()), world, say) as blocks:
             if blocks is None:
                 say(f"{job.output}: is there, and newer than what it is made from; remove it to make it again")
                 return False
-            numbers = [number for number in blocks.missing() if number % place.size == place.rank]
+            numbers = [number for number in blocks.missing() if number % world.size == world.rank]
             try:
                 while True:
                     if numbers:

@@ -23,7 +23,7 @@ from pydantic import RootModel
 from nmt.data.corpus import ABSENT, SIDES, Chunk, Corpus, EncodedChunk, PairEncoder, encode_chunks, schema_of, table_of
 from nmt.data.pairs import Pair, check_inputs, describe, input_files, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
-from nmt.recipe import Data, Dataset, Kind, Recipe
+from nmt.recipe import Data, Dataset, Recipe, Task
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import exclusive, identify, read_json, whole_directory, write_json
@@ -72,13 +72,13 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
         report = {}
         for split, datasets in splits.items():
             chunks = encode_chunks(_encoder(split, data, tokenizer), _chunks(datasets, data), threads)
-            with console.progress(f"encoding {split}", totals[split], data.kind.unit) as advance:
+            with console.progress(f"encoding {split}", totals[split], data.task.unit) as advance:
                 sides = SIDES[-len(data.languages) :]
                 report[split] = _write_split(part / f"{split}.arrow", chunks, sides, len(datasets), advance)
         _check_some_kept(report["train"], data)
         write_json(part / REPORT, report)
         write_manifest(part / MANIFEST, inputs)
-    for line in _summary(out, report, tokenizer, data.kind):
+    for line in _summary(out, report, tokenizer, data.task):
         console.say(line)
     return True
 
@@ -159,7 +159,7 @@ def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_fr
         console.say(f"tokenizer: from {tokenizer_from}")
         return load_tokenizer(tokenizer_from)
     data, text = recipe.data, _TokenizerText(recipe.data, total, console)
-    trees = partial(TreeVocabulary.train, pos_tags=data.pos_tags) if data.kind.has_trees else None
+    trees = partial(TreeVocabulary.train, pos_tags=data.pos_tags) if data.task.has_trees else None
     return Tokenizer.train(text, recipe.tokenizer, console.say, trees)
 
 
@@ -172,7 +172,7 @@ class _TokenizerText:
     console: Console
 
     def __iter__(self) -> Iterator[Pair]:
-        with self.console.progress("reading for the tokenizer", self.total, self.data.kind.unit) as advance:
+        with self.console.progress("reading for the tokenizer", self.total, self.data.task.unit) as advance:
             for chunk in _chunks(self.data.train, self.data):
                 yield from chunk.pairs
                 advance(len(chunk.pairs))
@@ -187,7 +187,7 @@ def _encoder(split: str, data: Data, tokenizer: Tokenizer) -> PairEncoder:
         data.max_ratio,
         frozenset(pair for dataset in others for pair in _pairs(dataset, data)),
         keep_all=split != "train",
-        unit=data.kind.unit,
+        unit=data.task.unit,
     )
 
 
@@ -230,7 +230,7 @@ def _check_some_kept(train: dict[str, Any], data: Data) -> None:
     if not train["kept"]:
         reasons = [f"{count:,} {name}" for name, count in train.items() if name.startswith("dropped")]
         raise UserError(
-            f"data.train: none of the {train['read']:,} {data.kind.unit} read is usable: {', '.join(reasons)}",
+            f"data.train: none of the {train['read']:,} {data.task.unit} read is usable: {', '.join(reasons)}",
             f"raise data.max_length {data.max_length} or data.max_ratio {data.max_ratio:g}, or name other files",
         )
 
@@ -252,24 +252,24 @@ def _pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
     return (tuple(map(str.strip, pair)) for pair in pairs) if dataset.trees is None else pairs
 
 
-def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, kind: Kind) -> Iterator[str]:
+def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, task: Task) -> Iterator[str]:
     """The report as lines for people."""
-    unit = kind.unit
+    unit = task.unit
     pieces = f"{len(tokenizer.source):,} pieces"
     if not tokenizer.shared:
-        pieces += f" and {len(tokenizer.target):,} {'tree symbols' if kind.has_trees else 'pieces'}"
+        pieces += f" and {len(tokenizer.target):,} {'tree symbols' if task.has_trees else 'pieces'}"
     yield f"prepared {out}: {pieces}"
     for split, figures in report.items():
         if not figures["read"]:
             continue
-        symbols = "tree symbols" if kind.has_trees else "subwords"
+        symbols = "tree symbols" if task.has_trees else "subwords"
         source, target = figures.get("mean length of sources"), figures["mean length of targets"]
-        notes = [f"{target} subwords each" if not kind.has_source else f"{source} subwords in, {target} {symbols} out"]
+        notes = [f"{target} subwords each" if not task.has_source else f"{source} subwords in, {target} {symbols} out"]
         if len(figures["kept by set"]) > 1:
             notes.append(f"by set {' + '.join(f'{kept:,}' for kept in figures['kept by set'])}")
         told = ("dropped", unit, "source", "trees", "targets")
         notes += [f"{value:,} {name}" for name, value in figures.items() if name.startswith(told)]
-        read = f"{figures['read']:,} {'trees' if kind.has_trees else unit}"
+        read = f"{figures['read']:,} {'trees' if task.has_trees else unit}"
         yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
     histogram = report["train"]["sentences by length in subwords, up to"]
     yield "  train sentences by length: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
@@ -280,7 +280,7 @@ def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer,
 
 def measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> TrainedLengths | None:
     """Lengths of the training pairs of a translator, from a sample that is evenly spread over them; None otherwise."""
-    if recipe.task != "translate" or recipe.data.source is None or not len(corpus):
+    if recipe.task.name != "translate" or recipe.data.source is None or not len(corpus):
         return None
     rows = np.unique(np.linspace(0, len(corpus) - 1, SAMPLE).astype(np.int64))
     sources, targets = corpus.lengths(rows)

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from nmt.data.batch import pad_ids
 from nmt.decoding.constraints import Candidates, MakeConstraint
-from nmt.decoding.engine import Feed, Hypothesis, Pool, Source
+from nmt.decoding.engine import Hypothesis, Pool, Source, SourceQueue
 from nmt.model.cache import Ancestry, Download, KVCache, Removal, upload, with_room
 from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
@@ -97,7 +97,7 @@ class Search:
         self._batch_tokens = engine.batch_tokens
         self._again = Pool()  # sources that were under way when memory ran out
         self._found: list[Found] = []  # that have not been given out
-        self._starved = False  # whether the feed had nothing when it was last asked
+        self._starved = False  # whether the queue had nothing when it was last asked
         self._begin()
 
     def _begin(self) -> None:
@@ -116,12 +116,12 @@ class Search:
         self._unread: Download | None = None
         self._held: list[Source] = []
 
-    def run(self, feed: Feed) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Searches until the feed ends. Where a GPU's memory runs out, it goes on with a batch half as large."""
+    def run(self, queue: SourceQueue) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """Searches until the queue ends. Where a GPU's memory runs out, it goes on with a batch half as large."""
         while True:
             yield from self._release()
             try:
-                self._admit(feed)
+                self._admit(queue)
                 if not self._ancestry.count:
                     return
                 self._found += self._advance()
@@ -150,8 +150,8 @@ class Search:
         self._begin()
         torch.cuda.empty_cache()
 
-    def _admit(self, feed: Feed) -> None:
-        """Fills the batch from the feed if enough of it is empty."""
+    def _admit(self, queue: SourceQueue) -> None:
+        """Fills the batch from the queue if enough of it is empty."""
         budget, rows, width = self._batch_tokens, self._ancestry.count, self._caches[0].longest
         room = budget - rows * width
         if rows and room < budget // REFILL:
@@ -159,7 +159,7 @@ class Search:
         if not self._held and self._again:
             self._held = self._again.take(max(room, 1), at_least=int(not rows))
         elif not self._held:
-            self._held = feed.take(max(room, 1), wait=not rows)
+            self._held = queue.take(max(room, 1), wait=not rows)
             self._starved = not self._held
         longest = max((len(source.ids) + 1 for source in self._held), default=0)
         # Sources much longer than those under way would pad all of these to their own length.

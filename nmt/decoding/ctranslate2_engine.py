@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nmt.checkpoint.reading import Bundle
-from nmt.decoding.engine import Feed, Hypothesis, Source
+from nmt.decoding.engine import Hypothesis, Source, SourceQueue
 from nmt.exchange.ctranslate2 import check_expressible, library, positions_for, write
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.system.device import find_device
@@ -118,12 +118,12 @@ class CTranslate2Engine:
         self._source_pieces = tokenizer.source.listing()
         self._target_ids = {piece: i for i, piece in enumerate(tokenizer.target.listing())}
 
-    def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Search as every `feed.Engine` does."""
+    def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """Search as every `queue.Engine` does."""
         under_way: deque[tuple[list[Source], int, list[Any]]] = deque()  # with the cap and the futures of each batch
         while True:
             while len(under_way) < 2 * self._batches:  # so that no thread waits for its next batch
-                sources = feed.take(self._batch_tokens, wait=not under_way)
+                sources = queue.take(self._batch_tokens, wait=not under_way)
                 if not sources:
                     break
                 cap = max(source.cap for source in sources)
@@ -139,7 +139,7 @@ class CTranslate2Engine:
                     yield source.number, self._hypotheses(found)[:n_best]
             under_way.extend((sources, cap, self._start(sources, cap)) for cap, sources in again.items())
 
-    def sample(self, feed: Feed, count: int) -> NoReturn:
+    def sample(self, queue: SourceQueue, count: int) -> NoReturn:
         """Raise UserError."""
         raise UserError("--engine ctranslate2: draws no samples", "use --engine nmt")
 

@@ -88,7 +88,7 @@ class Source:
     """What its outputs must hold; only a translator's search uses it."""
 
 
-class Feed(Protocol):
+class SourceQueue(Protocol):
     """Where an engine gets its sources; any thread may ask."""
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
@@ -102,14 +102,14 @@ class Feed(Protocol):
 class Engine(Protocol):
     """Searches for the best outputs of sources."""
 
-    def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Yields (number, hypotheses best first) for each source of the feed, in the order in which they are done.
+    def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """Yields (number, hypotheses best first) for each source of the queue, in the order in which they are done.
 
-        Waits for the feed only when all that it took is done. The caller closes the generator to end the search early.
+        Waits for the queue only when all that it took is done. The caller closes the generator to end the search early.
         An engine runs one search after another.
         """
 
-    def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+    def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """Does as `search` does, but yields `count` hypotheses that are drawn at random, in the order of the draws."""
 
 

@@ -182,7 +182,7 @@ def _attention(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], l
     return torch.stack(weights).sum(0).cpu()
 
 
-Kind = Literal["encoder", "decoder", "cross"]
+AttentionType = Literal["encoder", "decoder", "cross"]
 """Self-attention of the encoder, self-attention of the decoder, and attention of the decoder to the encoder."""
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from nmt.decoding.engine import Feed, Hypothesis
+from nmt.decoding.engine import Hypothesis, SourceQueue
 from nmt.decoding.models import Loaded, Models, Saved
 from nmt.decoding.read_ahead import Line, Part, ReadAhead, Request, Wanted
 from nmt.recipe import Decoding, Model
@@ -219,11 +219,11 @@ class Pipeline(ABC, Generic[Result]):
             if search is not None:
                 search.close()
 
-    def _search(self, feed: Feed, wanted: Wanted) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+    def _search(self, queue: SourceQueue, wanted: Wanted) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         if wanted.samples:
-            return self.engine.sample(feed, wanted.count)
+            return self.engine.sample(queue, wanted.count)
         # Several hypotheses may be the same text; then those behind them in the beam are needed.
-        return self.engine.search(feed, 1 if wanted.count == 1 else self.decoding.beam)
+        return self.engine.search(queue, 1 if wanted.count == 1 else self.decoding.beam)
 
     def _cap(self, length: int) -> int:
         """Return the most symbols that the output for an input of so many subwords may have."""

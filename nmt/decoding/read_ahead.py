@@ -114,7 +114,7 @@ class Wanted:
 
 
 class ReadAhead:
-    """The feed of a stream of lines: a thread reads and splits them into windows, ahead of the engine.
+    """The queue of a stream of lines: a thread reads and splits them into windows, ahead of the engine.
 
     A window is handed out when it is full, so that a fast input is searched in the same way in every run. Once an
     input has kept its window waiting for PATIENCE, lines are handed out at once until a window is full again.
@@ -142,7 +142,7 @@ class ReadAhead:
         threading.Thread(target=self._read, args=(iter(lines),), name="read-ahead", daemon=True).start()
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
-        """See `Feed`."""
+        """See `SourceQueue`."""
         with self._changed:
             while not self._closed:
                 if wait and self._is_due():

@@ -9,7 +9,7 @@ import torch
 
 from nmt.decoding.beam import AT_ONCE, BLOCK, Found, Search, SearchModels
 from nmt.decoding.constraints import MakeConstraint, MinLength
-from nmt.decoding.engine import Feed, Hypothesis
+from nmt.decoding.engine import Hypothesis, SourceQueue
 from nmt.decoding.sampling import Sampling
 from nmt.model.inference import for_inference, half_precision, pays
 from nmt.model.transformer import Transformer
@@ -52,13 +52,13 @@ class SearchEngine(SearchModels):
         self.models, self.logits = zip(*twins, strict=True)
         self.batch_tokens = batch_tokens(decoding, models)
 
-    def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """See `feed.Engine`."""
-        return Search(self, self.decoding.beam, n_best).run(feed)
+    def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """See `queue.Engine`."""
+        return Search(self, self.decoding.beam, n_best).run(queue)
 
-    def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """See `feed.Engine`."""
-        return Sampling(self, count).run(feed)
+    def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """See `queue.Engine`."""
+        return Sampling(self, count).run(queue)
 
 
 def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:

@@ -19,11 +19,11 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Self
 
-from nmt.decoding.engine import Engine, Feed, Hypothesis, Pool, Source
+from nmt.decoding.engine import Engine, Hypothesis, Pool, Source, SourceQueue
 from nmt.system.device import device_error, memory_error
 from nmt.system.errors import UserError
 
-LOOK = 0.05  # seconds between two looks at the feed while a worker asks in vain
+LOOK = 0.05  # seconds between two looks at the queue while a worker asks in vain
 PORTION = 1024  # most padded tokens that a worker is given at once, so that few sources are shared by all
 
 MakeEngine = Callable[[int, int], Engine]
@@ -53,7 +53,7 @@ class Workers:
         """
         self._make, self._count, self._longest, self._fork = make, count, longest, fork
         self._workers: list[_Worker] = []
-        self._over = False  # whether the search's feed has ended
+        self._over = False  # whether the search's queue has ended
 
     def __enter__(self) -> Self:
         if self._fork:
@@ -80,21 +80,21 @@ class Workers:
             worker.connection.close()
         self._workers = []
 
-    def search(self, feed: Feed, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+    def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """See `Engine`. A search that is closed before its end ends the workers."""
-        return self._search(feed, ("search", n_best))
+        return self._search(queue, ("search", n_best))
 
-    def sample(self, feed: Feed, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+    def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """See `Engine`; the same goes as for `search`."""
-        return self._search(feed, ("sample", count))
+        return self._search(queue, ("sample", count))
 
-    def _search(self, feed: Feed, search: Search) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+    def _search(self, queue: SourceQueue, search: Search) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         searching, self._over = list(self._workers), False
         try:
             for worker in searching:
                 worker.send(search)
             while searching:
-                in_vain = not self._over and self._serve(feed)
+                in_vain = not self._over and self._serve(queue)
                 by_connection = {worker.connection: worker for worker in searching}
                 for ready in wait(list(by_connection), LOOK if in_vain else None):
                     worker = by_connection[ready]  # type: ignore[index]
@@ -110,12 +110,12 @@ class Workers:
             self.close()
             raise
 
-    def _serve(self, feed: Feed) -> bool:
+    def _serve(self, queue: SourceQueue) -> bool:
         """Gives sources to the workers that ask, or tells all that there are no more; whether one asks in vain."""
         for worker in self._workers:
             if worker.asks:
                 idle = not any(worker.busy for worker in self._workers)
-                sources = feed.take(max(min(worker.asks, PORTION), self._longest + 1), wait=idle)
+                sources = queue.take(max(min(worker.asks, PORTION), self._longest + 1), wait=idle)
                 if sources:
                     worker.give(sources)
                     continue
@@ -218,7 +218,7 @@ def _end_with_parent() -> None:
 
 
 class _Given:
-    """The feed of a worker's engine: what the parent gives in one search."""
+    """The queue of a worker's engine: what the parent gives in one search."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -227,7 +227,7 @@ class _Given:
         self._asked = self._over = False
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
-        """See `Feed`."""
+        """See `SourceQueue`."""
         self._wants = max(self._wants, tokens)
         while True:
             if self._asked and ((wait and not self._pool) or self._connection.poll()):

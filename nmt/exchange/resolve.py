@@ -69,7 +69,7 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
     chosen = best(found)
     if chosen is None:
         return found[-1], f"model: {found[-1].path} (newest checkpoint){note}"
-    return chosen, f"model: {chosen.path} (best dev {chosen.kind.label}, {chosen.dev_score:.2f}){note}"
+    return chosen, f"model: {chosen.path} (best dev {chosen.task.label}, {chosen.dev_score:.2f}){note}"
 
 
 def initial_bundle(recipe: Recipe) -> Bundle | None:
@@ -83,7 +83,7 @@ def initial_bundle(recipe: Recipe) -> Bundle | None:
     path = Path(recipe.training.init_from)
     of_run, _ = survey(path) if recipe.training.init_state else ([], [])
     found = of_run[-1] if of_run else resolve(path)[0]
-    found.check_task(recipe.task)
+    found.check_task(recipe.task.name)
     if recipe.training.init_state and not (found.path / POSITION).exists():
         raise UserError(
             f"training.init_state: {found.path} is not a checkpoint and has no training state",

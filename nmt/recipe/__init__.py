@@ -1,6 +1,6 @@
 """Recipes: everything that a run is made from. What other packages use is imported from here."""
 
-from nmt.recipe.data import KINDS, Data, Dataset, Kind, TaskName
+from nmt.recipe.data import TASKS, Data, Dataset, Task, TaskName
 from nmt.recipe.loading import Recipe, json_schema, load, load_with_base, override_decoding, validated, without_settings
 from nmt.recipe.settings import (
     CPU_BATCH_TOKENS,

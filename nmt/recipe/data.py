@@ -20,9 +20,11 @@ TREE = "tree"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class Task:
     """What is special about the models of one task."""
 
+    name: TaskName
+    """What recipes and bundle.json call it."""
     noun: str
     """What messages call such a model."""
     command: str
@@ -53,15 +55,17 @@ class Kind:
 
 _NO_SAMPLES = "trees are not drawn at random"
 
-KINDS: Mapping[TaskName, Kind] = {
-    "translate": Kind(
+TASKS: Mapping[TaskName, Task] = {
+    "translate": Task(
+        name="translate",
         noun="a translator",
         command="nmt translate",
         condition="with data.source and a language as data.target",
         metric="bleu",
         label="BLEU",
     ),
-    "parse": Kind(
+    "parse": Task(
+        name="parse",
         noun="a parser",
         command="nmt parse",
         condition=f"with data.target: {TREE}",
@@ -88,7 +92,8 @@ KINDS: Mapping[TaskName, Kind] = {
             "decoding.seed": (1, _NO_SAMPLES),
         },
     ),
-    "language_model": Kind(
+    "language_model": Task(
+        name="language_model",
         noun="a language model",
         command="nmt score",
         condition="without data.source",
@@ -221,13 +226,13 @@ class Data(Settings):
                 "source: must not be empty; without it a language model of the targets is trained",
                 "name a language, such as en, or remove data.source",
             )
-        if self.kind.has_trees and self.source is None:
+        if self.task.has_trees and self.source is None:
             raise Refusal(
                 f"source: must be given with data.target: {TREE}, which makes a parser",
                 "add data.source, the language of the sentences, such as en",
             )
         for key in ("functional_tags", "traces", "pos_tags"):
-            if getattr(self, key) and not self.kind.has_trees:
+            if getattr(self, key) and not self.task.has_trees:
                 raise Refusal(
                     f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})",
                     f"remove {key}, or set data.target to {TREE}",
@@ -246,24 +251,24 @@ class Data(Settings):
 
     def _check_task(self, where: str, dataset: Dataset) -> None:
         """Refuse a data set that holds something else than this task needs."""
-        if self.kind.has_trees and dataset.trees is None:
+        if self.task.has_trees and dataset.trees is None:
             raise Refusal(
                 f"{where}: must be trees, {{trees: NAME}}, since data.target is {TREE}",
                 "name trees, such as {trees: wsj/22}, or set data.target to a language",
             )
-        if not self.kind.has_trees and dataset.trees is not None:
+        if not self.task.has_trees and dataset.trees is not None:
             raise Refusal(
                 f"{where}.trees: needs data.target: {TREE}, which makes a parser (got {self.target})",
                 f"--set data.target={TREE}, or name two text files by source and target",
             )
         for key in ("source", "sacrebleu"):
-            if not self.kind.has_source and (given := getattr(dataset, key)) is not None:
+            if not self.task.has_source and (given := getattr(dataset, key)) is not None:
                 raise Refusal(
                     f"{where}.{key}: needs data.source; without it a language model is trained, on target, "
                     f"file or hub (got {given})",
                     f"add data.source, such as en, or remove {key}",
                 )
-        if self.kind.has_source and dataset.target is not None and dataset.source is None:
+        if self.task.has_source and dataset.target is not None and dataset.source is None:
             raise Refusal(
                 f"{where}: source and target go together: one text file for each side",
                 "add source, the text file that target translates",
@@ -272,21 +277,21 @@ class Data(Settings):
     def _check_fields(self, where: str, dataset: Dataset) -> None:
         """Refuse a number of fields other than the number of sides."""
         if dataset.fields is not None and len(dataset.fields) != len(self.languages):
-            sides = "the source's and the target's" if self.kind.has_source else "the target's, without data.source"
+            sides = "the source's and the target's" if self.task.has_source else "the target's, without data.source"
             raise Refusal(
                 f"{where}.fields: must be {len(self.languages)}, {sides} (got {list(dataset.fields)})",
-                f"name them: fields: [{'SOURCE, ' if self.kind.has_source else ''}TARGET]",
+                f"name them: fields: [{'SOURCE, ' if self.task.has_source else ''}TARGET]",
             )
-        if not self.kind.has_source and dataset.fields is None and dataset.is_tsv:
+        if not self.task.has_source and dataset.fields is None and dataset.is_tsv:
             raise Refusal(
                 f"{where}.fields: must name the column of the target without data.source",
                 'name the second column, for example: fields: ["2"]',
             )
 
     @property
-    def kind(self) -> Kind:
-        """What is special about the task."""
-        return KINDS[task_of(self.source, self.target)]
+    def task(self) -> Task:
+        """What the model is for."""
+        return TASKS[task_of(self.source, self.target)]
 
     @property
     def splits(self) -> dict[str, tuple[Dataset, ...]]:

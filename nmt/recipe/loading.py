@@ -18,7 +18,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from nmt.recipe.data import KINDS, NAME, Data, Dataset, Kind, TaskName, task_of
+from nmt.recipe.data import NAME, TASKS, Data, Dataset, Task, task_of
 from nmt.recipe.settings import Decoding, Model, Refusal, Settings, TokenizerSettings, Training
 from nmt.recipe.yaml_files import Origins, dump, override, read
 from nmt.system.errors import UserError
@@ -41,27 +41,22 @@ class Recipe(Settings):
         """Fill in the defaults that depend on the task."""
         if not isinstance(given, dict) or not isinstance(data := given.get("data"), dict):
             return given
-        defaults = KINDS[task_of(data.get("source"), data.get("target"))].defaults
+        defaults = TASKS[task_of(data.get("source"), data.get("target"))].defaults
         sections = {name: given.get(name, {}) for name in defaults}
         return given | {name: {**defaults[name], **own} for name, own in sections.items() if isinstance(own, dict)}
 
     @property
-    def task(self) -> TaskName:
+    def task(self) -> Task:
         """What the model is for."""
-        return task_of(self.data.source, self.data.target)
-
-    @property
-    def kind(self) -> Kind:
-        """What is special about the task."""
-        return self.data.kind
+        return self.data.task
 
     @model_validator(mode="after")
     def _fits_the_task(self) -> Self:
-        for key, (value, reason) in self.kind.fixed.items():
+        for key, (value, reason) in self.task.fixed.items():
             section, name = key.split(".")
             if (given := getattr(getattr(self, section), name)) != value:
                 raise Refusal(
-                    f"{key}: must be {json.dumps(value)} {self.kind.condition}, since {reason} "
+                    f"{key}: must be {json.dumps(value)} {self.task.condition}, since {reason} "
                     f"(got {json.dumps(given)})",
                     f"--set {key}={json.dumps(value)}",
                 )
@@ -84,7 +79,7 @@ class Recipe(Settings):
         if self.training.patience is not None and not self.data.valid:
             raise Refusal("training.patience: needs data.valid", "add data.valid, or remove training.patience")
         limits = {"data.max_length": self.data.max_length}
-        if self.kind.has_source:
+        if self.task.has_source:
             limits["decoding.max_source"] = self.decoding.max_source
         longest = max(limits.values()) + 1
         if self.model.positions == "learned" and longest > self.model.max_positions:

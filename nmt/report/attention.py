@@ -22,7 +22,7 @@ from nmt.report.page import render
 from nmt.system.errors import UserError
 
 if TYPE_CHECKING:
-    from nmt.decoding.forced import Attention, Kind
+    from nmt.decoding.forced import Attention, AttentionType
     from nmt.decoding.pipeline import LineResult
     from nmt.model.transformer import Transformer
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 COLOURS = ("#1f68bc", "#c26300", "#05893e", "#a34f9e", "#b94642", "#0099a3", "#9d7d00", "#6b4cae")
 """Of heads, on white; further heads have them again."""
-TITLES: dict[Kind, str] = {
+TITLES: dict[AttentionType, str] = {
     "encoder": "Encoder self-attention",
     "decoder": "Decoder self-attention",
     "cross": "Encoder-decoder attention",
 }
-SIDES: dict[Kind, tuple[str, str]] = {
+SIDES: dict[AttentionType, tuple[str, str]] = {
     "encoder": ("source", "source"),
     "decoder": ("target_out", "target_in"),
     "cross": ("target_out", "source"),
@@ -79,7 +79,7 @@ LEGEND = 44  # pixels that a head takes in the legend
 NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def figure(attention: Attention, kind: Kind, layer: int, heads: Sequence[int]) -> str:
+def figure(attention: Attention, kind: AttentionType, layer: int, heads: Sequence[int]) -> str:
     """Draw the weights between the words of a sentence as SVG; layer and heads are counted from 0.
 
     The words of the upper row attend to those of the lower one. The opacity of a line is its weight.
@@ -177,5 +177,5 @@ class AttentionView:
         return named + of + (f", without {self._long:,} of more than {LONGEST} subwords" if self._long else "")
 
 
-Figure = tuple["Kind", int, list[int]]
-"""Kind, layer and heads of a figure, counted from 0."""
+Figure = tuple["AttentionType", int, list[int]]
+"""Type, layer and heads of a figure, counted from 0."""

@@ -236,7 +236,7 @@ def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
     return [
         found
         for run, record in enumerate(records)
-        if not (chart.name == "score" and record.recipe.kind.metric == "perplexity")
+        if not (chart.name == "score" and record.recipe.task.metric == "perplexity")
         for part in PARTS
         if (found := curve(record, run, chart, part)) is not None
     ]
@@ -248,7 +248,7 @@ def _described(chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecor
     if len(records) == 1 or len({found.part for found in curves}) > 1:
         named = zip(headings, curves, strict=True)
         headings = [f"{name}, {found.part}" if name else found.part for name, found in named]
-    measures = dict.fromkeys(records[found.run].recipe.kind.label for found in curves)
+    measures = dict.fromkeys(records[found.run].recipe.task.label for found in curves)
     return {
         "name": chart.name,
         "title": f"Dev {' and '.join(measures)}" if chart.name == "score" else chart.title,

@@ -30,7 +30,7 @@ def packed_sentences(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
     shown = [record for record in records if record.dev_outputs]
     if not shown:
         return None
-    parts = sorted({"constituents" if record.recipe.kind.has_trees else "words" for record in shown})
+    parts = sorted({"constituents" if record.recipe.task.has_trees else "words" for record in shown})
     plain = json.dumps(sentences(shown), ensure_ascii=False, separators=(",", ":"))
     packed = base64.b64encode(zlib.compress(plain.encode("utf-8", "replace"))).decode("ascii")
     return {"packed": packed, "parts": " or ".join(parts)}
@@ -51,15 +51,15 @@ def sentences(records: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _run(record: RunRecord) -> dict[str, Any]:
-    kind, data = record.recipe.kind, record.recipe.data
+    task, data = record.recipe.task, record.recipe.data
     scored = zip(record.validated["step"], record.validated["score"], strict=True)
     dev_scores = {int(step): _rounded(float(score), 2) for step, score in scored}
     steps = [checkpoint.step for checkpoint in record.dev_outputs]
     return {
-        "languages": [data.source, data.source if kind.has_trees else data.target],
-        "trees": kind.has_trees,
-        "metric": kind.label,
-        "measure": "F1" if kind.has_trees else "chrF",
+        "languages": [data.source, data.source if task.has_trees else data.target],
+        "trees": task.has_trees,
+        "metric": task.label,
+        "measure": "F1" if task.has_trees else "chrF",
         "steps": steps,
         "devScores": [dev_scores.get(step) for step in steps],
         "sentences": [_sentence(record, number) for number in range(len(record.sources))],
@@ -95,7 +95,7 @@ def tree_tables(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
 
 
 class Row(NamedTuple):
-    """Constituents of one kind, in a table."""
+    """Constituents of one task, in a table."""
 
     name: str
     figures: tuple[float, float, float]
@@ -135,7 +135,7 @@ class TreeScores:
 
 def score_trees(record: RunRecord) -> TreeScores | None:
     """Score the trees of a parser's last checkpoint; None if there are none, and for other models."""
-    if not record.recipe.kind.has_trees or not record.dev_outputs:
+    if not record.recipe.task.has_trees or not record.dev_outputs:
         return None
     last = record.dev_outputs[-1]
     ranges: dict[int, list[tuple[Tree, Tree | None]]] = {}

@@ -128,7 +128,7 @@ def content(records: Sequence[RunRecord]) -> Mapping[str, Any]:
     """What the first screen shows, as plain values."""
     names = labels(records)
     runs = [_run(record, name) for record, name in zip(records, names, strict=True)]
-    signatures = {f"Dev {r.recipe.kind.label}: {r.signature}": None for r in records if r.signature}
+    signatures = {f"Dev {r.recipe.task.label}: {r.signature}": None for r in records if r.signature}
     title = names[0] if len(names) == 1 else f"{len(names)} runs compared"
     return {"title": title, "runs": runs, "columns": COLUMNS, "signatures": list(signatures)}
 
@@ -156,7 +156,7 @@ def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
         "step": record.step,
         "updates": recipe.training.updates,
         "share": min(1.0, record.step / recipe.training.updates),
-        "label": recipe.kind.label,
+        "label": recipe.task.label,
         "validates": bool(recipe.data.valid),
         "best": best,
         **_spark(record, best),
@@ -170,7 +170,7 @@ def _spark(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, An
     if best is None:
         return {"spark": None}
     scores = record.validated["score"][np.isfinite(record.validated["score"])]
-    words = f"Dev {record.recipe.kind.label} from {scores[0]:.2f} to {scores[-1]:.2f} over {len(scores)} checkpoints"
+    words = f"Dev {record.recipe.task.label} from {scores[0]:.2f} to {scores[-1]:.2f} over {len(scores)} checkpoints"
     return {
         "spark": sparkline(record.validated["step"], record.validated["score"], best["position"]),
         "spark_label": words,
@@ -193,9 +193,9 @@ COLUMNS = (
 
 def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | None) -> list[tuple[str, float | str]]:
     """The text of each of `COLUMNS`, and what it is sorted by."""
-    cost, kind = record.cost, record.recipe.kind
+    cost, task = record.cost, record.recipe.task
     numbers: list[tuple[float | None, Callable[[float], str]]] = [
-        (None if best is None else kind.sign * best["score"], lambda rank: f"{kind.label} {abs(rank):.2f}"),
+        (None if best is None else task.sign * best["score"], lambda rank: f"{task.label} {abs(rank):.2f}"),
         (_updates(record), lambda step: f"{step:,}"),
         (taken, clock),
         (cost.get("flops"), lambda flops: f"{flops:.1e}"),
@@ -215,25 +215,25 @@ def _what(record: RunRecord) -> str:
         "translate": f"from {recipe.data.source} to {recipe.data.target}",
         "parse": f"of {recipe.data.source}",
         "language_model": f"of {recipe.data.target}",
-    }[recipe.task]
-    return f"{recipe.kind.noun.capitalize()} {languages}"
+    }[recipe.task.name]
+    return f"{recipe.task.noun.capitalize()} {languages}"
 
 
 def _model(record: RunRecord) -> str:
     """The shape of the model."""
     model = record.recipe.model
-    encoder = f"{model.layers} + " if record.recipe.kind.has_source else ""
+    encoder = f"{model.layers} + " if record.recipe.task.has_source else ""
     return f"{encoder}{model.decoder_depth} layers, d_model {model.d_model:,}, d_ff {model.d_ff:,}, {model.heads} heads"
 
 
 def _examples(record: RunRecord) -> str | None:
     kept = record.data.get("train", {}).get("kept")
-    return None if kept is None else f"{kept:,} {record.recipe.kind.unit}"
+    return None if kept is None else f"{kept:,} {record.recipe.task.unit}"
 
 
 def _best(record: RunRecord) -> Mapping[str, Any] | None:
     """The best dev score, of equals the latest, and where it stands among all; None without any."""
-    ranks = [record.recipe.kind.rank(score) for score in record.validated["score"]]
+    ranks = [record.recipe.task.rank(score) for score in record.validated["score"]]
     if not ranks or max(ranks) == -np.inf:
         return None
     position = max(range(len(ranks)), key=lambda index: (ranks[index], index))

@@ -105,11 +105,11 @@ def read_run(path: Path) -> RunRecord:
     """
     found, _ = survey(path)
     recipe = _recipe(path, found)
-    kind, about = recipe.kind, _about(path)
+    task, about = recipe.task, _about(path)
     base = _base(about)
-    logged, validated = read_figures(path / METRICS, kind.metric)
+    logged, validated = read_figures(path / METRICS, task.metric)
     signatures = [str(bundle.info["signature"]) for bundle in found if "signature" in bundle.info]
-    scored = zip(map(kind.rank, validated["score"]), validated["step"], strict=True)
+    scored = zip(map(task.rank, validated["score"]), validated["step"], strict=True)
     finest = int(max(scored, default=(0, 0))[1])
     sources, references, outputs = read_samples(path / SAMPLES, lambda sizes: choose(sizes, finest))
     now, before = plain(recipe), plain(base or recipes.without_settings(recipe))
@@ -233,5 +233,5 @@ def _averages(path: Path, found: Sequence[Bundle]) -> list[tuple[int, float]]:
     curve = average.info.get("curve")
     if not isinstance(curve, list) or (found and average.info["run"] != found[-1].info["run"]):
         return []
-    points = [(point.get("last"), point.get(average.kind.metric)) for point in curve if isinstance(point, dict)]
+    points = [(point.get("last"), point.get(average.task.metric)) for point in curve if isinstance(point, dict)]
     return [(last, score) for last, score in points if isinstance(last, int) and isinstance(score, float)]

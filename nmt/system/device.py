@@ -190,7 +190,7 @@ def _keep_memory() -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class World:
     """Which process of a group this is."""
 
     rank: int = 0
@@ -208,7 +208,7 @@ class Place:
         return cores if self.has_own_cores else max(1, cores // self.local_size)
 
 
-def find_place(environment: Mapping[str, str]) -> Place | None:
+def find_world(environment: Mapping[str, str]) -> World | None:
     """The place that torchrun, or srun with several tasks, gives this process; None where it runs alone."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         names, has_own_cores = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), False
@@ -220,7 +220,7 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
     rank, size, local_rank, local_size = (
         int(environment.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)
     )
-    return Place(rank, size, local_rank, local_size, has_own_cores)
+    return World(rank, size, local_rank, local_size, has_own_cores)
 
 
 def is_bound(environment: Mapping[str, str]) -> bool:
@@ -228,13 +228,13 @@ def is_bound(environment: Mapping[str, str]) -> bool:
     return "SLURM_CPUS_PER_TASK" in environment or "cpu" in environment.get("SLURM_CPU_BIND_TYPE", "")
 
 
-def device_of(device: str, place: Place) -> str:
+def device_of(device: str, world: World) -> str:
     """The device of one process of a group, which sees all GPUs of its host or only its own."""
     import torch
 
-    if device == "cpu" or place.size == 1 or not torch.cuda.is_available():
+    if device == "cpu" or world.size == 1 or not torch.cuda.is_available():
         return device
-    return f"cuda:{0 if torch.cuda.device_count() == 1 else place.local_rank}"
+    return f"cuda:{0 if torch.cuda.device_count() == 1 else world.local_rank}"
 
 
 # --- what the control groups of Linux grant this process, as containers and batch systems set them --------------

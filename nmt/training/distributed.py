@@ -29,7 +29,7 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt.system.device import Place, device_error, memory_error
+from nmt.system.device import World, device_error, memory_error
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -101,8 +101,8 @@ class Group:
     As a context it meets the others at the start, and leaves them at the end.
     """
 
-    def __init__(self, place: Place, timeout_minutes: float) -> None:
-        self.rank, self.size, self.local_size = place.rank, place.size, place.local_size
+    def __init__(self, world: World, timeout_minutes: float) -> None:
+        self.rank, self.size, self.local_size = world.rank, world.size, world.local_size
         self._timeout = timedelta(minutes=timeout_minutes)
         self._parent, self._told, self._left = os.getppid(), 0, False
         self._interfaces = INTERFACES if self.size > self.local_size else ""

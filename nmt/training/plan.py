@@ -89,11 +89,11 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     """Computes what training the recipe on so many devices will need."""
     prepared = directory(recipe)
     lengths = mean_lengths(prepared)
-    if lengths and (lengths[0] == ABSENT) == recipe.kind.has_source:
+    if lengths and (lengths[0] == ABSENT) == recipe.task.has_source:
         lengths = None  # what is there was prepared for pairs, or for a language model, and this is not
-    source, target = lengths or ASSUMED_LENGTHS[recipe.task]
+    source, target = lengths or ASSUMED_LENGTHS[recipe.task.name]
     vocabulary = symbols = recipe.tokenizer.vocab_size
-    if recipe.kind.has_trees:
+    if recipe.task.has_trees:
         symbols = len(load_tokenizer(prepared).target) if lengths else ASSUMED_SYMBOLS
     with torch.device("meta"):  # shapes without memory
         model = Transformer.of(recipe, vocabulary, symbols, ([False] * vocabulary, [False] * symbols))
@@ -141,14 +141,14 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     if device.type == "cpu":  # which its workers share
         seconds = plan.flops_per_update / (EFFICIENCY * peak)
     assumed = " (assumed)" if plan.assumed else ""
-    with_symbols = assumed if recipe.kind.has_trees else ""
+    with_symbols = assumed if recipe.task.has_trees else ""
     subwords, symbols = plan.vocabularies
     lengths = "{:g} subwords in and {:g} out".format(*plan.lengths)
     vocabulary = f"{subwords:,} subwords" + ("" if recipe.tokenizer.shared else " a side")
     tokens = f"{training.batch_tokens:,} source and {training.batch_tokens:,} target at most"
-    if not recipe.kind.has_source:
+    if not recipe.task.has_source:
         lengths, tokens = f"{plan.lengths[1]:g} subwords each", f"{training.batch_tokens:,} at most"
-    if recipe.kind.has_trees:
+    if recipe.task.has_trees:
         lengths = "{:g} subwords in and {:g} tree symbols out".format(*plan.lengths)
         vocabulary = f"{subwords:,} subwords in, {symbols:,} tree symbols out{with_symbols}"
     on = f"{devices} devices, {device.type}" if devices > 1 else str(device)
@@ -206,7 +206,7 @@ def summary(state: RunState, out: Path, ending: str, following: str) -> list[str
     """The last lines of `nmt train`: how the run in `out` ended, its best checkpoint, its cost, and what to do next."""
     found, _ = survey(out)
     bundle = best(found) or found[-1]
-    scored = "" if bundle.dev_score is None else f"dev {bundle.kind.label} {bundle.dev_score:.2f}, "
+    scored = "" if bundle.dev_score is None else f"dev {bundle.task.label} {bundle.dev_score:.2f}, "
     rows = {
         "checkpoint": f"{scored}update {bundle.step:,}: {bundle.path}",
         "training cost": f"{state.flops:.2e} FLOPs counted exactly, {state.tokens:,} target tokens",
@@ -244,7 +244,7 @@ class RunSummary:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
-        score = {"metric": self.bundle.kind.metric, "score": self.score, "signature": self.signature}
+        score = {"metric": self.bundle.task.metric, "score": self.score, "signature": self.signature}
         cost = {name: self.cost.get(name) for name in COST}
         return {"model": str(self.path), "bundle": str(self.bundle.path), "dev": score, "updates": self.updates, **cost}
 
@@ -253,7 +253,7 @@ class RunSummary:
         cost = {name: value for name, value in self.cost.items() if value is not None}
         return [
             str(self.path),
-            UNKNOWN if self.score is None else f"{self.bundle.kind.label} {self.score:.2f}",
+            UNKNOWN if self.score is None else f"{self.bundle.task.label} {self.score:.2f}",
             f"{cost['estimated_flops']:.1e}" if "estimated_flops" in cost else UNKNOWN,
             f"{cost['flops']:.1e}" if "flops" in cost else UNKNOWN,
             clock(cost["seconds"]) if "seconds" in cost else UNKNOWN,
@@ -295,5 +295,5 @@ def table(runs: Sequence[RunSummary]) -> str:
         model, *figures, devices = row
         cells = [model.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(figures, widths[1:], strict=False))]
         lines.append("  ".join([*cells, devices]))
-    signatures = {f"dev {run.bundle.kind.label}: {run.signature}": None for run in runs if run.signature}
+    signatures = {f"dev {run.bundle.task.label}: {run.signature}": None for run in runs if run.signature}
     return "\n".join(map(printable, (*lines, *signatures)))

@@ -26,7 +26,7 @@ from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
 from nmt.system.console import Console
-from nmt.system.device import Place, available_memory
+from nmt.system.device import World, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.system.files import wait_for
 from nmt.text.lines import read_lines
@@ -52,7 +52,7 @@ def train(
     console: Console,
     device: torch.device,
     threads: int,
-    place: Place,
+    world: World,
     base: Recipe | None = None,
 ) -> None:
     """Trains into `out`, or resumes the run that `out` holds, as one process of a group.
@@ -61,7 +61,7 @@ def train(
     saved, or GroupError where the other processes are gone.
     """
     patience = recipe.training.timeout_minutes
-    with ExitStack() as held, Group(place, patience) as group:
+    with ExitStack() as held, Group(world, patience) as group:
         found = group.first(lambda: open_directory(recipe, out, console, threads, held).to_json())
         start = Start.from_json(out, found)
         if start.checkpoint is not None:

@@ -28,7 +28,7 @@ from nmt.data.epochs import remove_damaged_plans
 from nmt.data.prepare import directory, fingerprint, prepare
 from nmt.exchange.resolve import initial_bundle, with_model_of
 from nmt.model.transformer import Transformer
-from nmt.recipe import Kind, Recipe
+from nmt.recipe import Recipe, Task
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources, clear_parts, exclusive, remedy, set_aside
@@ -137,9 +137,9 @@ class BestScore:
     without_improvement: int = 0
     """Checkpoints since then"""
 
-    def add(self, score: float, kind: Kind) -> bool:
+    def add(self, score: float, task: Task) -> bool:
         """Takes the dev score of the next checkpoint; returns whether it is the best so far."""
-        is_best = self.score is None or kind.rank(score) > kind.rank(self.score)
+        is_best = self.score is None or task.rank(score) > task.rank(self.score)
         self.score = score if is_best else self.score
         self.without_improvement = 0 if is_best else self.without_improvement + 1
         return is_best

@@ -350,17 +350,17 @@ class Run:
         """Score the model, whose checkpoint is `path`, on the development set."""
         assert self.validation is not None
         with progress.validating():
-            kind, dev = self.recipe.kind, self.validation(self.model)
-        is_best, reporting = self.best.add(dev.score, kind), self.reporting
+            task, dev = self.recipe.task, self.validation(self.model)
+        is_best, reporting = self.best.add(dev.score, task), self.reporting
         if reporting is not None:
             examples = reporting.keep(dev.hypotheses)
-            scores = dev.by_name(kind.metric)
+            scores = dev.by_name(task.metric)
             info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
             info |= {"without_improvement": self.best.without_improvement, "unscored": False}
             step = self.state.step
             # Before the checkpoint has its scores, so that a run that is killed in between does it again.
             progress.record({"step": step, **reporting.figures(), **{f"valid_{name}": scores[name] for name in scores}})
-            said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(kind.label).items())
+            said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(task.label).items())
             said += "  best" if is_best else ""
 
             def added() -> None:
@@ -375,7 +375,7 @@ class Run:
             is_new = (self.state.epoch, self.state.offset) == (0, 0)  # by training.init_state
             begin = f"{'going on from' if is_new else 'resuming at'} update {self.state.step:,}"
         devices = f"{self.group.size} devices, {trainer.device.type}" if self.group.size > 1 else str(trainer.device)
-        size, pairs = self.parameters / 1e6, f"{len(trainer.corpus):,} {self.recipe.kind.unit}"
+        size, pairs = self.parameters / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"
         return (
             f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}",
             f"  {training.updates:,} updates of {training.batch_tokens:,} tokens",
@@ -387,6 +387,6 @@ class Run:
         done = f"{self.state.step:,} of {updates:,} updates in {clock(self.state.seconds)}"
         more = f"--set training.updates={2 * self.state.step}"  # more than `updates`, even if that was lowered
         if self.state.step < updates:
-            done = f"no better dev {self.recipe.kind.label} for {checkpoints} checkpoints; {done}"
+            done = f"no better dev {self.recipe.task.label} for {checkpoints} checkpoints; {done}"
             more = f"--set training.patience={2 * checkpoints}"
         return done, shlex.join(["nmt", "average", str(self.out)]) if trained else f"to continue: {more}"

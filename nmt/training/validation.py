@@ -24,9 +24,9 @@ from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
-from nmt.recipe import KINDS, Recipe
+from nmt.recipe import TASKS, Recipe
 from nmt.system.console import Console
-from nmt.system.device import Place
+from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.system.integrity import intact
 from nmt.text.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ from nmt.training.batches import make_batch, split_update
 from nmt.training.distributed import Group
 
 VALID_TOKENS = 4096  # padded, per side of a batch
-PERPLEXITY = KINDS["language_model"].label
+PERPLEXITY = TASKS["language_model"].label
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class Validation:
         self._corpus, self._tokenizer, self._group = corpus, tokenizer, group
         beam = recipe.training.valid_beam or recipe.decoding.beam
         self._decoding = recipe.decoding.model_copy(update={"beam": beam})
-        self._task, self._kind = recipe.task, recipe.kind
-        self.sources, self.references = corpus.texts() if self._kind.has_source else ([], [])
-        if self._kind.has_trees and not any(self.references):
+        self._task = recipe.task
+        self.sources, self.references = corpus.texts() if self._task.has_source else ([], [])
+        if self._task.has_trees and not any(self.references):
             raise UserError(
                 "data.valid: none of its trees has words", "name trees that have words, or leave data.valid out"
             )
@@ -102,7 +102,7 @@ class Validation:
                 f"{bundle.path}: its recipe has no development set, data.valid",
                 f"average a number of your choice: nmt average {bundle.path.parent} --last N",
             )
-        return cls(corpus, bundle.tokenizer(), recipe, Group(Place(), recipe.training.timeout_minutes))
+        return cls(corpus, bundle.tokenizer(), recipe, Group(World(), recipe.training.timeout_minutes))
 
     def __call__(self, model: Transformer) -> DevScores:
         """Scores a model, whose training or evaluation mode is restored afterwards."""
@@ -111,16 +111,16 @@ class Validation:
         try:
             with torch.compiler.set_stance("force_eager"):  # the shapes of search would each compile a graph
                 surprise = perplexity(model, self._corpus, self._group)
-                if not self._kind.has_source:
+                if not self._task.has_source:
                     return DevScores(surprise, surprise, "per subword, </s> counted")
-                compare, hypotheses = f1 if self._kind.has_trees else bleu, self._search(model)
+                compare, hypotheses = f1 if self._task.has_trees else bleu, self._search(model)
                 return DevScores(surprise, *compare(self.references, hypotheses), hypotheses)
         finally:
             model.train(was_training)
 
     def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
         """The score of each of some hypotheses by itself, 0 to 100: chrF of translations, F1 of trees."""
-        if not self._kind.has_trees:
+        if not self._task.has_trees:
             return sentence_chrf(references, hypotheses)
         return [f1([reference], [tree])[0] for reference, tree in zip(references, hypotheses, strict=True)]
 
@@ -133,7 +133,7 @@ class Validation:
         return hypotheses
 
     def _search_lines(self, model: Transformer, sources: Sequence[str]) -> list[str]:
-        results = PIPELINES[self._task](model, self._tokenizer, self._decoding).stream(sources)
+        results = PIPELINES[self._task.name](model, self._tokenizer, self._decoding).stream(sources)
         return [result.texts[0] for result in results]
 
 
@@ -201,7 +201,7 @@ class _Average(NamedTuple):
 
     def rank(self) -> tuple[float, float]:
         """What grows with how good the average is."""
-        return self.oldest.kind.rank(self.dev.score), -self.dev.perplexity
+        return self.oldest.task.rank(self.dev.score), -self.dev.perplexity
 
 
 def average_by_score(directory: Path, out: Path | None, device: torch.device, console: Console) -> Bundle:
@@ -213,22 +213,22 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
     where they are of different runs, or where the data they were trained on is not prepared here.
     """
     found, path = averageable(directory, out)
-    newest, kind = found[-1], found[-1].kind
+    newest, task = found[-1], found[-1].task
     validation, mean = Validation.of(newest), Mean(newest)
-    names = [f"dev {name}" for name in dict.fromkeys((kind.label, PERPLEXITY))]
+    names = [f"dev {name}" for name in dict.fromkeys((task.label, PERPLEXITY))]
     console.say("  ".join(["averaged", *names, "updates"]))
     best, curve = None, []
     sizes = numbers_to_try(len(found))
     with console.progress("scoring", len(sizes), "averages") as advance:
         for average in _averages(found, sizes, mean, validation, newest.model(device)):
-            figures = zip(names, average.dev.shown(kind.label).values(), strict=True)
+            figures = zip(names, average.dev.shown(task.label).values(), strict=True)
             cells = (f"{figure:{len(name)}.2f}" for name, figure in figures)
             console.say("  ".join([f"{average.last:8}", *cells, f"{average.oldest.step:,} to {newest.step:,}"]))
-            curve.append({"last": average.last, **average.dev.by_name(kind.metric)})
+            curve.append({"last": average.last, **average.dev.by_name(task.metric)})
             best = average if best is None or average.rank() > best.rank() else best
-            advance(1, f"best dev {kind.label} {best.dev.score:.2f} of {best.last}")
+            advance(1, f"best dev {task.label} {best.dev.score:.2f} of {best.last}")
     assert best is not None
-    scores = best.dev.by_name(kind.metric)
+    scores = best.dev.by_name(task.metric)
     return mean.save(path, best.weights, best.last, scores=scores, signature=best.dev.signature, curve=curve)
 
 

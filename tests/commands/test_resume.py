@@ -17,7 +17,7 @@ import pytest
 
 from nmt.commands.resume import Blocks, Job, folder_of, open_blocks
 from nmt.commands.streams import Counts
-from nmt.system.device import Place
+from nmt.system.device import World
 from nmt.system.errors import UserError
 
 LINES = 47
@@ -41,8 +41,8 @@ def count(job: Job) -> int:
     return len(job.inputs["--input"].read_bytes().splitlines())
 
 
-def opened(job: Job, place: Place = Place()) -> AbstractContextManager[Blocks | None]:  # noqa: B008
-    return open_blocks(job, lambda: count(job), place, print)
+def opened(job: Job, world: World = World()) -> AbstractContextManager[Blocks | None]:  # noqa: B008
+    return open_blocks(job, lambda: count(job), world, print)
 
 
 def fill(blocks: Blocks, source: Path, numbers: list[int], lines: Iterator[object]) -> None:
@@ -142,7 +142,7 @@ def made_by_ranks(job: Job, size: int) -> list[Blocks]:
     """All blocks, each made by its rank; the ranks have not tried to join them."""
     ranks = []
     for rank in range(size):
-        with opened(job, Place(rank, size)) as blocks:
+        with opened(job, World(rank, size)) as blocks:
             assert blocks
             numbers = [number for number in blocks.missing() if number % size == rank]
             fill(blocks, job.inputs["--input"], numbers, iter(range(100)))
@@ -178,7 +178,7 @@ def test_of_ranks_that_end_at_once_one_joins(job: Job, damage: bool) -> None:
 JOIN = """
 import shutil, sys, time
 from pathlib import Path
-from nmt.system.device import Place
+from nmt.system.device import World
 from nmt.commands.resume import Job, open_blocks
 def hang(block, stream):
     stream.write(b"L")
@@ -188,7 +188,7 @@ shutil.copyfileobj = hang
 folder = Path(sys.argv[1])
 settings = {"decoding.beam": 4, "--model": ["hash"]}
 job = Job(folder / "out", {"--input": folder / "in"}, [folder / "weights"], settings)
-with open_blocks(job, lambda: 47, Place(0, 2), print) as blocks:
+with open_blocks(job, lambda: 47, World(0, 2), print) as blocks:
     blocks.join(print)
 """
 

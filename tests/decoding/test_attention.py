@@ -10,16 +10,16 @@ from tiny_parser import make_model, train_tokenizer
 
 import nmt
 from nmt.api import Parser, Translator
-from nmt.decoding.forced import Attention, Kind, Tokens, attend
+from nmt.decoding.forced import Attention, AttentionType, Tokens, attend
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS
 
-KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
+TASKS: tuple[AttentionType, ...] = ("encoder", "decoder", "cross")
 SENTENCE = "the teacher sees, likes (the) river."
 
 
-def sides(found: Attention, kind: Kind) -> tuple[Tokens, Tokens, np.ndarray]:
+def sides(found: Attention, kind: AttentionType) -> tuple[Tokens, Tokens, np.ndarray]:
     """The tokens that attend, those that they attend to, and the weights between them."""
     queries = found.source if kind == "encoder" else found.target_out
     keys = found.target_in if kind == "decoder" else found.source
@@ -58,7 +58,7 @@ def test_tokens_are_what_is_read_and_written(model: Translator) -> None:
     assert found.source.tokens[-1] == found.target_out.tokens[-1] == "</s>"
     assert found.target_in.tokens == ["<s>", *found.target_out.tokens[:-1]]
     assert (found.source.text, found.target_in.text, found.target_out.text) == ("the dog", "HOUSE", "HOUSE")
-    sizes = [(len(queries.tokens), len(keys.tokens)) for queries, keys, _ in (sides(found, kind) for kind in KINDS)]
+    sizes = [(len(queries.tokens), len(keys.tokens)) for queries, keys, _ in (sides(found, kind) for kind in TASKS)]
     assert sizes == [array.shape[2:] for array in (found.encoder, found.decoder, found.cross)]
 
 
@@ -86,7 +86,7 @@ def test_subwords_make_up_words(text: str, words: list[str]) -> None:
 def test_weights_of_words_are_sums_over_keys_and_means_over_queries(model: Translator) -> None:
     found = model.attention(SENTENCE, "THE TEACHER, SEES.")
     merged = found.by_words()
-    for kind in KINDS:
+    for kind in TASKS:
         queries, keys, weights = sides(found, kind)
         expected = np.zeros((*weights.shape[:2], len(queries.words), len(keys.words)))
         for i, query in enumerate(queries.word_of):

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-from feeds import Pile
 from plain_search import beam_search
+from queues import Pile
 from reference_search import UncachedStep, random_model
 
 from nmt.decoding.constraints import TreeConstraint

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from feeds import Pile
+from queues import Pile
 from random_bundle import sentence, tokenizer_of_words, write_bundle
 from reference_search import random_model, reference_search
 from reverse_task import reseal

@@ -158,10 +158,10 @@ def test_control_symbols_are_never_output():
 
 
 def test_it_waits_only_when_it_has_nothing_else_to_do():
-    feed = ListFeed(random_sources(30), most=3)
+    queue = ListFeed(random_sources(30), most=3)
     engine = SearchEngine([random_model()], Decoding(beam=2, batch_tokens=100))
     under_way = 0
-    take = feed.take
+    take = queue.take
 
     def counting(tokens, wait):
         nonlocal under_way
@@ -170,10 +170,10 @@ def test_it_waits_only_when_it_has_nothing_else_to_do():
         under_way += len(taken)
         return taken
 
-    feed.take = counting
-    for _ in engine.search(feed, 1):
+    queue.take = counting
+    for _ in engine.search(queue, 1):
         under_way -= 1
-    assert feed.takes[-1][1]  # it waited for the end
+    assert queue.takes[-1][1]  # it waited for the end
 
 
 def test_a_long_source_does_not_pad_many_short_ones_to_its_length():

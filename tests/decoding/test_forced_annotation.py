@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from feeds import Pile
+from queues import Pile
 
 from nmt.decoding import beam
 from nmt.decoding import forced as annotation

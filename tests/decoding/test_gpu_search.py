@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from feeds import Pile
+from queues import Pile
 from reference_search import assert_same, reference_search
 from reference_search import random_model as random_model_of
 from torch.nn import functional as F
@@ -128,9 +128,9 @@ def test_the_host_waits_once_in_a_step_and_once_more_in_a_leave(monkeypatch, sea
     rules = [partial(MinLength, 3), partial(NoRepeat, 2)]
     engine = SearchEngine([model], Decoding(beam=3, precision="bf16", batch_tokens=500), rules)
     under_way = Search(engine, 3, 1) if search == "search" else Sampling(engine, 3)
-    feed = Pile(random_sources(11))
+    queue = Pile(random_sources(11))
     under_way._batch_tokens = 9 * 13
-    under_way._admit(feed)
+    under_way._admit(queue)
     under_way._advance()  # from the second step on there is something to read
     steps = [((), 1, 9), ((), 1, 9), ((1, 8), 2, 7), ((), 1, 7)]
     with Uploads() as uploads:
@@ -141,7 +141,7 @@ def test_the_host_waits_once_in_a_step_and_once_more_in_a_leave(monkeypatch, sea
             assert (Scripted.reads - before, under_way._ancestry.count) == (reads, left)
             assert uploads.count <= (4 if done else 2)
         before = Scripted.reads
-        under_way._admit(feed)
+        under_way._admit(queue)
         assert (Scripted.reads, under_way._ancestry.count) == (before, 9)
 
 

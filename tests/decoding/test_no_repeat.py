@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from feeds import Pile
 from plain_search import beam_search
+from queues import Pile
 from reference_search import UncachedStep, random_model
 from torch import Tensor
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from engines import Characters, Found, Searched
 
-from nmt.decoding.engine import Feed, Hypothesis, Source
+from nmt.decoding.engine import Hypothesis, Source, SourceQueue
 from nmt.decoding.parser import Parse, Parser, words_of
 from nmt.decoding.read_ahead import Request
 from nmt.parsing.linearization import TreeVocabulary
@@ -32,8 +32,8 @@ class Saying:
         self.say = say
         self.sources: list[Source] = []
 
-    def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
-        while batch := feed.take(1000, wait=True):
+    def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+        while batch := queue.take(1000, wait=True):
             self.sources += batch
             for source in batch:
                 found = [Hypothesis(ids_of(text), -1.0 - n, True) for n, text in enumerate(self.say(source)[:n_best])]

@@ -13,7 +13,7 @@ import pytest
 from engines import Characters, Found, Mirror, Shuffling, mirrored, pipeline
 
 from nmt.decoding import read_ahead as feed_module
-from nmt.decoding.engine import Feed, Source
+from nmt.decoding.engine import Source, SourceQueue
 from nmt.decoding.pipeline import longest_served
 from nmt.decoding.read_ahead import FIRST_WINDOW, LARGEST_WINDOW
 from nmt.recipe import Decoding, Model
@@ -89,14 +89,14 @@ class Stuck(Mirror):
         super().__init__()
         self.number, self.then = number, then
 
-    def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
-        (first, *others), taken = feed.take(10**6, wait=True), 1
+    def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+        (first, *others), taken = queue.take(10**6, wait=True), 1
         while taken < self.number:
             yield from ((source.number, mirrored(source, n_best)) for source in others)
             taken += len(others)
-            others = feed.take(10**6, wait=False)
+            others = queue.take(10**6, wait=False)
         self.then()
-        assert feed.take(10**6, wait=False) == []
+        assert queue.take(10**6, wait=False) == []
         yield first.number, mirrored(first, n_best)
 
 
@@ -140,13 +140,13 @@ def test_a_search_under_way_admits_lines_as_they_come() -> None:
     admitted = threading.Event()
 
     class Patient(Mirror):
-        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
-            (first,) = feed.take(1000, wait=True)
-            while not (second := feed.take(1000, wait=False)):
+        def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+            (first,) = queue.take(1000, wait=True)
+            while not (second := queue.take(1000, wait=False)):
                 admitted.set()
             yield second[0].number, mirrored(second[0], 1)
             yield first.number, mirrored(first, 1)
-            assert feed.take(1000, wait=True) == []
+            assert queue.take(1000, wait=True) == []
 
     def lines() -> Iterator[str]:
         yield "ab"
@@ -223,8 +223,8 @@ def test_a_translation_tells_what_became_of_its_line() -> None:
 class Stuttering(Mirror):
     """Finds as many hypotheses as it is asked for, of which each text stands twice, one after the other."""
 
-    def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
-        for number, found in super().search(feed, n_best):
+    def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+        for number, found in super().search(queue, n_best):
             yield number, [hypothesis for one in found for hypothesis in (one, replace(one, score=one.score - 0.5))]
 
 
@@ -241,9 +241,9 @@ def test_one_hypothesis_is_asked_for_where_one_is_wanted_and_else_the_beam() -> 
     asked = []
 
     class Asked(Mirror):
-        def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
+        def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
             asked.append(n_best)
-            return super().search(feed, n_best)
+            return super().search(queue, n_best)
 
     for n_best in (1, 2, 4):
         list(pipeline(Asked(), beam=4).stream(["abc"], n_best))

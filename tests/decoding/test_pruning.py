@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 import torch
-from feeds import Pile
+from queues import Pile
 from reference_search import assert_same, random_model
 from torch import Tensor
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import reference_search
 import torch
-from feeds import Pile
+from queues import Pile
 from reference_search import UncachedStep
 from torch import Tensor
 

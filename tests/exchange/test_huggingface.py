@@ -20,7 +20,7 @@ from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS
 
 POST, PRE = {"norm_epsilon": 1e-5}, {"norm": "pre", "norm_epsilon": 1e-5}
-KINDS = [
+TASKS = [
     POST,
     PRE,
     {"shared": False, "tie_embeddings": "target", "decoder_layers": 1, **POST},
@@ -46,7 +46,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TASKS)
 def test_its_weights_give_our_logits(tmp_path: Path, kind: dict[str, Any]) -> None:
     """As transformers computes them: in another order of d_model, with biases, and each matrix by itself."""
     bundle = random_bundle(tmp_path / "bundle", **kind)

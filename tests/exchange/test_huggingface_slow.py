@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from exchange.test_huggingface import KINDS
+from exchange.test_huggingface import TASKS
 from marian import logits
 from random_bundle import random_bundle, sentence
 
@@ -43,7 +43,7 @@ def load(folder: Path, **kind: Any) -> Loaded:
     return bundle, tokenizer, model
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TASKS)
 def test_logits_are_ours(tmp_path: Path, kind: dict[str, Any]) -> None:
     bundle, tokenizer, model = load(tmp_path, **kind)
     texts = [sentence(seed) for seed in range(200)]
@@ -58,7 +58,7 @@ def test_logits_are_ours(tmp_path: Path, kind: dict[str, Any]) -> None:
     torch.testing.assert_close(restated[words], theirs[words], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TASKS)
 def test_greedy_outputs_are_ours(tmp_path: Path, kind: dict[str, Any]) -> None:
     """Of 200 sentences; those of a batch are equally long, so that one cap is the cap of all."""
     decoding = Decoding(beam=1, max_source=70, max_extra=9, min_length=2, no_repeat=2)

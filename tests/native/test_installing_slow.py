@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 @dataclass
-class Place:
+class World:
     """A copy of the sources, and an environment to install it into."""
 
     sources: Path
@@ -53,7 +53,7 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> World:
     for needed, least in BUILD:
         with suppress(metadata.PackageNotFoundError):
             if int(metadata.version(needed).split(".")[0]) >= least:
@@ -64,7 +64,7 @@ def place(tmp_path: Path) -> Place:
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path / "sources" / name)
     venv.create(tmp_path / "venv", with_pip=False)
-    made = Place(tmp_path / "sources", tmp_path / "venv" / "bin" / "python")
+    made = World(tmp_path / "sources", tmp_path / "venv" / "bin" / "python")
     packages = made.run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
     # A .pth file, unlike PYTHONPATH, puts the packages of this environment behind what is installed there. It does not
     # run their .pth files, so that an editable nmt stays unseen.
@@ -79,7 +79,7 @@ def compiler() -> None:
 
 
 @pytest.mark.parametrize("compiler", ["false", "/nowhere/cc"])
-def test_an_installation_without_a_compiler_works_and_says_so_once(place: Place, compiler: str) -> None:
+def test_an_installation_without_a_compiler_works_and_says_so_once(place: World, compiler: str) -> None:
     said = place.install(place.sources, CC=compiler)
     assert said.count("nmt works without the C kernels") == 1
     assert "Successfully installed" in said
@@ -87,7 +87,7 @@ def test_an_installation_without_a_compiler_works_and_says_so_once(place: Place,
 
 
 @pytest.mark.usefixtures("compiler")
-def test_a_wheel_works_wherever_it_is_unzipped(place: Place, tmp_path: Path) -> None:
+def test_a_wheel_works_wherever_it_is_unzipped(place: World, tmp_path: Path) -> None:
     place.run("-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", tmp_path / "wheels", place.sources)
     (wheel,) = (tmp_path / "wheels").iterdir()
     with zipfile.ZipFile(wheel) as packed:

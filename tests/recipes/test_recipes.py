@@ -11,7 +11,7 @@ from tiny_treebank import write_treebank
 from nmt.checkpoint.reading import checkpoints, read_tensors
 from nmt.recipe import Recipe, load
 from nmt.system.console import Console
-from nmt.system.device import Place
+from nmt.system.device import World
 from nmt.training.plan import make_plan
 from nmt.training.start import train
 from parameters import counts
@@ -63,7 +63,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shrunk(path: Path, full: Recipe) -> Recipe:
     """A recipe with narrower layers, but all of them, for two short updates on tiny data."""
     widths = {key: getattr(full.model, key) for key in ("d_model", "d_ff", "d_k", "d_v")}
-    if full.kind.has_trees:
+    if full.task.has_trees:
         data = "{name: trees, source: en, target: tree, train: [{trees: '02'}], max_length: 60}"
     else:
         data = (
@@ -85,7 +85,7 @@ def test_every_recipe_plans_and_trains(
     assert (plan.vocabularies[0], plan.assumed) == (full.tokenizer.vocab_size, True)
 
     monkeypatch.chdir(workplace)
-    train(shrunk(path, full), tmp_path, Console(quiet=True), CPU, 1, Place())
+    train(shrunk(path, full), tmp_path, Console(quiet=True), CPU, 1, World())
     (trained,) = checkpoints(tmp_path)
     assert trained.step == 2
     kept = {"layers", "heads", "dropout", "attention_dropout", "norm", "positions", "max_positions", "tie_embeddings"}

@@ -16,7 +16,7 @@ from browser import SCHEMES, WIDTHS, opened
 from random_bundle import random_bundle
 
 import nmt
-from nmt.decoding.forced import Attention, Kind, Tokens
+from nmt.decoding.forced import Attention, AttentionType, Tokens
 from nmt.report.attention import COLOURS, FAINTEST, LEVELS, figure, page
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def test_every_weight_is_a_line_of_its_opacity_from_query_to_key() -> None:
         ("cross", ["die", "Katze", "</s>", "the", "cat", "</s>"]),
     ],
 )
-def test_words_that_attend_stand_above_those_that_are_attended_to(kind: Kind, words: list[str]) -> None:
+def test_words_that_attend_stand_above_those_that_are_attended_to(kind: AttentionType, words: list[str]) -> None:
     root = ElementTree.fromstring(figure(PAIR, kind, 0, [1]))
     texts = root.findall(f"{SVG}text")
     assert [text.text for text in texts[1:]] == words

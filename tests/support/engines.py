@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from nmt.decoding.engine import Feed, Hypothesis, Source
+from nmt.decoding.engine import Hypothesis, Source, SourceQueue
 from nmt.decoding.models import Loaded
 from nmt.decoding.translator import Translator
 from nmt.recipe import Decoding
@@ -82,9 +82,9 @@ class Mirror:
         self.batches: list[list[str]] = []
         self.closed = False
 
-    def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
+    def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
         try:
-            while batch := feed.take(self.tokens, wait=True):
+            while batch := queue.take(self.tokens, wait=True):
                 self.batches.append([Characters().decode(source.ids) for source in batch])
                 yield from ((source.number, mirrored(source, n_best)) for source in self.order(batch))
         finally:
@@ -102,9 +102,9 @@ class Shuffling(Mirror):
         super().__init__()
         self.random = random.Random(seed)
 
-    def search(self, feed: Feed, n_best: int) -> Generator[Found, None, None]:
+    def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
         held: list[Source] = []
-        while batch := feed.take(self.random.randint(1, 300), wait=not held) or held:
+        while batch := queue.take(self.random.randint(1, 300), wait=not held) or held:
             if batch is not held:
                 held += batch
             self.random.shuffle(held)

@@ -24,7 +24,7 @@ from nmt.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 ENGLISH = "the quick dog cat sees likes tree big small red green house man woman walks jumps under over vexed"
 GERMAN = "der die Hund Katze sieht mag Baum groß klein rot grün Haus Mann Frau geht läuft unter über"
 
-KINDS = [(algorithm, shared) for algorithm in ("bpe", "unigram") for shared in (True, False)]
+TASKS = [(algorithm, shared) for algorithm in ("bpe", "unigram") for shared in (True, False)]
 
 
 def sentences(words: str, seed: int) -> list[str]:
@@ -40,7 +40,7 @@ def train(vocab_size: int, algorithm: str = "bpe", shared: bool = True, **settin
     return Tokenizer.train(PAIRS, TokenizerSettings.model_validate(values))
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: f"{kind[0]}, {'shared' if kind[1] else 'two'}")
+@pytest.fixture(scope="module", params=TASKS, ids=lambda kind: f"{kind[0]}, {'shared' if kind[1] else 'two'}")
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     algorithm, shared = request.param
     return train(300, algorithm, shared)

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nmt.system.device import Place
+from nmt.system.device import World
 from nmt.system.errors import GroupError, Interrupted, UserError
 from nmt.training import distributed
 from nmt.training.distributed import Group, slurm_meeting_point
@@ -59,7 +59,7 @@ def test_slurm_without_nodes_is_a_user_error(environment: str) -> None:
 
 def start_attempt(store: dist.Store, size: int, last: int = 0) -> list[Group]:
     """Have the ranks of an attempt meet, of which one comes after the others; all in this process."""
-    groups = [Group(Place(rank, size, rank, size), 1) for rank in range(size)]
+    groups = [Group(World(rank, size, rank, size), 1) for rank in range(size)]
     with ThreadPoolExecutor(size) as pool:
         met = {rank: pool.submit(groups[rank].__enter__) for rank in range(size) if rank != last}
         assert not wait(met.values(), timeout=0.3).done
@@ -269,7 +269,7 @@ def test_the_table_of_ranks_is_that_of_the_environment(monkeypatch: pytest.Monke
     monkeypatch.setattr(distributed, "rendezvous", meet)
     with (
         pytest.raises(GroupError, match=r"rank 3 waited 0\.001 minutes for the other 3"),
-        Group(Place(3, 4, 1, 2), 0.001),
+        Group(World(3, 4, 1, 2), 0.001),
     ):
         pass
     assert seen == {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "20005"}

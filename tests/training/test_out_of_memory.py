@@ -13,7 +13,7 @@ from reverse_task import BARE, assert_equal_to_the_bit, position, sets
 from torch import Tensor
 
 from nmt.data.batch import Batch
-from nmt.system.device import Place
+from nmt.system.device import World
 from nmt.system.errors import GroupError
 from nmt.training.distributed import Group
 from nmt.training.loss import Objective
@@ -142,7 +142,7 @@ def test_a_rank_that_is_lost_before_the_second_update_breaks_the_group() -> None
     def lost() -> bool:
         raise RuntimeError("[pair.cc:537] Connection reset by peer")
 
-    group = Group(Place(1, 2), 1)
+    group = Group(World(1, 2), 1)
     group._store = dist.HashStore()
     rank = SimpleNamespace(group=group, _parallel=SimpleNamespace(reducer=SimpleNamespace(_rebuild_buckets=lost)))
     told = "rank 1 lost the others while agreeing on the order of gradients: Connection reset"

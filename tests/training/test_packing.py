@@ -153,12 +153,12 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-KINDS = [{}, {"attention_window": 5}, {"positions": "words"}]
+TASKS = [{}, {"attention_window": 5}, {"positions": "words"}]
 
 
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("has_source", [True, False])
-@pytest.mark.parametrize("settings", KINDS, ids=["base", "window", "words"])
+@pytest.mark.parametrize("settings", TASKS, ids=["base", "window", "words"])
 def test_the_kernel_is_asked_for_the_same(settings: dict[str, object], has_source: bool) -> None:
     objective = Objective(tiny(has_source, **settings), 0.1)
     padded = batch(*sentences(2), has_source)

@@ -9,7 +9,7 @@ import pytest
 from reverse_task import sets
 from sacrebleu.metrics import CHRF
 
-from nmt.recipe import KINDS
+from nmt.recipe import TASKS
 from nmt.training.run_files import DevOutputs, Samples, read_samples
 from nmt.training.validation import Validation, f1
 
@@ -101,6 +101,6 @@ def test_each_translation_has_its_chrf_and_each_tree_its_f1(train: Any, task: Pa
     trees = ["(TOP (S (NP (XX a) (XX b)) (XX c)))", "", "(TOP (S (XX a) (XX b) (XX c)))"]
     gold = ["(TOP (S (NP (DT a) (NN b)) (VB c)))"] * 3
     parser = Validation.__new__(Validation)
-    parser._kind = KINDS["parse"]
+    parser._kind = TASKS["parse"]
     assert parser.each(gold, trees) == [100.0, 0.0, pytest.approx(200 / 3)]
     assert f1(gold[:1], trees[2:])[0] == parser.each(gold, trees)[2]

@@ -23,7 +23,7 @@ from nmt.exchange.resolve import resolve
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
 from nmt.system.console import Console
-from nmt.system.device import Place
+from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 from nmt.training import validation
@@ -76,7 +76,7 @@ def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], DevSc
         tokenizer = Tokenizer.load(Path("data/x"))
         model = Transformer(recipe.model, len(tokenizer.source), len(tokenizer.target))
         corpus = Corpus("data/x/valid.arrow")
-        group = Group(Place(), 1.0)
+        group = Group(World(), 1.0)
         return Validation(corpus, tokenizer, recipe, group)(model)
 
     return score
@@ -138,7 +138,7 @@ def test_the_papers_recipe_runs_on_any_folder_of_a_treebank(
     for bundle in checkpoints(tmp_path / "ckpts"):
         assert bundle.info["task"] == "parse"
         assert bundle.scores == {name: rows[bundle.step][f"valid_{name}"] for name in ("f1", "perplexity")}
-        assert bundle.recipe.task == "parse"
+        assert bundle.recipe.task.name == "parse"
     assert "(best dev F1, " in resolve(Path("ckpts"))[1]
     shutil.move("wsj", "away")  # what is prepared is enough to go on
     again = nmt("train", *arguments, *sets("training.updates=7"))

@@ -8,8 +8,8 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-from feeds import Pile
 from hypothesis import strategies as st
+from queues import Pile
 from random_bundle import WORDS, tokenizer_of_words
 from reference_search import random_model
 from strategies import PAIRS, arrays

@@ -33,7 +33,7 @@ def manifest(content: bytes) -> bool:
     if bundle is None:
         return False
     assert bundle.step >= 0
-    assert bundle.kind.rank(bundle.dev_score or 0.0) <= float("inf")
+    assert bundle.task.rank(bundle.dev_score or 0.0) <= float("inf")
     assert isinstance(bundle.cost, dict)
     assert bundle.lengths is None or bundle.lengths.is_unusual(3, 4) in (True, False)
     return True

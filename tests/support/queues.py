@@ -8,7 +8,7 @@ from nmt.decoding.engine import Pool, Source
 
 
 class Pile:
-    """A feed that holds all its sources from the beginning."""
+    """A queue that holds all its sources from the beginning."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.pool = Pool(sources)
