@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from nmt.checkpoint.reading import AVERAGED, MANIFEST, POSITION, Bundle, checkpoints, common_tokenizer, ranked
+from nmt.checkpoint.reading import (
+    AVERAGED,
+    MANIFEST,
+    MAY_CHANGE,
+    POSITION,
+    Bundle,
+    checkpoints,
+    common_tokenizer,
+    ranked,
+)
 from nmt.checkpoint.writing import save_bundle
 from nmt.system.console import Console
 from nmt.system.errors import UserError
@@ -15,9 +24,6 @@ from nmt.system.files import check_replaceable
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-MAY_CHANGE = {"dropout", "attention_dropout", "feed_forward_dropout", "attention_window", "max_positions"}
-"""Keys of `model` that need not be those of the bundle that training starts from."""
 
 
 def average(

@@ -10,13 +10,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Generic
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
-from nmt.decoding.pipeline import Result
 from nmt.system.console import Advance, Console, unseen
 from nmt.system.errors import UserError, printable_lines
 from nmt.system.files import whole_file
 from nmt.text.lines import compressed, count_lines, count_rest, decoded, read_lines
+
+if TYPE_CHECKING:
+    from nmt.decoding.pipeline import LineResult
+
+Result = TypeVar("Result", bound="LineResult")
 
 
 def open_standard_streams() -> None:

@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmt.checkpoint.averaging import MAY_CHANGE
-from nmt.checkpoint.reading import AVERAGED, MANIFEST, POSITION, Bundle, best, survey
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_CHANGE, POSITION, Bundle, best, survey
 from nmt.exchange import resolve as hub
 from nmt.exchange.marian import MarianBundle, converting, is_marian
 from nmt.recipe import Recipe, validated

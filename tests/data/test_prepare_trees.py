@@ -9,9 +9,9 @@ import pytest
 from prepared import OUT, QUIET, report, table
 
 from nmt.data.prepare import prepare
+from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe
 from nmt.system.console import Console
-from nmt.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -47,7 +47,7 @@ def treebank(workplace: None) -> None:
 def test_trees_become_words_and_symbols() -> None:
     prepare(tree_recipe(), QUIET, 1)
     assert {path.name for path in OUT.iterdir()} >= {"source.model", "tree.json"}
-    tokenizer = Tokenizer.load(OUT)
+    tokenizer = load_tokenizer(OUT)
     rows = table("train")
     assert rows["source"][0].as_py() == tokenizer.source.encode("the dog sees a tree .")
     symbols = tokenizer.target.decode(rows["target"][0].as_py())

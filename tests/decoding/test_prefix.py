@@ -23,7 +23,7 @@ TEXTS = ["the dog sees the house", "a cat likes the tree", "the tree sees a dog"
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     pairs = [(text, text[::-1]) for text in TEXTS] + [(text[::-1], text) for text in TEXTS]
-    return Tokenizer.train(pairs * 20, TokenizerSettings(vocab_size=340), lambda line: None, False, False)
+    return Tokenizer.train(pairs * 20, TokenizerSettings(vocab_size=340))
 
 
 @pytest.fixture(scope="module")

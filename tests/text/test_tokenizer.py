@@ -15,7 +15,7 @@ import sentencepiece
 from hypothesis import example, given, settings
 from strategies import TEXT, TRICKY
 
-from nmt.parsing.linearization import TreeVocabulary
+from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import TokenizerSettings
 from nmt.system.errors import Interrupted, UserError
 from nmt.text.tokenizer import Tokenizer
@@ -180,7 +180,7 @@ def test_a_parsers_tokenizer_has_words_in_and_trees_out(tmp_path: Path) -> None:
     for name, content in tokenizer.files().items():
         (tmp_path / name).write_bytes(content)
     assert {path.name for path in tmp_path.iterdir()} == {"source.model", "tree.json"}
-    again = Tokenizer.load(tmp_path)
+    again = load_tokenizer(tmp_path)
     assert again.equals(tokenizer)
     assert again.files() == tokenizer.files()
 

@@ -14,9 +14,9 @@ from tiny_treebank import write_treebank
 from nmt.data.corpus import ABSENT
 from nmt.data.prepare import mean_lengths, prepare
 from nmt.model.transformer import Transformer
+from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Model, Recipe, load
 from nmt.system.console import Console
-from nmt.text.tokenizer import Tokenizer
 from nmt.training import plan as plans
 from nmt.training.arithmetic import training_flops
 from nmt.training.plan import kept_per_token, make_plan, plan_run
@@ -81,7 +81,7 @@ def test_prepared_data_tells_a_parsers_symbols_and_lengths(tmp_path: Path) -> No
     prepare(recipe, Console(quiet=True), 1)
     after = make_plan(recipe, CPU)
     assert (before.assumed, after.assumed) == (True, False)
-    assert after.vocabularies == (300, len(Tokenizer.load(Path("data/wsj")).target)) != before.vocabularies
+    assert after.vocabularies == (300, len(load_tokenizer(Path("data/wsj")).target)) != before.vocabularies
     assert after.lengths == mean_lengths(Path("data/wsj"))
     assert after.sentences == pytest.approx(25_000 / (max(after.lengths) + 1))
     assert "(assumed)" not in plan_run(recipe, CPU)

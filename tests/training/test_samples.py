@@ -101,6 +101,6 @@ def test_each_translation_has_its_chrf_and_each_tree_its_f1(train: Any, task: Pa
     trees = ["(TOP (S (NP (XX a) (XX b)) (XX c)))", "", "(TOP (S (XX a) (XX b) (XX c)))"]
     gold = ["(TOP (S (NP (DT a) (NN b)) (VB c)))"] * 3
     parser = Validation.__new__(Validation)
-    parser._kind = TASKS["parse"]
+    parser._task = TASKS["parse"]
     assert parser.each(gold, trees) == [100.0, 0.0, pytest.approx(200 / 3)]
     assert f1(gold[:1], trees[2:])[0] == parser.each(gold, trees)[2]

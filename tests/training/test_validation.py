@@ -21,11 +21,11 @@ from nmt.data.corpus import Corpus
 from nmt.data.prepare import prepare
 from nmt.exchange.resolve import resolve
 from nmt.model.transformer import Transformer
+from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe
 from nmt.system.console import Console
 from nmt.system.device import World
 from nmt.system.errors import UserError
-from nmt.text.tokenizer import Tokenizer
 from nmt.training import validation
 from nmt.training.distributed import Group
 from nmt.training.run_files import read_samples
@@ -73,7 +73,7 @@ def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], DevSc
             }
         )
         prepare(recipe, Console(quiet=True), 1)
-        tokenizer = Tokenizer.load(Path("data/x"))
+        tokenizer = load_tokenizer(Path("data/x"))
         model = Transformer(recipe.model, len(tokenizer.source), len(tokenizer.target))
         corpus = Corpus("data/x/valid.arrow")
         group = Group(World(), 1.0)
