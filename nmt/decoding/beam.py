@@ -44,7 +44,7 @@ Found = tuple[Source, list[Hypothesis]]
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
-    """lp = ((5 + length) / 6)^α (Wu et al. 2016, equation 14); length counts `</s>`."""
+    """Return lp = ((5 + length) / 6)^α (Wu et al. 2016, equation 14); length counts `</s>`."""
     return ((5.0 + length) / 6.0) ** alpha
 
 

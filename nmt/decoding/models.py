@@ -38,14 +38,11 @@ def make_engine(
     models: Sequence[Transformer],
     say: Say,
 ) -> Engine:
-    """Make the engine of nmt; `say` reports another precision than asked for, and smaller batches."""
+    """Make the engine of nmt, in the process that searches."""
     from nmt.decoding.forced import annotated as annotate
     from nmt.decoding.search import SearchEngine
 
-    engine = SearchEngine(models, decoding, constraints(), say, partial(annotate, models) if annotated else None)
-    if decoding.precision not in ("auto", engine.precision):
-        say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision} is used")
-    return engine
+    return SearchEngine(models, decoding, constraints(), say, partial(annotate, models) if annotated else None)
 
 
 class Loaded:

@@ -33,8 +33,9 @@ class SearchEngine(SearchModels):
     ) -> None:
         """Prepare the models; without `constraints`, decoding.min_length is the only rule for outputs.
 
-        `say` reports smaller batches; `annotate` adds alignments and log-probabilities to hypotheses. Raise UserError
-        if this machine cannot compute in `decoding.precision`, or has no memory for one sentence.
+        `say` reports another precision than asked for, and smaller batches; `annotate` adds alignments and
+        log-probabilities to hypotheses. Raise UserError if this machine cannot compute in `decoding.precision`, or has
+        no memory for one sentence.
         """
         self.decoding, self.say, self.annotate = decoding, say, annotate
         self.constraints = constraints or [partial(MinLength, decoding.min_length)]
@@ -47,6 +48,8 @@ class SearchEngine(SearchModels):
             "--set decoding.beam=4",
         )
         self.precision = _precision(decoding.precision, self.device)
+        if decoding.precision not in ("auto", self.precision):
+            say(f"precision {decoding.precision}: not faster on this machine, so {self.precision} is used")
         multiple = BLOCK if self.vocabulary > AT_ONCE else LANES
         twins = [for_inference(model, self.precision, multiple) for model in models]
         self.models, self.logits = zip(*twins, strict=True)

@@ -68,7 +68,7 @@ class Translator(Pipeline[Translation]):
         annotated: bool = False,
         terms: Terms | None = None,
     ) -> None:
-        """`lengths` are those of the model's training pairs, if known.
+        """Translate with `models`; `lengths` are those of the model's training pairs, if known.
 
         `terms` apply to requests without their own, by default those of `decoding.keep`.
         """
@@ -143,15 +143,15 @@ class Translator(Pipeline[Translation]):
     def split(self, request: Request) -> list[Part]:
         """Return the parts of a line, encoded; a line with a prefix is not split."""
         terms = request.terms or self._terms
-        return [self._with_phrases(part, terms) for part in self._parts(request)]
+        parts = self._with_prefix(request) if request.prefix.strip() else self._splitter.split(request.text)
+        return [self._with_phrases(part, terms) for part in parts]
 
     def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
         """Encode a line, without splitting it, and a translation of it."""
         return self._splitter.encode_whole(source), self._target.encode(clean(output))
 
-    def _parts(self, request: Request) -> list[Part]:
-        if not request.prefix.strip():
-            return self._splitter.split(request.text)
+    def _with_prefix(self, request: Request) -> list[Part]:
+        """Return a line as one part with its prefix; raise UserError if either is too long."""
         beginning = Prefix(*self._target.encode_beginning(request.prefix))
         if beginning.longest > self.decoding.max_source:
             raise UserError(
@@ -165,8 +165,6 @@ class Translator(Pipeline[Translation]):
     def _with_phrases(self, part: Part, terms: Terms) -> Part:
         """Return a part with the phrases that its output must contain."""
         phrases = terms.phrases(self.tokenizer.source.decode(part.ids))
-        if not phrases:
-            return part
         required = [
             Required(list(self._spellings(phrase)), phrase.times - phrase.inside, phrase.exactly) for phrase in phrases
         ]
@@ -245,7 +243,7 @@ class LineSplitter:
     """Splits lines by `decoding.split`."""
 
     def __init__(self, source: Vocabulary, decoding: Decoding, lengths: TrainedLengths | None) -> None:
-        """`lengths` are those of the model's training pairs; None if they are not known."""
+        """Split lines for a model; `lengths` are those of its training pairs, None if they are not known."""
         self._source, self._lengths = source, lengths
         self._how = "length" if decoding.split == "auto" and lengths is None else decoding.split
         self._sentences = SentenceSplitter(lengths.language if lengths else "")

@@ -23,7 +23,7 @@ from nmt.decoding.engine import Engine, Hypothesis, Pool, Source, SourceQueue
 from nmt.system.device import device_error, memory_error
 from nmt.system.errors import UserError
 
-POLL = 0.05  # seconds between two looks at the queue while a worker waits for sources
+LOOK = 0.05  # seconds between two looks at the queue while a worker waits for sources
 PORTION = 1024  # most padded tokens given to a worker at once, so that few sources are shared by all
 
 MakeEngine = Callable[[int, int], Engine]
@@ -44,7 +44,7 @@ class Workers:
     """
 
     def __init__(self, make: MakeEngine, count: int, longest: int, fork: bool = False) -> None:
-        """`longest` is the most subwords of a source.
+        """Set up workers that are started on entering; `longest` is the most subwords of a source.
 
         With `fork`, workers are forked and share the memory of this process, which then must have no other threads,
         not even those of PyTorch's operations.
@@ -94,7 +94,7 @@ class Workers:
             while searching:
                 in_vain = not self._over and self._serve(queue)
                 by_connection = {worker.connection: worker for worker in searching}
-                for ready in wait(list(by_connection), POLL if in_vain else None):
+                for ready in wait(list(by_connection), LOOK if in_vain else None):
                     worker = by_connection[ready]  # type: ignore[index]
                     match worker.receive():
                         case "asks", tokens:
