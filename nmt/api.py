@@ -21,7 +21,7 @@ from nmt.recipe import TaskName, override_decoding
 ModelPath = str | os.PathLike[str]
 
 PIPELINES: dict[TaskName, type[Translator] | type[Parser]] = {"translate": Translator, "parse": Parser}
-"""What searches, by task; language models only score."""
+"""The pipeline of each task; language models have none, since they only score."""
 
 
 def load(

@@ -44,27 +44,27 @@ Found = tuple[Source, list[Hypothesis]]
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
-    """lp = ((5 + length) / 6)^α (Wu et al. 2016, equation 14); length counts `</s>`."""
+    """Return lp = ((5 + length) / 6)^α (Wu et al. 2016, equation 14); length counts `</s>`."""
     return ((5.0 + length) / 6.0) ** alpha
 
 
 class SearchModels:
-    """Models as searches use them: prepared for inference, with the rules for outputs."""
+    """Models prepared for inference, with the settings of their searches."""
 
     models: Sequence[Transformer]
     logits: Sequence[nn.Module]
-    """Make logits of the states of each model."""
+    """The output layer of each model: logits of its states."""
     vocabulary: int
     device: torch.device
     decoding: Decoding
     constraints: Sequence[MakeConstraint]
     annotate: Callable[[list[Found]], list[Found]] | None
-    """Completes what is found."""
+    """Adds alignments and log-probabilities to hypotheses."""
     batch_tokens: int
     say: Callable[[str], None]
 
     def shrink(self, share: float) -> None:
-        """Let later searches begin with this share of the batch, because memory ran out; report it the first time."""
+        """Reduce the batch of later searches to this share, because memory ran out; report it the first time."""
         self.batch_tokens = max(1, int(self.batch_tokens * share))
         self.say("out of memory: the search continues with smaller batches; a smaller --batch-tokens avoids this")
         self.say = lambda line: None
@@ -78,7 +78,7 @@ class Beams(NamedTuple):
 
     caps: Tensor  # (n, 1): most symbols of an output
     symbols: Tensor  # (n, k): the newest of each alive hypothesis
-    parents: Tensor  # (n, k): which hypothesis of the step before it follows
+    parents: Tensor  # (n, k): its hypothesis in the step before
     totals: Tensor  # (n, k): its log-probability; -inf where there is none
     ends: Tensor  # (n, k): the last link of each finished hypothesis
     positions: Tensor  # (n, k): the position of that link
@@ -87,37 +87,37 @@ class Beams(NamedTuple):
 
 
 class Search:
-    """One beam search: the sentences under way, and what the models remember of them.
+    """One beam search: the sentences under way and the models' caches of them.
 
-    `sampling.Sampling` extends hypotheses in another way; what comes and goes is the same.
+    `sampling.Sampling` overrides how hypotheses are extended.
     """
 
     def __init__(self, engine: SearchModels, beam: int, n_best: int) -> None:
         self._engine, self._beam, self._n_best = engine, beam, n_best
         self._batch_tokens = engine.batch_tokens
         self._again = Pool()  # sources that were under way when memory ran out
-        self._found: list[Found] = []  # that have not been given out
+        self._found: list[Found] = []  # not yet yielded
         self._starved = False  # whether the queue had nothing when it was last asked
         self._begin()
 
     def _begin(self) -> None:
-        """Empties the batch."""
+        """Empty the batch."""
         engine, device = self._engine, self._engine.device
         windows = [model.config.attention_window for model in engine.models]
         widest = None if None in windows else max(window for window in windows if window is not None)
         self._ancestry = Ancestry(self._beam, device, widest)
         self._caches = [KVCache(self._ancestry, window) for window in windows]
-        self._rules = [make(self._beam, device) for make in engine.constraints]
+        self._rules = [make(self._ancestry) for make in engine.constraints]
         self._beams = Search._empty(self, [])  # of no rows, in samples too
         self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): of alive hypotheses
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
         self._caps = np.empty(0, dtype=np.int64)  # (n,): of the sources
-        # Of the step before: which rows are done, and the ancestry's `seen`.
+        # Of the step before: which rows are finished, and the ancestry's `seen`.
         self._unread: Download | None = None
         self._held: list[Source] = []
 
     def run(self, queue: SourceQueue) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Searches until the queue ends. Where a GPU's memory runs out, it goes on with a batch half as large."""
+        """Search until the queue ends; if the GPU's memory runs out, continue with a batch half as large."""
         while True:
             yield from self._release()
             try:
@@ -132,7 +132,7 @@ class Search:
             self._begin_again()  # outside `except`, so the traceback's tensors are freed
 
     def _release(self) -> list[tuple[int, list[Hypothesis]]]:
-        """Return what is found; hold it while more is under way and it fills no batch that is annotated."""
+        """Return finished sentences; those to be annotated once they fill a batch, or nothing else is left."""
         found = self._found
         if found and self._engine.annotate:
             tokens = sum(len(source.ids) + len(each.ids) for source, hypotheses in found for each in hypotheses)
@@ -143,7 +143,7 @@ class Search:
         return [(source.number, hypotheses) for source, hypotheses in found]
 
     def _begin_again(self) -> None:
-        """Searches the sources under way anew in a batch half as large, since a step that broke off cannot go on."""
+        """Restart the sources under way with a batch half as large, because a failed step cannot be resumed."""
         self._again.add([*self._sources, *self._held])
         before, self._batch_tokens = self._batch_tokens, max(1, min(self._batch_tokens, self._again.tokens) // 2)
         self._engine.shrink(self._batch_tokens / before)
@@ -151,7 +151,7 @@ class Search:
         torch.cuda.empty_cache()
 
     def _admit(self, queue: SourceQueue) -> None:
-        """Fills the batch from the queue if enough of it is empty."""
+        """Fill the batch from the queue if enough of it is empty."""
         budget, rows, width = self._batch_tokens, self._ancestry.count, self._caches[0].longest
         room = budget - rows * width
         if rows and room < budget // REFILL:
@@ -191,11 +191,11 @@ class Search:
 
     @torch.inference_mode()
     def _advance(self) -> list[Found]:
-        """One step: extends every hypothesis by a symbol. Returns the sentences that are done; they leave the batch.
+        """Extend every hypothesis by a symbol; remove the finished sentences from the batch and return them.
 
-        On a GPU the host reads one step late which sentences are done, while the device computes; a sentence that is
-        done has no hypothesis left that a further step could extend. Nothing is read late in a step that brings a
-        sentence to its cap, because the next position may be one that the model does not have.
+        On a GPU the host reads one step late which sentences are finished, while the device computes the next step;
+        finished sentences have no hypothesis left to extend. Nothing is read late in a step that brings a sentence to
+        its cap, because the model may not have the next position.
         """
         self._ancestry.extend(self._beams.parents)
         symbols = self._beams.symbols
@@ -217,7 +217,7 @@ class Search:
         return results
 
     def _extend(self, states: list[Tensor]) -> Tensor:
-        """Extends every hypothesis, given what each model says of it; (n,) whether a sentence is done."""
+        """Extend every hypothesis, given the states of each model; return (n,), whether a sentence is finished."""
         beams, beam, alpha = self._beams, self._beam, self._engine.decoding.alpha
 
         # 1. The 2 · beam best extensions of a sentence are its candidates.
@@ -238,9 +238,9 @@ class Search:
         parents, symbols = parents.gather(1, order), symbols.gather(1, order)
         self._record(parents, symbols, links.gather(1, order), positions)
 
-        # 4. A hypothesis that cannot get into the n-best list is dropped. Dividing by the largest penalty that is still
-        # possible bounds what it and its descendants can reach (α ≥ 0). What takes its place is no more probable, so it
-        # cannot get there either, except where a constraint chooses in another way.
+        # 4. A hypothesis that cannot get into the n-best list is dropped. Dividing by the largest possible penalty
+        # bounds the scores of its descendants (α ≥ 0). Those ranked behind it cannot get there either, unless a rule
+        # reorders candidates.
         horizons = beams.caps
         for rule in self._rules:
             horizons = rule.horizons(horizons, lengths)
@@ -253,16 +253,16 @@ class Search:
         return alive[:, 0].isneginf()
 
     def _record(self, parents: Tensor, symbols: Tensor, links: Tensor, positions: Tensor) -> None:
-        """Remembers how the hypotheses that are alive were extended, (n, k) each, at positions (n, 1)."""
+        """Record how the alive hypotheses were extended, (n, k) each, at positions (n, 1)."""
         for rule in self._rules:
             rule.advance(parents, symbols)
         self._links = with_room(self._links, 1, int(self._ancestry.lengths.max()))
         self._links[self._ancestry.rows, positions] = links[:, None]
 
     def _candidates(self, states: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """The 2 · beam best extensions of each row (one in greedy search), best first, of each model's (n, k, d_model).
+        """Return the 2 · beam best extensions of each row (one in greedy search), best first.
 
-        (n, 2 · beam) each: log-probability, which hypothesis of its row it extends, symbol.
+        The states of each model are (n, k, d_model), the results (n, 2 · beam): log-probability, parent, symbol.
         """
         found = []
         for part, log_probs in self._allowed(states):
@@ -275,7 +275,7 @@ class Search:
         return totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1)  # where nothing is left to choose
 
     def _allowed(self, states: list[Tensor]) -> Iterator[tuple[slice, Tensor]]:
-        """A few rows at a time, and their log-probabilities (rows, k, padded vocabulary) of what may come next."""
+        """Yield a few rows at a time with (rows, k, padded vocabulary), log-probabilities of the next symbols."""
         rows = max(1, CHUNK_LOGITS[self._engine.device.type] // (self._beam * self._engine.vocabulary))
         for start in range(0, self._ancestry.count, rows):
             part = slice(start, start + rows)
@@ -287,10 +287,7 @@ class Search:
             yield part, log_probs
 
     def _remove(self, removal: Removal) -> list[Found]:
-        """Let rows leave the batch; return their n-best lists, each with its source.
-
-        The host waits for them once.
-        """
+        """Remove rows from the batch; return their n-best lists, each with its source. One CPU-GPU sync point."""
         beams, rows = self._beams, upload(removal.leaving, self._engine.device)
         longest = int(self._ancestry.lengths[removal.leaving].max())
         ends, positions, scores = (each[rows, : self._n_best] for each in (beams.ends, beams.positions, beams.scores))
@@ -312,7 +309,7 @@ class Search:
         return results
 
     def _hypothesis(self, links: list[list[int]], end: int, position: int, score: float, kept: bool) -> Hypothesis:
-        """Follows the links back from the end of a hypothesis to its beginning."""
+        """Follow the links from the end of a hypothesis back to its beginning."""
         parent, symbol = divmod(end, self._engine.vocabulary)
         ids = [symbol]
         for before in reversed(links[:position]):
@@ -324,7 +321,7 @@ class Search:
 
 
 def log_softmax_(logits: Tensor, vocabulary: int) -> Tensor:
-    """Log-probabilities of logits (n, k, at least `vocabulary`), which are overwritten.
+    """Return log-probabilities of logits (n, k, at least `vocabulary`), which are overwritten.
 
     Those of padding, unknown and `<s>`, which are never output, and those beyond the vocabulary are -inf; the former
     keep their share of the probability.
@@ -355,9 +352,9 @@ def best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
 
 
 def plain_best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
-    """`best_extensions` by PyTorch.
+    """Do as `best_extensions` does, by operations of PyTorch.
 
-    To compare all values at once takes long. The largest values are in the blocks with the largest maxima.
+    Comparing all values at once is slow. The largest values are in the blocks with the largest maxima.
     """
     n, k, vocabulary = log_probs.shape
     if vocabulary <= AT_ONCE:

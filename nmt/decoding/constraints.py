@@ -1,4 +1,4 @@
-"""Which symbols may follow each hypothesis of a search.
+"""Rules for outputs: which symbols may follow each hypothesis of a search.
 
 As in the search, all hypotheses of all rows are handled together, and the host never waits for the device. Shapes: n
 rows, which are sentences, k hypotheses of each.
@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.decoding.engine import Source
-from nmt.model.cache import ROOM, Removal, upload, with_room
+from nmt.model.cache import ROOM, Ancestry, Removal, upload, with_room
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.text.vocabulary import EOS, PAD, Vocabulary
 
@@ -32,13 +32,15 @@ class Candidates(NamedTuple):
     totals: Tensor
     """Log-probability."""
     parents: Tensor
-    """Which hypothesis of its row it extends."""
+    """The hypothesis of the row that is extended."""
     symbols: Tensor
-    """By which symbol."""
+    """The symbol that extends it."""
 
 
 class Constraint:
-    """A rule for outputs, and what it remembers of the hypotheses of one search; it overrides what it needs.
+    """A rule for outputs and its state in one search; subclasses override what they need.
+
+    The ancestry is always a step ahead: it admits, extends and removes rows before the rule does.
 
     A hypothesis of probability 0 does not exist: its parent and its symbol may be any, and so may the answer for it.
     """
@@ -47,31 +49,31 @@ class Constraint:
         """Add rows whose hypotheses are empty."""
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
-        """Set to -inf, in place, what must not come next; log_probs (rows, k, vocabulary or more) are of `rows`."""
+        """Set forbidden next symbols to -inf, in place, in log_probs (rows, k, vocabulary or more) of `rows`."""
 
     def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Candidates) -> Candidates:
         """Return the candidates of `rows`, given those that the search has found: 2k of each row, or one if k is 1.
 
         The first k that end may join the finished hypotheses; the best k of the others stay alive. `alive` (rows, k)
-        has the log-probabilities of the hypotheses. Instead of one candidate there may be two where k is 1.
+        has the log-probabilities of the hypotheses. Two candidates may be returned where k is 1.
         """
         return found
 
     def chosen_rows(self) -> Sequence[int]:
-        """Return the rows in which `choose` may prefer a candidate to one that is more probable."""
+        """Return the rows in which `choose` may prefer a candidate to a more probable one."""
         return ()
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
-        """(n, 1): the length for which hypotheses that are alive may hope, given their `caps` and `lengths`."""
+        """Return (n, 1), the length whose penalty bounds the scores of alive hypotheses, given `caps` and `lengths`."""
         return caps
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        """Extend the hypotheses of its row that `parents` (n, k) names by `symbols` (n, k)."""
+        """Extend the hypotheses `parents` (n, k) by `symbols` (n, k)."""
 
     def kept_from_repeating(self, rows: Tensor, positions: Tensor, hypotheses: Tensor) -> Tensor:
-        """Did a rule against repetitions forbid what was most probable, up to the extension of a hypothesis?
+        """Return (r, m), whether a rule against repetitions ever forbade the most probable symbol of a hypothesis.
 
-        (r, m) of `rows` (r,), where each of `hypotheses` (r, m) was extended at its position, one of `positions`.
+        The hypotheses (r, m) are those of `rows` (r,), as of their extension at `positions` (r, m).
         """
         return torch.zeros_like(positions, dtype=torch.bool)
 
@@ -79,30 +81,20 @@ class Constraint:
         """Remove rows."""
 
 
-MakeConstraint = Callable[[int, torch.device], Constraint]
-"""Makes a rule of a search from its beam and its device."""
+MakeConstraint = Callable[[Ancestry], Constraint]
+"""Makes a rule of a search, whose rows are those of the ancestry."""
 
 
 class MinLength(Constraint):
     """No output has fewer symbols than `length`, `</s>` not counted."""
 
-    def __init__(self, length: int, beam: int, device: torch.device) -> None:
-        self._least = length
-        self._lengths = np.empty(0, dtype=np.int64)
-
-    def admit(self, sources: Sequence[Source]) -> None:
-        self._lengths = np.append(self._lengths, np.zeros(len(sources), dtype=np.int64))
+    def __init__(self, length: int, ancestry: Ancestry) -> None:
+        self._least, self._ancestry = length, ancestry
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
-        early = self._lengths[rows] < self._least
+        early = self._ancestry.lengths[rows] <= self._least  # the position to fill is counted already
         if early.any():
             log_probs[:, :, EOS].masked_fill_(upload(early, log_probs.device)[:, None], -math.inf)
-
-    def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        self._lengths += 1
-
-    def leave(self, removal: Removal) -> None:
-        self._lengths = removal.keep(self._lengths)
 
 
 class NoRepeat(Constraint):
@@ -112,15 +104,14 @@ class NoRepeat(Constraint):
     itself, a repetition is allowed.
     """
 
-    def __init__(self, n: int, beam: int, device: torch.device) -> None:
-        self._n = n
-        self._lengths = np.empty(0, dtype=np.int64)  # (rows,): of the outputs so far
+    def __init__(self, n: int, ancestry: Ancestry) -> None:
+        self._n, self._ancestry = n, ancestry
+        beam, device = ancestry.beam, ancestry.rows.device
         self._newest = torch.empty((0, beam, 0), dtype=torch.int64, device=device)  # (rows, k, longest): newest first
         self._acted = torch.empty((0, beam), dtype=torch.bool, device=device)  # (rows, k): on each hypothesis
         self._history = torch.empty((0, ROOM, beam), dtype=torch.bool, device=device)  # (rows, positions, k): the same
 
     def admit(self, sources: Sequence[Source]) -> None:
-        self._lengths = np.append(self._lengths, np.zeros(len(sources), dtype=np.int64))
         self._newest = F.pad(self._newest, (0, 0, 0, 0, 0, len(sources)), value=NONE)
         self._acted = F.pad(self._acted, (0, 0, 0, len(sources)))
         self._history = with_room(self._history, 0, len(self._acted))
@@ -141,11 +132,9 @@ class NoRepeat(Constraint):
         self._acted[rows] |= (values > best).any(2) & ~nothing_left[:, :, 0]
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        self._history = with_room(self._history, 1, int(self._lengths.max()) + 1)
-        positions = upload(self._lengths, self._history.device)
-        self._history[torch.arange(len(positions), device=self._history.device), positions] = self._acted
+        self._history = with_room(self._history, 1, int(self._ancestry.lengths.max()))
+        self._history[self._ancestry.rows, self._ancestry.positions] = self._acted[:, None]
         self._acted = self._acted.gather(1, parents)
-        self._lengths = self._lengths + 1
         newest = self._newest.gather(1, parents[:, :, None].expand(-1, -1, self._newest.size(2)))
         self._newest = torch.cat((symbols[:, :, None], newest), dim=2)
 
@@ -154,28 +143,28 @@ class NoRepeat(Constraint):
 
     def leave(self, removal: Removal) -> None:
         removal.move(self._history)
-        self._lengths, newest = removal.keep(self._lengths), removal.keep(self._newest)
         self._acted = removal.keep(self._acted)
-        self._newest = newest[:, :, : self._lengths.max(initial=0)]
+        self._newest = removal.keep(self._newest)[:, :, : self._ancestry.lengths.max(initial=0)]
 
 
 class TreeConstraint(Constraint):
     """Every output is the linear form of a tree over exactly as many words as its source has.
 
     - A leaf may come only while leaves are left, `</s>` only when none is left and no bracket is open.
-    - A bracket may open only while leaves are left, so that something will stand in it, and at most `longest_run` of
-      them open in a row. This bounds unary chains, and an output by its words.
+    - A bracket may open only while leaves are left, so that it will not be empty. At most `longest_run` brackets open
+      in a row; this bounds unary chains, and the length of an output by its words.
     - A bracket may close if it is the innermost open one and not empty.
-    - The source's cap has room for (cap - words - 1) / 2 brackets and those that close them; no more are opened.
+    - The source's cap has room for (cap - words - 1) / 2 pairs of brackets; no more are opened.
 
-    Every hypothesis can therefore go on and end: by a leaf while any is left, else by closing what is open, else by
-    `</s>`. There is room for all of these.
+    Every hypothesis can therefore be completed within its cap: by a leaf while any is left, then by closing what is
+    open, then by `</s>`.
 
-    The open brackets are a linked list. Each hypothesis has a head, which names the label of the innermost open bracket
-    and the place of the head from before that bracket. Its descendants share the rest of the list.
+    The open brackets are a linked list. Each hypothesis has a head, which encodes the label of the innermost open
+    bracket and the place of the head before it. Descendants share the rest of the list.
     """
 
-    def __init__(self, vocabulary: TreeVocabulary, beam: int, device: torch.device) -> None:
+    def __init__(self, vocabulary: TreeVocabulary, ancestry: Ancestry) -> None:
+        beam, device = ancestry.beam, ancestry.rows.device
         self._run = vocabulary.longest_run
         self._leaves, self._openers, self._closers = (
             slice(ids.start, ids.stop) for ids in (vocabulary.leaves, vocabulary.openers, vocabulary.closers)
@@ -190,11 +179,11 @@ class TreeConstraint(Constraint):
         self._heads = ids.new_empty((0, 0))  # (rows, places)
 
     def _tables(self, vocabulary: int) -> tuple[Tensor, Tensor]:
-        """What `restrict` and `advance` look up.
+        """Return the tables that `restrict` and `advance` look up.
 
-        (3 · kinds, vocabulary) is 0 at what may follow, else -inf: for each kind of head where no leaf is left, then
-        where leaves are left but no bracket may be opened, then where one may. (vocabulary, 3) is what a symbol takes
-        from what is left; one that opens no bracket gives back all that may be opened in a row.
+        The first, (3 · kinds, vocabulary), is 0 at symbols that may follow, else -inf: for each kind of head if no leaf
+        is left, then if leaves are left but no bracket may open, then if one may. The second, (vocabulary, 3), is what
+        a symbol takes from `left`; one that opens no bracket gives back all that may open in a row.
         """
         allowed = torch.zeros((3, self._kinds, vocabulary), dtype=torch.bool)
         allowed[0, 0, EOS] = True
@@ -240,23 +229,23 @@ class TreeConstraint(Constraint):
         self._left, self._head, self._places = map(removal.keep, (self._left, self._head, self._places))
 
 
-LAST = "\U0010ffff"  # sorts behind every text
+LAST = "\U0010ffff"  # sorts after every text
 
 
 class SubwordIndex:
     """The subwords of a vocabulary by what they spell."""
 
     def __init__(self, spellings: Sequence[str]) -> None:
-        """`spellings` is what each symbol spells, by id; symbols that spell nothing do not take part."""
+        """Index the spelling of each symbol, by id; symbols that spell nothing are left out."""
         found = sorted((spelling, index) for index, spelling in enumerate(spellings) if spelling)
         self._texts = [spelling for spelling, _ in found]
         self._ids = [index for _, index in found]
         self._longest = max(map(len, self._texts), default=0)
 
     def steps(self, text: str) -> list[dict[int, int]] | None:
-        """Which symbols may come next after 0, 1, 2, … characters of a text, each with how many characters it leads to.
+        """Return for each position in a text the symbols that may come next, each with the position it leads to.
 
-        A symbol that goes on beyond the text leads to its end. Every path leads there; None if there is no path.
+        A symbol that goes on beyond the text leads to its end. Every path leads there. Return None if there is no path.
         """
         steps: list[dict[int, int]] = [{} for _ in text]
         for at in reversed(range(len(text))):
@@ -268,26 +257,26 @@ class SubwordIndex:
         return steps if not text or steps[0] else None
 
     def _between(self, first: str, last: str) -> list[int]:
-        """The symbols whose spelling sorts from `first` on and before `last`."""
+        """Return the symbols whose spelling sorts from `first` on and before `last`."""
         return self._ids[bisect_left(self._texts, first) : bisect_left(self._texts, last)]
 
 
 class PrefixConstraint(Constraint):
     """Outputs begin with the prefix of their source, if it has one. Nothing is computed for sources without one."""
 
-    def __init__(self, vocabulary: Vocabulary, beam: int, device: torch.device) -> None:
-        self._vocabulary, self._device = vocabulary, device
-        # Of each row how an output begins: for each state but the last, the symbols that may come next with the states
-        # that they lead to, and the same symbols as a tensor.
+    def __init__(self, vocabulary: Vocabulary, ancestry: Ancestry) -> None:
+        self._vocabulary, self._device = vocabulary, ancestry.rows.device
+        # The automaton of each row's prefix: for each state but the last, the symbols that may come next with the
+        # states that they lead to, and the same symbols as a tensor.
         self._plans: list[list[tuple[Mapping[int, int], Tensor]]] = []
-        self._states: NDArray[np.int64] = np.empty((0, beam), dtype=np.int64)  # of each hypothesis; -1 after the prefix
+        self._states: NDArray[np.int64] = np.empty((0, ancestry.beam), dtype=np.int64)  # -1: after the prefix
         self._under_way = False
 
     def admit(self, sources: Sequence[Source]) -> None:
-        for source in sources:
-            self._plans.append(self._plan(source))
-        states = [[0 if plan else -1] * self._states.shape[1] for plan in self._plans[len(self._states) :]]
-        self._states = np.concatenate((self._states, np.array(states, dtype=np.int64)))
+        plans = list(map(self._plan, sources))
+        self._plans += plans
+        states = np.array([[0 if plan else -1] for plan in plans]).repeat(self._states.shape[1], axis=1)
+        self._states = np.concatenate((self._states, states))
         self._under_way = bool((self._states >= 0).any())
 
     @cached_property
@@ -315,7 +304,7 @@ class PrefixConstraint(Constraint):
                 log_probs[row, hypothesis, allowed] = kept
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        """Follow the symbols, for which the host waits while there are prefixes."""
+        """Follow the symbols; a CPU-GPU sync point while there are prefixes."""
         if not self._under_way:
             return
         before = np.take_along_axis(self._states, parents.cpu().numpy(), axis=1)

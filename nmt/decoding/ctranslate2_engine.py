@@ -119,7 +119,7 @@ class CTranslate2Engine:
         self._target_ids = {piece: i for i, piece in enumerate(tokenizer.target.listing())}
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Search as every `queue.Engine` does."""
+        """Search as every `Engine` does."""
         under_way: deque[tuple[list[Source], int, list[Any]]] = deque()  # with the cap and the futures of each batch
         while True:
             while len(under_way) < 2 * self._batches:  # so that no thread waits for its next batch

@@ -1,4 +1,4 @@
-"""Given outputs: how probable they are by translators or language models, and what the models attend to in them.
+"""Forced decoding: log-probabilities, alignments and attention weights of given outputs.
 
 Log-probabilities are those of training: over the whole vocabulary, `</s>` counted, no label smoothing, in nats. The
 module knows no files and prints nothing. A sentence's numbers do not depend on what shares its batch.
@@ -34,17 +34,17 @@ LONGEST_TARGET = 8192  # subwords; the time for a line grows with the square of 
 
 
 class PairScores(NamedTuple):
-    """What models say of pairs of lines: of one pair, or the sums over several."""
+    """Scores of a pair of lines, or sums over several."""
 
     pairs: int = 0
     log_probability: float = 0.0
     """Of the targets' subwords and `</s>` given the sources, in nats."""
     subwords: int = 0
-    """Subwords of the targets that are scored, `</s>` counted; the log-probability is a sum over them."""
+    """Subwords of the targets that are scored, `</s>` counted."""
     sources_cut: int = 0
-    """Sources whose end the models did not see, because it was beyond their limit."""
+    """Sources cut to the models' limit."""
     targets_cut: int = 0
-    """Targets whose end is not scored, because it is beyond the limit."""
+    """Targets cut to the limit."""
     subwords_cut: int = 0
     """Subwords of the targets, `</s>` included, that are not scored."""
 
@@ -54,7 +54,7 @@ class PairScores(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        """Per subword."""
+        """Return the perplexity per subword."""
         return perplexity(-self.log_probability, self.subwords)
 
 
@@ -90,8 +90,7 @@ class ForcedDecoder:
 def log_probabilities_of(
     models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]], batch_tokens: int
 ) -> list[Tensor]:
-    """(symbols,) fp64 log-probabilities of the symbols of each target, at least one, given its source, ids without
-    `</s>`.
+    """Return (symbols,) fp64 log-probabilities of each target, which is not empty, given its source without `</s>`.
 
     Pairs of similar lengths make a batch. Neither side of it exceeds `batch_tokens`, padding counted, unless the batch
     is a single pair.
@@ -115,10 +114,9 @@ def log_probabilities_of(
 
 
 def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tensor:
-    """(tokens,) log-probability of each target symbol of a batch, row after row, given its source, if any, and those
-    before.
+    """Return (tokens,), log-probabilities of the target symbols of a batch, given their source and what precedes them.
 
-    In nats, at least fp32; of several models the logarithm of their mean probability.
+    In nats, row after row, at least fp32; for several models, the logarithm of their mean probability.
     """
     answers = batch.target_out.flatten().index_select(0, batch.real)
     found = []
@@ -138,48 +136,35 @@ def annotated(
 
     They are computed in full precision, whatever the precision of the search.
     """
-    pairs = [(source.ids, each.ids) for source, hypotheses in found for each in hypotheses]
-    alignments, scores = iter(align(models, pairs)), iter(probabilities(models, pairs))
-    return [
-        (source, [replace(each, alignment=next(alignments), log_probabilities=next(scores)) for each in hypotheses])
-        for source, hypotheses in found
-    ]
+    pairs = [(source.ids, each.ids) for source, hypotheses in found for each in hypotheses if each.ids]
+    alignments, scores = iter(align(models, pairs)), iter(log_probabilities_of(models, pairs, TOKENS))
 
+    def complete(each: Hypothesis) -> Hypothesis:
+        if not each.ids:
+            return each
+        return replace(each, alignment=next(alignments), log_probabilities=next(scores).tolist())
 
-def align(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
-    """For each subword of each output of (source, output) the index of the source subword that it attends to most.
-
-    Neither side holds `</s>`, whose attention is left out.
-    """
-    alignments: list[list[int]] = [[] for _ in pairs]
-    filled = [index for index, (_, output) in enumerate(pairs) if output]
-    for rows in in_batches([(sum(map(len, pairs[index])) + 1,) for index in filled], TOKENS):
-        batch = [filled[row] for row in rows]
-        for index, weights in zip(batch, _attention(models, [pairs[index] for index in batch]), strict=True):
-            source, output = pairs[index]  # weights are (output, source), both padded
-            alignments[index] = weights[: len(output), : len(source)].argmax(-1).tolist()
-    return alignments
-
-
-def probabilities(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
-    """The log-probability of each symbol of each output of (source, output), in nats, without those of `</s>`."""
-    scores: list[list[float]] = [[] for _ in pairs]
-    filled = [index for index, (_, output) in enumerate(pairs) if output]
-    found = log_probabilities_of(models, [pairs[index] for index in filled], TOKENS)
-    for index, of_output in zip(filled, found, strict=True):
-        scores[index] = of_output.tolist()
-    return scores
+    return [(source, list(map(complete, hypotheses))) for source, hypotheses in found]
 
 
 @torch.inference_mode()
-def _attention(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
-    """(pairs, output length, source length), summed over the models."""
+def align(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
+    """Return for each subword of each output of (source, output) the index of the source subword with most attention.
+
+    Attention is that of the penultimate decoder layer, summed over heads and models. Neither side holds `</s>`, whose
+    attention is left out.
+    """
     device = models[0].output_embedding.weight.device
-    source = pad_ids([source for source, _ in pairs], after=EOS).to(device)
-    target_in = pad_ids([output[:-1] for _, output in pairs], before=BOS).to(device)
-    penultimate = (max(0, model.config.decoder_depth - 2) for model in models)
-    weights = [model.cross_attention(source, target_in, i) for model, i in zip(models, penultimate, strict=True)]
-    return torch.stack(weights).sum(0).cpu()
+    alignments: list[list[int]] = [[] for _ in pairs]
+    for rows in in_batches([(sum(map(len, pair)) + 1,) for pair in pairs], TOKENS):
+        source = pad_ids([pairs[row][0] for row in rows], after=EOS).to(device)
+        target_in = pad_ids([pairs[row][1][:-1] for row in rows], before=BOS).to(device)
+        layers = (max(0, model.config.decoder_depth - 2) for model in models)
+        weights = [model.cross_attention(source, target_in, i) for model, i in zip(models, layers, strict=True)]
+        for row, of_pair in zip(rows, torch.stack(weights).sum(0).cpu(), strict=True):
+            ids, output = pairs[row]  # weights are (output, source), both padded
+            alignments[row] = of_pair[: len(output), : len(ids)].argmax(-1).tolist()
+    return alignments
 
 
 AttentionType = Literal["encoder", "decoder", "cross"]
@@ -193,8 +178,8 @@ class Tokens:
     tokens: list[str]
     """Subwords as SentencePiece writes them, U+2581 where a word begins, or the symbols of a tree; `<s>`, `</s>`."""
     words: list[str]
-    """The words that they spell; a control symbol, a symbol of a tree and punctuation at either end of a word is a word
-    of its own."""
+    """The words that they spell. Control symbols, symbols of a tree and punctuation at either end of a word are words
+    of their own."""
     word_of: list[int]
     """For each token, the index of its word."""
     text: str
@@ -202,7 +187,7 @@ class Tokens:
 
     @classmethod
     def of(cls, vocabulary: TargetVocabulary, ids: list[int]) -> Self:
-        """Name the symbols of a vocabulary."""
+        """Look up symbols in a vocabulary and group them to words."""
         tokens = vocabulary.pieces(ids)
         starts = _word_starts(vocabulary, ids, tokens)
         word_of = [number - 1 for number in accumulate(map(int, starts))]
@@ -213,7 +198,7 @@ class Tokens:
         return cls(tokens, words, word_of, vocabulary.decode(ids))
 
     def by_words(self) -> Self:
-        """Return the words as the tokens."""
+        """Return the same with words as tokens."""
         return replace(self, tokens=self.words, word_of=list(range(len(self.words))))
 
 
@@ -226,21 +211,20 @@ class Attention:
     """
 
     source: Tokens
-    """(s,) what the encoder reads, `</s>` at the end"""
+    """(s,) input of the encoder: the source, then `</s>`."""
     target_in: Tokens
-    """(t,) what the decoder reads in each step: `<s>`, then the output"""
+    """(t,) input of the decoder: `<s>`, then the output."""
     target_out: Tokens
-    """(t,) what it writes in each step: the output, then `</s>`"""
+    """(t,) output of the decoder: the output, then `</s>`."""
     encoder: NDArray[np.float32]
-    """(layers, heads, s, s), from the source to the source"""
+    """(layers, heads, s, s), from the source to the source."""
     decoder: NDArray[np.float32]
-    """(decoder layers, heads, t, t), from the step that writes a token to what has been read; 0 for later tokens"""
+    """(decoder layers, heads, t, t), from `target_out` to `target_in`; 0 for later tokens."""
     cross: NDArray[np.float32]
-    """(decoder layers, heads, t, s), from the step that writes a token to the source"""
+    """(decoder layers, heads, t, s), from `target_out` to the source."""
 
     def by_words(self) -> Attention:
-        """Merge subwords to words: weights are added over the attended subwords of a word, and averaged over those
-        that attend."""
+        """Merge subwords to words: sum the weights over the subwords of a key, average them over those of a query."""
         source, target_in, target_out = self.source, self.target_in, self.target_out
         return Attention(
             *(source.by_words(), target_in.by_words(), target_out.by_words(), _merged(source, source, self.encoder)),
@@ -250,7 +234,7 @@ class Attention:
 
 @torch.inference_mode()
 def attend(model: Transformer, tokenizer: Tokenizer, source: list[int], output: list[int]) -> Attention:
-    """Compute the attention of a model that reads `source` and writes `output`, both ids without `</s>`."""
+    """Compute the attention weights of a model for `source` and `output`, both ids without `</s>`."""
     read, target_in = [*source, EOS], [BOS, *output]
     device = model.output_embedding.weight.device
     found = model.attention_weights(*(torch.tensor([ids], device=device) for ids in (read, target_in)))
@@ -258,17 +242,12 @@ def attend(model: Transformer, tokenizer: Tokenizer, source: list[int], output: 
         Tokens.of(tokenizer.source, read),
         Tokens.of(tokenizer.target, target_in),
         Tokens.of(tokenizer.target, [*output, EOS]),
-        *map(_stacked, (found.encoder, found.decoder, found.cross)),
+        *(torch.cat(layers).float().cpu().numpy() for layers in (found.encoder, found.decoder, found.cross)),
     )
 
 
-def _stacked(layers: list[Tensor]) -> NDArray[np.float32]:
-    """(layers, heads, queries, keys) of the weights of each layer, (1, heads, queries, keys)."""
-    return torch.cat(layers).float().cpu().numpy()
-
-
 def _word_starts(vocabulary: TargetVocabulary, ids: list[int], tokens: list[str]) -> list[bool]:
-    """Whether a word begins at each token; punctuation before or after a word is a word of its own."""
+    """Return whether a word begins at each token; punctuation before or after a word is a word of its own."""
     if not isinstance(vocabulary, Vocabulary):  # but one of trees
         return [True] * len(ids)
     control = [index in (BOS, EOS) for index in ids]
@@ -283,7 +262,7 @@ def _word_starts(vocabulary: TargetVocabulary, ids: list[int], tokens: list[str]
 
 
 def _merged(queries: Tokens, keys: Tokens, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(…, words that attend, words attended to) of the weights of their subwords."""
+    """Return (…, words of the queries, words of the keys), given the weights between their subwords."""
     attending, attended = (np.eye(len(side.words), dtype=np.float32)[:, side.word_of] for side in (queries, keys))
     mean = attending / attending.sum(1, keepdims=True)
     merged: NDArray[np.float32] = mean @ weights @ attended.T

@@ -1,4 +1,4 @@
-"""The models that a pipeline searches with, loaded or in bundles: the one place that makes their engine.
+"""The models of a pipeline, in memory or in bundles, and the engine made from them.
 
 torch is imported when an engine is made; with several workers, this happens in the workers.
 """
@@ -17,45 +17,44 @@ from nmt.decoding.engine import Engine
 from nmt.decoding.workers import MakeEngine, Workers
 from nmt.recipe import Decoding
 from nmt.recipe import Model as ModelSettings
-from nmt.system.device import cores
+from nmt.system.device import choose_device, cores, find_device
 from nmt.system.errors import UserError
 
 if TYPE_CHECKING:
     from nmt.decoding.constraints import MakeConstraint
     from nmt.model.transformer import Transformer
 
-Rules = Callable[[], "list[MakeConstraint]"]
-"""Makes the rules for outputs of a search."""
-MOST_WORKERS = 16  # on a CPU, unless the user asks for more
+Say = Callable[[str], None]
+"""Reports what takes long, or differs from what was asked for."""
+EngineOf = Callable[["Sequence[Transformer]", Say], Engine]
+"""Makes the engine of nmt from models."""
+MOST_WORKERS = 16  # on a CPU, by default
 
 
 def make_engine(
-    models: Sequence[Transformer],
     decoding: Decoding,
-    constraints: Rules,
-    annotated: bool = False,
-    say: Callable[[str], None] = lambda line: None,
+    constraints: Callable[[], list[MakeConstraint]],
+    annotated: bool,
+    models: Sequence[Transformer],
+    say: Say,
 ) -> Engine:
-    """Make the engine of nmt; `say` reports another precision than asked for, and smaller batches."""
+    """Make the engine of nmt, in the process that searches."""
     from nmt.decoding.forced import annotated as annotate
     from nmt.decoding.search import SearchEngine
 
-    engine = SearchEngine(models, decoding, constraints(), say, partial(annotate, models) if annotated else None)
-    if decoding.precision not in ("auto", engine.precision):
-        say(f"precision {decoding.precision}: not faster on this machine, so {engine.precision} is used")
-    return engine
+    return SearchEngine(models, decoding, constraints(), say, partial(annotate, models) if annotated else None)
 
 
 class Loaded:
-    """Models that are in the memory of this process, and that search in it."""
+    """Models in the memory of this process, which also searches."""
 
     def __init__(self, models: Transformer | Sequence[Transformer]) -> None:
         self._models = list(models) if isinstance(models, Sequence) else [models]
         self.configs = [model.config for model in self._models]
 
-    def open(self, decoding: Decoding, constraints: Rules, annotated: bool) -> AbstractContextManager[Engine]:
-        """Give the engine of nmt in this process."""
-        return nullcontext(make_engine(self._models, decoding, constraints, annotated))
+    def open(self, decoding: Decoding, engine_of: EngineOf) -> AbstractContextManager[Engine]:
+        """Give the engine, in this process."""
+        return nullcontext(engine_of(self._models, lambda line: None))
 
     def only(self) -> Transformer:
         """Return the only model."""
@@ -64,7 +63,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Saved:
-    """Models in bundles, and which engine and devices search with them."""
+    """Models in bundles, and the engine and devices that search with them."""
 
     bundles: Sequence[Bundle]
     """One model, or several as an ensemble."""
@@ -76,17 +75,16 @@ class Saved:
     threads: int | None
     """CPU threads of all workers together; by default the engine decides."""
     forks: bool
-    """Whether workers on a CPU are forked and share one model; this process must not have threads then."""
-    say: Callable[[str], None]
-    """Reports what takes long."""
+    """Whether workers on a CPU are forked and share one model; then this process must not have threads."""
+    say: Say
 
     @property
     def configs(self) -> Sequence[ModelSettings]:
-        """The settings of each model."""
+        """Return the settings of each model."""
         return [bundle.recipe.model for bundle in self.bundles]
 
     @contextmanager
-    def open(self, decoding: Decoding, constraints: Rules, annotated: bool) -> Iterator[Engine]:
+    def open(self, decoding: Decoding, engine_of: EngineOf) -> Iterator[Engine]:
         """Give the engine, or several workers as one engine; they end with the block.
 
         Raise UserError if something is missing or wrong.
@@ -97,7 +95,7 @@ class Saved:
                 "use --engine nmt, or one --model",
             )
         count = self.workers or 1
-        make: MakeEngine = partial(self._make, decoding, constraints, annotated)
+        make: MakeEngine = partial(self._make, decoding, engine_of)
         forks = self.forks and self.engine == "nmt" and sys.platform == "linux" and self._on_cpu()
         if forks:
             count = self.workers or min(self.threads or cores(), MOST_WORKERS)
@@ -108,30 +106,22 @@ class Saved:
             yield workers
 
     def only(self) -> Transformer:
-        """Load the only model, in this process and in full precision."""
-        from nmt.system.device import choose_device
-
+        """Load the only model into this process, in full precision."""
         return self.bundles[0].model(choose_device(self.device, self.threads))
 
-    def _make(self, decoding: Decoding, constraints: Rules, annotated: bool, number: int, count: int) -> Engine:
+    def _make(self, decoding: Decoding, engine_of: EngineOf, number: int, count: int) -> Engine:
         """Make the engine of worker `number`, from 0, of `count` workers."""
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)
         if self.engine == "ctranslate2":
             from nmt.decoding.ctranslate2_engine import CTranslate2Engine
 
-            bundle = self.bundles[0]
-            return CTranslate2Engine(bundle, decoding, self.say, threads, self.device, worker)
-        from nmt.system.device import choose_device
-
+            return CTranslate2Engine(self.bundles[0], decoding, self.say, threads, self.device, worker)
         device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
-        models = [bundle.model(device) for bundle in self.bundles]
-        return make_engine(models, decoding, constraints, annotated, self.say)
+        return engine_of([bundle.model(device) for bundle in self.bundles], self.say)
 
     def _on_cpu(self) -> bool:
         import torch
-
-        from nmt.system.device import find_device
 
         return find_device(self.device, torch.cuda.device_count()) == "cpu"
 

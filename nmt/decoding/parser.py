@@ -1,4 +1,7 @@
-"""The way of a line to its tree: its words encoded, searched by `Pipeline`, and joined. Imports no torch."""
+"""From a line to its tree. Imports no torch.
+
+`Parser.split` encodes the words of a line in parts, `Pipeline` searches them, `Parser.join` joins their trees.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 from nmt.decoding.models import Models
 from nmt.decoding.pipeline import LineResult, Pipeline
-from nmt.decoding.read_ahead import Line, Part, Request, Wanted
+from nmt.decoding.read_ahead import Line, Part, Request
 from nmt.parsing.linearization import TreeVocabulary, escape
 from nmt.parsing.tree import TOP, Tree, read_tree_lines
 from nmt.recipe import Decoding
@@ -24,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Parse(LineResult):
-    """The trees of one line; their texts are the trees on a line each, or nothing where there is no tree."""
+    """The trees of one line; `texts` has each on one line, "" for no tree."""
 
     trees: list[Tree | None]
     """None for a blank line."""
     cut: int
-    """Number of words that are longer than decoding.max_source, so that the model saw only their beginning."""
+    """Number of words cut to decoding.max_source subwords."""
 
 
 class Parser(Pipeline[Parse]):
@@ -44,7 +47,7 @@ class Parser(Pipeline[Parse]):
 
     @staticmethod
     def warnings(decoding: Decoding) -> Mapping[str, Callable[[Parse], int]]:
-        """Return what may be wrong with a parse."""
+        """Return for each warning, by name, the function that counts it in a parse."""
         return {
             "caps hit": lambda parse: parse.capped,
             "inputs split": lambda parse: parse.parts > 1,
@@ -53,16 +56,16 @@ class Parser(Pipeline[Parse]):
         }
 
     def parse(self, lines: Sequence[str]) -> list[Tree | None]:
-        """Parse sentences of Treebank tokens separated by spaces; one tree for each, in order.
+        """Parse sentences of Treebank tokens separated by spaces; return a tree of each, in order.
 
-        The leaves of a tree are the words of its sentence, and its root is TOP. None for a blank line.
+        The leaves of a tree are the words of its sentence, and its root is TOP. A blank line has None.
         """
         if isinstance(lines, str):
             raise TypeError("parse takes a list of sentences; for one: parse([sentence])")
         return [parse.trees[0] for parse in self.stream(lines)]
 
     def translate(self, texts: Sequence[str]) -> NoReturn:
-        """Raise UserError, as `Translator.parse` does."""
+        """Raise UserError: only translators translate."""
         raise UserError("this model is a parser, not a translator", "call model.parse([...])")
 
     @staticmethod
@@ -73,7 +76,7 @@ class Parser(Pipeline[Parse]):
         return [partial(TreeConstraint, cast(TreeVocabulary, tokenizer.target))]
 
     def split(self, request: Request) -> list[Part]:
-        """Return the parts of a line, encoded; one beyond decoding.max_source subwords is split between words."""
+        """Return the parts of a line, encoded: it is split between words beyond decoding.max_source subwords."""
         parts: list[Part] = []
         ids: list[int] = []
         count = 0
@@ -86,7 +89,7 @@ class Parser(Pipeline[Parse]):
         return [*parts, Part(ids, count)] if count else []
 
     def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
-        """Encode a line, which is left whole, and a tree over it, in brackets."""
+        """Encode a line, without splitting it, and a tree over it, in brackets."""
         parts, tree = self.split(Request(source)), next(read_tree_lines([output], "tree"))
         if len(parts) > 1:
             raise UserError(
@@ -94,31 +97,25 @@ class Parser(Pipeline[Parse]):
                 f"{source[:60]} …",
                 "raise decoding.max_source, or parse a shorter sentence",
             )
-        if tree is None or len(tree.leaves()) != sum(part.words for part in parts):
-            leaves = 0 if tree is None else len(tree.leaves())
+        leaves = 0 if tree is None else len(tree.leaves())
+        if tree is None or leaves != sum(part.words for part in parts):
             raise UserError(
                 f"the tree has {leaves:,} leaves for a line of {len(words_of(source)):,} words: {output[:60]}",
                 "give a tree over the words of the line, as parse returns it",
             )
         return [symbol for part in parts for symbol in part.ids], self._trees.encode(str(tree))
 
-    def join(self, line: Line, wanted: Wanted) -> Parse:
-        """Join the trees of the parts of a line under one root."""
-        words = _words_of_parts(line)
-        trees = (self._tree([part[rank].ids for part in line.hypotheses], words) for rank in wanted.ranks(line))
-        each = (("" if tree is None else str(tree), (rank, tree)) for rank, tree in enumerate(trees))
-        found = wanted.choose(each)
-        return Parse.of(
-            line,
-            [rank for _, (rank, _) in found],
-            self.tokenizer,
-            [text for text, _ in found],
-            trees=[tree for _, (_, tree) in found],
-            cut=sum(map(self._is_cut, line.parts, words)),
-        )
+    def text(self, line: Line, rank: int) -> str:
+        """Join the trees of this rank of all parts of a line, on one line; "" for a blank line."""
+        return str(self._tree(line, rank) or "")
+
+    def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Parse:
+        """Make the parse of a line whose outputs have these texts and ranks."""
+        trees = [self._tree(line, rank) for _, rank in found]
+        return Parse.of(line, found, self.tokenizer, trees=trees, cut=sum(map(self._is_cut, _words_of_parts(line))))
 
     def as_json(self, number: int, parse: Parse) -> str:
-        """Show all that is known of the trees of input line `number` as one JSON object; no tree is null."""
+        """Format the parse of input line `number` as a JSON object on one line; no tree is null."""
         hypotheses = [
             {"tree": text or None, "score": score, "malformed": False, "tokens": self.tokenizer.target.pieces(ids)}
             for text, score, ids in zip(parse.texts, parse.scores, parse.ids, strict=True)
@@ -129,27 +126,29 @@ class Parser(Pipeline[Parse]):
         """Encode each word as in training: escaped, and with no subword that spans two words."""
         return self.tokenizer.source.encode_all([escape(word) for word in words])
 
-    def _tree(self, found: Sequence[list[int]], words: Sequence[list[str]]) -> Tree | None:
-        """Join the trees of the parts of a line, given their symbols and words; None for a blank line."""
-        trees = list(map(self._trees.tree, found, words))
+    def _tree(self, line: Line, rank: int) -> Tree | None:
+        """Join the trees of this rank of all parts of a line under one root; return None for a blank line."""
+        found = zip(line.hypotheses, _words_of_parts(line), strict=True)
+        trees = [self._trees.tree(part[rank].ids, words) for part, words in found]
         return Tree(TOP, tuple(child for tree in trees for child in tree.children)) if trees else None
 
-    def _is_cut(self, part: Part, words: list[str]) -> bool:
-        """Tell whether the only word of a part has more subwords than the part."""
-        return len(words) == 1 and len(part.ids) == self._limit < len(self._encode(words)[0])
+    def _is_cut(self, words: list[str]) -> bool:
+        """Return whether a part of these words is a single word of too many subwords."""
+        return len(words) == 1 and len(self._encode(words)[0]) > self._limit
 
 
 def drawn(number: int, parse: Parse) -> str:
-    """Draw the best tree over several lines and an empty one; only the empty one if there is no tree."""
+    """Draw the best tree over several lines, with an empty line after it; return "" if there is no tree."""
     tree = parse.trees[0]
     return "" if tree is None else f"{tree.pretty()}\n"
 
 
 def words_of(text: str) -> list[str]:
-    """Split a line at ASCII whitespace; lone surrogates, which are no text, become '?'."""
+    """Split a line at ASCII whitespace; lone surrogates become "?"."""
     return [word.decode() for word in text.encode(errors="replace").split()]  # str.split would also split at U+3000
 
 
 def _words_of_parts(line: Line) -> list[list[str]]:
+    """Return the words of each part of a line."""
     words = iter(words_of(line.text))
     return [list(islice(words, part.words)) for part in line.parts]

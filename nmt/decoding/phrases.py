@@ -1,15 +1,15 @@
-"""Outputs that hold given phrases: constrained beam search by dynamic allocation of the beam, vectorised.
+"""Lexically constrained beam search: outputs contain given phrases. Dynamic beam allocation, vectorised.
 
-As in Post and Vilar (2018), every hypothesis may also be extended by what brings it nearer to a phrase that it lacks,
-and the beam is shared out among hypotheses that have come differently far, since one that lacks a phrase is always more
-probable. Two things differ. Their banks count symbols, of which there are often more than a beam is wide. Ours are
-levels, which count whole phrases, a phrase that is under way among them; a level keeps its best hypothesis and the one
-that has come furthest. And if there are more of these than places, those stay whose level is nearest to the share of
-the source's length that the output has reached, so that phrases are not all put at the beginning.
+As in Post and Vilar (2018), every hypothesis may also be extended by symbols that continue a missing phrase, and the
+beam is divided among hypotheses of different progress, because one that lacks a phrase is always more probable. Two
+things differ. Their banks count symbols, of which there are often more than a beam is wide. Ours are levels, which
+count whole phrases, the unfinished one among them; a level keeps its best hypothesis and the one with most progress. If
+there are more of these than places, those whose level is nearest to the output's share of the source's length stay, so
+that phrases are not all put at the beginning.
 
-An automaton finds phrases, symbol by symbol (Aho and Corasick 1975). It has two states of departure, since whether a
-word goes on before a phrase depends on the symbol before it. Shapes: r rows that have phrases, k hypotheses of each, g
-phrases, s states, e symbols that lead on from a state, m candidates.
+An Aho-Corasick automaton (1975) finds phrases, symbol by symbol. It has two initial states, because the symbol before a
+phrase decides whether a word may begin there. Shapes: r rows that have phrases, k hypotheses of each, g phrases, s
+states, e outgoing symbols of a state, m candidates.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from torch.nn import functional as F
 from nmt.decoding.beam import best_extensions
 from nmt.decoding.constraints import Candidates, Constraint
 from nmt.decoding.engine import Required, Source
-from nmt.model.cache import Removal, upload
+from nmt.model.cache import Ancestry, Removal, upload
 from nmt.text.vocabulary import EOS, Vocabulary
 
-FAR = 1 << 14  # symbols left of a phrase that is not under way
-WITHIN, OPEN = 0, 1  # states of departure: the symbol before lets a word go on, or not
+FAR = 1 << 14  # symbols left of a phrase that has not begun
+WITHIN, OPEN = 0, 1  # initial states: inside a word, or where a word may begin
 
 
 class Automaton:
     """Finds the phrases of one source in an output, symbol by symbol."""
 
     def __init__(self, wanted: Sequence[Required], opens: Sequence[bool], closes: Sequence[bool]) -> None:
-        """Whether each symbol lets a word begin after it, and end before it, is what `opens` and `closes` say."""
+        """Build the automaton; by symbol, a word may begin after it (`opens`), and ends before it (`closes`)."""
         self._opens, self._closes = opens, closes
         count = len(wanted)
         self.next: list[dict[int, int]] = [{}, {}]
@@ -47,7 +47,7 @@ class Automaton:
         self.ends = [np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)]
         """Whether each phrase ends in each state."""
         self.ends_if_closed = [np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)]
-        """Whether it does if no word goes on after it."""
+        """Whether each phrase ends in each state if the word ends there too."""
         for index, phrase in enumerate(wanted):
             for spelling in phrase.spellings:
                 for start in (OPEN,) if spelling.begins_word else (WITHIN, OPEN):
@@ -66,9 +66,9 @@ class Automaton:
         (self.ends_if_closed if ends_word else self.ends)[state][index] = True
 
     def _link(self) -> None:
-        """Lets each state know what the longest end of it that is also a beginning knows."""
+        """Let each state inherit from its longest suffix that is a prefix of a phrase (failure link)."""
         queue = [(self._start(symbol), state) for start in (WITHIN, OPEN) for symbol, state in self.next[start].items()]
-        for fallback, state in queue:  # which grows: shorter beginnings come first
+        for fallback, state in queue:  # which grows: shorter prefixes come first
             onwards = self.next[state]
             queue += [
                 (self.next[fallback].get(symbol, self._start(symbol)), following)
@@ -80,7 +80,7 @@ class Automaton:
             self.ends_if_closed[state] |= self.ends_if_closed[fallback]
 
     def count(self, ids: Sequence[int]) -> NDArray[np.int64]:
-        """How often each phrase stands in symbols that are an output of their own."""
+        """Count the occurrences of each phrase in a whole output."""
         state, found = OPEN, np.zeros(len(self.left[OPEN]), dtype=np.int64)
         for symbol, following in zip(ids, [*ids[1:], EOS], strict=True):
             state = self.next[state].get(symbol, self._start(symbol))
@@ -91,33 +91,32 @@ class Automaton:
         return OPEN if self._opens[symbol] else WITHIN
 
 
-FORCED = 4  # symbols that lead on towards a phrase, of each hypothesis, that are candidates
+FORCED = 4  # most candidates of each hypothesis that continue a missing phrase
 
 
 class _Tables(NamedTuple):
-    """Automata of rows, what is wanted, and how far their outputs are; padding leads nowhere."""
+    """Automata of rows, their required phrases, and whether outputs were found; padded."""
 
-    symbols: Tensor  # (r, s, e): that lead on, or -1
-    states: Tensor  # (r, s, e): where to
+    symbols: Tensor  # (r, s, e): outgoing symbols, or -1
+    states: Tensor  # (r, s, e): the states that they lead to
     left: Tensor  # (r, s, g): symbols that are left of a phrase, or FAR
     ends: Tensor  # (r, s, g): 1 where a phrase ends
     ends_if_closed: Tensor  # (r, s, g): 1 where it ends if the next symbol ends the word
-    times: Tensor  # (r, g): how often a phrase is wanted
-    most: Tensor  # (r, g): how often it may come, besides those that are part of others
-    inner: Tensor  # (r, g, g): how often the second phrase comes as part of the first
+    times: Tensor  # (r, g): required occurrences of a phrase
+    most: Tensor  # (r, g): most occurrences, besides those inside other phrases
+    inner: Tensor  # (r, g, g): occurrences of the second phrase inside the first
     lengths: Tensor  # (r, g): symbols of its longest spelling
     whole: Tensor  # (r, 1): symbols of all phrases
-    steps: Tensor  # (r, 1): after which all phrases should be there
+    steps: Tensor  # (r, 1): step by which all phrases should be there
     caps: Tensor  # (r, 1): most symbols of an output
-    taken: Tensor  # (r, 1): symbols of the outputs so far
     ended: Tensor  # (r, 1): 1 if some output has been found
 
 
-_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0, 0, 0)  # of padding
+_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0, 0)  # of padding
 
 
 def _tables_of(source: Source, opens: Sequence[bool], closes: Sequence[bool]) -> list[Tensor]:
-    """Return what `_Tables` has of one row, on the host."""
+    """Return the `_Tables` of one row, on the host."""
     found, wanted = Automaton(source.required, opens, closes), source.required
     width = max(map(len, found.next))
     symbols, states = np.full((2, len(found.next), width), -1)
@@ -135,12 +134,12 @@ def _tables_of(source: Source, opens: Sequence[bool], closes: Sequence[bool]) ->
     of_phrases = (times, np.where(exactly, apart, FAR), inner, lengths)
     return [
         torch.as_tensor(np.array(each)).long()[None]
-        for each in (*of_states, *of_phrases, [whole], [steps], [source.cap], [0], [0])
+        for each in (*of_states, *of_phrases, [whole], [steps], [source.cap], [0])
     ]
 
 
 def _stacked(parts: Sequence[Tensor], fill: int) -> Tensor:
-    """Return the rows of several tensors; the smaller ones are padded."""
+    """Concatenate the rows of several tensors; the smaller ones are padded."""
     shape = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
     out = parts[0].new_full((sum(map(len, parts)), *shape), fill)
     for part, place in zip(parts, out.split(list(map(len, parts))), strict=True):
@@ -149,39 +148,37 @@ def _stacked(parts: Sequence[Tensor], fill: int) -> Tensor:
 
 
 def _at(table: Tensor, states: Tensor) -> Tensor:
-    """(r, m, …): of a table (r, s, …) what holds in states (r, m)."""
+    """Return (r, m, …), the entries of a table (r, s, …) for states (r, m)."""
     return table[torch.arange(len(table), device=table.device)[:, None], states]
 
 
 class _Reached(NamedTuple):
-    """How far hypotheses have come: (r, m) each, counted in symbols, but for `met`."""
+    """Progress of hypotheses: (r, m) each, counted in symbols, except `met`."""
 
     states: Tensor
-    met: Tensor  # (r, m, g): how often each phrase has come
-    progress: Tensor  # of all that is wanted
-    level: Tensor  # the same with the whole phrase that is under way
+    met: Tensor  # (r, m, g): occurrences of each phrase
+    progress: Tensor  # symbols of required phrases
+    level: Tensor  # the same, with the unfinished phrase counted as a whole
 
     def of(self, hypotheses: Tensor) -> _Reached:
-        """Return that of `hypotheses` (r, m), which may repeat."""
+        """Select `hypotheses` (r, m), which may repeat."""
         return _Reached(*(_at(each, hypotheses) for each in self))
 
 
 class PhraseConstraint(Constraint):
-    """Outputs hold the phrases of their source. Nothing is computed for sources without phrases."""
+    """Outputs contain the phrases of their source. Nothing is computed for sources without phrases."""
 
-    def __init__(self, vocabulary: Vocabulary, beam: int, device: torch.device) -> None:
-        self._beam, self._device = beam, device
-        # Whether a word may begin after a symbol, and whether a word ends before it.
-        self._ends = vocabulary.word_ends()
-        self._opens, self._closes = (torch.tensor(each, device=device) for each in self._ends)
-        self._count = 0  # of rows of the search
-        self._rows = np.empty(0, dtype=np.int64)  # those that have phrases; what follows is theirs alone
+    def __init__(self, vocabulary: Vocabulary, ancestry: Ancestry) -> None:
+        self._ancestry, self._beam, self._device = ancestry, ancestry.beam, ancestry.rows.device
+        self._ends = vocabulary.word_ends()  # by symbol, whether a word may begin after it, and ends before it
+        self._opens, self._closes = (torch.tensor(each, device=self._device) for each in self._ends)
+        self._rows = np.empty(0, dtype=np.int64)  # rows of the search that have phrases; what follows is theirs alone
         self._tables: _Tables
         self._reached: _Reached
 
     def admit(self, sources: Sequence[Source]) -> None:
-        rows = [self._count + index for index, source in enumerate(sources) if source.required]
-        self._count += len(sources)
+        first = self._ancestry.count - len(sources)
+        rows = [row for row, source in enumerate(sources, first) if source.required]
         if not rows:
             return
         made = [_tables_of(source, *self._ends) for source in sources if source.required]
@@ -199,7 +196,7 @@ class PhraseConstraint(Constraint):
     def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Candidates) -> Candidates:
         if not len(self._rows):
             return found
-        start, stop, _ = rows.indices(self._count)
+        start, stop, _ = rows.indices(self._ancestry.count)
         own = np.flatnonzero((start <= self._rows) & (self._rows < stop))
         index = upload(own, self._device)
         at = upload(self._rows[own] - start, self._device)
@@ -209,16 +206,16 @@ class PhraseConstraint(Constraint):
         )
         if not len(own):
             return found
-        chosen = self._choose(log_probs[at], alive[at], index)
+        chosen = self._choose(log_probs[at], alive[at], index, self._ancestry.positions[rows][at] + 1)
         for each, ours in zip(found, chosen, strict=True):
             each[at] = ours
         return found
 
-    def _choose(self, log_probs: Tensor, alive: Tensor, own: Tensor) -> Candidates:
-        """(r, 2k) each, of `own` rows: first the hypotheses that end, then those that go on."""
+    def _choose(self, log_probs: Tensor, alive: Tensor, own: Tensor, steps: Tensor) -> Candidates:
+        """Return (r, 2k) each, of `own` rows at `steps` (r, 1): first the hypotheses that end, then the others."""
         tables = _Tables(*(each[own] for each in self._tables))
         reached = _Reached(*(each[own] for each in self._reached))
-        steps, ended = tables.taken + 1, tables.ended.bool()
+        ended = tables.ended.bool()
         endings = alive + log_probs[:, :, EOS]
         at_end = reached.met + _at(tables.ends_if_closed, reached.states)
         endings = endings.masked_fill((at_end < tables.times[:, None]).any(2), -math.inf)
@@ -257,7 +254,7 @@ class PhraseConstraint(Constraint):
         return Candidates(totals.gather(1, index), found.parents.gather(1, index), found.symbols.gather(1, index))
 
     def _forbid(self, log_probs: Tensor, tables: _Tables, reached: _Reached) -> None:
-        """Sets to -inf, in place, what would make a phrase come too often, unless nothing else is left.
+        """Set to -inf, in place, symbols that would make a phrase occur too often, unless nothing else is left.
 
         A prefix may leave nothing else. log_probs (r, k, vocabulary) have `</s>` at -inf already.
         """
@@ -272,14 +269,14 @@ class PhraseConstraint(Constraint):
         log_probs.scatter_(2, symbols, values.masked_fill(too_much & ~nothing_left, -math.inf))
 
     def _candidates(self, log_probs: Tensor, alive: Tensor, tables: _Tables, reached: _Reached) -> Candidates:
-        """(r, m) each: the best extensions of each hypothesis, and those that lead on towards what it lacks."""
+        """Return (r, m) each: the best extensions of each hypothesis, and those that continue its missing phrases."""
         r, k, _ = log_probs.shape
         symbols, states = (_at(table, reached.states) for table in (tables.symbols, tables.states))  # (r, k, e)
         lacking = (reached.met < tables.times[:, None])[:, :, None]  # (r, k, 1, g)
         left = tables.left[torch.arange(r, device=alive.device)[:, None, None], states]  # (r, k, e, g)
         leads = ((left < FAR) & lacking).any(3) & symbols.ge(0)
         forced = log_probs.gather(2, symbols.clamp_min(0)).masked_fill_(~leads, -math.inf)
-        # What goes on with a phrase comes before what begins one.
+        # Symbols that continue a phrase come before those that begin one.
         goes_on = ((left < tables.lengths[:, None, None] - 1) & lacking).any(3)
         best = (forced + goes_on * 1e4).topk(min(FORCED, forced.size(2))).indices
         forced, symbols = forced.gather(2, best), symbols.gather(2, best)
@@ -306,7 +303,7 @@ class PhraseConstraint(Constraint):
         return Candidates(totals.flatten(1), parents.flatten(1), symbols.flatten(1))
 
     def _extended(self, tables: _Tables, reached: _Reached, symbols: Tensor) -> _Reached:
-        """What hypotheses (r, m) reach by a symbol (r, m) each."""
+        """Return the progress of hypotheses (r, m) after one more symbol (r, m) each."""
         leads = _at(tables.symbols, reached.states).eq(symbols[:, :, None])
         onwards = (_at(tables.states, reached.states) * leads).sum(2)
         states = torch.where(leads.any(2), onwards, self._opens[symbols].long())
@@ -321,9 +318,9 @@ class PhraseConstraint(Constraint):
 
     @staticmethod
     def _is_too_much(tables: _Tables, before: _Reached, reached: _Reached) -> Tensor:
-        """(r, m): whether a phrase comes too often, or would with the end of the word, and leads to no other.
+        """Return (r, m), whether a phrase occurs too often, or would at the end of the word, and continues no other.
 
-        What a prefix has too often `before` the newest symbol counts no more.
+        Surplus occurrences from `before` the newest symbol, as in a prefix, do not count.
         """
         times = tables.times[:, None]
         left = _at(tables.left, reached.states)
@@ -339,7 +336,7 @@ class PhraseConstraint(Constraint):
         return self._rows.tolist()
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
-        """Bound the hopes of hypotheses that lack phrases: one that cannot end stays probable up to its cap."""
+        """Bound the lengths by the missing phrases, since a hypothesis that cannot end stays probable up to its cap."""
         if not len(self._rows):
             return caps
         rows = upload(self._rows, self._device)
@@ -350,10 +347,8 @@ class PhraseConstraint(Constraint):
             return
         rows = upload(self._rows, self._device)
         self._reached = self._extended(self._tables, self._reached.of(parents[rows]), symbols[rows])
-        self._tables.taken.add_(1)
 
     def leave(self, removal: Removal) -> None:
-        self._count = removal.count
         if not len(self._rows):
             return
         moved = dict(zip(removal.last, removal.holes, strict=True))
@@ -365,7 +360,7 @@ class PhraseConstraint(Constraint):
 
 
 def _order(totals: Tensor, reached: _Reached, tables: _Tables, steps: Tensor, beam: int) -> Tensor:
-    """(r, m): which candidates to keep alive, the smallest first."""
+    """Return (r, m), sort keys of candidates: those with the smallest stay alive."""
     wanted = (tables.whole * steps / tables.steps).minimum(tables.whole)
     same = reached.level[:, :, None].eq(reached.level[:, None])  # (r, candidate, other)
     one, other = totals[:, :, None], totals[:, None]

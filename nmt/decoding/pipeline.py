@@ -1,6 +1,7 @@
-"""How lines go through a search, for any task and engine: split ahead, searched, joined to results, given out in order.
+"""The way of lines through a search, for any task and engine: split ahead, searched, joined, given out in order.
 
-This module knows no model and imports no torch.
+`Pipeline._groups` is this way; `split` and `join` are the task's, in translator.py and parser.py. This module knows no
+model and imports no torch.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from nmt.decoding.engine import Hypothesis, SourceQueue
-from nmt.decoding.models import Loaded, Models, Saved
-from nmt.decoding.read_ahead import Line, Part, ReadAhead, Request, Wanted
+from nmt.decoding.models import Loaded, Models, Saved, make_engine
+from nmt.decoding.read_ahead import Line, Part, ReadAhead, Request
 from nmt.recipe import Decoding, Model
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LineResult:
-    """The result of one line, whatever the task."""
+    """The result of one line, for any task."""
 
     texts: list[str]
-    """The outputs as text: the best first, no two equal, up to as many as were asked for; or all samples, as drawn."""
+    """The outputs as text: the best first, no two equal, at most as many as asked for; or all samples, as drawn."""
     scores: list[float]
     """Length-normalised log-probability of each output, in nats; for a line split into parts, their sum."""
     ids: list[list[int]]
-    """The symbols of each output, those of parts joined."""
+    """The symbols of each output, those of the parts joined."""
     source: list[int]
     """The subwords of the line."""
     parts: int
@@ -45,27 +45,26 @@ class LineResult:
     unknown: int
     """Number of characters of the line for which the vocabulary has no subword."""
     pairs: list[tuple[list[int], list[int]]]
-    """Of each part, the subwords and the symbols of its best output."""
+    """For each part its subwords and the symbols of its best output."""
 
     @property
     def complaints(self) -> list[str]:
-        """What the best output lacks, in words."""
+        """Return what the best output lacks, in words."""
         return []
 
     @classmethod
-    def of(cls, line: Line, ranks: Iterable[int], tokenizer: Tokenizer, texts: list[str], **own: Any) -> Self:
-        """Collect what is known of the hypotheses of these ranks, which have these texts; `own` is for the task."""
-        found, source = line.hypotheses, [symbol for part in line.parts for symbol in part.ids]
-        kept = list(ranks)
+    def of(cls, line: Line, found: Sequence[tuple[str, int]], tokenizer: Tokenizer, **own: Any) -> Self:
+        """Collect what all tasks tell of outputs, each with its rank; `own` has the fields of the task."""
+        source = [symbol for part in line.parts for symbol in part.ids]
         return cls(
-            texts=texts,
-            scores=[sum((part[rank].score for part in found), 0.0) for rank in kept],
-            ids=[[symbol for part in found for symbol in part[rank].ids] for rank in kept],
+            texts=[text for text, _ in found],
+            scores=[sum((part[rank].score for part in line.hypotheses), 0.0) for _, rank in found],
+            ids=[[symbol for part in line.hypotheses for symbol in part[rank].ids] for _, rank in found],
             source=source,
             parts=len(line.parts),
-            capped=any(not part[0].finished for part in found),
+            capped=not all(hypothesis.finished for _, hypothesis in line.best),
             unknown=tokenizer.source.count_unknown(source),
-            pairs=[(part.ids, ranked[kept[0]].ids) for part, ranked in zip(line.parts, found, strict=True)],
+            pairs=[(part.ids, hypothesis.ids) for part, hypothesis in line.best],
             **own,
         )
 
@@ -76,12 +75,12 @@ Result = TypeVar("Result", bound=LineResult)
 class Pipeline(ABC, Generic[Result]):
     """Lines in, results out: each line is split, searched, joined and given out in order.
 
-    `Translator` and `Parser` say how a line is split and joined. A context: its workers end with the block, and in any
-    case with the object.
+    `Translator` and `Parser` define how a line is split and joined. A context: workers end with the block, at the
+    latest with the object.
     """
 
     annotated = False
-    """Whether hypotheses get alignments and log-probabilities of their symbols."""
+    """Whether hypotheses have alignments and log-probabilities of their symbols."""
 
     def __init__(
         self, models: Transformer | Sequence[Transformer] | Models, tokenizer: Tokenizer, decoding: Decoding
@@ -94,11 +93,9 @@ class Pipeline(ABC, Generic[Result]):
         source = models if isinstance(models, Loaded | Saved) else Loaded(models)
         self._count, self._load = len(source.configs), cache(source.only)
         self._positions = longest_served(source.configs, decoding)
-        with ExitStack() as held:
-            self.engine = held.enter_context(
-                source.open(decoding, partial(self.constraints, tokenizer, decoding), self.annotated)
-            )
-            self._held = held.pop_all()
+        engine_of = partial(make_engine, decoding, partial(self.constraints, tokenizer, decoding), self.annotated)
+        self._held = ExitStack()
+        self.engine = self._held.enter_context(source.open(decoding, engine_of))
 
     def close(self) -> None:
         """End the workers, if there are any."""
@@ -113,42 +110,43 @@ class Pipeline(ABC, Generic[Result]):
     @staticmethod
     @abstractmethod
     def warnings(decoding: Decoding) -> Mapping[str, Callable[[Any], int]]:
-        """Return functions that count how often something is wrong with a result, by the name of the warning."""
+        """Return for each warning, by name, the function that counts it in a result."""
 
     @staticmethod
     @abstractmethod
     def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
-        """Return the rules for outputs of a search; called where the engine is made, since it imports torch."""
+        """Return the rules for outputs; called in the process that makes the engine, because it imports torch."""
 
     @abstractmethod
     def split(self, request: Request) -> list[Part]:
-        """Return the parts of a line that are searched, none for a blank line; another thread calls `join`."""
+        """Return the parts of a line, encoded; none for a blank line. Runs in the thread that reads ahead."""
 
     @abstractmethod
     def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
-        """Encode a line, which is left whole, and an output of it.
+        """Encode a line, without splitting it, and an output of it.
 
-        Raise UserError if the line is too long for that, or if the output is none of this task.
+        Raise UserError if the line is too long, or the output does not belong to this task.
         """
 
     @abstractmethod
-    def join(self, line: Line, wanted: Wanted) -> Result:
-        """Join what was found for the parts of a line: the outputs that are wanted, or fewer different ones.
+    def text(self, line: Line, rank: int) -> str:
+        """Join the hypotheses of this rank of all parts of a line to one text; "" for a blank line."""
 
-        A line without parts has empty outputs.
-        """
+    @abstractmethod
+    def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Result:
+        """Make the result of a line whose outputs have these texts and ranks."""
 
     @abstractmethod
     def as_json(self, number: int, result: Result) -> str:
-        """Show all that is known of the result of input line `number` as one JSON object on a line."""
+        """Format the result of input line `number` as a JSON object on one line."""
 
     def stream(
         self, lines: Iterable[str | Request], n_best: int = 1, sample: int | None = None
     ) -> Generator[Result, None, None]:
-        """Search lines as they come, in bounded memory; yields a result for each, in order.
+        """Search lines as they come, in bounded memory; yield a result for each, in order.
 
-        A result has up to `n_best` different outputs, or as many as `sample` says, which are drawn at random.
-        An error of the engine is raised at once; one of reading the lines after the results of the lines before it.
+        A result has up to `n_best` different outputs, or `sample` outputs drawn at random. An error of the engine is
+        raised at once, an error of reading the lines after the results of the lines before it.
         """
         return (result for group in self.groups(lines, n_best, sample=sample) for result in group)
 
@@ -159,32 +157,30 @@ class Pipeline(ABC, Generic[Result]):
         searched: Callable[[int], None] = lambda tokens: None,
         sample: int | None = None,
     ) -> Generator[list[Result], None, None]:
-        """Do as `stream` does, but yield the results together that are ready at the same time.
+        """Do as `stream` does, but yield results that are ready at the same time together.
 
-        As soon as a line that is not blank is done, in any order, `searched` is called with the number of symbols of
-        its best output or of all samples, `</s>` included.
+        As soon as a line that is not blank is finished, in any order, `searched` is called with the number of symbols
+        of its best output or of all samples, `</s>` included.
         """
-        if sample is not None:
-            if sample < 1:
-                raise UserError(f"sample: must be at least 1 (got {sample})", "leave it out to search for the best")
-            return self._groups(lines, Wanted(sample, samples=True), searched)
-        if n_best > self.decoding.beam:
+        if sample is not None and sample < 1:
+            raise UserError(f"sample: must be at least 1 (got {sample})", "leave it out to search for the best")
+        if sample is None and n_best > self.decoding.beam:
             raise UserError(
                 f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", f"use --beam {n_best}"
             )
-        return self._groups(lines, Wanted(n_best), searched)
+        return self._groups(lines, n_best, searched, sample)
 
     def attention(self, source: str, target: str | None = None) -> Attention:
-        """Return what the model attends to while it reads a sentence and writes `target`, by default its best output.
+        """Return the attention weights of the model for a sentence and `target`, by default its best output.
 
         The target of a parser is a tree over the words of the sentence, on one line. The weights, fp32, are `encoder`
         (layers, heads, s, s), `decoder` (layers, heads, t, t) and `cross` (layers, heads, t, s), where s counts the
         subwords of the source and t those of the target, each with `</s>`; section 3.2 and figures 3 to 5 of the paper.
-        They are computed in full precision, whatever searches; with workers or CTranslate2, the first call loads the
+        They are computed in full precision, whatever the engine; with workers or CTranslate2, the first call loads the
         model into this process.
 
-        Raise UserError for an ensemble, for a blank source, for one that is too long or that a search would split, and
-        for a target of the wrong form or length.
+        Raise UserError for an ensemble, for a source that is blank, too long or split by the search, and for a target
+        of the wrong form or length.
         """
         from nmt.decoding.forced import attend
 
@@ -198,40 +194,53 @@ class Pipeline(ABC, Generic[Result]):
         return attend(self._load(), self.tokenizer, *self._pair(source, target))
 
     def _groups(
-        self, lines: Iterable[str | Request], wanted: Wanted, searched: Callable[[int], None]
+        self, lines: Iterable[str | Request], n_best: int, searched: Callable[[int], None], sample: int | None
     ) -> Generator[list[Result], None, None]:
         ahead = ReadAhead(lines, self.split, self._cap)
         search = None
         try:
             while ahead.wait():
                 if due := ahead.due():  # blank lines, for which no engine has to begin a search
-                    yield [self.join(line, wanted) for line in due]
+                    yield [self._result(line, n_best, sample) for line in due]
                     continue
-                search = self._search(ahead, wanted)
+                if sample:
+                    search = self.engine.sample(ahead, sample)
+                else:  # several hypotheses may have the same text, so more than `n_best` may be needed
+                    search = self.engine.search(ahead, 1 if n_best == 1 else self.decoding.beam)
                 for number, hypotheses in search:
                     line = ahead.put(number, hypotheses)
                     if not line.missing:
-                        searched(wanted.tokens(line))
+                        counted = [each for part in line.hypotheses for each in (part if sample else part[:1])]
+                        searched(sum(len(each.ids) + each.finished for each in counted))
                     if due := ahead.due():
-                        yield [self.join(line, wanted) for line in due]
+                        yield [self._result(line, n_best, sample) for line in due]
         finally:
             ahead.close()  # first, since an engine may be waiting for it
             if search is not None:
                 search.close()
 
-    def _search(self, queue: SourceQueue, wanted: Wanted) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        if wanted.samples:
-            return self.engine.sample(queue, wanted.count)
-        # Several hypotheses may be the same text; then those behind them in the beam are needed.
-        return self.engine.search(queue, 1 if wanted.count == 1 else self.decoding.beam)
+    def _result(self, line: Line, n_best: int, sample: int | None) -> Result:
+        """Join the parts of a line to all samples, or to the first `n_best` distinct texts by rank.
+
+        Different hypotheses can have the same text, because a word can be split into subwords in several ways.
+        """
+        ranks = range(min(map(len, line.hypotheses), default=sample or 1))
+        if sample:
+            return self.join(line, [(self.text(line, rank), rank) for rank in ranks])
+        found: dict[str, int] = {}
+        for rank in ranks:
+            found.setdefault(self.text(line, rank), rank)
+            if len(found) == n_best:
+                break
+        return self.join(line, list(found.items()))
 
     def _cap(self, length: int) -> int:
-        """Return the most symbols that the output for an input of so many subwords may have."""
+        """Return the most symbols of an output for an input of `length` subwords."""
         cap = length + self.decoding.max_extra
         return cap if self._positions is None else min(cap, self._positions)
 
-    def _pair(self, source: str, output: str | None = None) -> tuple[list[int], list[int]]:
-        """Return the symbols of a sentence and of its `output`, or of the best one that is found; neither has `</s>`.
+    def _pair(self, source: str, output: str | None) -> tuple[list[int], list[int]]:
+        """Return the symbols of a sentence and of `output`, by default its best output; neither has `</s>`.
 
         Raise UserError if the sentence is blank or too long, or if the search splits it.
         """
@@ -255,7 +264,7 @@ class Pipeline(ABC, Generic[Result]):
         return pairs[0]
 
     def _json(self, number: int, result: Result, hypotheses: list[dict[str, Any]], **more: Any) -> str:
-        """Show input line `number` as one JSON object; `more` is what its task adds."""
+        """Format the result of input line `number` as JSON; `more` has the fields of the task."""
         line = {
             "line": number,
             "source": self.tokenizer.source.pieces(result.source),
@@ -269,9 +278,9 @@ class Pipeline(ABC, Generic[Result]):
 
 
 def longest_served(models: Iterable[Model], decoding: Decoding) -> int | None:
-    """Return the longest sequence, in positions, that every model serves; None if all serve any length.
+    """Return the longest sequence, in positions, that every model supports; None if all support any length.
 
-    Raises UserError if decoding.max_source is not below it.
+    Raise UserError if decoding.max_source is not below it.
     """
     positions = min((model.max_positions for model in models if model.positions == "learned"), default=None)
     if positions is not None and decoding.max_source >= positions:

@@ -1,7 +1,7 @@
-"""Lines that are read ahead in windows, split into parts for a search, and given out in order.
+"""The queue between an input and an engine: lines are read ahead, split into parts, and given out in order.
 
-A thread reads lines as fast as they come and splits them into parts. An engine takes the parts of a window as sources,
-long ones first, and returns hypotheses in any order. This module knows no model and no task, and imports no torch.
+A thread reads lines as they come and splits them into parts. An engine takes the parts of a window as sources, long
+ones first, and returns hypotheses in any order. This module knows no model and no task, and imports no torch.
 """
 
 from __future__ import annotations
@@ -12,33 +12,30 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 from nmt.decoding.engine import Hypothesis, Pool, Prefix, Required, Source
 from nmt.text.terms import Phrase, Terms
 
-# Number of lines that are sorted together: few at first, for an early answer. A very long line counts as several.
+# Lines sorted together: few at first, for an early answer. A very long line counts as several.
 FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
-IN_FLIGHT = 3 * LARGEST_WINDOW  # limit of lines that are read and not yet given out
-PATIENCE = 0.05  # seconds to wait for a slow input before a window is handed out that is not full
+IN_FLIGHT = 3 * LARGEST_WINDOW  # most lines that are read and not yet given out
+PATIENCE = 0.05  # seconds to wait for a slow input before an incomplete window is handed out
 END = object()  # marks the end of an iterator
-
-Output = TypeVar("Output")
-Rest = TypeVar("Rest")
 
 
 @dataclass(frozen=True)
 class Request:
-    """A line to translate, and what is asked of its translation."""
+    """An input line, with constraints on its translation."""
 
     text: str
     prefix: str = ""
-    """The translation begins with this."""
+    """How the translation begins."""
     terms: Terms | None = None
-    """What must stand in the translation, if it differs from line to line."""
+    """Terms of this line; by default those of the translator."""
 
     def __post_init__(self) -> None:
-        """Raise TypeError where something else than text was given: above all None, which must not count as the end."""
+        """Raise TypeError for anything but text, above all for None."""
         for given in (self.text, self.prefix):
             if not isinstance(given, str):
                 raise TypeError(f"a line must be str, not {type(given).__name__}")
@@ -46,24 +43,24 @@ class Request:
 
 @dataclass(frozen=True)
 class Part:
-    """A line, or a piece of one that is too long for one search."""
+    """A line, or a piece of a split one, encoded for a search."""
 
     ids: list[int]
     """Subwords without `</s>`, from 1 to decoding.max_source of them."""
     words: int = 0
-    """Number of leaves of a tree over the part."""
+    """Number of leaves of its tree; used by parsers only."""
     space: str = ""
-    """What stands between it and the next part of the line."""
+    """Whitespace between it and the next part of the line."""
     prefix: Prefix | None = None
     """How its output must begin."""
     phrases: Sequence[Phrase] = ()
-    """What its output must hold."""
+    """What its output must contain."""
     required: Sequence[Required] = ()
-    """The same for the search."""
+    """The same, encoded for the search."""
 
     @property
     def longest(self) -> int:
-        """How many subwords it has, or the most of what its output must hold, if these are more."""
+        """Return the number of its subwords, or the most that its prefix and phrases take, if these are more."""
         prefix = self.prefix.longest if self.prefix else 0
         return max(len(self.ids), prefix + sum(phrase.longest for phrase in self.required))
 
@@ -74,60 +71,32 @@ class Line:
     def __init__(self, text: str, parts: list[Part]) -> None:
         self.text, self.parts = text, parts
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
-        """The hypotheses of each part, best first; empty until the part has been searched"""
+        """The hypotheses of each part, best first; empty until the part has been searched."""
         self.missing = len(parts)
-        """Number of parts that have not been searched"""
+        """Number of parts that have not been searched."""
         self.weight = 1 + sum(len(part.ids) for part in parts) // SUBWORDS_OF_A_LINE
 
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which outputs of a line are wanted."""
-
-    count: int = 1
-    samples: bool = False
-    """Whether they are drawn at random. Otherwise they are the best ones, no two alike."""
-
-    def ranks(self, line: Line) -> range:
-        """Return the ranks that all parts of a line have; a line without parts has as many as it has outputs."""
-        return range(min(map(len, line.hypotheses), default=self.count if self.samples else 1))
-
-    def tokens(self, line: Line) -> int:
-        """Count the symbols of all samples of a line, or of its best hypothesis, with `</s>` of each part."""
-        counted = [found if self.samples else found[:1] for found in line.hypotheses]
-        return sum(len(hypothesis.ids) + hypothesis.finished for part in counted for hypothesis in part)
-
-    def choose(self, found: Iterable[tuple[Output, Rest]]) -> list[tuple[Output, Rest]]:
-        """Return the outputs that are wanted of those in order of rank, each with what came with it first.
-
-        Hypotheses of different symbols can be the same text, since there are several ways to split a word into
-        subwords.
-        """
-        if self.samples:
-            return list(found)
-        kept: dict[Output, Rest] = {}
-        for output, rest in found:
-            kept.setdefault(output, rest)
-            if len(kept) == self.count:
-                break
-        return list(kept.items())
+    @property
+    def best(self) -> list[tuple[Part, Hypothesis]]:
+        """Return each part with its best hypothesis, or its first sample."""
+        return [(part, found[0]) for part, found in zip(self.parts, self.hypotheses, strict=True)]
 
 
 class ReadAhead:
-    """The queue of a stream of lines: a thread reads and splits them into windows, ahead of the engine.
+    """The `SourceQueue` of a stream of lines: a thread reads and splits them into windows, ahead of the engine.
 
-    A window is handed out when it is full, so that a fast input is searched in the same way in every run. Once an
-    input has kept its window waiting for PATIENCE, lines are handed out at once until a window is full again.
+    A window is handed out when it is full, so that a fast input is searched in the same way in every run. If a window
+    has waited for its input longer than PATIENCE, lines are handed out at once until a window is full again.
     """
 
     def __init__(
         self, lines: Iterable[str | Request], split: Callable[[Request], list[Part]], cap: Callable[[int], int]
     ) -> None:
-        """`split` returns the parts of a line, none if it is blank; `cap` the most symbols of an output, by length."""
+        """Start reading; `split` returns the parts of a line, and `cap` the most symbols of an output, by length."""
         self._split, self._cap = split, cap
         self._lines: deque[Line] = deque()  # in flight, in order
         self._load = 0  # their weight
-        self._wanted: dict[int, tuple[Line, int]] = {}  # the line of each source, and which part of it
+        self._searching: dict[int, tuple[Line, int]] = {}  # for each source not yet searched, its line and part
         self._numbers = count()
         self._windows: deque[Pool] = deque()
         self._size = FIRST_WINDOW  # of the window that is being filled
@@ -135,14 +104,13 @@ class ReadAhead:
         self._filling: list[Source] = []
         self._patience = PATIENCE
         self._asked: float | None = None  # when the thread began to wait for the input
-        self._taken = 0  # sources that the engine has and did not give back
         self._ended = self._closed = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         threading.Thread(target=self._read, args=(iter(lines),), name="read-ahead", daemon=True).start()
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
-        """See `SourceQueue`."""
+        """Remove and return sources, as `SourceQueue` says; with `wait`, [] also if a line can be given out."""
         with self._changed:
             while not self._closed:
                 if wait and self._is_due():
@@ -151,7 +119,6 @@ class ReadAhead:
                     continue
                 if self._windows:
                     taken = self._windows[0].take(tokens, at_least=int(wait))
-                    self._taken += len(taken)
                     if not self._windows[0]:
                         self._windows.popleft()
                     return taken
@@ -164,16 +131,15 @@ class ReadAhead:
             return []
 
     def put(self, number: int, hypotheses: list[Hypothesis]) -> Line:
-        """Take the hypotheses for a source, best first; returns its line."""
+        """Store the hypotheses of a source, best first; return its line."""
         with self._changed:
-            line, part = self._wanted.pop(number)
+            line, part = self._searching.pop(number)
             line.hypotheses[part] = hypotheses
             line.missing -= 1
-            self._taken -= 1
         return line
 
     def due(self) -> list[Line]:
-        """Remove and return the lines that can be given out now."""
+        """Remove and return the finished lines before the first unfinished one."""
         found = []
         with self._changed:
             while self._is_due():
@@ -183,12 +149,13 @@ class ReadAhead:
         return found
 
     def wait(self) -> bool:
-        """Wait, between two searches, for sources or for lines that can be given out without a search.
+        """Wait, between two searches, for sources or for lines that need no search.
 
-        Returns False when all lines have been given out; raises what reading them raised.
+        Return False when all lines have been given out; raise what reading them raised.
         """
         with self._changed:
-            assert self._taken == 0, "the engine ended its search before all that it took was done"
+            waiting = len(self._filling) + sum(map(len, self._windows))
+            assert len(self._searching) == waiting, "the engine ended its search before all sources taken were done"
             while not (self._is_due() or self._windows or self._ended):
                 if not self._hand_out_late():
                     self._changed.wait(self._patience_left() if self._filled else None)
@@ -198,26 +165,26 @@ class ReadAhead:
         return not over
 
     def close(self) -> None:
-        """End the thread; if it is waiting for input, it ends when that arrives."""
+        """End the thread; if it is waiting for input, it ends when a line arrives."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._ended or self._asked is not None)
 
     def _is_due(self) -> bool:
-        """Tell whether the first line is done; a blank one is when its window is handed out.
+        """Return whether the first line is finished; a blank one is once its window is handed out.
 
         If blank lines were given out one by one, the two threads would wait for each other all the time.
         """
         return self._load > self._filled and self._lines[0].missing == 0
 
     def _patience_left(self) -> float:
-        """Return the seconds for which to wait for the rest of a window that holds something."""
+        """Return the seconds left to wait for the rest of an incomplete window."""
         waiting = 0.0 if self._asked is None else time.monotonic() - self._asked
         return self._patience - waiting
 
     def _hand_out_late(self) -> bool:
-        """Hand out what is there if the input has kept it waiting for too long; tells whether it has."""
+        """Hand out an incomplete window if it has waited too long; return whether it has."""
         late = self._filled > 0 and self._patience_left() <= 0.0
         if late:
             self._patience = 0.0
@@ -234,9 +201,12 @@ class ReadAhead:
 
     def _read(self, lines: Iterator[str | Request]) -> None:
         try:
-            while self._begin_to_wait():
+            while self._wait_for_room():
                 line: Any = next(lines, END)
-                self._end_to_wait()
+                with self._changed:
+                    if self._filled:
+                        self._patience = self._patience_left()
+                    self._asked = None
                 if line is END or self._closed:
                     break
                 request = line if isinstance(line, Request) else Request(line)
@@ -247,22 +217,15 @@ class ReadAhead:
             self._ended = True
             self._hand_out()
 
-    def _begin_to_wait(self) -> bool:
-        """Wait for room; tells whether another line is needed.
+    def _wait_for_room(self) -> bool:
+        """Wait for room and start the clock; return False if the queue was closed.
 
-        Room for all of a window is there when it is begun, unless the last one was handed out late, and this one has
-        been begun without a question.
+        There is room for a whole window when it is begun, unless the last one was handed out late.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._load + self._size - self._filled <= IN_FLIGHT)
             self._asked = time.monotonic()
             return not self._closed
-
-    def _end_to_wait(self) -> None:
-        with self._changed:
-            if self._filled:
-                self._patience = self._patience_left()
-            self._asked = None
 
     def _add(self, line: Line) -> None:
         with self._changed:
@@ -270,9 +233,9 @@ class ReadAhead:
                 self._changed.notify_all()
             for index, part in enumerate(line.parts):
                 number = next(self._numbers)
-                self._wanted[number] = (line, index)
-                room = self._cap(part.longest)
-                self._filling.append(Source(number, part.ids, room, part.words, part.prefix, part.required))
+                self._searching[number] = (line, index)
+                cap = self._cap(part.longest)
+                self._filling.append(Source(number, part.ids, cap, part.words, part.prefix, part.required))
             self._lines.append(line)
             self._load += line.weight
             self._filled += line.weight

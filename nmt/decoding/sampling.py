@@ -1,17 +1,15 @@
-"""Translations drawn at random: symbol after symbol, each from the distribution that the model gives it.
+"""Ancestral sampling: each symbol is drawn from the model's distribution.
 
-A sample is a function of the seed, of the subwords of its source and of its own number, because every random number is
-a hash of these three, of a position and of a symbol. So it is the same in any batch, process or file, and equal sources
-have equal samples.
+A sample is a function of the seed, the subwords of its source and its own number, because every random number is a hash
+of these three, a position and a symbol. So it is the same in any batch, process or file, and equal sources have equal
+samples.
 
 The symbol with the largest log-probability + Gumbel noise is a draw from the distribution (Gumbel-max; Maddison et al.
-2014, section 2). Probabilities differ a little from batch to batch, because sums are rounded in another order. That
-changes this draw only where two symbols are equal but for rounding. It would be simpler to compare one random number
-with the cumulative probabilities, but rounding moves each of these thousands of limits, so outputs would change now and
-then.
+2014, section 2). Rounding differs from batch to batch; it changes this draw only if two symbols are equal but for
+rounding. Comparing one random number with cumulative probabilities would be simpler, but rounding moves thousands of
+boundaries there, so outputs would change now and then.
 
-The N samples of a source are a row of the batch, as the hypotheses of a beam are. None of them takes the place of
-another: each ends by itself.
+The N samples of a source are a row of the batch, as the hypotheses of a beam are, but independent of each other.
 """
 
 from __future__ import annotations
@@ -29,21 +27,21 @@ from nmt.model.cache import upload
 from nmt.recipe import CPU_BEAM, Decoding
 from nmt.text.vocabulary import EOS
 
-BLOCK = 64  # symbols that are drawn from together
+BLOCK = 64  # symbols of which one is drawn in two stages
 STEP, FIRST, SECOND = (signed - (1 << 64) for signed in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 class Sampling(Search):
-    """Draws samples of sources, on the batch of a search."""
+    """Sampling of sources, on the batch of a search."""
 
     def __init__(self, engine: SearchModels, count: int) -> None:
         super().__init__(engine, beam=count, n_best=count)
         decoding = engine.decoding
-        if decoding.batch_tokens == "auto":  # was chosen for the hypotheses of a beam
+        if decoding.batch_tokens == "auto":  # which was chosen for the beam
             self._batch_tokens = max(1, engine.batch_tokens * max(CPU_BEAM, decoding.beam) // max(CPU_BEAM, count))
 
     def _empty(self, sources: list[Source]) -> Beams:
-        """The samples of a source, all empty."""
+        """Return the samples of sources, all empty."""
         keys = [key(self._engine.decoding.seed, source.ids) for source in sources]
         beams = super()._empty(sources)
         own = torch.arange(self._beam, device=beams.parents.device).expand_as(beams.parents)
@@ -77,18 +75,18 @@ class Sampling(Search):
 
 
 def key(seed: int, ids: Sequence[int]) -> int:
-    """64 bits that stand for a seed and the subwords of a source."""
+    """Hash a seed and the subwords of a source to 64 bits."""
     text = b"".join(number.to_bytes(8, "little") for number in (seed, *ids))
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "little", signed=True)
 
 
 def random_bits(keys: Tensor, count: int, positions: Tensor) -> Tensor:
-    """(n, count) of 64 bits for the symbols at positions (n, 1) of the samples of sources with keys (n,)."""
+    """Return (n, count) of 64 bits for the symbols at positions (n, 1) of the samples of sources with keys (n,)."""
     return stream(stream(keys, count) + STEP * positions, 1)[:, :, 0]
 
 
 def stream(bits: Tensor, count: int) -> Tensor:
-    """The first `count` outputs of SplitMix64 for each of (…) seeds: (…, count) (Steele et al. 2014)."""
+    """Return (…, count), the first `count` outputs of SplitMix64 for each of (…) seeds (Steele et al. 2014)."""
     bits = bits[..., None] + STEP * torch.arange(1, count + 1, device=bits.device)
     bits = (bits ^ _shifted(bits, 30)) * FIRST
     bits = (bits ^ _shifted(bits, 27)) * SECOND
@@ -96,20 +94,20 @@ def stream(bits: Tensor, count: int) -> Tensor:
 
 
 def _shifted(bits: Tensor, by: int) -> Tensor:
-    """To the right, with zeros from the left."""
+    """Shift to the right, with zeros from the left."""
     return (bits >> by) & ((1 << (64 - by)) - 1)
 
 
 def draw(log_probs: Tensor, bits: Tensor, decoding: Decoding) -> Tensor:
-    """Symbols (n, k) drawn from log_probs (n, k, vocabulary) by random bits (n, k).
+    """Draw symbols (n, k) from log_probs (n, k, vocabulary) by random bits (n, k).
 
-    First decoding.temperature flattens or sharpens the distribution. Then the decoding.top_k most probable symbols are
-    kept, and of these the fewest whose share of the probability is at least decoding.top_p.
+    decoding.temperature flattens or sharpens the distribution. Then the decoding.top_k most probable symbols are kept,
+    and of these the fewest whose share of the probability is at least decoding.top_p.
     """
     scaled = (log_probs - log_probs.amax(-1, keepdim=True)) / decoding.temperature
     if decoding.top_k is not None or decoding.top_p < 1.0:
         scaled = _most_probable(scaled, decoding)
-    # First a block of symbols is drawn, then one of its members, since this takes far fewer random numbers.
+    # First a block of symbols is drawn, then one of its members: this takes far fewer random numbers.
     vocabulary = scaled.size(-1)
     members = math.gcd(vocabulary, BLOCK)
     blocks = vocabulary // members
@@ -122,7 +120,7 @@ def draw(log_probs: Tensor, bits: Tensor, decoding: Decoding) -> Tensor:
 
 
 def _most_probable(scaled: Tensor, decoding: Decoding) -> Tensor:
-    """The values (n, k, vocabulary) of the symbols that decoding.top_k and decoding.top_p keep; -inf elsewhere."""
+    """Set (n, k, vocabulary) to -inf but for the symbols that decoding.top_k and decoding.top_p keep."""
     vocabulary = scaled.size(-1)
     best, order = scaled.topk(min(decoding.top_k or vocabulary, vocabulary))
     share = best.double().softmax(-1)
@@ -132,6 +130,6 @@ def _most_probable(scaled: Tensor, decoding: Decoding) -> Tensor:
 
 
 def _gumbel(bits: Tensor) -> Tensor:
-    """Noise of the standard Gumbel distribution, from uniform bits."""
+    """Return noise of the standard Gumbel distribution, from uniform bits."""
     uniform = (_shifted(bits, 11).double() + 0.5) * 2.0**-53
     return uniform.log_().neg_().log_().neg_()

@@ -1,4 +1,4 @@
-"""The engine of nmt: searches and samples of one model or of several, in the precision that suits the device."""
+"""The engine of nmt: prepares models for the device and precision, searches and samples with them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, CPU_BEAM, Decoding
 from nmt.system.device import available_memory, check_room
 
-LANES = 16  # a small vocabulary is padded to a multiple of so many numbers, a cache line
+LANES = 16  # small vocabularies are padded to a multiple of this, a cache line
 MOST_BATCH_TOKENS = 1 << 15  # on a GPU, if memory allows; larger batches gain nothing
 
 
 class SearchEngine(SearchModels):
-    """Beam search and samples of one model, or of an ensemble of several, which averages their probabilities."""
+    """An `Engine` of one model, or of an ensemble, which averages the probabilities of several."""
 
     def __init__(
         self,
@@ -31,10 +31,11 @@ class SearchEngine(SearchModels):
         say: Callable[[str], None] = lambda line: None,
         annotate: Callable[[list[Found]], list[Found]] | None = None,
     ) -> None:
-        """Without `constraints`, decoding.min_length is the only rule for outputs. `say` reports smaller batches.
-        `annotate` completes what is found.
+        """Prepare the models; without `constraints`, decoding.min_length is the only rule for outputs.
 
-        Raises UserError if this machine cannot compute in `decoding.precision`, or has no memory for one sentence.
+        `say` reports another precision than asked for, and smaller batches; `annotate` adds alignments and
+        log-probabilities to hypotheses. Raise UserError if this machine cannot compute in `decoding.precision`, or has
+        no memory for one sentence.
         """
         self.decoding, self.say, self.annotate = decoding, say, annotate
         self.constraints = constraints or [partial(MinLength, decoding.min_length)]
@@ -47,22 +48,24 @@ class SearchEngine(SearchModels):
             "--set decoding.beam=4",
         )
         self.precision = _precision(decoding.precision, self.device)
+        if decoding.precision not in ("auto", self.precision):
+            say(f"precision {decoding.precision}: not faster on this machine, so {self.precision} is used")
         multiple = BLOCK if self.vocabulary > AT_ONCE else LANES
         twins = [for_inference(model, self.precision, multiple) for model in models]
         self.models, self.logits = zip(*twins, strict=True)
         self.batch_tokens = batch_tokens(decoding, models)
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """See `queue.Engine`."""
+        """Run a beam search, as every `Engine` does."""
         return Search(self, self.decoding.beam, n_best).run(queue)
 
     def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """See `queue.Engine`."""
+        """Draw samples, as every `Engine` does."""
         return Sampling(self, count).run(queue)
 
 
 def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
-    """Padded source tokens that are searched together, by `decoding.batch_tokens`."""
+    """Return the most padded source tokens searched together, by `decoding.batch_tokens`."""
     if decoding.batch_tokens != "auto":
         return decoding.batch_tokens
     weight = models[0].output_embedding.weight

@@ -1,4 +1,8 @@
-"""The way of a line to its translation: split and encoded, searched by `Pipeline`, and joined. Imports no torch."""
+"""From a line to its translation. Imports no torch.
+
+`Translator.split` cuts a line into parts and encodes them, `Pipeline` searches them, `Translator.join` joins their
+hypotheses.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from nmt.decoding.engine import Prefix, Required, Spelling
 from nmt.decoding.models import Models
 from nmt.decoding.pipeline import LineResult, Pipeline
-from nmt.decoding.read_ahead import Line, Part, Request, Wanted
+from nmt.decoding.read_ahead import Line, Part, Request
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.lines import one_line
@@ -31,25 +35,24 @@ class Translation(LineResult):
     """The translations of one line."""
 
     alignments: list[list[int]]
-    """For each subword of each output the index in `source` that it attends to most; empty unless asked for."""
+    """For each subword of each output, the index in `source` with the most attention; empty unless asked for."""
     log_probabilities: list[list[float]]
-    """Of each subword of each output, in nats, given those before it; empty unless asked for."""
+    """Of each subword of each output, given those before it, in nats; empty unless asked for."""
     unusual_length: bool
-    """Whether the best output of a part is shorter or longer for its source than targets of training were."""
-
+    """Whether the length ratio of a part's best output to its source is outside that of the training pairs."""
     missing: list[Phrase]
-    """What the best output should hold and does not."""
+    """Required phrases that the best output lacks."""
     kept_from_repeating: bool
-    """Whether `decoding.no_repeat` once kept the best output of a part from its most probable subword."""
+    """Whether `decoding.no_repeat` forbade the most probable subword at some step of a part's best output."""
 
     @property
     def complaints(self) -> list[str]:
-        """See `LineResult`."""
+        """Return a line for each missing phrase."""
         return [f"missing: {phrase}" for phrase in self.missing]
 
     @property
     def empty(self) -> bool:
-        """Whether a line that is not blank has an empty translation."""
+        """Return whether a line that is not blank has an empty translation."""
         return self.parts > 0 and not self.texts[0].strip()
 
 
@@ -65,9 +68,9 @@ class Translator(Pipeline[Translation]):
         annotated: bool = False,
         terms: Terms | None = None,
     ) -> None:
-        """`lengths` are those of the model's training, if they are known.
+        """Translate with `models`; `lengths` are those of the model's training pairs, if known.
 
-        `terms` is what translations must hold, unless a request says otherwise; None is what `decoding.keep` says.
+        `terms` apply to requests without their own, by default those of `decoding.keep`.
         """
         self.annotated, self._lengths = annotated, lengths
         self._target = cast(Vocabulary, tokenizer.target)  # translations are no trees
@@ -77,7 +80,7 @@ class Translator(Pipeline[Translation]):
 
     @staticmethod
     def warnings(decoding: Decoding) -> Mapping[str, Callable[[Translation], int]]:
-        """Return what may be wrong with a translation."""
+        """Return for each warning, by name, the function that counts it in a translation."""
         warnings: dict[str, Callable[[Translation], int]] = {
             "caps hit": lambda translation: translation.capped,
             "inputs split": lambda translation: translation.parts > 1,
@@ -98,12 +101,12 @@ class Translator(Pipeline[Translation]):
         keep: Iterable[str] = (),
         sample: int | None = None,
     ) -> list[str] | list[list[str]]:
-        """Translate raw sentences; one for each, in order. Blank gives blank.
+        """Translate raw sentences; return a translation of each, in order. A blank sentence has a blank translation.
 
-        If there is a `prefix` for each sentence, its translation begins with it; "" asks for nothing. Where the first
-        of a pair of `terms` stands in a sentence, the second stands in its translation; several with the same first are
-        alternatives. What the regular expressions `keep` match is copied. With `sample`, there is a list of so many
-        translations for each sentence, which are drawn at random; `terms` and `keep` do not go with it.
+        `prefix` has the beginning of each translation, or "". `terms` are pairs: if the first stands in a sentence, the
+        second must stand in its translation; pairs with the same first are alternatives. Matches of the regular
+        expressions `keep` are copied. With `sample`, return for each sentence a list of so many translations drawn at
+        random; `terms` and `keep` cannot be used with it.
         """
         if isinstance(texts, str) or isinstance(prefix, str):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
@@ -118,12 +121,12 @@ class Translator(Pipeline[Translation]):
         return [result.texts[0] for result in found] if sample is None else [result.texts for result in found]
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
-        """Raise UserError, as `Parser.translate` does."""
+        """Raise UserError: only parsers parse."""
         raise UserError("this model is a translator, not a parser", "call model.translate([...])")
 
     @staticmethod
     def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
-        """Return the rules for translations: a least length, a prefix, phrases and no repetitions."""
+        """Return the rules for translations: minimum length, prefix, phrases, and no repetitions."""
         from nmt.decoding.constraints import MinLength, NoRepeat, PrefixConstraint
         from nmt.decoding.phrases import PhraseConstraint
 
@@ -134,22 +137,21 @@ class Translator(Pipeline[Translation]):
             partial(PhraseConstraint, target),
         ]
         if decoding.no_repeat is not None:
-            rules.append(partial(NoRepeat, decoding.no_repeat))  # last, since it gives way to the others
+            rules.append(partial(NoRepeat, decoding.no_repeat))  # last, since the others take precedence
         return rules
 
     def split(self, request: Request) -> list[Part]:
-        """Return the parts of a line, encoded; one whose translation has a prefix is left whole."""
+        """Return the parts of a line, encoded; a line with a prefix is not split."""
         terms = request.terms or self._terms
-        return [self._with_phrases(part, terms) for part in self._parts(request)]
+        parts = self._with_prefix(request) if request.prefix.strip() else self._splitter.split(request.text)
+        return [self._with_phrases(part, terms) for part in parts]
 
     def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
-        """Encode a line, which is left whole, and a translation of it."""
-        ids = [symbol for part in self._splitter.whole(source) for symbol in part.ids]
-        return ids, self._target.encode(clean(output))
+        """Encode a line, without splitting it, and a translation of it."""
+        return self._splitter.encode_whole(source), self._target.encode(clean(output))
 
-    def _parts(self, request: Request) -> list[Part]:
-        if not request.prefix.strip():
-            return self._splitter.split(request.text)
+    def _with_prefix(self, request: Request) -> list[Part]:
+        """Return a line as one part with its prefix; raise UserError if either is too long."""
         beginning = Prefix(*self._target.encode_beginning(request.prefix))
         if beginning.longest > self.decoding.max_source:
             raise UserError(
@@ -157,13 +159,12 @@ class Translator(Pipeline[Translation]):
                 f"{self.decoding.max_source:,}: {request.prefix[:60]} …",
                 "shorten the prefix, or raise decoding.max_source",
             )
-        return [replace(part, prefix=beginning) for part in self._splitter.whole(request.text)]
+        ids = self._splitter.encode_whole(request.text)
+        return [Part(ids, prefix=beginning)] if ids else []
 
     def _with_phrases(self, part: Part, terms: Terms) -> Part:
-        """A part with what its output must hold."""
+        """Return a part with the phrases that its output must contain."""
         phrases = terms.phrases(self.tokenizer.source.decode(part.ids))
-        if not phrases:
-            return part
         required = [
             Required(list(self._spellings(phrase)), phrase.times - phrase.inside, phrase.exactly) for phrase in phrases
         ]
@@ -176,37 +177,32 @@ class Translator(Pipeline[Translation]):
             if within := self._target.encode_within(target):
                 yield Spelling(within, begins, ends)
 
-    def join(self, line: Line, wanted: Wanted) -> Translation:
-        """Join the translations of the parts of a line."""
-        found = wanted.choose((self._text(line, rank), rank) for rank in wanted.ranks(line))
-        texts, ranks = [text for text, _ in found], [rank for _, rank in found]
-        alignments = [_alignment(line, rank) for rank in ranks]
-        scores = [[p for part in line.hypotheses for p in part[rank].log_probabilities] for rank in ranks]
-        unusual = self._lengths is not None and any(
-            self._lengths.is_unusual(len(part.ids), len(hypotheses[0].ids))
-            for part, hypotheses in zip(line.parts, line.hypotheses, strict=True)
-        )
-        best = [self.tokenizer.target.decode(part[0].ids) for part in line.hypotheses]
-        missing = [
-            phrase
-            for part, text in zip(line.parts, best, strict=True)
-            for phrase in part.phrases
-            if phrase.is_missing(text)
-        ]
+    def text(self, line: Line, rank: int) -> str:
+        """Join the translations of this rank of all parts of a line."""
+        texts = [self.tokenizer.target.decode(part[rank].ids) for part in line.hypotheses]
+        return one_line(joined(texts, [part.space for part in line.parts]))
+
+    def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Translation:
+        """Make the translation of a line whose outputs have these texts and ranks."""
+        lengths, decode = self._lengths, self.tokenizer.target.decode
         return Translation.of(
             line,
-            ranks,
+            found,
             self.tokenizer,
-            texts,
-            alignments=alignments,
-            log_probabilities=scores,
-            unusual_length=unusual,
-            missing=missing,
-            kept_from_repeating=any(part[0].kept_from_repeating for part in line.hypotheses),
+            alignments=[_alignment(line, rank) for _, rank in found],
+            log_probabilities=[
+                [score for part in line.hypotheses for score in part[rank].log_probabilities] for _, rank in found
+            ],
+            unusual_length=lengths is not None
+            and any(lengths.is_unusual(len(part.ids), len(best.ids)) for part, best in line.best),
+            missing=[
+                phrase for part, best in line.best for phrase in part.phrases if phrase.is_missing(decode(best.ids))
+            ],
+            kept_from_repeating=any(best.kept_from_repeating for _, best in line.best),
         )
 
     def as_json(self, number: int, translation: Translation) -> str:
-        """Show all that is known of the translation of input line `number` as one JSON object on a line."""
+        """Format the translation of input line `number` as a JSON object on one line."""
         hypotheses: list[dict[str, Any]] = [
             {"text": text, "score": score, "tokens": self.tokenizer.target.pieces(ids)}
             for text, score, ids in zip(translation.texts, translation.scores, translation.ids, strict=True)
@@ -225,34 +221,29 @@ class Translator(Pipeline[Translation]):
             kept_from_repeating=translation.kept_from_repeating,
         )
 
-    def _text(self, line: Line, rank: int) -> str:
-        """Join the texts of all parts of a line in the hypotheses of a rank."""
-        texts = [self.tokenizer.target.decode(part[rank].ids) for part in line.hypotheses]
-        return one_line(joined(texts, [part.space for part in line.parts]))
-
 
 def _alignment(line: Line, rank: int) -> list[int]:
-    """Join the alignments of all parts of a line in the hypotheses of a rank."""
+    """Join the alignments of this rank of all parts of a line."""
     starts = accumulate((len(part.ids) for part in line.parts), initial=0)
     return [start + i for start, part in zip(starts, line.hypotheses, strict=False) for i in part[rank].alignment]
 
 
 def _term(pair: tuple[str, ...]) -> Term:
-    """A pair as a term; raises TypeError for anything else, such as a word or a row of numbers."""
+    """Make a term of a pair of strings; raise TypeError for anything else, such as a word."""
     if not isinstance(pair, tuple | list) or len(pair) < 2 or not all(isinstance(text, str) for text in pair[:2]):
         raise TypeError(f"terms takes pairs of a source term and a target term, not {pair!r}")
     source, target = (one_line(text).encode(errors="replace").decode() for text in pair[:2])  # as lines are read
     return Term(source, target, *map(bool, pair[2:]))
 
 
-ENDS = (tuple(".!?…。！？।"), tuple(",;:–—،؛、，；："))  # of sentences, and of clauses: subwords to cut behind
+ENDS = (tuple(".!?…。！？।"), tuple(",;:–—،؛、，；："))  # of sentences, and of clauses: subwords to cut after
 
 
 class LineSplitter:
-    """Cuts lines as `decoding.split` says."""
+    """Splits lines by `decoding.split`."""
 
     def __init__(self, source: Vocabulary, decoding: Decoding, lengths: TrainedLengths | None) -> None:
-        """`lengths` are those of the model's training; None if they are not known."""
+        """Split lines for a model; `lengths` are those of its training pairs, None if they are not known."""
         self._source, self._lengths = source, lengths
         self._how = "length" if decoding.split == "auto" and lengths is None else decoding.split
         self._sentences = SentenceSplitter(lengths.language if lengths else "")
@@ -261,55 +252,15 @@ class LineSplitter:
             self._longest = min(self._limit, max(1, lengths.longest_source))
 
     def split(self, text: str) -> list[Part]:
-        """The parts of a line; none of a blank one. Raises UserError for a line that is too long to be left whole."""
+        """Return the parts of a line; none for a blank one. Raise UserError if it is too long and must not be split."""
         text = clean(text)
         if language := self._source.language(text):
             first = self._source.encode(language)
             return [replace(part, ids=first + part.ids) for part in self._split(text.removeprefix(language))]
         return self._split(text)
 
-    def _split(self, text: str) -> list[Part]:
-        if self._how == "none":
-            return self.whole(text)
-        if self._how != "sentences":
-            ids = self._source.encode(text)
-            if self._how == "length" or self._fits(text, len(ids)):
-                return list(self._cut(ids, ""))
-        return [
-            part
-            for group in self._groups(text)
-            for part in self._cut(self._source.encode(group.rstrip()), _space(group))
-        ]
-
-    def _fits(self, text: str, length: int) -> bool:
-        """Whether a line of so many subwords is like those of training."""
-        assert self._lengths is not None, "auto asks for them"
-        fits = length <= min(self._longest, self._lengths.source)
-        return fits and len(self._sentences.split(text)) <= self._lengths.sentences
-
-    def _groups(self, text: str) -> Iterator[str]:
-        """The sentences of a line, as many together as training mostly had, if those are not too long together."""
-        together = self._lengths.usual_sentences if self._how == "auto" and self._lengths else 1
-        group, count, size = "", 0, 0
-        for sentence in self._sentences.split(text):
-            length = len(self._source.encode(sentence.rstrip()))
-            for part, subwords in self._unmarked(sentence, length):
-                if count and (count >= together or size + subwords > self._longest):
-                    yield group
-                    group, count, size = "", 0, 0
-                group, count, size = group + part, count + 1, size + subwords
-        if group:
-            yield group
-
-    def _unmarked(self, sentence: str, length: int) -> list[tuple[str, int]]:
-        """The parts of a sentence, which may be several without full stops if it is long, and their lengths."""
-        if self._lengths is None or 2 * length <= self._lengths.source:
-            return [(sentence, length)]
-        parts = self._sentences.split_unmarked(sentence)
-        return [(part, len(self._source.encode(part.rstrip()))) for part in parts]
-
-    def whole(self, text: str) -> list[Part]:
-        """A line as one part; none for a blank one. Raises UserError for a line that is too long."""
+    def encode_whole(self, text: str) -> list[int]:
+        """Encode a line without splitting it. Raise UserError if it is too long."""
         ids = self._source.encode(clean(text))
         if len(ids) > self._limit:
             raise UserError(
@@ -317,10 +268,49 @@ class LineSplitter:
                 f"{self._limit:,}: {text[:60]} …",
                 f"--set decoding.max_source={len(ids)}, or let it be split: decoding.split=auto, and no --prefix",
             )
-        return [Part(ids)] if ids else []
+        return ids
+
+    def _split(self, text: str) -> list[Part]:
+        if self._how == "none":
+            whole = self.encode_whole(text)
+            return [Part(whole)] if whole else []
+        if self._how != "sentences":
+            ids = self._source.encode(text)
+            if self._how == "length" or self._is_usual(text, len(ids)):
+                return list(self._cut(ids, ""))
+        stripped = ((group.rstrip(), group) for group in self._groups(text))
+        return [part for text, group in stripped for part in self._cut(self._source.encode(text), group[len(text) :])]
+
+    def _is_usual(self, text: str, length: int) -> bool:
+        """Return whether a line of `length` subwords is like those of training."""
+        assert self._lengths is not None, "auto asks for them"
+        fits = length <= min(self._longest, self._lengths.source)
+        return fits and len(self._sentences.split(text)) <= self._lengths.sentences
+
+    def _groups(self, text: str) -> Iterator[str]:
+        """Group the sentences of a line, as many as training lines mostly had, if together they are not too long."""
+        together = self._lengths.usual_sentences if self._how == "auto" and self._lengths else 1
+        group, count, size = "", 0, 0
+        for part, subwords in self._sentences_of(text):
+            if count and (count >= together or size + subwords > self._longest):
+                yield group
+                group, count, size = "", 0, 0
+            group, count, size = group + part, count + 1, size + subwords
+        if group:
+            yield group
+
+    def _sentences_of(self, text: str) -> Iterator[tuple[str, int]]:
+        """Yield the sentences of a text with their lengths; long ones are split where full stops may be missing."""
+        for sentence in self._sentences.split(text):
+            length = len(self._source.encode(sentence.rstrip()))
+            if self._lengths is None or 2 * length <= self._lengths.source:
+                yield sentence, length
+            else:
+                for part in self._sentences.split_unmarked(sentence):
+                    yield part, len(self._source.encode(part.rstrip()))
 
     def _cut(self, ids: list[int], space: str) -> Iterator[Part]:
-        """Cuts subwords into parts of about the same length that are not too long; `space` follows the last."""
+        """Cut subwords into parts of similar length that are not too long; `space` follows the last."""
         start = 0
         while (rest := len(ids) - start) > self._longest:
             pieces = -(-rest // self._longest)
@@ -331,7 +321,7 @@ class LineSplitter:
             yield Part(ids[start:], space=space)
 
     def _best_cut(self, ids: list[int], start: int, ideal: int) -> int:
-        """Where to cut, near `ideal`: behind a sentence, else a clause, else before a word, else at the limit."""
+        """Return where to cut, near `ideal`: after a sentence, else a clause, else before a word, else at the limit."""
         last = start + self._longest
         places = sorted(range(start + max(1, self._longest // 2), last + 1), key=lambda place: abs(place - ideal))
         words = [place for place in places if self._source.starts_word(ids[place])]
@@ -341,17 +331,12 @@ class LineSplitter:
 
 
 def clean(text: str) -> str:
-    """The text without space around it; a lone surrogate is no text."""
+    """Strip a text; replace lone surrogates, which cannot be encoded."""
     return text.strip().encode(errors="replace").decode()
 
 
-def _space(text: str) -> str:
-    """The space at the end of a text."""
-    return text[len(text.rstrip()) :]
-
-
 def joined(texts: list[str], spaces: list[str]) -> str:
-    """The translations of the parts of a line as one, with the space between them that the parts had.
+    """Join the translations of the parts of a line, with the spaces that followed the parts.
 
     After characters of full width, as in Chinese, no space is needed; elsewhere there is at least one.
     """

@@ -1,7 +1,7 @@
-"""An engine that consists of several processes, each with an engine and a device of its own; imports no torch itself.
+"""An engine of several processes, each with an engine and a device of its own; imports no torch itself.
 
-A worker asks for sources before it runs out of them, so the next ones are there when it wants them. Workers are served
-in the order in which they ask. They end with the process that started them, however that ends.
+A worker asks for sources before it runs out of them, so that it never waits for the next ones. Workers are served in
+turn. They end with the process that started them, however that ends.
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ from nmt.decoding.engine import Engine, Hypothesis, Pool, Source, SourceQueue
 from nmt.system.device import device_error, memory_error
 from nmt.system.errors import UserError
 
-LOOK = 0.05  # seconds between two looks at the queue while a worker asks in vain
-PORTION = 1024  # most padded tokens that a worker is given at once, so that few sources are shared by all
+LOOK = 0.05  # seconds between two looks at the queue while a worker waits for sources
+PORTION = 1024  # most padded tokens given to a worker at once, so that few sources are shared by all
 
 MakeEngine = Callable[[int, int], Engine]
-"""Makes an engine from a worker's number, from 0 on, and how many there are; importable by name unless forked."""
-
-
-Search = tuple[str, int]
-"""Begins a search: the method of the engine, and how many hypotheses of each source are wanted."""
+"""Makes an engine from a worker's number, from 0 on, and the number of workers; importable by name unless forked."""
+Command = tuple[str, int]
+"""Message to a worker that begins a search: a method of its engine, and the number of hypotheses of each source."""
 Message = tuple[Any, ...]
 """
-What a worker tells: ("idle",) when it has made its engine or ended a search; ("asks", tokens) for sources of up to so
+Message from a worker: ("idle",) when it has made its engine or ended a search; ("asks", tokens) for sources of up to so
 many padded tokens; ("found", number, hypotheses) of a source; ("failed", message, hint, traceback) before it ends.
 """
 
@@ -42,14 +40,14 @@ many padded tokens; ("found", number, hypotheses) of a source; ("failed", messag
 class Workers:
     """Several processes as one engine: a context that starts them, waits until all are ready, and ends them.
 
-    Entering it raises UserError if a worker cannot make its engine; `search` does if one fails or is killed.
+    Entering it raises UserError if a worker cannot make its engine, and searching if one fails or is killed.
     """
 
     def __init__(self, make: MakeEngine, count: int, longest: int, fork: bool = False) -> None:
-        """`longest` is the most subwords of a source.
+        """Set up workers that are started on entering; `longest` is the most subwords of a source.
 
-        With `fork`, workers start as copies of this process and share its memory. The process must then have no other
-        threads, not even those of PyTorch's operations.
+        With `fork`, workers are forked and share the memory of this process, which then must have no other threads,
+        not even those of PyTorch's operations.
         """
         self._make, self._count, self._longest, self._fork = make, count, longest, fork
         self._workers: list[_Worker] = []
@@ -57,7 +55,7 @@ class Workers:
 
     def __enter__(self) -> Self:
         if self._fork:
-            gc.freeze()  # collections write to every object they visit, and so would copy all the memory that is shared
+            gc.freeze()  # else garbage collection would write to every object, and so copy all shared memory
         try:
             for number in range(self._count):
                 self._workers.append(_Worker.start(self._make, number, self._count, self._fork))
@@ -72,7 +70,7 @@ class Workers:
         self.close()
 
     def close(self) -> None:
-        """Ends the workers, whatever they do."""
+        """Kill the workers."""
         for worker in self._workers:
             worker.process.kill()  # they hold nothing worth an orderly end
         for worker in self._workers:
@@ -81,18 +79,18 @@ class Workers:
         self._workers = []
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """See `Engine`. A search that is closed before its end ends the workers."""
+        """Search as every `Engine` does; closing a search before its end kills the workers."""
         return self._search(queue, ("search", n_best))
 
     def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """See `Engine`; the same goes as for `search`."""
+        """Sample as every `Engine` does; closing it before its end kills the workers."""
         return self._search(queue, ("sample", count))
 
-    def _search(self, queue: SourceQueue, search: Search) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+    def _search(self, queue: SourceQueue, command: Command) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         searching, self._over = list(self._workers), False
         try:
             for worker in searching:
-                worker.send(search)
+                worker.send(command)
             while searching:
                 in_vain = not self._over and self._serve(queue)
                 by_connection = {worker.connection: worker for worker in searching}
@@ -111,37 +109,38 @@ class Workers:
             raise
 
     def _serve(self, queue: SourceQueue) -> bool:
-        """Gives sources to the workers that ask, or tells all that there are no more; whether one asks in vain."""
+        """Send sources to the workers that ask, or tell all that there are none left; return whether one must wait."""
         for worker in self._workers:
             if worker.asks:
                 idle = not any(worker.busy for worker in self._workers)
                 sources = queue.take(max(min(worker.asks, PORTION), self._longest + 1), wait=idle)
                 if sources:
-                    worker.give(sources)
+                    worker.send(sources)
+                    worker.busy += len(sources)
                     continue
                 if idle:
                     self._over = True
                     for each in self._workers:
-                        each.give([])
+                        each.send([])
                 return not idle
         return False
 
 
 @dataclass(eq=False)
 class _Worker:
-    """A worker as its parent sees it."""
+    """The parent's end of a worker."""
 
     name: str
     process: BaseProcess
     connection: Connection
     asks: int = 0
-    """Padded tokens that it wants and was not given."""
+    """Padded tokens that it has asked for and not been sent."""
     busy: int = 0
-    """Sources that it was given and has not searched."""
+    """Sources that it was sent and has not searched."""
 
     @classmethod
     def start(cls, make: MakeEngine, number: int, count: int, fork: bool) -> Self:
-        """Starts a worker."""
+        """Start a worker."""
         context = get_context("fork") if fork else get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, make, number, count), daemon=True)
@@ -155,13 +154,8 @@ class _Worker:
         theirs.close()
         return cls(f"worker {number + 1} of {count}", process, ours)
 
-    def give(self, sources: list[Source]) -> None:
-        """Answers what the worker asked; no sources mean that there are no more."""
-        self.send(sources)
-        self.busy += len(sources)
-
-    def send(self, message: Search | list[Source]) -> None:
-        """Sends a search to begin, or sources."""
+    def send(self, message: Command | list[Source]) -> None:
+        """Send a search to begin, or sources; no sources mean that there are none left."""
         self.asks = 0
         try:
             self.connection.send(message)
@@ -170,7 +164,7 @@ class _Worker:
                 self.receive()
 
     def receive(self) -> Message:
-        """The worker's next message. Raises UserError if it has failed or was killed."""
+        """Return the worker's next message; raise UserError if it has failed or was killed."""
         try:
             message: Message = self.connection.recv()
         except (EOFError, OSError):  # the latter where it ended in the middle of a message
@@ -180,9 +174,9 @@ class _Worker:
             raise UserError(
                 f"{self.name} {how}", "if memory ran out, use fewer --devices or smaller --batch-tokens"
             ) from None
-        match message:
-            case "failed", problem, hint, trace:
-                raise UserError(f"{self.name}: {problem}", hint) from RuntimeError(f"\n{trace}")
+        if message[0] == "failed":
+            _, problem, hint, trace = message
+            raise UserError(f"{self.name}: {problem}", hint) from RuntimeError(f"\n{trace}")
         return message
 
 
@@ -190,7 +184,7 @@ class _Worker:
 
 
 def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> None:
-    """Runs in the worker's process: makes an engine, and searches until the parent ends."""
+    """Make an engine and search until the parent ends, in the worker's process."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -198,7 +192,7 @@ def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> 
         while True:
             connection.send(("idle",))
             method, wanted = connection.recv()
-            for found in getattr(engine, method)(_Given(connection), wanted):
+            for found in getattr(engine, method)(_WorkerQueue(connection), wanted):
                 connection.send(("found", *found))
     except (EOFError, ConnectionError):
         pass  # the parent is gone, and nobody wants the results
@@ -211,23 +205,23 @@ def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> 
 
 
 def _end_with_parent() -> None:
-    """Ends this process when its parent ends, whatever the engine does."""
+    """End this process when its parent ends, whatever the engine does."""
     if parent := parent_process():
         parent.join()
     os._exit(1)
 
 
-class _Given:
-    """The queue of a worker's engine: what the parent gives in one search."""
+class _WorkerQueue:
+    """The `SourceQueue` of a worker's engine in one search, filled by the parent."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._pool = Pool()
-        self._wants = 0  # the most tokens that the engine wanted at once
+        self._wants = 0  # most tokens that the engine has taken at once
         self._asked = self._over = False
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
-        """See `SourceQueue`."""
+        """Remove and return sources, as `SourceQueue` says."""
         self._wants = max(self._wants, tokens)
         while True:
             if self._asked and ((wait and not self._pool) or self._connection.poll()):

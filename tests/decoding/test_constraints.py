@@ -15,7 +15,7 @@ from reference_search import UncachedStep, random_model
 from nmt.decoding.constraints import TreeConstraint
 from nmt.decoding.engine import Source
 from nmt.decoding.search import SearchEngine
-from nmt.model.cache import Removal
+from nmt.model.cache import Ancestry, Removal
 from nmt.parsing.linearization import LEAF, TreeVocabulary
 from nmt.recipe import Decoding
 from nmt.text.vocabulary import BOS, EOS
@@ -99,7 +99,7 @@ def test_what_is_allowed_is_what_some_tree_goes_on_with(words, cap, labels, long
 @pytest.mark.parametrize(("labels", "longest_run", "beam"), [(1, 1, 1), (3, 2, 4), (30, 9, 21)])
 def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam):
     pick, symbols = random.Random(beam), vocabulary(labels, longest_run)
-    constraint = TreeConstraint(symbols, beam, CPU)
+    constraint = TreeConstraint(symbols, Ancestry(beam, CPU))
     rows = []  # of each the source and its hypotheses, None where there is none
     compared = set()
     for step in range(100):

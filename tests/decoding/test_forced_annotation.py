@@ -11,8 +11,8 @@ from queues import Pile
 
 from nmt.decoding import beam
 from nmt.decoding import forced as annotation
-from nmt.decoding.engine import Source
-from nmt.decoding.forced import align, annotated, probabilities
+from nmt.decoding.engine import Hypothesis, Source
+from nmt.decoding.forced import align, annotated
 from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
@@ -62,6 +62,11 @@ def test_alignments_are_the_heads_mean_in_the_penultimate_layer(
     found = align([model], pairs)
     assert found == [expected([model], *pair, layer) for pair in pairs]
     assert sum(len(set(places)) > 1 for places in found) > 30
+
+
+def probabilities(models: list[Transformer], pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
+    found = [(Source(0, source, 99), [Hypothesis(output, 0.0, True)]) for source, output in pairs]
+    return [each.log_probabilities for _, (each,) in annotated(models, found)]
 
 
 @torch.inference_mode()

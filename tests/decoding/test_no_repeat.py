@@ -17,7 +17,7 @@ from torch import Tensor
 from nmt.decoding.constraints import NoRepeat
 from nmt.decoding.engine import Hypothesis, Source
 from nmt.decoding.search import SearchEngine
-from nmt.model.cache import Removal
+from nmt.model.cache import Ancestry, Removal
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.text.vocabulary import BOS, EOS
@@ -94,10 +94,13 @@ def test_hypotheses_that_would_have_repeated_themselves_are_marked(kind: str) ->
 
 def test_where_nothing_else_is_left_a_repetition_is_allowed() -> None:
     """Three symbols cannot fill an output of ten."""
-    rule = NoRepeat(1, 1, torch.device("cpu"))
+    ancestry = Ancestry(1, torch.device("cpu"))
+    rule = NoRepeat(1, ancestry)
+    ancestry.admit(1)
     rule.admit([Source(0, [5], cap=20)])
     seen = []
     for _ in range(10):
+        ancestry.extend(torch.tensor([[0]]))
         log_probs = torch.full((1, 1, 16), -math.inf)
         log_probs[0, 0, [4, 5, 6]] = torch.tensor([-1.0, -2.0, -3.0])
         rule.restrict(log_probs, slice(0, 1))
@@ -108,7 +111,12 @@ def test_where_nothing_else_is_left_a_repetition_is_allowed() -> None:
 
 
 def test_hypotheses_follow_their_parents_and_rows_come_and_go() -> None:
-    rule = NoRepeat(2, 2, torch.device("cpu"))
+    ancestry = Ancestry(2, torch.device("cpu"))
+    rule = NoRepeat(2, ancestry)
+
+    def admit(source: Source) -> None:
+        ancestry.admit(1)
+        rule.admit([source])
 
     def taboo(rows: int) -> list[list[list[int]]]:
         log_probs = torch.zeros((rows, 2, 9))
@@ -116,15 +124,18 @@ def test_hypotheses_follow_their_parents_and_rows_come_and_go() -> None:
         return [[k.isneginf().nonzero().flatten()[k[0].isneginf() :].tolist() for k in row] for row in log_probs]
 
     def advance(parents: list[list[int]], symbols: list[list[int]]) -> None:
+        ancestry.extend(torch.tensor(parents))
         rule.advance(torch.tensor(parents), torch.tensor(symbols))
 
-    rule.admit([Source(0, [5], cap=20)])
+    admit(Source(0, [5], cap=20))
     for symbols in ([5, 6], [5, 7], [6, 6]):
         advance([[0, 0]], [symbols])
-    rule.admit([Source(1, [5], cap=20)])
+    admit(Source(1, [5], cap=20))
     assert taboo(2) == [[[], []], [[], []]]  # after 5 5 6, twice, and nothing
     advance([[0, 1], [0, 1]], [[5, 7], [4, 4]])
     assert taboo(2) == [[[5, 6], []], [[], []]]  # after 5 5 6 5; 5 5 6 7; 4; 4
-    rule.leave(Removal([0], 2))
+    removal = Removal([0], 2)
+    ancestry.leave(removal)
+    rule.leave(removal)
     advance([[0, 1]], [[4, 5]])
     assert taboo(1) == [[[4], []]]  # after 4 4; 4 5

@@ -16,7 +16,7 @@ from nmt.decoding.phrases import PhraseConstraint, _order
 from nmt.decoding.read_ahead import Request
 from nmt.decoding.search import SearchEngine
 from nmt.decoding.translator import Translation, Translator
-from nmt.model.cache import Removal
+from nmt.model.cache import Ancestry, Removal
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.text.terms import Term, Terms
@@ -154,8 +154,10 @@ def test_the_most_probable_candidate_stays_in_a_wider_beam(beam: int, order: lis
 def test_candidates_lead_on_to_what_is_lacking_alone() -> None:
     """Symbols 5 and 6 are phrases, 5 has come, and 8 is the most probable."""
     letters: Any = SimpleNamespace(word_ends=lambda: ([True] * 9, [True] * 9))
-    rule = PhraseConstraint(letters, 1, torch.device("cpu"))
+    ancestry = Ancestry(1, torch.device("cpu"))
+    rule = PhraseConstraint(letters, ancestry)
     phrases = [Required([Spelling([symbol], False, False)], 1, False) for symbol in (5, 6)]
+    ancestry.admit(2)
     rule.admit([Source(0, [4, 4], cap=4, required=phrases), Source(1, [4], cap=20, required=phrases)])
     assert rule._tables.steps.tolist() == [[1], [1]]  # the cap is as low as can be, and the source one subword long
     rule.leave(Removal([0], 2))

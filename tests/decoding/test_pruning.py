@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 import pytest
-import torch
 from queues import Pile
 from reference_search import assert_same, random_model
 from torch import Tensor
@@ -18,7 +17,7 @@ from nmt.decoding.constraints import Constraint, MakeConstraint, MinLength, NoRe
 from nmt.decoding.engine import Hypothesis, Prefix, Required, Source, Spelling
 from nmt.decoding.phrases import PhraseConstraint
 from nmt.decoding.search import SearchEngine
-from nmt.model.cache import Removal
+from nmt.model.cache import Ancestry
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import Decoding
@@ -32,17 +31,11 @@ LETTERS = "....abcdefghijklmnop aabb"[: VOCABULARY - 2] + " a"
 class Unpruned(Constraint):
     """A rule in whose searches no hypothesis is dropped alone, since each row might prefer another one."""
 
-    def __init__(self, beam: int, device: torch.device) -> None:
-        self._count = 0
-
-    def admit(self, sources: Sequence[Source]) -> None:
-        self._count += len(sources)
+    def __init__(self, ancestry: Ancestry) -> None:
+        self._ancestry = ancestry
 
     def chosen_rows(self) -> Sequence[int]:
-        return range(self._count)
-
-    def leave(self, removal: Removal) -> None:
-        self._count = removal.count
+        return range(self._ancestry.count)
 
 
 class Letters:
