@@ -108,10 +108,8 @@ def deal_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, de
 class Packer:
     """The sizes of packed micro-batches: each side is filled up to one of about `SIZES`, with sequences of padding."""
 
-    share: int
-    """Tokens of an update on either side, divided by the number of devices"""
-    longest: int
-    """Tokens of the longest sentence"""
+    share: int  # tokens of an update on either side, divided by the number of devices
+    longest: int  # tokens of the longest sentence
 
     def pack(self, batch: Batch, device_tokens: int) -> Batch:
         """Pack the pairs of a padded batch of at most `device_tokens` tokens on either side."""
@@ -180,16 +178,11 @@ class Update:
     """An update of the plan, and this rank's share of it."""
 
     epoch: int
-    offset: int
-    """Number of the update in its epoch, counted from 0"""
-    rows: Rows
-    """(pairs,) of the corpus, over all ranks"""
-    lengths: Lengths
-    """Of these pairs"""
-    device_tokens: int = 0
-    """Size of the micro-batches; 0 before they are made"""
-    batches: Sequence[Batch] = ()
-    """The micro-batches of this rank"""
+    offset: int  # number of the update in its epoch, counted from 0
+    rows: Rows  # (pairs,) of the corpus, over all ranks
+    lengths: Lengths  # of these pairs
+    device_tokens: int = 0  # size of the micro-batches; 0 before they are made
+    batches: Sequence[Batch] = ()  # the micro-batches of this rank
 
 
 class MicroBatches:

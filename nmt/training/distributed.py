@@ -37,6 +37,7 @@ FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by th
 CPU = torch.device("cpu")
 LOOK = 0.1  # seconds between two looks into the store
 BEAT = 1.0  # seconds between two looks at the launcher
+FIRST = "first"  # key of the store: the result of what rank 0 did while the others waited
 FAILED = "failed"  # key of the store: how many ranks have failed
 GPU_FAILED = "gpu-failed"  # key of the store: there if a GPU has failed, so that the group is to start again
 ORPHANED = 20.0  # seconds for which a rank without a launcher waits for others
@@ -61,41 +62,6 @@ def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
     return host, FIRST_PORT + int(environment.get("SLURM_JOB_ID", 0)) % PORTS
 
 
-def private_store(
-    store: Any, rank: int, size: int, patience: timedelta, is_orphaned: Callable[[], bool]
-) -> PrefixStore:
-    """Return the part of a store that only the ranks of this attempt use; wait until all of them are there.
-
-    torchrun keeps one store for all attempts, and nothing names an attempt on every host: TORCHELASTIC_RESTART_COUNT is
-    counted by each host for itself. So each rank writes a fresh token, and rank 0 publishes the list of all tokens
-    whenever it changes. Tokens of an earlier attempt may be among them, but no rank is left to confirm such a list.
-    Raise GroupError if some rank has not come within `patience`, or if the launcher of this one is gone.
-    """
-    token, deadline = uuid4().hex, time.monotonic() + patience.total_seconds()
-    tokens = [f"nmt/token/{number}" for number in range(size)]
-    store.set(tokens[rank], token)
-    published = confirmed = ""
-    while time.monotonic() < deadline:
-        if rank == 0 and store.check(tokens):
-            found = " ".join(value.decode() for value in store.multi_get(tokens))
-            if found != published:
-                store.set("nmt/attempt", published := found)
-        if store.check(["nmt/attempt"]):
-            listed = store.get("nmt/attempt").decode()
-            attempt = "nmt/" + hashlib.sha256(listed.encode()).hexdigest()
-            members = listed.split()
-            if len(members) == size and members[rank] == token:
-                confirmations = store.add(f"{attempt}/confirmations", int(listed != confirmed))
-                confirmed = listed
-                if confirmations == size:
-                    return PrefixStore(attempt, store)
-        if is_orphaned():  # else it might be taken for a rank of the next attempt
-            raise GroupError(f"rank {rank}: its launcher is gone")
-        time.sleep(LOOK)
-    minutes = patience.total_seconds() / 60
-    raise GroupError(f"rank {rank} waited {minutes:g} minutes for the other {size - 1} to start")
-
-
 class Group:
     """The processes that train together, as one of them sees it. In a group of one, everything here costs nothing.
 
@@ -107,7 +73,6 @@ class Group:
         self.device = device
         self._timeout = timedelta(minutes=timeout_minutes)
         self._parent, self._left = os.getppid(), False
-        self._firsts = 0  # calls of `first`
         self._interfaces = INTERFACES if self.size > self.local_size else ""
         self._waiting_since: float | None = None  # the time since when the main thread has waited for others
         self._store: Any = None
@@ -123,8 +88,41 @@ class Group:
             Thread(target=self._end_as_orphan, name="orphan", daemon=True).start()
             with self.guard("meeting the others", self._interfaces):
                 store, _, _ = next(rendezvous("env://", timeout=self._timeout))
-                self._store = private_store(store, self.rank, self.size, self._timeout, self.is_orphaned)
+                self._store = self._private_store(store)
         return self
+
+    def _private_store(self, store: Any) -> PrefixStore:
+        """Return the part of a store that only the ranks of this attempt use; wait until all of them are there.
+
+        torchrun keeps one store for all attempts, and nothing names an attempt on every host:
+        TORCHELASTIC_RESTART_COUNT is counted by each host for itself. So each rank writes a fresh token, and rank 0
+        publishes the list of all tokens whenever it changes. Tokens of an earlier attempt may be among them, but no
+        rank is left to confirm such a list. Raise GroupError if some rank does not come in time, or if the launcher of
+        this one is gone.
+        """
+        token, deadline = uuid4().hex, time.monotonic() + self._timeout.total_seconds()
+        tokens = [f"nmt/token/{number}" for number in range(self.size)]
+        store.set(tokens[self.rank], token)
+        published = confirmed = ""
+        while time.monotonic() < deadline:
+            if self.leads and store.check(tokens):
+                found = " ".join(value.decode() for value in store.multi_get(tokens))
+                if found != published:
+                    store.set("nmt/attempt", published := found)
+            if store.check(["nmt/attempt"]):
+                listed = store.get("nmt/attempt").decode()
+                attempt = "nmt/" + hashlib.sha256(listed.encode()).hexdigest()
+                members = listed.split()
+                if len(members) == self.size and members[self.rank] == token:
+                    confirmations = store.add(f"{attempt}/confirmations", int(listed != confirmed))
+                    confirmed = listed
+                    if confirmations == self.size:
+                        return PrefixStore(attempt, store)
+            if self.is_orphaned():  # else it might be taken for a rank of the next attempt
+                raise GroupError(f"rank {self.rank}: its launcher is gone")
+            time.sleep(LOOK)
+        minutes = self._timeout.total_seconds() / 60
+        raise GroupError(f"rank {self.rank} waited {minutes:g} minutes for the other {self.size - 1} to start")
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Leave the group; the first rank that fails raises its error, and the others a silent GroupError.
@@ -153,21 +151,20 @@ class Group:
     def first(self, work: Callable[[], Result]) -> Result:
         """Let rank 0 do some work while the others wait, however long it takes; all ranks return its result.
 
-        The result is a plain value that JSON can hold. If the work fails, the others raise GroupError.
+        The result is a plain value that JSON can hold. If the work fails, the others raise GroupError. A group does
+        this once.
         """
-        self._firsts += 1
-        key = f"first/{self._firsts}"
         if self.leads:
             result = work()
             if self.size > 1:
                 with self.guard("telling the others to go on"):
-                    self._store.set(key, json.dumps(result))
+                    self._store.set(FIRST, json.dumps(result))
             return result
         with self.guard("waiting for rank 0"):
-            while not self._store.check([key]):  # instead of one long wait: rank 0 may fail meanwhile
+            while not self._store.check([FIRST]):  # instead of one long wait: rank 0 may fail meanwhile
                 self.check()
                 time.sleep(LOOK)
-            answer: Result = json.loads(self._store.get(key))
+            answer: Result = json.loads(self._store.get(FIRST))
             return answer
 
     def check(self) -> None:

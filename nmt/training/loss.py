@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -176,68 +176,43 @@ MANY = 10  # updates skipped in a row that end a run
 REMEDY = "lower training.learning_rate_scale, raise training.warmup or set training.clip_norm; "
 
 
-class _Outcome(NamedTuple):
-    """An update, and whether it was skipped, which a GPU may not have computed yet."""
-
-    step: int
-    rows: Rows
-    skipped: Tensor
-    """(), on the host; valid once the copy is done"""
-    copied: torch.cuda.Event | None
-    """The end of a GPU's copy; None on a CPU"""
-
-
 class Divergence:
     """The count of skipped updates, which ends a run that has diverged with a UserError."""
 
     def __init__(self, module: nn.Module, corpus: Corpus, console: Console, state: RunState) -> None:
         self._parameters, self._corpus, self._console, self._state = list(module.parameters()), corpus, console, state
-        self._unseen: list[_Outcome] = []
-        self.in_a_row: list[_Outcome] = []  # skipped updates up to the last one counted
+        self._unseen: list[tuple[int, Rows, Tensor]] = []
+        self.in_a_row: list[tuple[int, Rows]] = []  # skipped updates up to the last one counted
 
     def note(self, rows: Rows, skipped: Tensor) -> None:
-        """Note an update of some pairs, `skipped` () on the device; tally finished ones now and then.
-
-        The host does not wait for a GPU here. All ranks tally the same updates.
-        """
-        copied = None
-        if skipped.is_cuda:
-            skipped, copied = skipped.to("cpu", non_blocking=True), torch.cuda.Event()
-            copied.record()
-        self._unseen.append(_Outcome(self._state.step, rows, skipped, copied))
-        under_way = 0 if copied is None else MANY
-        if len(self._unseen) >= MANY + under_way:
-            self._tally(under_way)
+        """Note whether an update of some pairs was skipped, () on the device; the host does not wait for a GPU here."""
+        self._unseen.append((self._state.step, rows, skipped))
 
     def check(self) -> None:
-        """Tally all updates; raise UserError if weights are not finite, before they are saved over good checkpoints."""
-        self._tally(0)
+        """Count the skipped updates in the run's state, which waits for a GPU.
+
+        Raise UserError for many in a row, or if weights are not finite, before they are saved over good checkpoints.
+        """
+        unseen, self._unseen = self._unseen, []
+        for step, rows, skipped in unseen:
+            if not skipped:
+                self.in_a_row = []
+                continue
+            self.in_a_row.append((step, rows))
+            self._state.skipped += 1
+            self._console.say(f"update {step}: skipped, its gradient is not finite")
+            if len(self.in_a_row) >= MANY:
+                first, rows = self.in_a_row[0]
+                lines = sorted(self._corpus.lines(rows))
+                shown = ", ".join(f"{line:,}" for line in lines[:8]) + (" …" if len(lines) > 8 else "")
+                raise UserError(
+                    f"training diverged: {MANY} updates in a row had gradients that are not finite, update {first} "
+                    f"(data.train, {len(lines):,} lines: {shown}) and those after it",
+                    REMEDY + "checkpoints are intact",
+                )
         norm = float(get_total_norm([parameter.detach() for parameter in self._parameters]))
         if not math.isfinite(norm):
             raise UserError(
                 f"training diverged: the norm of the weights is {norm} after update {self._state.step}",
                 REMEDY + "earlier checkpoints are intact",
             )
-
-    def _tally(self, leave: int) -> None:
-        """Count the skipped updates in the run's state, without the last `leave`; raise UserError for many in a row."""
-        end = len(self._unseen) - leave
-        outcomes, self._unseen = self._unseen[:end], self._unseen[end:]
-        for outcome in outcomes:
-            if outcome.copied is not None:
-                outcome.copied.synchronize()
-            if not outcome.skipped:
-                self.in_a_row = []
-                continue
-            self.in_a_row.append(outcome)
-            self._state.skipped += 1
-            self._console.say(f"update {outcome.step}: skipped, its gradient is not finite")
-            if len(self.in_a_row) >= MANY:
-                first = self.in_a_row[0]
-                lines = sorted(self._corpus.lines(first.rows))
-                shown = ", ".join(f"{line:,}" for line in lines[:8]) + (" …" if len(lines) > 8 else "")
-                raise UserError(
-                    f"training diverged: {MANY} updates in a row had gradients that are not finite, update "
-                    f"{first.step} (data.train, {len(lines):,} lines: {shown}) and those after it",
-                    REMEDY + "checkpoints are intact",
-                )

@@ -42,22 +42,16 @@ EFFICIENCY = 0.5  # share of the device's matrix-product speed that a training u
 class Plan:
     """Figures of a run."""
 
-    parameters: dict[str, int]
-    """By part of the model."""
-    micro_batches: int
-    """Per update and device, at most about this many."""
-    sentences: float
-    """Per update, which the longer side of the pairs fills first; lines, of a language model."""
-    flops_per_update: float
-    """Forward and backward pass, multiplications and additions counted apart."""
+    parameters: dict[str, int]  # by part of the model
+    micro_batches: int  # per update and device, at most about this many
+    sentences: float  # per update, which the longer side of the pairs fills first; lines, of a language model
+    flops_per_update: float  # forward and backward pass, multiplications and additions counted apart
     memory_bytes: float
     """Of a device: weights, gradients, Adam's moments, activations of a micro-batch and a chunk of logits."""
-    vocabularies: tuple[int, int]
-    """Entries of source and target."""
+    vocabularies: tuple[int, int]  # entries of source and target
     lengths: tuple[float, float]
     """Mean subwords of a source, ABSENT where there is none, and mean subwords or symbols of a target."""
-    assumed: bool
-    """Whether those lengths, and a parser's symbols, are assumed rather than taken from prepared data."""
+    assumed: bool  # whether those lengths, and a parser's symbols, are assumed rather than taken from prepared data
 
 
 def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
@@ -194,14 +188,11 @@ class RunSummary:
     """Dev score and cost of a run: a row of the table."""
 
     path: Path
-    bundle: Bundle
-    """The bundle that a command would use"""
+    bundle: Bundle  # the bundle that a command would use
     updates: int
-    score: float | None
-    """Of the bundle on the development set, as in training"""
+    score: float | None  # of the bundle on the development set, as in training
     signature: str | None
-    cost: dict[str, Any]
-    """Of the whole run; see `COST`. Empty where the bundle does not have it"""
+    cost: dict[str, Any]  # of the whole run; see `COST`. Empty where the bundle does not have it
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for --json."""

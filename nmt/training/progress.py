@@ -106,23 +106,13 @@ def show_progress(console: Console, out: Path | None, step: int, settings: Train
         yield Progress(console, file, settings.updates, stack.enter_context(bar), board)
 
 
-def peak_memory(device: torch.device) -> int:
-    """Return the peak bytes that PyTorch has had on the GPU; on a CPU, the process's peak resident memory."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
 @dataclass
 class Sums:
     """Sums over micro-batches of one rank."""
 
-    loss: Tensor | float = 0.0
-    """() smoothed loss of the target tokens, in nats"""
-    nll: Tensor | float = 0.0
-    """() negative log-likelihood of the target tokens, in nats"""
-    cells: int = 0
-    """Cells of both sides, including padding"""
+    loss: Tensor | float = 0.0  # () smoothed loss of the target tokens, in nats
+    nll: Tensor | float = 0.0  # () negative log-likelihood of the target tokens, in nats
+    cells: int = 0  # cells of both sides, including padding
 
     def add(self, loss: Tensor | float, nll: Tensor | float, cells: int) -> None:
         """Add one micro-batch, or the sums of several."""
@@ -167,6 +157,9 @@ class Meter:
         loss, nll, cells = self._group.total(float(sums.loss), float(sums.nll), sums.cells)  # waits for the GPU
         norms = torch.stack(self._norms)
         seconds = time.perf_counter() - self._began
+        memory = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the process's peak resident memory
+        if self._group.device.type == "cuda":
+            memory = torch.cuda.max_memory_allocated(self._group.device)
         figures = {
             "loss": loss / self._target_tokens,
             "perplexity": perplexity(nll, self._target_tokens),
@@ -176,7 +169,7 @@ class Meter:
             "seconds_per_update": seconds / len(self._norms),
             "padding": 1.0 - self._tokens / cells,
             "data_wait": self._waited / seconds,
-            "memory_bytes": peak_memory(self._group.device),
+            "memory_bytes": memory,
             "flops_per_second": self._flops / seconds,
         }
         if self._peak is not None:

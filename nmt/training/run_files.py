@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nmt.system.errors import UserError
-from nmt.system.files import regular
+from nmt.system.files import regular, whole_file
 
 METRICS = "metrics.jsonl"
 ABOUT = "run.json"
@@ -46,12 +46,8 @@ def forget_after(path: Path, step: int, scored: bool = True) -> None:
                 kept.append(line + "\n")
         except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
             continue
-    part = path.with_suffix(".tmp")
-    try:
-        part.write_text("".join(kept), encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write("".join(kept).encode())
 
 
 @dataclass(frozen=True)
@@ -75,10 +71,8 @@ class DevOutputs(BaseModel):
     model_config = ConfigDict(strict=True)
 
     step: int
-    outputs: list[str]
-    """A translation or a tree for each kept sentence; blank where a parser found none"""
-    scores: list[Finite]
-    """Of each output: chrF or F1, 0 to 100"""
+    outputs: list[str]  # A translation or a tree for each kept sentence; blank where a parser found none
+    scores: list[Finite]  # of each output: chrF or F1, 0 to 100
 
 
 class _Sentences(BaseModel):

@@ -18,7 +18,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from nmt.checkpoint.reading import MANIFEST, MOST, Bundle, checkpoint_folders, load_weights, new_model
+from nmt.checkpoint.reading import MANIFEST, MOST, POSITION, Bundle, checkpoint_folders, load_weights, new_model
 from nmt.checkpoint.writing import Checkpoints
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlans, Mixture
@@ -30,7 +30,7 @@ from nmt.recipe import Recipe, Training
 from nmt.system.console import Console
 from nmt.system.device import World, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
-from nmt.system.files import wait_for
+from nmt.system.files import remedy, wait_for
 from nmt.text.lines import read_lines
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
@@ -38,7 +38,7 @@ from nmt.training.arithmetic import set_precision
 from nmt.training.distributed import STOPS, Group
 from nmt.training.progress import Page
 from nmt.training.run_files import SAMPLES, Samples
-from nmt.training.state import BestScore, RunState, open_directory, restore, restore_state
+from nmt.training.state import ELSEWHERE, BestScore, RunState, open_directory
 from nmt.training.trainer import Run, Trainer
 from nmt.training.validation import Validation
 
@@ -88,10 +88,10 @@ def make_trainer(recipe: Recipe, group: Group, console: Console, checkpoint: Bun
     model = _untrained(recipe, tokenizer, group)
     trainer = Trainer(model, Corpus(prepared / "train.arrow"), settings, group, console)
     if checkpoint is not None:
-        trainer.state = restore(checkpoint, recipe, tokenizer, model, trainer.optimizer, console)
+        trainer.state = resume(trainer, checkpoint, recipe, tokenizer)
     elif (initial := initial_bundle(recipe)) is not None:
         if settings.init_state:
-            before = restore_state(initial, model, trainer.optimizer)
+            before = restore(trainer, initial)
             trainer.state = RunState(before.step, epoch=0, offset=0, skipped=before.skipped)  # of other data
         else:
             load_weights(model, initial.weights(), initial.path)
@@ -100,6 +100,45 @@ def make_trainer(recipe: Recipe, group: Group, console: Console, checkpoint: Bun
     if group.size > 1:  # before DistributedDataParallel copies the weights of rank 0
         group.check_same(_identity(trainer.state, str(fingerprint_of(prepared)), model))
     return trainer
+
+
+def resume(trainer: Trainer, checkpoint: Bundle, recipe: Recipe, tokenizer: Tokenizer) -> RunState:
+    """Load a checkpoint of a run into its new trainer; return the state from which the run goes on.
+
+    Raise UserError if the checkpoint has another tokenizer or does not fit the model.
+    """
+    if not tokenizer.equals(checkpoint.tokenizer()):
+        raise UserError(
+            f"{directory(recipe)}: has another tokenizer than the run's checkpoint {checkpoint.path}", ELSEWHERE
+        )
+    state, before = restore(trainer, checkpoint), checkpoint.recipe
+    if before.training.device_tokens != recipe.training.device_tokens:
+        state.device_tokens = 0
+    if _shape_of_epochs(before) != _shape_of_epochs(recipe):
+        state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be cut in another way
+        trainer.console.say(f"batches differ from before: continuing with epoch {state.epoch}")
+    return state
+
+
+def _shape_of_epochs(recipe: Recipe) -> tuple[Any, ...]:
+    """Return the settings that decide which pairs make up each update."""
+    return recipe.training.batch_tokens, recipe.training.seed, [dataset.weight for dataset in recipe.data.train]
+
+
+def restore(trainer: Trainer, checkpoint: Bundle) -> RunState:
+    """Load the weights of a checkpoint and Adam's moments; return how far its run had come.
+
+    Raise UserError if the checkpoint does not fit the model, or lacks some of its training state.
+    """
+    load_weights(trainer.model, checkpoint.weights(), checkpoint.path)
+    state = RunState.of(checkpoint)
+    try:
+        trainer.optimizer.load(checkpoint.moments(), state.step - state.skipped)
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"{checkpoint.path}: its training state is not complete: {error}", remedy(checkpoint.path / POSITION)
+        ) from None
+    return state
 
 
 def make_run(

@@ -13,29 +13,16 @@ from typing import Any, Self
 import pydantic.dataclasses
 from pydantic import ConfigDict, ValidationError
 
-from nmt.checkpoint.reading import (
-    CHECKPOINT,
-    POSITION,
-    Bundle,
-    Count,
-    Figure,
-    NewerFormat,
-    best,
-    checkpoint_folders,
-    load_weights,
-)
+from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Count, Figure, NewerFormat, best, checkpoint_folders
 from nmt.data.epochs import remove_damaged_plans
 from nmt.data.prepare import directory, fingerprint, prepare
 from nmt.exchange.resolve import initial_bundle, with_model_of
-from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe, Task
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources, clear_parts, exclusive, remedy, set_aside
-from nmt.text.tokenizer import Tokenizer
 from nmt.training.arithmetic import device_name, sustained_flops
 from nmt.training.distributed import Group
-from nmt.training.optimizer import Optimizer
 from nmt.training.run_files import METRICS
 
 
@@ -43,25 +30,16 @@ from nmt.training.run_files import METRICS
 class RunState:
     """How far a run has come, in training.json, and what it has cost."""
 
-    step: Count
-    """Updates done, including skipped ones"""
+    step: Count  # updates done, including skipped ones
     epoch: Count
-    offset: Count
-    """Updates of this epoch done"""
-    skipped: Count = 0
-    """Updates that changed nothing because a gradient was not finite"""
-    device_tokens: Count = 0
-    """Size of micro-batches, on which sums depend to the last bit; 0 before it is known"""
-    place: str = ""
-    """Devices that this size is meant for, such as 8 × NVIDIA H200"""
-    tokens: Count = 0
-    """Target tokens seen"""
-    flops: Figure = 0.0
-    """Of the model, forward and backward, over all devices"""
-    seconds: Figure = 0.0
-    """Time spent in training and validation, over all resumptions"""
-    device_seconds: Figure = 0.0
-    """The same, times the number of devices"""
+    offset: Count  # updates of this epoch done
+    skipped: Count = 0  # updates that changed nothing because a gradient was not finite
+    device_tokens: Count = 0  # size of micro-batches, on which sums depend to the last bit; 0 before it is known
+    place: str = ""  # devices that this size is meant for, such as 8 × NVIDIA H200
+    tokens: Count = 0  # target tokens seen
+    flops: Figure = 0.0  # of the model, forward and backward, over all devices
+    seconds: Figure = 0.0  # time spent in training and validation, over all resumptions
+    device_seconds: Figure = 0.0  # the same, times the number of devices
     estimated_flops: Figure | None = 0.0
     """The same, times what a device sustains in single precision: the paper's estimate; None where not known"""
     devices: dict[str, Figure] = field(default_factory=dict)
@@ -130,10 +108,8 @@ ONLY_AT_START = {f"training.{key}" for key in ("init_from", "init_state", "sourc
 class BestScore:
     """The best dev score of a run, and how long ago it was reached."""
 
-    score: float | None = None
-    """None before the first"""
-    without_improvement: int = 0
-    """Checkpoints since then"""
+    score: float | None = None  # None before the first
+    without_improvement: int = 0  # checkpoints since then
 
     def add(self, score: float, task: Task) -> bool:
         """Count the dev score of the next checkpoint; return whether it is the best so far."""
@@ -285,45 +261,3 @@ def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[st
     for key in type(new).model_fields:
         if getattr(old, key) != getattr(new, key):
             yield f"{section}.{key}", getattr(old, key), getattr(new, key)
-
-
-def restore(
-    checkpoint: Bundle, recipe: Recipe, tokenizer: Tokenizer, model: Transformer, optimizer: Optimizer, console: Console
-) -> RunState:
-    """Load a checkpoint into a new model and its optimizer; return the state from which the run goes on.
-
-    Raise UserError if the checkpoint has another tokenizer or does not fit the model.
-    """
-    if not tokenizer.equals(checkpoint.tokenizer()):
-        raise UserError(
-            f"{directory(recipe)}: has another tokenizer than the run's checkpoint {checkpoint.path}", ELSEWHERE
-        )
-    state = restore_state(checkpoint, model, optimizer)
-    if checkpoint.recipe.training.device_tokens != recipe.training.device_tokens:
-        state.device_tokens = 0
-    if _shape_of_epochs(checkpoint.recipe) != _shape_of_epochs(recipe):
-        state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be cut in another way
-        console.say(f"batches differ from before: continuing with epoch {state.epoch}")
-    return state
-
-
-def restore_state(checkpoint: Bundle, model: Transformer, optimizer: Optimizer) -> RunState:
-    """Load the weights of a checkpoint and Adam's moments; return how far its run had come.
-
-    Raise UserError if the checkpoint does not fit the model, or lacks some of its training state.
-    """
-    load_weights(model, checkpoint.weights(), checkpoint.path)
-    state = RunState.of(checkpoint)
-    try:
-        optimizer.load(checkpoint.moments(), state.step - state.skipped)
-    except (KeyError, ValueError) as error:
-        raise UserError(
-            f"{checkpoint.path}: its training state is not complete: {error}", remedy(checkpoint.path / POSITION)
-        ) from None
-    return state
-
-
-def _shape_of_epochs(recipe: Recipe) -> tuple[Any, ...]:
-    """Return the settings that decide which pairs make up each update."""
-    weights = [dataset.weight for dataset in recipe.data.train]
-    return recipe.training.batch_tokens, recipe.training.seed, weights

@@ -47,8 +47,7 @@ from nmt.training.validation import Validation
 class Requests(NamedTuple):
     """What a rank asks for after an update or, once the ranks have agreed, what all of them do."""
 
-    stop: int = 0
-    """Number of the signal to stop by; 0 if there was none"""
+    stop: int = 0  # number of the signal to stop by; 0 if there was none
     checkpoint: bool = False
 
 
@@ -217,17 +216,12 @@ class Run:
     out: Path
     trainer: Trainer
     epochs: EpochPlans
-    about: dict[str, Any]
-    """The content of run.json"""
-    info: dict[str, Any]
-    """The bundle.json of a checkpoint, as of the run's start"""
+    about: dict[str, Any]  # the content of run.json
+    info: dict[str, Any]  # the bundle.json of a checkpoint, as of the run's start
     best: BestScore
-    unscored: Path | None
-    """The checkpoint that the run resumes from, if it was killed before that was scored"""
-    validation: Validation | None
-    """None without a development set"""
-    samples: Samples | None
-    """None without sentences in the development set, and on ranks other than the first"""
+    unscored: Path | None  # the checkpoint that the run resumes from, if it was killed before that was scored
+    validation: Validation | None  # None without a development set
+    samples: Samples | None  # None without sentences in the development set, and on ranks other than the first
     page: Page
     checkpoints: Checkpoints
 

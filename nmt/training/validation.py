@@ -39,13 +39,11 @@ PERPLEXITY = TASKS["language_model"].label
 class DevScores:
     """How good a model is on the development set."""
 
-    perplexity: float
-    """Per target subword or symbol, `</s>` counted, from the unsmoothed negative log-likelihood"""
+    perplexity: float  # per target subword or symbol, `</s>` counted, from the unsmoothed negative log-likelihood
     score: float
     """0 to 100, searched by the recipe's decoding settings: sacreBLEU of the raw text, or F1 of constituents where
     those of failures count as missed; of a language model its perplexity"""
-    signature: str
-    """How the score was computed"""
+    signature: str  # how the score was computed
     hypotheses: Sequence[str] = ()
     """A translation or a tree for each sentence; blank where a parser found none; none of a language model"""
 
@@ -226,12 +224,10 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
 class _Average(NamedTuple):
     """An average of a run's newest checkpoints."""
 
-    last: int
-    """Number of checkpoints"""
+    last: int  # number of checkpoints
     weights: dict[str, Tensor]
     dev: DevScores
-    rank: tuple[float, float]
-    """Its order: the larger, the better"""
+    rank: tuple[float, float]  # its order: the larger, the better
 
 
 def numbers_to_try(most: int) -> list[int]:
