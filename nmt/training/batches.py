@@ -225,10 +225,6 @@ class MicroBatches:
         copied.hold(computing)
         return copied
 
-    def empty(self) -> Batch:
-        """Return a micro-batch without pairs."""
-        return self._batch(np.empty(0, np.int64), device_tokens=1)
-
     def probe(self, tokens: int) -> Batch:
         """Return a micro-batch of so many tokens on each side, to measure its memory.
 
@@ -260,10 +256,10 @@ class MicroBatches:
         """Return this rank's stripe of the micro-batches of an update."""
         split = split_update if self._packer is None else deal_update
         parts = split(*lengths, device_tokens, self._group.size)
-        batches = [self._batch(rows[part], device_tokens) for part in parts[self._group.rank :: self._group.size]]
+        batches = [self.batch(rows[part], device_tokens) for part in parts[self._group.rank :: self._group.size]]
         return [batch.pin() for batch in batches] if self._group.device.type == "cuda" else batches
 
-    def _batch(self, rows: Rows, device_tokens: int) -> Batch:
+    def batch(self, rows: Rows, device_tokens: int) -> Batch:
         """Read pairs into a micro-batch, padded or packed as all of this run are."""
         batch = make_batch(self._corpus, rows)
         return batch if self._packer is None else self._packer.pack(batch, device_tokens)

@@ -174,7 +174,7 @@ class Trainer:
             torch.cuda.empty_cache()
         if self._parallel is not None:  # ranks that finished their last forward pass wait for its backward pass
             with self.group.guard("beginning an update anew"):
-                self._forward(self.micro_batches.empty())[0].backward()
+                self._forward(self.micro_batches.batch(np.empty(0, np.int64), 1))[0].backward()
             self.optimizer.clear()
         if state.device_tokens == 1:
             raise UserError(

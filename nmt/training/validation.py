@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from nmt.api import PIPELINES
 from nmt.checkpoint.averaging import Mean, averageable
@@ -197,8 +195,7 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
     validation, mean, model = Validation.of(newest), Mean(newest), newest.model(device)
     names = [f"dev {name}" for name in dict.fromkeys((task.label, PERPLEXITY))]
     console.say("  ".join(["averaged", *names, "updates"]))
-    best: _Average | None = None
-    curve = []
+    scores: dict[int, DevScores] = {}  # by number of checkpoints
     sizes = numbers_to_try(len(found))
     with console.progress("scoring", len(sizes), "averages") as advance:
         for count, bundle in enumerate(reversed(found), 1):
@@ -207,27 +204,17 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
                 continue
             weights = mean.weights()
             load_weights(model, weights, bundle.path)
-            dev = validation(model)
+            dev = scores[count] = validation(model)
             figures = zip(names, dev.shown(task.label).values(), strict=True)
             cells = (f"{figure:{len(name)}.2f}" for name, figure in figures)
             console.say("  ".join([f"{count:8}", *cells, f"{bundle.step:,} to {newest.step:,}"]))
-            curve.append({"last": count, **dev.by_name(task.metric)})
-            rank = task.rank(dev.score), -dev.perplexity
-            if best is None or rank > best.rank:
-                best = _Average(count, weights, dev, rank)
-            advance(1, f"best dev {task.label} {best.dev.score:.2f} of {best.last}")
-    assert best is not None
-    scores = best.dev.by_name(task.metric)
-    return mean.save(path, best.weights, best.last, scores=scores, signature=best.dev.signature, curve=curve)
-
-
-class _Average(NamedTuple):
-    """An average of a run's newest checkpoints."""
-
-    last: int  # number of checkpoints
-    weights: dict[str, Tensor]
-    dev: DevScores
-    rank: tuple[float, float]  # its order: the larger, the better
+            last, best = max(scores.items(), key=lambda item: (task.rank(item[1].score), -item[1].perplexity))
+            if last == count:
+                best_weights = weights
+            advance(1, f"best dev {task.label} {best.score:.2f} of {last}")
+    curve = [{"last": count, **dev.by_name(task.metric)} for count, dev in scores.items()]
+    more = {"scores": best.by_name(task.metric), "signature": best.signature, "curve": curve}
+    return mean.save(path, best_weights, last, **more)
 
 
 def numbers_to_try(most: int) -> list[int]:
