@@ -52,14 +52,11 @@ def product_dtype(precision: str, device: torch.device) -> torch.dtype:
 
 def set_precision(model: Transformer, precision: str, device: torch.device) -> None:
     """Convert the model to `training.precision`; raise UserError if the device does not have it."""
-    if precision == "tf32" and device.type != "cuda":
-        raise UserError(
-            f"training.precision: tf32 is for GPUs, not for {device.type}", "--set training.precision=fp32, or bf32"
-        )
-    if precision == "bf32" and device.type != "cpu":
-        raise UserError(
-            f"training.precision: bf32 is for CPUs, not for {device.type}", "--set training.precision=bf16, or tf32"
-        )
+    only = {"tf32": ("cuda", "GPUs", "fp32, or bf32"), "bf32": ("cpu", "CPUs", "bf16, or tf32")}
+    kind, devices, others = only.get(precision, (device.type, "", ""))
+    if device.type != kind:
+        problem = f"training.precision: {precision} is for {devices}, not for {device.type}"
+        raise UserError(problem, f"--set training.precision={others}")
     if precision == "fp64":
         model.double()
 

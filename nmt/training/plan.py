@@ -1,4 +1,4 @@
-"""What a run will need and what it has cost.
+"""Plans and costs of runs: what one will need, what it has cost, and the table of `nmt score --runs`.
 
 `nmt train --plan` computes from the recipe alone, without data or network, and trains nothing. Parameters and FLOPs are
 exact for the lengths and, of a parser, the labels assumed; memory counts what the layers keep for the backward pass
@@ -31,8 +31,8 @@ from nmt.training.run_files import PAGE
 from nmt.training.state import COST, RunState
 from nmt.training.validation import Validation
 
-# Subwords of a source and symbols of a target where no prepared data tells: about the means of WMT14 English-German,
-# and of the Treebank's section 23, which has 23.5 words and 18.3 constituents a sentence.
+# Subwords of a source and symbols of a target without prepared data: about the means of WMT14 English-German, and of
+# the Treebank's section 23, which has 23.5 words and 18.3 constituents a sentence.
 ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_model": (ABSENT, 28.0)}
 ASSUMED_SYMBOLS = 57  # of trees: brackets of 26 labels, as the Treebank and GUM have them, and XX
 EFFICIENCY = 0.5  # share of the device's matrix-product speed that a training update reaches
@@ -59,7 +59,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     prepared = directory(recipe)
     lengths = mean_lengths(prepared)
     if lengths and (lengths[0] == ABSENT) == recipe.task.has_source:
-        lengths = None  # what is there was prepared for pairs, or for a language model, and this is not
+        lengths = None  # the data was prepared for the other of pairs and language models
     source, target = lengths or ASSUMED_LENGTHS[recipe.task.name]
     vocabulary = symbols = recipe.tokenizer.vocab_size
     if recipe.task.has_trees:

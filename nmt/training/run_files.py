@@ -71,7 +71,7 @@ class DevOutputs(BaseModel):
     model_config = ConfigDict(strict=True)
 
     step: int
-    outputs: list[str]  # A translation or a tree for each kept sentence; blank where a parser found none
+    outputs: list[str]  # a translation or a tree for each kept sentence; blank where a parser found none
     scores: list[Finite]  # of each output: chrF or F1, 0 to 100
 
 

@@ -28,7 +28,7 @@ from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
 from nmt.system.console import Console
-from nmt.system.device import World, available_memory
+from nmt.system.device import GIB, World, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.system.files import remedy, wait_for
 from nmt.text.lines import read_lines
@@ -41,8 +41,6 @@ from nmt.training.run_files import SAMPLES, Samples
 from nmt.training.state import ELSEWHERE, BestScore, RunState, open_directory
 from nmt.training.trainer import Run, Trainer
 from nmt.training.validation import Validation
-
-GIB = 2**30
 
 
 def train(

@@ -1,4 +1,4 @@
-"""How far a run has come and what it has cost, as checkpoints save it; and what a run in a directory resumes from."""
+"""The state of a run: its progress and cost, saved with each checkpoint; and the checkpoint that a run resumes from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nmt.training.run_files import METRICS
 
 @pydantic.dataclasses.dataclass(config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
 class RunState:
-    """How far a run has come, in training.json, and what it has cost."""
+    """Progress and cost of a run, as training.json holds them."""
 
     step: Count  # updates done, including skipped ones
     epoch: Count
@@ -41,7 +41,7 @@ class RunState:
     seconds: Figure = 0.0  # time spent in training and validation, over all resumptions
     device_seconds: Figure = 0.0  # the same, times the number of devices
     estimated_flops: Figure | None = 0.0
-    """The same, times what a device sustains in single precision: the paper's estimate; None where not known"""
+    """The same, times the FLOP/s that a device sustains in single precision: the paper's estimate; None if not known"""
     devices: dict[str, Figure] = field(default_factory=dict)
     """Seconds by the devices that computed, such as 8 × NVIDIA H200"""
 

@@ -45,7 +45,7 @@ from nmt.training.validation import Validation
 
 
 class Requests(NamedTuple):
-    """What a rank asks for after an update or, once the ranks have agreed, what all of them do."""
+    """Requests of one rank after an update or, once the ranks have agreed, of all."""
 
     stop: int = 0  # number of the signal to stop by; 0 if there was none
     checkpoint: bool = False

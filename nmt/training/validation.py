@@ -163,7 +163,7 @@ def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
 
 
 def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, device: torch.device) -> float:
-    """Return that of the target symbols of some pairs, in nats; where memory runs out, halve the batch.
+    """Return that of the target symbols of some pairs, in nats; if memory runs out, take one half after the other.
 
     Raise UserError if not even one pair fits.
     """
