@@ -77,7 +77,7 @@ def train(
 
 
 def make_trainer(recipe: Recipe, group: Group, console: Console, checkpoint: Bundle | None) -> Trainer:
-    """Return the trainer of a model on prepared data, with the weights of a checkpoint, of training.init_from, or none.
+    """Return a trainer on prepared data; weights are those of a checkpoint or of training.init_from, or are random.
 
     Raise UserError if the model does not fit the memory, the checkpoint or the bundle, and if the ranks differ.
     """
