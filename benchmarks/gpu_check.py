@@ -51,9 +51,7 @@ from nmt.text.vocabulary import EOS, Vocabulary
 from nmt.training.arithmetic import device_name, factors_rounded, set_precision
 from nmt.training.batches import Update, make_batch
 from nmt.training.distributed import Group
-from nmt.training.loss import Objective, chunk_softmax, compile_parts, smoothed_cross_entropy
-from nmt.training.optimizer import Optimizer
-from nmt.training.state import RunState
+from nmt.training.loss import chunk_softmax, smoothed_cross_entropy
 from nmt.training.trainer import Requests, Trainer
 from plain import PlainTransformer, smoothed_loss
 from search_agreement import BATCHES, VOCABULARY, random_model, random_parser, random_sources, score
@@ -128,18 +126,16 @@ class Updates:
             device_tokens=device_tokens,
             precision=precision,  # type: ignore[arg-type]
             packing=packing,
+            compile=compiled,
             warmup=10,
         )
         torch.manual_seed(1)
         self.model = Transformer(config, VOCABULARY, VOCABULARY).to(device).train()
         set_precision(self.model, precision, device)
-        self.optimizer = Optimizer(self.model, config.d_model, settings)
-        self._corpus, state = corpus, RunState(step=0, epoch=0, offset=0, device_tokens=device_tokens)
-        objective, group = Objective(self.model, settings.label_smoothing), Group(World(), timeout_minutes=1)
-        console = Console(quiet=True)
-        if compiled:
-            compile_parts(objective)
-        self._trainer = Trainer(objective, self.optimizer, corpus, settings, group, device, console, state)
+        self._corpus, group = corpus, Group(World(), timeout_minutes=1, device=device)
+        self._trainer = Trainer(self.model, corpus, settings, group, Console(quiet=True))
+        self._trainer.state.device_tokens = device_tokens
+        self.optimizer = self._trainer.optimizer
 
     def rows(self, number: int) -> Rows:
         """The pairs of an update."""
@@ -149,7 +145,7 @@ class Updates:
         """The loss of an update, and its gradients, which the parameters keep."""
         self.optimizer.clear()
         rows = self.rows(number)
-        with factors_rounded("highest"):
+        with factors_rounded("fp32"):
             sums, _ = self._trainer.gradients(Update(0, number, rows, self._corpus.lengths(rows)), Requests())
         assert sums is not None, "memory ran out"
         return float(sums.loss), copied(self.model, lambda parameter: parameter.grad)

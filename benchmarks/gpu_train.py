@@ -38,10 +38,7 @@ from nmt.system.device import World, choose_device
 from nmt.training.arithmetic import device_name, peak_flops, set_precision
 from nmt.training.batches import prefetched
 from nmt.training.distributed import Group
-from nmt.training.loss import Objective, compile_parts
-from nmt.training.optimizer import Optimizer
 from nmt.training.progress import Progress
-from nmt.training.state import RunState
 from nmt.training.trainer import Requests, Trainer
 from plain import PlainTraining, PlainTransformer
 from synthetic import MODELS, VOCABULARY, wmt_lengths, write_corpus
@@ -59,14 +56,9 @@ class Ours:
     def __init__(
         self, model: Transformer, corpus: Corpus, settings: Training, device: torch.device, console: Console
     ) -> None:
-        """Compiles the model if `settings.compile` says so."""
-        objective = Objective(model, settings.label_smoothing)
-        if settings.compile:
-            compile_parts(objective)
-        self.optimizer = Optimizer(model, model.config.d_model, settings)
-        group = Group(World(), timeout_minutes=10)
-        self.state = RunState(step=0, epoch=0, offset=0)
-        self._trainer = Trainer(objective, self.optimizer, corpus, settings, group, device, console, self.state)
+        group = Group(World(), timeout_minutes=10, device=device)
+        self._trainer = Trainer(model, corpus, settings, group, console)
+        self.optimizer, self.state = self._trainer.optimizer, self._trainer.state
         self._records = io.StringIO()
         self._progress = Progress(console, self._records, settings.updates, unseen)
         self.after: dict[int, Callable[[], object]] = {}  # what to do after some updates

@@ -1,4 +1,4 @@
-"""The number formats that a run computes in, and exact counts of its operations."""
+"""The number formats that a run computes in, counts of its operations, and the speed of devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nmt.system.errors import UserError
 
 
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
-    """Type to which `training.precision` casts the factors of matrix products; None where it casts nothing.
+    """Return the type to which `training.precision` casts the factors of matrix products; None if it casts nothing.
 
     A GPU that only emulates bf16 is slower in it than in fp32; fp16 would need the loss to be scaled.
     """
@@ -29,23 +29,16 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     return torch.bfloat16 if precision == "bf16" else None
 
 
-def short_factors(precision: str) -> str:
-    """How products of fp32 matrices round their factors, in the words of torch.set_float32_matmul_precision.
-
-    On a CPU that has AMX "medium" rounds them to bf16 and sums in fp32; on other CPUs it rounds nothing, and products
-    are no faster. On a GPU "high" is tf32.
-    """
-    return {"bf32": "medium", "tf32": "high"}.get(precision, "highest")
-
-
 @contextmanager
-def factors_rounded(to: str) -> Iterator[None]:
-    """Rounds factors as `short_factors` says, and restores the previous setting on exit.
+def factors_rounded(precision: str) -> Iterator[None]:
+    """Round the factors of products of fp32 matrices as `training.precision` says while the block runs.
 
-    The precision is set even where it is PyTorch's default, which has changed between versions.
+    On a CPU that has AMX, "medium" rounds them to bf16 and sums in fp32; on other CPUs it rounds nothing, and products
+    are no faster. On a GPU, "high" is tf32. The default is set as well, since it has changed between versions of
+    PyTorch.
     """
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(to)
+    torch.set_float32_matmul_precision({"bf32": "medium", "tf32": "high"}.get(precision, "highest"))
     try:
         yield
     finally:
@@ -53,35 +46,28 @@ def factors_rounded(to: str) -> Iterator[None]:
 
 
 def product_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """Type of the factors of most matrix products."""
+    """Return the type of the factors of most matrix products."""
     return autocast_dtype(precision, device) or (torch.float64 if precision == "fp64" else torch.float32)
 
 
 def set_precision(model: Transformer, precision: str, device: torch.device) -> None:
-    """Converts the model to `training.precision`. Raises UserError where the device does not have it."""
-    if precision == "tf32" and device.type != "cuda":
-        raise UserError(
-            f"training.precision: tf32 is for GPUs, not for {device.type}", "--set training.precision=fp32, or bf32"
-        )
-    if precision == "bf32" and device.type != "cpu":
-        raise UserError(
-            f"training.precision: bf32 is for CPUs, not for {device.type}", "--set training.precision=bf16, or tf32"
-        )
+    """Convert the model to `training.precision`; raise UserError if the device does not have it."""
+    only = {"tf32": ("cuda", "GPUs", "fp32, or bf32"), "bf32": ("cpu", "CPUs", "bf16, or tf32")}
+    kind, devices, others = only.get(precision, (device.type, "", ""))
+    if device.type != kind:
+        problem = f"training.precision: {precision} is for {devices}, not for {device.type}"
+        raise UserError(problem, f"--set training.precision={others}")
     if precision == "fp64":
         model.double()
 
 
-# Dense bf16 products with fp32 sums, FLOP/s by NVIDIA's data sheets; the first that is a word of a device's name.
+# Dense bf16 products with fp32 sums, FLOP/s by NVIDIA's data sheets; the first that is in a device's name counts.
 PEAKS = {
-    "H200 NVL": 835e12,
-    "H200": 989e12,
+    "H[12]00 NVL": 835e12,
     "H100 PCIe": 756e12,
-    "H100 NVL": 835e12,
-    "H100": 989e12,
-    "GH200": 989e12,
+    "G?H200|H100": 989e12,
     "B200": 2250e12,
-    "A100": 312e12,
-    "A800": 312e12,
+    "A[18]00": 312e12,
     "A40": 149.7e12,
     "A10G": 70e12,
     "A10": 125e12,
@@ -97,11 +83,11 @@ SUSTAINED = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 
 
 def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_lengths: Ids) -> float:
-    """FLOPs of forward and backward pass over pairs of these lengths (pairs,) in subwords, `</s>` not counted.
+    """Return the FLOPs of forward and backward pass over pairs of these lengths (pairs,) in subwords without `</s>`.
 
-    Counts the matrix products of layers, attention and softmax, multiplications and additions apart; the rest (biases,
+    Count the matrix products of layers, attention and softmax, multiplications and additions apart; the rest (biases,
     LayerNorm, dropout, activations, softmax, the optimizer) is well below a hundredth. A product of a token with n
-    weights takes 2n forward, and the backward pass takes twice as much. Padding costs nothing here.
+    weights takes 2n forward, and the backward pass takes twice as much. Padding is not counted.
     """
     lengths = source_lengths.astype(np.float64) + 1, target_lengths.astype(np.float64) + 1
     source, target = (float(side.sum()) for side in lengths)
@@ -118,7 +104,7 @@ def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_le
 
 
 def attended(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
-    """Positions that self-attention looks at, summed over all positions of sequences of these lengths.
+    """Return how many positions self-attention looks at, summed over all positions of sequences of these lengths.
 
     Each position sees itself and up to `reach` before and after it. The first positions see 0, 1, 2, … before
     themselves, the later ones as many as the reach allows; likewise at the end.
@@ -132,17 +118,17 @@ def attended(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """FLOP/s of a GPU in bf16 by its data sheet; None where that is not known here, and for a part of a GPU."""
+    """Return the FLOP/s of a GPU in bf16 by its data sheet; None if it is not in `PEAKS`, or is a part of a GPU."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
     if re.search(r"\b(MIG|Laptop|Ti|D)\b", name):  # slower or faster than the GPU they are named after
         return None
-    return next((peak for key, peak in PEAKS.items() if re.search(rf"\b{key}\b", name)), None)
+    return next((peak for key, peak in PEAKS.items() if re.search(rf"\b({key})\b", name)), None)
 
 
 def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of matrix products as large as those of training, measured for a fifth of a second in full precision."""
+    """Measure the FLOP/s of matrix products as large as those of training for a fifth of a second, without rounding."""
     rows = 8192 if device.type == "cuda" else 1024
     left, right = torch.randn(rows, 512, device=device, dtype=dtype), torch.randn(512, 2048, device=device, dtype=dtype)
 
@@ -153,21 +139,21 @@ def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
         float(product[0, 0])  # waits for the device
         return time.perf_counter() - began
 
-    with factors_rounded("highest"):
+    with factors_rounded("fp32"):
         products(3)
         count = max(1, int(0.2 / products(1)))
         return 2.0 * rows * 512 * 2048 * count / products(count)
 
 
 def sustained_flops(device: torch.device) -> float:
-    """FLOP/s in single precision, for the paper's estimate of training cost: its own figure of a GPU, else measured."""
+    """Return the FLOP/s in single precision for the paper's estimate of cost: its figure of this GPU, or measured."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     known = (flops for key, flops in SUSTAINED.items() if re.search(rf"\b{key}[cmst]?\b", name))
     return next(known, None) or measured_flops(device, torch.float32)
 
 
 def device_name(device: torch.device) -> str:
-    """Name of a device in reports: NVIDIA H200, or CPU (2 threads)."""
+    """Return the name of a device in reports: NVIDIA H200, or CPU (2 threads)."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()

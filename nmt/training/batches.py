@@ -1,4 +1,4 @@
-"""Cuts updates into micro-batches, and turns these into tensors ahead of time: padded, or packed end to end.
+"""Micro-batches: cuts updates into them, and turns them into tensors ahead of time, padded or packed end to end.
 
 Packed, a micro-batch has no masks, hardly any padding, and tensors of few shapes. Few shapes allow a GPU's work to be
 recorded once for each of them. A batch of constant size would leave 8% of it empty, because the shorter side of an
@@ -31,17 +31,17 @@ from nmt.training.distributed import Group
 from nmt.training.state import RunState
 
 T = TypeVar("T")
-SIZES = 16  # numbers of tokens that a side of a micro-batch can have; more of them mean less filler and more shapes
+SIZES = 16  # numbers of tokens that a side of a packed micro-batch can have; more mean less filler and more shapes
 ALIGNED = 8  # numbers of tokens are multiples of it, which kernels need to be fast
 BLOCK = 128  # queries or keys that a kernel of packed attention takes at a time
 
 
 def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
-    """Cuts an update into micro-batches of at most `device_tokens` cells on either side, including padding.
+    """Cut an update into micro-batches of at most `device_tokens` cells on either side, including padding.
 
     Lengths (pairs,) are those of the update, and micro-batches are indices into it. Each of `devices` gets equally
-    many, in turn, of nearly equal size so that none is left tiny. A pair longer than `device_tokens` makes a
-    micro-batch of its own; with fewer pairs than micro-batches, some are empty.
+    many, in turn, of nearly equal size so that none is tiny. A pair longer than `device_tokens` makes a micro-batch of
+    its own; with fewer pairs than micro-batches, some are empty.
     """
     widths = np.maximum(source_lengths, target_lengths).astype(np.int64) + 1
     rounds = min(-(-int(widths.sum()) // (devices * device_tokens)), -(-len(widths) // devices))
@@ -54,7 +54,7 @@ def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, d
 
 
 def make_batch(corpus: Corpus, rows: Rows) -> Batch:
-    """Reads pairs into padded tensors; without any pairs, makes a batch in which every target is padding."""
+    """Read pairs into padded tensors; without any pairs, make a batch in which every target is padding."""
     if not len(rows):
         end, begin, nothing = (torch.tensor([[symbol]]) for symbol in (EOS, BOS, PAD))
         return Batch(end if corpus.has_source else None, begin, nothing, torch.empty(0, dtype=torch.int64))
@@ -69,13 +69,14 @@ def make_batch(corpus: Corpus, rows: Rows) -> Batch:
 
 
 def _with_end(ids: Rows, lengths: Ids) -> Rows:
+    """Append `</s>` to each row of ids (pairs, length), whose own lengths are (pairs,)."""
     ended = np.pad(ids, ((0, 0), (0, 1)), constant_values=PAD)
     ended[np.arange(len(ids)), lengths] = EOS
     return ended
 
 
 def prefetched(items: Iterator[T], ahead: int) -> Generator[T]:
-    """Yields the same items, computed in a thread that works up to `ahead` items in advance."""
+    """Yield the same items, computed in a thread that works up to `ahead` items in advance."""
     end = object()
     pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
     try:
@@ -87,11 +88,8 @@ def prefetched(items: Iterator[T], ahead: int) -> Generator[T]:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-# --- packed ---------------------------------------------------------------------------------------------------
-
-
 def deal_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
-    """Deals the pairs of an update to micro-batches of at most `device_tokens` tokens on either side.
+    """Deal the pairs of an update to micro-batches of at most `device_tokens` tokens on either side.
 
     As `split_update`, but without padding. Pairs are dealt like cards, and since neighbours are similar in length, all
     micro-batches have nearly equally many tokens on both sides.
@@ -108,15 +106,13 @@ def deal_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, de
 
 @dataclass(frozen=True)
 class Packer:
-    """Packs micro-batches. Each side is filled up to one of about `SIZES` sizes, with sequences that no pair sees."""
+    """The sizes of packed micro-batches: each side is filled up to one of about `SIZES`, with sequences of padding."""
 
-    share: int
-    """Tokens of an update on either side, divided by the number of devices"""
-    longest: int
-    """Tokens of the longest sentence"""
+    share: int  # tokens of an update on either side, divided by the number of devices
+    longest: int  # tokens of the longest sentence
 
     def pack(self, batch: Batch, device_tokens: int) -> Batch:
-        """The pairs of a padded batch of at most `device_tokens` tokens on either side."""
+        """Pack the pairs of a padded batch of at most `device_tokens` tokens on either side."""
         share = min(self.share, device_tokens)
         most = max(1, min(self.longest, BLOCK) - 1)  # tokens of a sequence of filler, beside the one that each has
         step = _up(-(-(share + 1) * most // (SIZES * most - 1)), ALIGNED)  # then `SIZES` steps hold a share and fillers
@@ -132,14 +128,14 @@ class Packer:
         return Batch(source, target_in, target_out, known, Packing(sources, target))
 
     def _side(self, ids: Tensor, real: Tensor, step: int, fillers: int) -> tuple[Tensor, Sequences]:
-        """A row (1, tokens) of one side's ids and filler. Each filler has a token, so no softmax is over nothing."""
+        """Return a row (1, tokens) of one side's ids and filler; each filler has a token, so no softmax is empty."""
         tokens = int(real.sum())
         size = _up(tokens + fillers, step)
         row = torch.full((1, size), PAD)
         row[0, :tokens] = ids[real]
         filler = torch.arange(fillers + 1) * (size - tokens) // fillers
         count = len(ids) + fillers
-        lengths = torch.zeros(_few(count), dtype=torch.int64)  # those of the last are 0, and they change nothing
+        lengths = torch.zeros(_few(count), dtype=torch.int64)  # the last are 0 and change nothing
         lengths[:count] = torch.cat((real.sum(1), filler.diff()))
         ends = lengths.cumsum(0)
         positions = torch.arange(size) - (ends - lengths).repeat_interleave(lengths)
@@ -149,7 +145,10 @@ class Packer:
 
 
 def largest_batch(corpus: Corpus, tokens: int) -> Batch:
-    """A padded batch of so many tokens on each side, in as many pairs as can have so few: memory grows with both."""
+    """Return a padded batch of so many tokens on each side, in as many pairs as the corpus can fill them with.
+
+    Memory grows with both numbers.
+    """
     lengths = np.maximum(corpus.source_lengths, corpus.target_lengths)
     shortest = np.sort(lengths).cumsum(dtype=np.int64) + np.arange(1, len(lengths) + 1)
     pairs = max(1, int(np.searchsorted(shortest, tokens, side="right")))
@@ -159,47 +158,44 @@ def largest_batch(corpus: Corpus, tokens: int) -> Batch:
 
 
 def _up(number: int, step: int) -> int:
-    """The next multiple of `step`."""
+    """Round up to a multiple of `step`."""
     return -(-number // step) * step
 
 
 def _few(number: int) -> int:
-    """The next number with three significant bits."""
+    """Round up to a number with three significant bits."""
     return _up(number, 1 << max(0, number.bit_length() - 3))
 
 
 SHARE = 0.9  # of a GPU's memory that an update may take; the rest is for gaps between allocations
 RETRY = 0.9  # of the size that did not fit, to try next
-WIDEST_HEAD, HEAD_STEP = 256, 8  # that the kernel of packed attention takes
+WIDEST_HEAD, HEAD_STEP = 256, 8  # limits of the kernel of packed attention
 OLDEST = (8, 0)  # compute capability that it needs: Ampere
 
 
 @dataclass(frozen=True)
 class Update:
-    """One update of the plan, and this rank's share of it."""
+    """An update of the plan, and this rank's share of it."""
 
     epoch: int
-    offset: int
-    """Number of the update in its epoch, counted from 0"""
-    rows: Rows
-    """(pairs,) of the corpus, over all ranks"""
-    lengths: Lengths
-    """Of these pairs"""
-    device_tokens: int = 0
-    """Size of the micro-batches; 0 before they are made"""
-    batches: Sequence[Batch] = ()
-    """The micro-batches of this rank"""
+    offset: int  # number of the update in its epoch, counted from 0
+    rows: Rows  # (pairs,) of the corpus, over all ranks
+    lengths: Lengths  # of these pairs
+    device_tokens: int = 0  # size of the micro-batches; 0 before they are made
+    batches: Sequence[Batch] = ()  # the micro-batches of this rank
 
 
 class MicroBatches:
-    """Makes the micro-batches of this rank."""
+    """The micro-batches of this rank, padded or packed."""
 
-    def __init__(self, model: Model, corpus: Corpus, settings: Training, group: Group, device: torch.device) -> None:
+    def __init__(self, model: Model, corpus: Corpus, settings: Training, group: Group) -> None:
         """Raise UserError if `training.packing` asks for what the device cannot do."""
-        self._corpus, self._settings, self._group, self._device = corpus, settings, group, device
+        self._corpus, self._settings, self._group = corpus, settings, group
+        self._share = -(-settings.batch_tokens // group.size)  # tokens of an update on either side, of this rank
         self._packer: Packer | None = None
-        if use_packing(model, settings, device):
-            self._packer = Packer(-(-settings.batch_tokens // group.size), corpus.longest() + 1)
+        if use_packing(model, settings, group.device):
+            self._packer = Packer(self._share, corpus.longest() + 1)
+        self._copies = torch.cuda.Stream(group.device) if group.device.type == "cuda" else None
 
     def updates(self, plan: Callable[[int], EpochPlan], state: RunState) -> Iterator[Update]:
         """Yield updates from the state on, epoch after epoch without end; `plan` gives the plan of an epoch."""
@@ -217,12 +213,20 @@ class MicroBatches:
         same = update.device_tokens == device_tokens
         return update.batches if same else self._split(update.rows, update.lengths, device_tokens)
 
-    def empty(self) -> Batch:
-        """A micro-batch without pairs."""
-        return self._batch(np.empty(0, np.int64), device_tokens=1)
+    def on_device(self, batch: Batch) -> Batch:
+        """Copy a micro-batch to the device; to a GPU on a stream of its own, while it computes."""
+        device = self._group.device
+        if self._copies is None:
+            return batch.to(device)
+        with torch.cuda.stream(self._copies):
+            copied = batch.to(device)
+        computing = torch.cuda.current_stream(device)
+        computing.wait_stream(self._copies)
+        copied.hold(computing)
+        return copied
 
     def probe(self, tokens: int) -> Batch:
-        """A micro-batch of so many tokens on each side.
+        """Return a micro-batch of so many tokens on each side, to measure its memory.
 
         If it is padded, it has two rows or more, and lengths that differ, because torch.compile would make other graphs
         for a single row and for equal lengths, of no use to most batches.
@@ -239,34 +243,36 @@ class MicroBatches:
 
         `memory_of` returns the bytes that a GPU needs for a micro-batch of so many tokens.
         """
-        # Threads of a CPU do not count: memory does not depend on them.
-        name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "CPU"
-        names = Counter(name for (name,) in self._group.gather([name]))
+        device = self._group.device
+        # Without the number of threads, on which memory does not depend.
+        own = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+        names = Counter(name for (name,) in self._group.gather([own]))
         place = " + ".join(f"{number} × {name}" for name, number in sorted(names.items()))
         kept = state.device_tokens if state.place == place else 0  # other devices hold more or less
         state.device_tokens = kept or self._settings.device_tokens or self._fitting(memory_of, console)
         state.place = place
 
     def _split(self, rows: Rows, lengths: Lengths, device_tokens: int) -> list[Batch]:
-        """This rank's stripe of the micro-batches of an update."""
+        """Return this rank's stripe of the micro-batches of an update."""
         split = split_update if self._packer is None else deal_update
         parts = split(*lengths, device_tokens, self._group.size)
-        batches = [self._batch(rows[part], device_tokens) for part in parts[self._group.rank :: self._group.size]]
-        return [batch.pin() for batch in batches] if self._device.type == "cuda" else batches
+        batches = [self.batch(rows[part], device_tokens) for part in parts[self._group.rank :: self._group.size]]
+        return [batch.pin() for batch in batches] if self._group.device.type == "cuda" else batches
 
-    def _batch(self, rows: Rows, device_tokens: int) -> Batch:
+    def batch(self, rows: Rows, device_tokens: int) -> Batch:
         """Read pairs into a micro-batch, padded or packed as all of this run are."""
         batch = make_batch(self._corpus, rows)
         return batch if self._packer is None else self._packer.pack(batch, device_tokens)
 
     def _fitting(self, memory_of: Callable[[int], int], console: Console) -> int:
-        """Size of a micro-batch where the recipe does not say: what the memory of the smallest device holds."""
-        if self._device.type != "cuda":
+        """Return the tokens of a micro-batch that fits the memory of every device."""
+        device = self._group.device
+        if device.type != "cuda":
             return CPU_DEVICE_TOKENS
         least = 2 * (self._corpus.longest() + 1)  # two rows, see `probe`
-        most = max(least, 2 * -(-self._settings.batch_tokens // self._group.size))  # a whole share, however padded
-        free, _ = torch.cuda.mem_get_info(self._device)
-        limit = int(SHARE * (free + torch.cuda.memory_reserved(self._device)))  # what others hold is not to be had
+        most = max(least, 2 * self._share)  # a whole share, however padded
+        free, _ = torch.cuda.mem_get_info(device)
+        limit = int(SHARE * (free + torch.cuda.memory_reserved(device)))  # without what other processes hold
         fitting = -self._group.largest(-largest_fitting(memory_of, least, most, limit))[0]
         console.say(f"micro-batches of {fitting:,} tokens fit the memory of the device")
         return fitting
@@ -283,7 +289,7 @@ def largest_fitting(measure: Callable[[int], int], least: int, most: int, limit:
     def taken(tokens: int) -> float:
         with suppress(torch.OutOfMemoryError):
             return measure(tokens)
-        torch.cuda.empty_cache()  # only now, since the error held what was allocated
+        torch.cuda.empty_cache()  # only now, since the error's traceback held tensors
         return math.inf
 
     small = min(most, 4 * least)
@@ -317,7 +323,7 @@ def use_packing(model: Model, settings: Training, device: torch.device) -> bool:
 
 
 def _obstacle(model: Model, settings: Training, device: torch.device) -> tuple[str, str] | None:
-    """Why the kernel of packed attention cannot train a model on this GPU, and what to do; None where it can."""
+    """Return why the kernel of packed attention cannot train a model on this GPU, and what to do; None if it can."""
     otherwise = ", or training.packing=auto"
     if not torch.backends.cuda.is_flash_attention_available() or torch.version.hip is not None:
         return "this build of PyTorch has no FlashAttention for NVIDIA's GPUs", "--set training.packing=auto"

@@ -1,7 +1,7 @@
 """A group of equal processes, one per device: started by torchrun, Slurm or `nmt train` itself, or this one alone.
 
-Gradients travel through DistributedDataParallel (NCCL on GPUs, gloo on CPUs). What the ranks decide together, and
-the few numbers that they add up, travel through gloo on the host, so that they never wait for a GPU's queue.
+Gradients are exchanged by DistributedDataParallel (NCCL on GPUs, gloo on CPUs). Joint decisions and the few numbers
+that are summed use gloo on the host, so that they do not wait for a GPU's queue.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by the job's number
+CPU = torch.device("cpu")
 LOOK = 0.1  # seconds between two looks into the store
 BEAT = 1.0  # seconds between two looks at the launcher
+FIRST = "first"  # key of the store: the result of what rank 0 did while the others waited
 FAILED = "failed"  # key of the store: how many ranks have failed
 GPU_FAILED = "gpu-failed"  # key of the store: there if a GPU has failed, so that the group is to start again
 ORPHANED = 20.0  # seconds for which a rank without a launcher waits for others
@@ -48,7 +50,7 @@ Result = TypeVar("Result")
 
 
 def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
-    """Host and port where the tasks of a Slurm step meet: its first node, and a port made from the job's number."""
+    """Return host and port where the tasks of a Slurm step meet: its first node, a port from the job's number."""
     nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)  # of node7,node9 or node[003-017,020],login1 or r[1-2]n[1-8]-ib
     host = re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else "")
@@ -60,58 +62,24 @@ def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
     return host, FIRST_PORT + int(environment.get("SLURM_JOB_ID", 0)) % PORTS
 
 
-def private_store(
-    store: Any, rank: int, size: int, patience: timedelta, is_orphaned: Callable[[], bool]
-) -> PrefixStore:
-    """Return the part of a store that only the ranks of this attempt use; wait until all of them are there.
-
-    torchrun keeps one store for all attempts, and nothing names an attempt on every host: TORCHELASTIC_RESTART_COUNT is
-    counted by each host for itself. So each rank writes a fresh token, and rank 0 publishes the list of all tokens
-    whenever it changes. Tokens of an earlier attempt may be among them, but no rank is left to confirm such a list.
-    Raise GroupError if some rank has not come within `patience`, or if the launcher of this one is gone.
-    """
-    token, deadline = uuid4().hex, time.monotonic() + patience.total_seconds()
-    tokens = [f"nmt/token/{number}" for number in range(size)]
-    store.set(tokens[rank], token)
-    published = confirmed = ""
-    while time.monotonic() < deadline:
-        if rank == 0 and store.check(tokens):
-            found = " ".join(value.decode() for value in store.multi_get(tokens))
-            if found != published:
-                store.set("nmt/attempt", published := found)
-        if store.check(["nmt/attempt"]):
-            listed = store.get("nmt/attempt").decode()
-            attempt = "nmt/" + hashlib.sha256(listed.encode()).hexdigest()
-            members = listed.split()
-            if len(members) == size and members[rank] == token:
-                confirmations = store.add(f"{attempt}/confirmations", int(listed != confirmed))
-                confirmed = listed
-                if confirmations == size:
-                    return PrefixStore(attempt, store)
-        if is_orphaned():  # else it might be taken for a rank of the next attempt
-            raise GroupError(f"rank {rank}: its launcher is gone")
-        time.sleep(LOOK)
-    minutes = patience.total_seconds() / 60
-    raise GroupError(f"rank {rank} waited {minutes:g} minutes for the other {size - 1} to start")
-
-
 class Group:
-    """The processes that train together. In a group of one process, everything here costs nothing.
+    """The processes that train together, as one of them sees it. In a group of one, everything here costs nothing.
 
-    As a context it meets the others at the start, and leaves them at the end.
+    As a context manager it meets the others on entry, and leaves them on exit.
     """
 
-    def __init__(self, world: World, timeout_minutes: float) -> None:
+    def __init__(self, world: World, timeout_minutes: float, device: torch.device = CPU) -> None:
         self.rank, self.size, self.local_size = world.rank, world.size, world.local_size
+        self.device = device
         self._timeout = timedelta(minutes=timeout_minutes)
-        self._parent, self._told, self._left = os.getppid(), 0, False
+        self._parent, self._left = os.getppid(), False
         self._interfaces = INTERFACES if self.size > self.local_size else ""
         self._waiting_since: float | None = None  # the time since when the main thread has waited for others
         self._store: Any = None
         self._parallel: DistributedDataParallel | None = None
 
     def __enter__(self) -> Self:
-        """Raises GroupError where the others do not come."""
+        """Meet the others; raise GroupError if they do not come."""
         if self.size > 1:
             if "MASTER_ADDR" not in os.environ:
                 host, port = slurm_meeting_point(os.environ)
@@ -120,65 +88,97 @@ class Group:
             Thread(target=self._end_as_orphan, name="orphan", daemon=True).start()
             with self.guard("meeting the others", self._interfaces):
                 store, _, _ = next(rendezvous("env://", timeout=self._timeout))
-                self._store = private_store(store, self.rank, self.size, self._timeout, self.is_orphaned)
+                self._store = self._private_store(store)
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """The first rank that fails raises its error; on the others theirs becomes a GroupError that says nothing.
+    def _private_store(self, store: Any) -> PrefixStore:
+        """Return the part of a store that only the ranks of this attempt use; wait until all of them are there.
 
-        So does the signal by which a launcher ends those that outlive a failure. If this rank's GPU failed, its error
-        becomes a GroupError too, since the group may go on from the last checkpoint.
+        torchrun keeps one store for all attempts, and nothing names an attempt on every host:
+        TORCHELASTIC_RESTART_COUNT is counted by each host for itself. So each rank writes a fresh token, and rank 0
+        publishes the list of all tokens whenever it changes. Tokens of an earlier attempt may be among them, but no
+        rank is left to confirm such a list. Raise GroupError if some rank does not come in time, or if the launcher of
+        this one is gone.
+        """
+        token, deadline = uuid4().hex, time.monotonic() + self._timeout.total_seconds()
+        tokens = [f"nmt/token/{number}" for number in range(self.size)]
+        store.set(tokens[self.rank], token)
+        published = confirmed = ""
+        while time.monotonic() < deadline:
+            if self.leads and store.check(tokens):
+                found = " ".join(value.decode() for value in store.multi_get(tokens))
+                if found != published:
+                    store.set("nmt/attempt", published := found)
+            if store.check(["nmt/attempt"]):
+                listed = store.get("nmt/attempt").decode()
+                attempt = "nmt/" + hashlib.sha256(listed.encode()).hexdigest()
+                members = listed.split()
+                if len(members) == self.size and members[self.rank] == token:
+                    confirmations = store.add(f"{attempt}/confirmations", int(listed != confirmed))
+                    confirmed = listed
+                    if confirmations == self.size:
+                        return PrefixStore(attempt, store)
+            if self.is_orphaned():  # else it might be taken for a rank of the next attempt
+                raise GroupError(f"rank {self.rank}: its launcher is gone")
+            time.sleep(LOOK)
+        minutes = self._timeout.total_seconds() / 60
+        raise GroupError(f"rank {self.rank} waited {minutes:g} minutes for the other {self.size - 1} to start")
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Leave the group; the first rank that fails raises its error, and the others a silent GroupError.
+
+        The signal by which a launcher ends those that outlive a failure becomes silent as well. If this rank's GPU
+        failed, its error becomes a GroupError, since the group may go on from the last checkpoint.
         """
         fault = device_error(error)
         is_failure = isinstance(error, Exception) and not isinstance(error, GroupError)
         is_stopped = isinstance(error, Interrupted)
-        is_told = self._has_failed() if is_stopped else is_failure and not self.fail(gpu_failed=fault is not None)
+        reported = self._has(FAILED) if is_stopped else is_failure and not self.fail(gpu_failed=fault is not None)
         self._left = True
-        together = error is None or (is_stopped and not is_told)  # otherwise this would wait for the others
+        together = error is None or (is_stopped and not reported)  # otherwise this would wait for the others
         if self.size > 1 and together and dist.is_initialized():
             self._disconnect()
-        if is_told:
+        if reported:
             raise self._failed_elsewhere() from error
         if fault is not None and self.size > 1:
             raise GroupError(f"rank {self.rank} on {os.uname().nodename}: {fault.message}") from error
 
     @property
     def leads(self) -> bool:
-        """Whether this is rank 0, which reports and writes for all."""
+        """Tell whether this is rank 0, which reports and writes for all."""
         return self.rank == 0
 
     def first(self, work: Callable[[], Result]) -> Result:
-        """Has rank 0 do some work, however long it takes, while the others wait; they end where it fails.
+        """Let rank 0 do some work while the others wait, however long it takes; all ranks return its result.
 
-        All ranks return what it returns, which must be a plain value that JSON can hold.
+        The result is a plain value that JSON can hold. If the work fails, the others raise GroupError. A group does
+        this once.
         """
-        self._told += 1
-        key = f"first/{self._told}"
         if self.leads:
             result = work()
             if self.size > 1:
                 with self.guard("telling the others to go on"):
-                    self._store.set(key, json.dumps(result))
+                    self._store.set(FIRST, json.dumps(result))
             return result
         with self.guard("waiting for rank 0"):
-            while not self._store.check([key]):  # instead of one long wait: rank 0 may fail meanwhile
+            while not self._store.check([FIRST]):  # instead of one long wait: rank 0 may fail meanwhile
                 self.check()
                 time.sleep(LOOK)
-            told: Result = json.loads(self._store.get(key))
-            return told
+            answer: Result = json.loads(self._store.get(FIRST))
+            return answer
 
     def check(self) -> None:
-        """Raises GroupError where a rank has failed or this one has left: there is nothing more to wait for."""
+        """Raise GroupError if a rank has failed or this one has left, since then there is nothing to wait for."""
         if self.size > 1:
             with self.guard("asking for the others"):
                 if self._left or self._store.check([FAILED]):
                     raise self._failed_elsewhere()
 
-    def connect(self, device: torch.device) -> None:
-        """Opens the channels between all ranks."""
+    def connect(self) -> None:
+        """Open the channels between all ranks."""
         if self.size == 1:
             return
-        on_gpu = device.type == "cuda"
+        on_gpu = self.device.type == "cuda"
         with self.guard("connecting", self._interfaces):
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
@@ -186,15 +186,15 @@ class Group:
                 rank=self.rank,
                 world_size=self.size,
                 timeout=self._timeout,
-                device_id=device if on_gpu else None,
+                device_id=self.device if on_gpu else None,
             )
         if on_gpu:  # NCCL ends a process that waits too long: later than gloo, whose error names the rank to look at
             world: Any = dist.group.WORLD
             with suppress(AttributeError):  # of a group that TORCH_DISTRIBUTED_DEBUG wraps
-                world._get_backend(device)._set_default_timeout(self._timeout + timedelta(minutes=1))
+                world._get_backend(self.device)._set_default_timeout(self._timeout + timedelta(minutes=1))
 
     def _disconnect(self) -> None:
-        """Closes the channels.
+        """Close the channels.
 
         The reducer of gradients, which an error may keep in its traceback, must not be the last to hold them: it would
         wait for their threads with the interpreter's lock, and these may be waiting for that lock.
@@ -204,7 +204,7 @@ class Group:
         dist.destroy_process_group()
 
     def parallel(self, module: nn.Module) -> DistributedDataParallel | None:
-        """The module with its gradients averaged over all ranks; None in a group of one."""
+        """Wrap a module so that its gradients are averaged over all ranks; return None in a group of one."""
         if self.size == 1:
             return None
         with warnings.catch_warnings(), self.guard("comparing models"):
@@ -214,9 +214,9 @@ class Group:
         return self._parallel
 
     def fail(self, gpu_failed: bool = False) -> bool:
-        """Tells the others that this rank has failed, and whether only its GPU has.
+        """Tell the others that this rank has failed, and whether only its GPU has.
 
-        Returns whether it is the first, which alone says why.
+        Return whether it is the first, which alone reports the cause.
         """
         if self.size > 1:
             with suppress(RuntimeError):  # the store is lost with the host that held it
@@ -226,7 +226,7 @@ class Group:
         return True
 
     def is_orphaned(self) -> bool:
-        """Whether the launcher of this process is gone, so that nobody would stop or restart it."""
+        """Tell whether the launcher of this process is gone, so that nothing would stop or restart it."""
         return self.size > 1 and os.getppid() != self._parent
 
     def _end_as_orphan(self) -> None:
@@ -241,15 +241,15 @@ class Group:
                 os._exit(TRY_AGAIN)
 
     def largest(self, *values: int) -> list[int]:
-        """The largest of each value over all ranks: how they agree."""
+        """Return the largest of each value over all ranks, which is how they agree."""
         return list(values) if self.size == 1 else self._reduce(values, torch.int64, dist.ReduceOp.MAX)
 
     def total(self, *values: float) -> list[float]:
-        """The sum of each value over all ranks."""
+        """Return the sum of each value over all ranks."""
         return list(values) if self.size == 1 else self._reduce(values, torch.float64, dist.ReduceOp.SUM)
 
     def gather(self, texts: Sequence[str]) -> list[list[str]]:
-        """Every rank's texts, by rank."""
+        """Return every rank's texts, by rank."""
         if self.size == 1:
             return [list(texts)]
         gathered: list[Any] = [None] * self.size
@@ -258,7 +258,7 @@ class Group:
         return gathered
 
     def check_same(self, state: str) -> None:
-        """Raises UserError, which names the ranks, unless `state` is the same text on all of them."""
+        """Raise UserError, which names the ranks, unless `state` is the same text on all of them."""
         ranks: dict[str, list[str]] = {}
         for rank, (text,) in enumerate(self.gather([state])):
             ranks.setdefault(text, []).append(str(rank))
@@ -285,11 +285,7 @@ class Group:
         except RuntimeError as error:
             if self.size == 1 or memory_error(error) is not None or device_error(error) is not None:
                 raise
-            try:
-                told = self._store.check([FAILED])
-            except (RuntimeError, AttributeError):  # the store is lost with the host that held it, or never was there
-                told = False
-            if told:
+            if self._has(FAILED):
                 raise self._failed_elsewhere() from error
             reason = re.sub(r"^\[.*?\] ?", "", str(error).strip().split("\n")[0]).partition(". This is typically")[0]
             raise GroupError(f"rank {self.rank} lost the others while {doing}: {reason}", hint=hint) from error
@@ -297,20 +293,18 @@ class Group:
             if is_outermost:
                 self._waiting_since = None
 
-    def _has_failed(self) -> bool:
-        """Whether a rank has said that it failed."""
+    def _has(self, key: str) -> bool:
+        """Tell whether a rank has set a key of the store."""
         with suppress(RuntimeError):  # the store is lost with the host that held it
-            return self.size > 1 and bool(self._store.check([FAILED]))
+            return self._store is not None and bool(self._store.check([key]))
         return False
 
     def _failed_elsewhere(self) -> GroupError:
-        """Silent error: another rank has reported the cause. To be retried if only a GPU failed."""
-        retry = False
-        with suppress(RuntimeError):  # the store is lost with the host that held it
-            retry = self._store.check([GPU_FAILED])
-        return GroupError("", retry=retry)
+        """Return a silent error: another rank has reported the cause. To be retried if only a GPU failed."""
+        return GroupError("", retry=self._has(GPU_FAILED))
 
     def _reduce(self, values: Sequence[Any], kind: torch.dtype, how: Any) -> list[Any]:
+        """Combine each value over all ranks."""
         tensor = torch.tensor(values, dtype=kind)
         with self.guard("agreeing"):
             dist.all_reduce(tensor, how)

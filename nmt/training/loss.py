@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy of a whole update, without ever holding its logits; and updates that are not finite.
+"""Label-smoothed cross-entropy of a micro-batch without ever holding its logits, and the check for divergence.
 
 Logits are tokens × vocabulary, the largest tensor of training by far. They are computed, turned into their gradient
 and dropped again chunk by chunk, in one pass: the forward result is a sum over tokens, so its gradient is known up
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,11 @@ from torch.nn import functional as F
 from torch.nn.utils import get_total_norm
 
 from nmt.data.batch import Batch
-from nmt.data.corpus import Corpus, Ids, Rows
+from nmt.data.corpus import Corpus, Rows
 from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.training.arithmetic import training_flops
 from nmt.training.state import RunState
 
 GRAPHS = 16  # of a compiled part; usual data needs three, batches of one sentence and windows some more
@@ -53,6 +52,8 @@ def chunk_softmax(
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
+    """The function of `smoothed_cross_entropy`, whose forward pass already computes the gradients."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -63,6 +64,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         product: torch.dtype,  # of the factors of matrix products; all sums have the weight's
         softmax: Softmax,
     ) -> tuple[Tensor, Tensor]:
+        """Return smoothed loss () and negative log-likelihood (); keep the gradients of the former."""
         vocabulary, wide = weight.size(0), weight.dtype
         rows = max(1, CHUNK_LOGITS[states.device.type] // vocabulary)
         learn_states, learn_weight = ctx.needs_input_grad[:2]
@@ -102,12 +104,13 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, loss_grad: Tensor, nll_grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the gradients in place, so this works once."""
         scaled = [None if g is None else g.mul_(loss_grad.to(g.dtype)) for g in ctx.saved_tensors]
         return *scaled, None, None, None, None
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a b, where the factors may be of a narrower type."""
+    """Add the product a b to `total`, whose type may be wider."""
     if total.dtype == a.dtype:
         total.addmm_(a, b)
     elif total.device.type == "cuda" and total.dtype == torch.float32:  # without rounding or storing the product
@@ -119,7 +122,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 def smoothed_cross_entropy(
     states: Tensor, weight: Tensor, targets: Tensor, smoothing: float, softmax: Softmax = chunk_softmax
 ) -> tuple[Tensor, Tensor]:
-    """Sums over tokens of the label-smoothed loss and of the plain negative log-likelihood, in nats, float64.
+    """Return the sums () over tokens of label-smoothed loss and plain negative log-likelihood, in nats, float64.
 
     Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ; targets (tokens,). The smoothed target gives
     `smoothing` uniformly to the whole vocabulary and the rest to the right symbol (section 5.4). Only the first
@@ -133,21 +136,15 @@ def smoothed_cross_entropy(
 
 
 class Objective(nn.Module):
-    """The model and its loss as one module: a micro-batch in, its summed losses out."""
+    """The model and its loss as one module, from a micro-batch to its summed losses."""
 
     def __init__(self, model: Transformer, smoothing: float) -> None:
         super().__init__()
-        self.model = model
-        self.smoothing = smoothing
+        self.model, self.smoothing = model, smoothing
         self.softmax: Softmax = chunk_softmax
 
-    def flops(self, source_lengths: Ids, target_lengths: Ids) -> float:
-        """Of forward and backward pass over pairs with so many subwords (pairs,), padding not counted."""
-        vocabulary = self.model.output_embedding.num_embeddings
-        return training_flops(self.model.config, vocabulary, source_lengths, target_lengths)
-
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Summed smoothed loss and negative log-likelihood of the batch's target tokens, padding left out."""
+        """Return the sums () of smoothed loss and negative log-likelihood over the target tokens, without padding."""
         states = self.model.states(batch.source, batch.target_in, batch.packing)
         states = states.flatten(0, 1).index_select(0, batch.real)
         targets = batch.target_out.flatten().index_select(0, batch.real)
@@ -160,17 +157,7 @@ class Objective(nn.Module):
 
 def compile_parts(objective: Objective, backend: str = "inductor") -> None:
     """Compile embedding, layers and softmax for inputs of any size; layers of a stack share their graphs."""
-    _allow_any_size()
-    model = objective.model
-    for part in (model.embed, *model.encoder, *model.decoder):
-        part.compile(dynamic=True, backend=backend)
-    # Without dynamic=True, sizes are dynamic once they have changed: the number of tokens, never the vocabulary.
-    objective.softmax = torch.compile(objective.softmax, backend=backend)
-
-
-def _allow_any_size() -> None:
-    """Make graphs hold for more shapes, and allow as many as are needed for the rest."""
-    dynamo, inductor = torch._dynamo.config, torch._inductor.config
+    dynamo = torch._dynamo.config
     # Otherwise DistributedDataParallel has every layer cut into one graph per bucket of gradients. It exchanges buckets
     # whenever they are full, and each layer is compiled on its own, so backward passes overlap the exchange anyway.
     dynamo.optimize_ddp = False
@@ -178,77 +165,54 @@ def _allow_any_size() -> None:
     # Otherwise a graph made for a source as long as its target holds for no other.
     torch.fx.experimental._config.use_duck_shape = False
     # Otherwise small micro-batches get graphs of their own, in which two sums of a LayerNorm's gradient are not fused.
-    inductor.triton.mix_order_reduction_non_strict_mode = True
+    torch._inductor.config.triton.mix_order_reduction_non_strict_mode = True
+    for part in (objective.model.embed, *objective.model.encoder, *objective.model.decoder):
+        part.compile(dynamic=True, backend=backend)
+    # Without dynamic=True, sizes are dynamic once they have changed: the number of tokens, never the vocabulary.
+    objective.softmax = torch.compile(objective.softmax, backend=backend)
 
 
 MANY = 10  # updates skipped in a row that end a run
 REMEDY = "lower training.learning_rate_scale, raise training.warmup or set training.clip_norm; "
 
 
-class _Outcome(NamedTuple):
-    """An update, and whether it was skipped, which a GPU may not have told yet."""
-
-    step: int
-    rows: Rows
-    skipped: Tensor
-    """(), on the host; valid once the copy is done"""
-    copied: torch.cuda.Event | None
-    """When a GPU has copied it; None on a CPU"""
-
-
 class Divergence:
-    """Counts skipped updates, and raises UserError once training has diverged."""
+    """The count of skipped updates, which ends a run that has diverged with a UserError."""
 
     def __init__(self, module: nn.Module, corpus: Corpus, console: Console, state: RunState) -> None:
         self._parameters, self._corpus, self._console, self._state = list(module.parameters()), corpus, console, state
-        self._unseen: list[_Outcome] = []
-        self.in_a_row: list[_Outcome] = []  # skipped updates up to the last one counted
+        self._unseen: list[tuple[int, Rows, Tensor]] = []
+        self.in_a_row: list[tuple[int, Rows]] = []  # skipped updates up to the last one counted
 
     def note(self, rows: Rows, skipped: Tensor) -> None:
-        """Note an update of some pairs, `skipped` () on the device; tally finished ones now and then.
-
-        The host does not wait for a GPU here. All ranks tally the same updates.
-        """
-        copied = None
-        if skipped.is_cuda:
-            skipped, copied = skipped.to("cpu", non_blocking=True), torch.cuda.Event()
-            copied.record()
-        self._unseen.append(_Outcome(self._state.step, rows, skipped, copied))
-        under_way = 0 if copied is None else MANY
-        if len(self._unseen) >= MANY + under_way:
-            self._tally(under_way)
+        """Note whether an update of some pairs was skipped, () on the device; the host does not wait for a GPU here."""
+        self._unseen.append((self._state.step, rows, skipped))
 
     def check(self) -> None:
-        """Tally all updates; raise UserError if weights are not finite, before they are saved over good checkpoints."""
-        self._tally(0)
+        """Count the skipped updates in the run's state, which waits for a GPU.
+
+        Raise UserError for many in a row, or if weights are not finite, before they are saved over good checkpoints.
+        """
+        unseen, self._unseen = self._unseen, []
+        for step, rows, skipped in unseen:
+            if not skipped:
+                self.in_a_row = []
+                continue
+            self.in_a_row.append((step, rows))
+            self._state.skipped += 1
+            self._console.say(f"update {step}: skipped, its gradient is not finite")
+            if len(self.in_a_row) >= MANY:
+                first, rows = self.in_a_row[0]
+                lines = sorted(self._corpus.lines(rows))
+                shown = ", ".join(f"{line:,}" for line in lines[:8]) + (" …" if len(lines) > 8 else "")
+                raise UserError(
+                    f"training diverged: {MANY} updates in a row had gradients that are not finite, update {first} "
+                    f"(data.train, {len(lines):,} lines: {shown}) and those after it",
+                    REMEDY + "checkpoints are intact",
+                )
         norm = float(get_total_norm([parameter.detach() for parameter in self._parameters]))
         if not math.isfinite(norm):
             raise UserError(
                 f"training diverged: the norm of the weights is {norm} after update {self._state.step}",
                 REMEDY + "earlier checkpoints are intact",
             )
-
-    def _tally(self, leave: int) -> None:
-        """Count the skipped updates in the run's state, without the last `leave`; raise UserError for many in a row."""
-        end = len(self._unseen) - leave
-        outcomes, self._unseen = self._unseen[:end], self._unseen[end:]
-        for outcome in outcomes:
-            if outcome.copied is not None:
-                outcome.copied.synchronize()
-            skipped = bool(outcome.skipped)
-            self.in_a_row = [*self.in_a_row, outcome] if skipped else []
-            self._state.skipped += skipped
-            if skipped:
-                self._console.say(f"update {outcome.step}: skipped, its gradient is not finite")
-            if len(self.in_a_row) >= MANY:
-                raise self._too_many()
-
-    def _too_many(self) -> UserError:
-        first = self.in_a_row[0]
-        lines = sorted(self._corpus.lines(first.rows))
-        shown = ", ".join(f"{line:,}" for line in lines[:8]) + (" …" if len(lines) > 8 else "")
-        return UserError(
-            f"training diverged: {MANY} updates in a row had gradients that are not finite, update {first.step} "
-            f"(data.train, {len(lines):,} lines: {shown}) and those after it",
-            REMEDY + "checkpoints are intact",
-        )

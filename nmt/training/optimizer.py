@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from nmt.recipe import Training
 
+MOMENTS = ("exp_avg", "exp_avg_sq")  # PyTorch's names in Adam's state
+
 
 def learning_rate(step: int, d_model: int, settings: Training) -> float:
     """Return the rate of update `step`, counted from 1, by `training.schedule`.
@@ -35,27 +37,22 @@ class Optimizer:
         others: list[Tensor] = []
         given = {"source": settings.source_embeddings, "target": settings.target_embeddings}
         sides = [side for side, file in given.items() if file and settings.freeze_embeddings]
-        held = {id(model.get_parameter(f"{side}_embedding.weight")) for side in sides}
+        frozen = {id(model.get_parameter(f"{side}_embedding.weight")) for side in sides}
         for parameter in self._parameters.values():
-            (decayed if parameter.dim() > 1 and id(parameter) not in held else others).append(parameter)
+            (decayed if parameter.dim() > 1 and id(parameter) not in frozen else others).append(parameter)
         groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others}]
-        self._adam = torch.optim.Adam(
-            groups,
-            betas=settings.adam_betas,
-            eps=settings.adam_epsilon,
-            decoupled_weight_decay=True,
-            fused=True,
-        )
+        options: dict[str, Any] = {"betas": settings.adam_betas, "eps": settings.adam_epsilon}
+        self._adam = torch.optim.Adam(groups, **options, decoupled_weight_decay=True, fused=True)
         self._d_model, self._settings = d_model, settings
 
     def rate(self, step: int) -> float:
-        """The learning rate of update `step`, counted from 1."""
+        """Return the learning rate of update `step`, counted from 1."""
         return learning_rate(step, self._d_model, self._settings)
 
     def update(self, step: int, skip: Tensor) -> None:
-        """Applies the gradients as update `step`, counted from 1, unless `skip` () is true; then drops them.
+        """Apply the gradients as update `step`, counted from 1, unless `skip` () is true; then drop them.
 
-        Whether to skip is decided on the device, so that nothing waits for it.
+        Whether to skip is decided on the device, so that the host does not wait for it.
         """
         for group in self._adam.param_groups:
             group["lr"] = self.rate(step)
@@ -64,33 +61,31 @@ class Optimizer:
         self.clear()
 
     def clear(self) -> None:
-        """Drops the gradients."""
+        """Drop the gradients."""
         self._adam.zero_grad(set_to_none=True)
 
     def bytes_to_come(self) -> int:
-        """Memory that the first update will allocate for moments; 0 after it."""
+        """Return the memory that the first update will allocate for moments; 0 after it."""
         return sum(2 * parameter.nbytes for parameter in self._parameters.values() if parameter not in self._adam.state)
 
     def state(self) -> dict[str, Tensor]:
-        """Adam's moments by parameter name; empty before the first update."""
+        """Return Adam's moments by parameter name; none before the first update."""
         return {
             f"{name}:{moment}": self._adam.state[parameter][moment]
             for name, parameter in self._parameters.items()
             if parameter in self._adam.state
-            for moment in ("exp_avg", "exp_avg_sq")
+            for moment in MOMENTS
         }
 
     def load(self, state: dict[str, Tensor], step: int) -> None:
-        """Restores what `state` returned after `step` updates, not counting skipped ones.
+        """Restore what `state` returned after `step` updates, not counting skipped ones.
 
-        Raises KeyError where a parameter's moments are missing, and ValueError where they have another shape.
+        Raise KeyError if a parameter's moments are missing, and ValueError if they have another shape.
         """
         for name, parameter in self._parameters.items():
-            for moment in ("exp_avg", "exp_avg_sq"):
-                if state[f"{name}:{moment}"].shape != parameter.shape:
+            self._adam.state[parameter] = {"step": torch.tensor(float(step), device=parameter.device)}
+            for moment in MOMENTS:
+                value = state[f"{name}:{moment}"]
+                if value.shape != parameter.shape:
                     raise ValueError(f"{name}:{moment} has another shape than the weight {name}")
-            self._adam.state[parameter] = {
-                "step": torch.tensor(float(step), device=parameter.device),
-                "exp_avg": state[f"{name}:exp_avg"].to(parameter),  # training.precision may have changed
-                "exp_avg_sq": state[f"{name}:exp_avg_sq"].to(parameter),
-            }
+                self._adam.state[parameter][moment] = value.to(parameter)  # training.precision may have changed

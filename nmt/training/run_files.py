@@ -1,6 +1,6 @@
-"""The files of a run that a report is made from; above all dev.jsonl, which has outputs for the development set.
+"""The files of a run that its report is made from, above all dev.jsonl with outputs for the development set.
 
-This does not import torch, because a process of its own writes the report, again and again.
+The process that writes the report starts often, so this module does not import torch.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nmt.system.errors import UserError
-from nmt.system.files import regular
+from nmt.system.files import regular, whole_file
 
 METRICS = "metrics.jsonl"
 ABOUT = "run.json"
-"""Number of parameters, the recipe that the run's recipe extends, and report.json of its prepared data."""
+"""The file with the number of parameters, the recipe that the run's recipe extends, and its data's report.json"""
 SAMPLES = "dev.jsonl"
 PAGE = "report.html"
-MOST, FEW = 1000, 5  # sentences that are kept, and that are shown while training goes on
+MOST, FEW = 1000, 5  # sentences that are kept, and that are shown during training
 OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')
 
 T = TypeVar("T")
 Score = Callable[[Sequence[str], Sequence[str]], Sequence[float]]
-"""From references and as many outputs to the score of each output, 0 to 100."""
+"""A function from references and as many outputs to the score of each output, 0 to 100"""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def forget_after(path: Path, step: int, scored: bool = True) -> None:
-    """Removes the lines of a metrics file after a step, which a resumed run will write again.
+    """Remove the lines of a metrics file after a step, which a resumed run will write again.
 
     If its checkpoint is not scored yet, only the training figures of that step stay.
     """
@@ -46,12 +46,8 @@ def forget_after(path: Path, step: int, scored: bool = True) -> None:
                 kept.append(line + "\n")
         except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
             continue
-    part = path.with_suffix(".tmp")
-    try:
-        part.write_text("".join(kept), encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write("".join(kept).encode())
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class DevExample:
     score: float
 
     def markdown(self) -> str:
-        """As TensorBoard shows it, a line each; what looks like markup is shown as it is."""
+        """Return a line for each field, indented so that TensorBoard shows it verbatim."""
         lines = {"source": self.source, "reference": self.reference, "output": self.output, "score": f"{self.score:g}"}
         return "\n".join(f"    {name:10}{line}" for name, line in lines.items())
 
@@ -75,14 +71,12 @@ class DevOutputs(BaseModel):
     model_config = ConfigDict(strict=True)
 
     step: int
-    outputs: list[str]
-    """A translation or a tree for each kept sentence; blank where a parser found none."""
-    scores: list[Finite]
-    """Of each: chrF or F1, 0 to 100."""
+    outputs: list[str]  # a translation or a tree for each kept sentence; blank where a parser found none
+    scores: list[Finite]  # of each output: chrF or F1, 0 to 100
 
 
 class _Sentences(BaseModel):
-    """The first line of the file."""
+    """The first line of dev.jsonl."""
 
     model_config = ConfigDict(strict=True)
 
@@ -91,14 +85,14 @@ class _Sentences(BaseModel):
 
 
 class Samples:
-    """Keeps the outputs for up to `MOST` sentences of the development set in a file.
+    """The dev.jsonl of a run: outputs for up to `MOST` sentences of the development set.
 
-    Its first line has their sources and references, each other one what a checkpoint made of them.
+    The first line has their sources and references, each other line the outputs of a checkpoint.
     """
 
     def __init__(self, path: Path, sources: Sequence[str], references: Sequence[str], score: Score) -> None:
         self._path, self._score = path, score
-        # A blank reference is a tree without words, which does not count.
+        # A blank reference is a tree without words, which is not scored.
         self._rows = spread([row for row, reference in enumerate(references) if reference], MOST)
         self.sources = [sources[row] for row in self._rows]
         self.references = [references[row] for row in self._rows]
@@ -116,7 +110,7 @@ class Samples:
             self._path.unlink()
 
     def add(self, step: int, hypotheses: Sequence[str]) -> list[DevExample]:
-        """Write what a checkpoint made of the sentences, given that for the whole development set.
+        """Write the outputs of a checkpoint, given its hypotheses for the whole development set.
 
         Return `FEW` of them, at even distances.
         """
@@ -139,8 +133,8 @@ def read_samples(
 ) -> tuple[list[str], list[str], list[DevOutputs]]:
     """Read sources, references, and outputs by step.
 
-    `choose` is given the size in bytes of each step's line, and gives the steps whose lines are to be read. What is
-    damaged is left out, and so is everything where there is no such file.
+    `choose` maps the size in bytes of each step's line to the steps to read. Damaged lines are left out; without the
+    file, or with a damaged first line, nothing is returned.
     """
     try:
         lines = regular(path).read_bytes().split(b"\n")
@@ -161,4 +155,5 @@ def read_samples(
 
 
 def _line(values: dict[str, Any]) -> bytes:
+    """Format a line of dev.jsonl."""
     return json.dumps(values, ensure_ascii=False).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Starts runs: a process for each device, and in each the recipe, data, model and trainer of a new or resumed run."""
+"""The start of a run: a process for each device, and in each process a new or resumed run with its model and data."""
 
 from __future__ import annotations
 
@@ -7,43 +7,40 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import uuid4
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nmt.checkpoint.reading import MANIFEST, MOST, Bundle, checkpoint_folders, load_weights, new_model
+from nmt.checkpoint.reading import MANIFEST, MOST, POSITION, Bundle, checkpoint_folders, load_weights, new_model
 from nmt.checkpoint.writing import Checkpoints
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlans, Mixture
-from nmt.data.prepare import directory, fingerprint_of, measure_lengths, set_sizes
+from nmt.data.prepare import directory, fingerprint_of, measure_lengths, read_report, set_sizes
 from nmt.exchange.resolve import initial_bundle, with_model_of
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
 from nmt.system.console import Console
-from nmt.system.device import World, available_memory
+from nmt.system.device import GIB, World, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
-from nmt.system.files import wait_for
+from nmt.system.files import remedy, wait_for
 from nmt.text.lines import read_lines
-from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
-from nmt.training.arithmetic import measured_flops, product_dtype, set_precision
+from nmt.training.arithmetic import set_precision
 from nmt.training.distributed import STOPS, Group
-from nmt.training.loss import Objective, compile_parts
-from nmt.training.optimizer import Optimizer
-from nmt.training.plan import too_many_gpus
-from nmt.training.progress import Reporting
-from nmt.training.state import RunState, Start, open_directory, restore, restore_state
+from nmt.training.progress import Page
+from nmt.training.run_files import SAMPLES, Samples
+from nmt.training.state import ELSEWHERE, BestScore, RunState, open_directory
 from nmt.training.trainer import Run, Trainer
 from nmt.training.validation import Validation
-
-GIB = 2**30
 
 
 def train(
@@ -55,74 +52,134 @@ def train(
     world: World,
     base: Recipe | None = None,
 ) -> None:
-    """Trains into `out`, or resumes the run that `out` holds, as one process of a group.
+    """Train into `out`, or resume the run that `out` holds, as one process of a group.
 
-    `base` is the recipe that `recipe` extends, if it extends one. Raises UserError, Interrupted once everything is
-    saved, or GroupError where the other processes are gone.
+    `base` is the recipe that `recipe` extends, if it extends one. Raise UserError, Interrupted once everything is
+    saved, or GroupError if the other processes are gone.
     """
     patience = recipe.training.timeout_minutes
-    with ExitStack() as held, Group(world, patience) as group:
-        found = group.first(lambda: open_directory(recipe, out, console, threads, held).to_json())
-        start = Start.from_json(out, found)
-        if start.checkpoint is not None:
-            wait_for(start.checkpoint.path / MANIFEST, 60 * patience, group.check)
-        group.connect(device)
-        recipe = with_model_of(recipe, start.checkpoint or initial_bundle(recipe))
-        if group.leads and group.size > 1 and device.type == "cuda":
-            peak = measured_flops(device, product_dtype(recipe.training.precision, device))
-            if (advice := too_many_gpus(recipe, group.size, peak)) is not None:
-                console.say(advice)
-        set_up(recipe, out, console, device, group, start, base).train()
+    with ExitStack() as held, Group(world, patience, device) as group:
+
+        def find_checkpoint() -> tuple[str | None, dict[str, Any], dict[str, Any]]:
+            """Return name and bundle.json of the checkpoint to resume from, if there is one, and the best score."""
+            found, best = open_directory(recipe, out, console, threads, held)
+            return (found.path.name, found.info, asdict(best)) if found else (None, {}, asdict(best))
+
+        # On a shared file system, the directory may look different from another host for a while.
+        name, info, best = group.first(find_checkpoint)
+        checkpoint = Bundle(out / name, info) if name else None
+        if checkpoint is not None:
+            wait_for(checkpoint.path / MANIFEST, 60 * patience, group.check)
+        group.connect()
+        recipe = with_model_of(recipe, checkpoint or initial_bundle(recipe))
+        trainer = make_trainer(recipe, group, console, checkpoint)
+        make_run(recipe, out, trainer, checkpoint, BestScore(**best), base).train()
 
 
-def set_up(
-    recipe: Recipe, out: Path, console: Console, device: torch.device, group: Group, start: Start, base: Recipe | None
-) -> Run:
-    """Builds a run on prepared data: with the weights of its checkpoint, of training.init_from, or random ones.
+def make_trainer(recipe: Recipe, group: Group, console: Console, checkpoint: Bundle | None) -> Trainer:
+    """Return a trainer on prepared data; weights are those of a checkpoint or of training.init_from, or are random.
 
-    Raises UserError where the model does not fit the memory, the checkpoint or the bundle, and where the ranks differ.
+    Raise UserError if the model does not fit the memory, the checkpoint or the bundle, and if the ranks differ.
     """
-    settings, prepared, checkpoint = recipe.training, directory(recipe), start.checkpoint
-    tokenizer, data = load_tokenizer(prepared), str(fingerprint_of(prepared))
-    model = _untrained(recipe, tokenizer, device, group)
-    optimizer, state = Optimizer(model, recipe.model.d_model, settings), RunState(step=0, epoch=0, offset=0)
+    settings, prepared = recipe.training, directory(recipe)
+    tokenizer = load_tokenizer(prepared)
+    model = _untrained(recipe, tokenizer, group)
+    trainer = Trainer(model, Corpus(prepared / "train.arrow"), settings, group, console)
     if checkpoint is not None:
-        state = restore(checkpoint, recipe, tokenizer, model, optimizer, console)
+        trainer.state = resume(trainer, checkpoint, recipe, tokenizer)
     elif (initial := initial_bundle(recipe)) is not None:
         if settings.init_state:
-            before = restore_state(initial, model, optimizer)
-            state = RunState(before.step, epoch=0, offset=0, skipped=before.skipped)  # of other data
+            before = restore(trainer, initial)
+            trainer.state = RunState(before.step, epoch=0, offset=0, skipped=before.skipped)  # of other data
         else:
             load_weights(model, initial.weights(), initial.path)
         console.say(f"{'weights and moments' if settings.init_state else 'weights'}: from {initial.path}")
     use_embeddings(model, tokenizer, settings, console, fresh=checkpoint is None)
-    if group.size > 1:
-        group.check_same(_identity(state, data, model))  # before DistributedDataParallel copies the weights of rank 0
-    corpus, dev = Corpus(prepared / "train.arrow"), Corpus(prepared / "valid.arrow")
+    if group.size > 1:  # before DistributedDataParallel copies the weights of rank 0
+        group.check_same(_identity(trainer.state, str(fingerprint_of(prepared)), model))
+    return trainer
+
+
+def resume(trainer: Trainer, checkpoint: Bundle, recipe: Recipe, tokenizer: Tokenizer) -> RunState:
+    """Load a checkpoint of a run into its new trainer; return the state from which the run goes on.
+
+    Raise UserError if the checkpoint has another tokenizer or does not fit the model.
+    """
+    if not tokenizer.equals(checkpoint.tokenizer()):
+        raise UserError(
+            f"{directory(recipe)}: has another tokenizer than the run's checkpoint {checkpoint.path}", ELSEWHERE
+        )
+    state, before = restore(trainer, checkpoint), checkpoint.recipe
+    if before.training.device_tokens != recipe.training.device_tokens:
+        state.device_tokens = 0
+    if _shape_of_epochs(before) != _shape_of_epochs(recipe):
+        state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be cut in another way
+        trainer.console.say(f"batches differ from before: continuing with epoch {state.epoch}")
+    return state
+
+
+def _shape_of_epochs(recipe: Recipe) -> tuple[Any, ...]:
+    """Return the settings that decide which pairs make up each update."""
+    return recipe.training.batch_tokens, recipe.training.seed, [dataset.weight for dataset in recipe.data.train]
+
+
+def restore(trainer: Trainer, checkpoint: Bundle) -> RunState:
+    """Load the weights of a checkpoint and Adam's moments; return how far its run had come.
+
+    Raise UserError if the checkpoint does not fit the model, or lacks some of its training state.
+    """
+    load_weights(trainer.model, checkpoint.weights(), checkpoint.path)
+    state = RunState.of(checkpoint)
+    try:
+        trainer.optimizer.load(checkpoint.moments(), state.step - state.skipped)
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"{checkpoint.path}: its training state is not complete: {error}", remedy(checkpoint.path / POSITION)
+        ) from None
+    return state
+
+
+def make_run(
+    recipe: Recipe, out: Path, trainer: Trainer, checkpoint: Bundle | None, best: BestScore, base: Recipe | None
+) -> Run:
+    """Return the run that a trainer begins, or resumes from a checkpoint."""
+    settings, prepared, group, corpus = recipe.training, directory(recipe), trainer.group, trainer.corpus
+    tokenizer, data, dev = load_tokenizer(prepared), str(fingerprint_of(prepared)), Corpus(prepared / "valid.arrow")
     validation = Validation(dev, tokenizer, recipe, group) if len(dev) else None
     mixture = Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train])
-    objective = Objective(model, settings.label_smoothing)
-    if settings.compile or (settings.compile is None and device.type == "cuda"):
-        compile_parts(objective)
+    run_id = checkpoint.info["run"] if checkpoint else uuid4().hex[:12]
+    info: dict[str, Any] = {"run": run_id, "step": 0, "data": data, "cost": {}, "unscored": False}
+    # A resumed run has the same data, but checkpoints of earlier versions do not record its lengths.
+    lengths = checkpoint.lengths if checkpoint else None
+    if group.leads and (lengths := lengths or measure_lengths(recipe, corpus, tokenizer)) is not None:
+        info["lengths"] = lengths.model_dump()
+    samples = None
+    if group.leads and validation is not None and validation.sources:
+        samples = Samples(out / SAMPLES, validation.sources, validation.references, validation.each)
+    about = {
+        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "base": base and base.model_dump(mode="json"),
+        "data": read_report(prepared),
+    }
     return Run(
         recipe=recipe,
         out=out,
-        trainer=Trainer(objective, optimizer, corpus, settings, group, device, console, state),
+        trainer=trainer,
         epochs=EpochPlans(out, data, corpus, mixture, settings, group.leads, group.check),
-        id=checkpoint.info["run"] if checkpoint else uuid4().hex[:12],
-        data=data,
-        lengths=_lengths(recipe, corpus, tokenizer, checkpoint) if group.leads else None,
-        best=start.best,
+        about=about,
+        info=info,
+        best=best,
         unscored=checkpoint.path if checkpoint and checkpoint.info.get("unscored") and recipe.data.valid else None,
         validation=validation,
-        reporting=Reporting(out, recipe, base, state, validation, console) if group.leads else None,
+        samples=samples,
+        page=Page(out, trainer.console, wanted=group.leads and settings.report),
         checkpoints=Checkpoints(out, recipe, tokenizer),
     )
 
 
-def _untrained(recipe: Recipe, tokenizer: Tokenizer, device: torch.device, group: Group) -> Transformer:
-    """A model with random weights on its device; raises UserError where it cannot be trained there."""
-    settings = recipe.training
+def _untrained(recipe: Recipe, tokenizer: Tokenizer, group: Group) -> Transformer:
+    """Return a model with random weights on its device; raise UserError if it cannot be trained there."""
+    settings, device = recipe.training, group.device
     torch.manual_seed(settings.seed)
     with torch.device("meta"):  # shapes without memory
         size = sum(parameter.numel() for parameter in new_model(recipe, tokenizer).parameters())
@@ -132,17 +189,8 @@ def _untrained(recipe: Recipe, tokenizer: Tokenizer, device: torch.device, group
     return model
 
 
-def _lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer, checkpoint: Bundle | None) -> TrainedLengths | None:
-    """What checkpoints record of the lengths of training pairs.
-
-    The checkpoint that a run resumes from already has them, for its data is the same; those of earlier versions do not.
-    """
-    known = checkpoint.lengths if checkpoint is not None else None
-    return known or measure_lengths(recipe, corpus, tokenizer)
-
-
 def _identity(state: RunState, data: str, model: Transformer) -> str:
-    """Where this rank begins, for comparison: its place in the plan, its data and a hash of its weights."""
+    """Describe where this rank begins, for comparison: its position in the plan, its data and a hash of its weights."""
     weights = hashlib.sha256()
     for parameter in model.parameters():
         weights.update(parameter.detach().cpu().flatten().view(torch.uint8).numpy().data)
@@ -153,9 +201,9 @@ def _identity(state: RunState, data: str, model: Transformer) -> str:
 
 
 def check_memory(parameters: int, settings: Training, device: torch.device, ranks: int) -> None:
-    """Raises UserError where a model of so many parameters cannot be trained on a device that `ranks` share.
+    """Raise UserError if a model of so many parameters cannot be trained on a device that `ranks` share.
 
-    Counts weights, gradients and Adam's moments, which every run needs, but no activations and no checkpoints.
+    Count weights, gradients and Adam's moments, which every run needs, but no activations and no checkpoints.
     """
     needed = 4 * parameters * (8 if settings.precision == "fp64" else 4) * ranks
     there = available_memory(device)
@@ -168,31 +216,31 @@ def check_memory(parameters: int, settings: Training, device: torch.device, rank
 
 
 RESTARTS = 3  # in a row, of a group in which a worker died before there was another checkpoint
-OUTLIVED = (128 + signal.SIGTERM, -signal.SIGTERM)  # ends of workers that are sent SIGTERM since another has ended
+OUTLIVED = (128 + signal.SIGTERM, -signal.SIGTERM)  # codes of workers that got SIGTERM because another has ended
 TO_SAVE = 300  # seconds that workers have to save a checkpoint after a signal; PyTorch gives them 30
 
 
 def count_workers(device: str, devices: int | None) -> int:
-    """Number of workers on this host that `--device` and `--devices` ask for; by default one per visible GPU."""
+    """Return how many workers `--device` and `--devices` ask for on this host; by default one per visible GPU."""
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     if devices is None:
         return max(1, torch.cuda.device_count()) if on_gpu and ":" not in device else 1
     if devices > 1 and ":" in device:
         raise UserError(f"--devices {devices}: --device {device} is one device", "use --device cuda, or no --devices")
-    if on_gpu and devices > torch.cuda.device_count():
+    if on_gpu and devices > (there := torch.cuda.device_count()):
         raise UserError(
-            f"--devices {devices}: this machine has {torch.cuda.device_count()} CUDA devices",
-            f"use --devices {torch.cuda.device_count()}" if torch.cuda.device_count() else "use --device cpu",
+            f"--devices {devices}: this machine has {there} CUDA devices",
+            f"use --devices {there}" if there else "use --device cpu",
         )
     return devices
 
 
 def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) -> None:
-    """Runs `nmt ARGUMENTS`, which trains into `out`, as several workers on this host, by PyTorch's elastic launcher.
+    """Run `nmt ARGUMENTS`, which trains into `out`, as several workers on this host, by PyTorch's elastic launcher.
 
-    When a worker dies, or the others give it up, the group is restarted and resumes from its last checkpoint. Restarts
-    are counted anew whenever there is another one. Raises Interrupted after a signal, which the workers receive too,
-    and GroupError where a restart would not help; the workers have said why.
+    When a worker dies, or the others no longer wait for it, the group is restarted and resumes from its last
+    checkpoint. Restarts are counted anew after each checkpoint. Raise Interrupted after a signal, which the workers
+    receive too, and GroupError if a restart would not help; the workers have reported the cause.
     """
     restart, newest = 0, checkpoint_folders(out)[-1:]
     while ends := _run_group(workers, arguments):
@@ -204,7 +252,9 @@ def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) 
             raise Interrupted("", stops[0])  # a signal that only the workers received
         before, newest = newest, checkpoint_folders(out)[-1:]
         restart = 1 if newest > before else restart + 1
-        died = _describe(ends)
+        # A SIGTERM is the launcher's own, sent to those that outlive another.
+        killed = {rank: signal.Signals(-code) for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM}
+        died = ", ".join(f"rank {rank} was killed by {by.name}" for rank, by in killed.items()) or "the group broke"
         if restart > RESTARTS:
             raise UserError(
                 f"{died}, after {RESTARTS} restarts without another checkpoint",
@@ -214,11 +264,11 @@ def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) 
 
 
 def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
-    """Runs the workers until they end; the exit codes of those that failed, by rank.
+    """Run the workers until they end; return the exit codes of those that failed, by rank.
 
-    Raises Interrupted after a signal to this process.
+    Raise Interrupted after a signal to this process.
     """
-    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # PyTorch's own banners about workers that end, some read this
+    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # hides PyTorch's banners about workers that end; some read this
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(TO_SAVE))  # PyTorch 2.11 does not read it
@@ -237,7 +287,7 @@ def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
         local_addr="localhost",
         max_restarts=0,  # PyTorch would also repeat what can only fail again
     )
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup, where PyTorch would handle it all the same
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup, although PyTorch would handle it
         config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
     try:
         with TemporaryDirectory() as logs:  # one that PyTorch chose would be left behind
@@ -250,18 +300,12 @@ def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
     return {}
 
 
-def _describe(ends: Mapping[int, int]) -> str:
-    """Which workers were killed. A SIGTERM is the launcher's own, sent to those that outlive another."""
-    killed = {rank: signal.Signals(-code) for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM}
-    return ", ".join(f"rank {rank} was killed by {by.name}" for rank, by in killed.items()) or "the group broke"
-
-
 def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training, console: Console, fresh: bool) -> None:
-    """Copies the vectors of the recipe's files into the embeddings of a `fresh` model; freezes them if the recipe asks.
+    """Copy the vectors of the recipe's files into the embeddings of a `fresh` model; freeze them if the recipe says so.
 
     A word of a file belongs to the subword of the same spelling, or else to the one that is the whole word with a space
     before it. The model multiplies embeddings by √d_model, so vectors are divided by that, and the layers see them as
-    given. Other rows of a frozen matrix keep learning. Raises UserError on files that do not fit.
+    given. Other rows of a frozen matrix keep learning. Raise UserError on files that do not fit.
     """
     sides = (
         (settings.source_embeddings, model.source_embedding, tokenizer.source),
@@ -278,17 +322,13 @@ def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training,
                 embedding.weight[rows] = (vectors / model.config.d_model**0.5).to(embedding.weight)
             console.say(f"embeddings: {len(rows):,} of {len(vocabulary):,} subwords from {name}")
         if settings.freeze_embeddings:
-            _hold(embedding, rows)
-
-
-def _hold(embedding: nn.Embedding, rows: Tensor) -> None:
-    free = torch.ones(embedding.num_embeddings, 1, device=embedding.weight.device)
-    free[rows] = 0.0
-    embedding.weight.register_hook(lambda gradient: gradient * free)
+            learns = torch.ones(embedding.num_embeddings, 1, device=embedding.weight.device)
+            learns[rows] = 0.0
+            embedding.weight.register_hook(learns.mul)
 
 
 def read_vectors(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tensor, Tensor]:
-    """Rows (n,) of the vocabulary and their vectors (n, d_model) in a file; raises UserError if it does not fit."""
+    """Read rows (n,) of the vocabulary and their vectors (n, d_model) from a file; raise UserError if it misfits."""
     rows: dict[int, list[float]] = {}
     exact: set[int] = set()
     for number, line in enumerate(read_lines(path), 1):

@@ -1,4 +1,4 @@
-"""How far a run has come and what it has cost: saved with every checkpoint; and how a directory's run is resumed."""
+"""The state of a run: its progress and cost, saved with each checkpoint; and the checkpoint that a run resumes from."""
 
 from __future__ import annotations
 
@@ -8,80 +8,56 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import pydantic.dataclasses
-import torch
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, ValidationError
 
-from nmt.checkpoint.reading import (
-    CHECKPOINT,
-    LARGEST_FIGURE,
-    POSITION,
-    Bundle,
-    NewerFormat,
-    best,
-    checkpoint_folders,
-    load_weights,
-)
+from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Count, Figure, NewerFormat, best, checkpoint_folders
 from nmt.data.epochs import remove_damaged_plans
 from nmt.data.prepare import directory, fingerprint, prepare
 from nmt.exchange.resolve import initial_bundle, with_model_of
-from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe, Task
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources, clear_parts, exclusive, remedy, set_aside
-from nmt.text.tokenizer import Tokenizer
 from nmt.training.arithmetic import device_name, sustained_flops
-from nmt.training.optimizer import Optimizer
+from nmt.training.distributed import Group
 from nmt.training.run_files import METRICS
-
-Count = Annotated[int, Field(ge=0, lt=2**63)]
-Figure = Annotated[float, Field(ge=0, le=LARGEST_FIGURE)]
 
 
 @pydantic.dataclasses.dataclass(config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
 class RunState:
-    """How far a run has come, in training.json, and what it has cost."""
+    """Progress and cost of a run, as training.json holds them."""
 
-    step: Count
-    """Updates done, including skipped ones"""
+    step: Count  # updates done, including skipped ones
     epoch: Count
-    offset: Count
-    """Updates of this epoch done"""
-    skipped: Count = 0
-    """Updates that changed nothing because a gradient was not finite"""
-    device_tokens: Count = 0
-    """Size of micro-batches, on which sums depend to the last bit; 0 before it is known"""
-    place: str = ""
-    """Devices that this size is meant for, such as 8 × NVIDIA H200"""
-    tokens: Count = 0
-    """Target tokens seen"""
-    flops: Figure = 0.0
-    """Of the model, forward and backward, over all devices"""
-    seconds: Figure = 0.0
-    """Time spent in training and validation, over all resumptions"""
-    device_seconds: Figure = 0.0
-    """The same, times the number of devices"""
+    offset: Count  # updates of this epoch done
+    skipped: Count = 0  # updates that changed nothing because a gradient was not finite
+    device_tokens: Count = 0  # size of micro-batches, on which sums depend to the last bit; 0 before it is known
+    place: str = ""  # devices that this size is meant for, such as 8 × NVIDIA H200
+    tokens: Count = 0  # target tokens seen
+    flops: Figure = 0.0  # of the model, forward and backward, over all devices
+    seconds: Figure = 0.0  # time spent in training and validation, over all resumptions
+    device_seconds: Figure = 0.0  # the same, times the number of devices
     estimated_flops: Figure | None = 0.0
-    """The same, times what a device sustains in single precision: the paper's estimate; None where not known"""
+    """The same, times the FLOP/s that a device sustains in single precision: the paper's estimate; None if not known"""
     devices: dict[str, Figure] = field(default_factory=dict)
     """Seconds by the devices that computed, such as 8 × NVIDIA H200"""
 
     @classmethod
     def of(cls, checkpoint: Bundle) -> Self:
-        """Reads the state from a checkpoint's training.json and from the cost in its bundle.json.
+        """Read the state from a checkpoint's training.json and from the cost in its bundle.json.
 
-        The latter includes the last validation. Earlier versions did not estimate FLOPs. Raises UserError where
-        something is missing, of the wrong kind, or of another update than the checkpoint.
+        The latter includes the last validation. Earlier versions did not estimate FLOPs. Raise UserError if a value is
+        missing, of the wrong kind, or of another update than the checkpoint.
         """
         found = checkpoint.position()
         values = found if isinstance(found, dict) else {}
         try:
             state = replace(cls(**{"estimated_flops": None, **values}), **checkpoint.cost)
         except ValidationError as error:
-            names = error.errors()[0]["loc"] or ("a name",)  # of one that is no text, Pydantic says nothing
+            names = error.errors()[0]["loc"] or ("a name",)  # Pydantic does not give a name that is no text
             problem = f"{names[0]} is missing or of the wrong kind"
         else:
             if state.step == checkpoint.step >= state.skipped:
@@ -103,16 +79,16 @@ def cost_of(state: RunState) -> dict[str, Any]:
 
 
 class Clock:
-    """Adds the time that passes to a run's state, and what it costs by the paper's estimate (section 6.1)."""
+    """The time that passes, added to a run's state with its cost by the paper's estimate (section 6.1)."""
 
-    def __init__(self, state: RunState, devices: int, device: torch.device) -> None:
-        self._state, self._devices = state, devices
-        self._sustained = sustained_flops(device)
-        self._place = f"{devices} × {device_name(device)}"
+    def __init__(self, state: RunState, group: Group) -> None:
+        self._state, self._devices = state, group.size
+        self._sustained = sustained_flops(group.device)
+        self._place = f"{group.size} × {device_name(group.device)}"
         self._last = time.perf_counter()
 
     def tick(self) -> None:
-        """Adds the time since the last tick."""
+        """Add the time since the last tick."""
         now, state = time.perf_counter(), self._state
         seconds = now - self._last
         state.seconds += seconds
@@ -132,47 +108,24 @@ ONLY_AT_START = {f"training.{key}" for key in ("init_from", "init_state", "sourc
 class BestScore:
     """The best dev score of a run, and how long ago it was reached."""
 
-    score: float | None = None
-    """None before the first"""
-    without_improvement: int = 0
-    """Checkpoints since then"""
+    score: float | None = None  # None before the first
+    without_improvement: int = 0  # checkpoints since then
 
     def add(self, score: float, task: Task) -> bool:
-        """Takes the dev score of the next checkpoint; returns whether it is the best so far."""
+        """Count the dev score of the next checkpoint; return whether it is the best so far."""
         is_best = self.score is None or task.rank(score) > task.rank(self.score)
         self.score = score if is_best else self.score
         self.without_improvement = 0 if is_best else self.without_improvement + 1
         return is_best
 
 
-@dataclass(frozen=True)
-class Start:
-    """Where a run begins or resumes, as rank 0 reads it from the directory for all ranks.
+def open_directory(
+    recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack
+) -> tuple[Bundle | None, BestScore]:
+    """Lock the directory, check that a run in it can go on with this recipe, and prepare the data.
 
-    On a shared file system a directory may look different from another host for a while.
-    """
-
-    checkpoint: Bundle | None = None
-    """None where the run begins"""
-    best: BestScore = field(default_factory=BestScore)
-    """Over all checkpoints"""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, from which `from_json` makes the same on another rank."""
-        found = self.checkpoint
-        return {"checkpoint": found and {"name": found.path.name, "info": found.info}, "best": asdict(self.best)}
-
-    @classmethod
-    def from_json(cls, out: Path, values: dict[str, Any]) -> Self:
-        """The start of the run in `out`."""
-        found = values["checkpoint"]
-        return cls(found and Bundle(out / found["name"], found["info"]), BestScore(**values["best"]))
-
-
-def open_directory(recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack) -> Start:
-    """Locks the directory, checks that a run in it can go on with this recipe, and prepares the data.
-
-    Damaged checkpoints are kept under other names. Gives where the run begins or resumes.
+    Keep damaged checkpoints under other names. Return the checkpoint to resume from, if there is one, and the best
+    score so far.
     """
     if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
         raise UserError(
@@ -186,8 +139,7 @@ def open_directory(recipe: Recipe, out: Path, console: Console, threads: int, he
     held.enter_context(exclusive(out / ".lock", str(out), console.say))
     clear_leftovers(out)
     remove_damaged_plans(out)  # before the other ranks go on, which would map them
-    start, damaged = _find_start(out)
-    resumed = start.checkpoint
+    resumed, top, damaged = _find_checkpoint(out)
     # A resumed run needs its own checkpoint, and no longer the bundle that it started from.
     origin = (resumed or initial_bundle(recipe)) if recipe.training.init_from else None
     tokenizer_from = origin.path if origin else None
@@ -202,11 +154,11 @@ def open_directory(recipe: Recipe, out: Path, console: Console, threads: int, he
         console.say(f"data: {directory(recipe)} was missing or out of date, and is prepared now")
     for path, problem in damaged.items():
         console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
-    return start
+    return resumed, top
 
 
 def _check_directory(out: Path) -> None:
-    """Raises UserError where a directory holds files but no run, or something else in the place of a checkpoint.
+    """Raise UserError if a directory holds files but no run, or something else in the place of a checkpoint.
 
     Hidden files and the lost+found of a disk do not count.
     """
@@ -222,7 +174,7 @@ def _check_directory(out: Path) -> None:
 
 
 def clear_leftovers(out: Path) -> None:
-    """Removes what killed processes left in a run's directory, whose lock the caller holds."""
+    """Remove what killed processes left in a run's directory, whose lock the caller holds."""
     for name in ("step-*", ".epoch-*"):
         clear_parts(out, name, locked=True)
     for folder in checkpoint_folders(out):
@@ -230,11 +182,11 @@ def clear_leftovers(out: Path) -> None:
     clear_parts(out, "*")  # those of other commands, which hold no lock
 
 
-def _find_start(out: Path) -> tuple[Start, dict[Path, str]]:
-    """Finds the newest whole checkpoint to resume from; also gives what is wrong with damaged ones, by folder.
+def _find_checkpoint(out: Path) -> tuple[Bundle | None, BestScore, dict[Path, str]]:
+    """Find the newest whole checkpoint, the best score, and what is wrong with damaged checkpoints, by folder.
 
-    Raises UserError where there are checkpoints but none is whole, and where one may be intact: it is from a later
-    version of nmt, or the system is short of something.
+    Raise UserError if there are checkpoints but none is whole, or if one may be intact: it is from a later version of
+    nmt, or the system is short of something.
     """
     readable: list[Bundle] = []
     newest: Bundle | None = None
@@ -257,15 +209,15 @@ def _find_start(out: Path) -> tuple[Start, dict[Path, str]]:
                 f"{out}: all checkpoints are damaged; the newest: {next(iter(damaged.values()))}",
                 f"copy a whole checkpoint into {out}, or start a new run: --out OTHER",
             )
-        return Start(), {}
+        return None, BestScore(), {}
     top = best(readable)
     scored = next((bundle for bundle in readable if bundle.scores), None)
     without_improvement = int(scored.info.get("without_improvement", 0)) if scored else 0
-    return Start(newest, BestScore(top.dev_score if top else None, without_improvement)), damaged
+    return newest, BestScore(top.dev_score if top else None, without_improvement), damaged
 
 
 def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
-    """Raises UserError where the run began with another model or tokenizer, or with other data than `data`."""
+    """Raise UserError if the run began with another model or tokenizer, or with other data than `data`."""
     for section in ("model", "tokenizer"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             raise UserError(
@@ -291,7 +243,7 @@ def _check_origin(origin: Bundle, recipe: Recipe) -> None:
 
 
 def _changes(checkpoint: Bundle, recipe: Recipe) -> list[str]:
-    """Lines that announce which settings differ from those of the checkpoint and apply from now on."""
+    """Return a line for each setting that differs from that of the checkpoint and applies from now on."""
     changes = {
         key: f"changed: {key} from {before} to {now}"
         for section in ("training", "decoding")
@@ -304,50 +256,8 @@ def _changes(checkpoint: Bundle, recipe: Recipe) -> list[str]:
 
 
 def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, Any, Any]]:
-    """Keys of a section that differ between two recipes, and their values."""
+    """Yield (key, value before, value now) for the keys of a section that differ between two recipes."""
     old, new = getattr(before, section), getattr(now, section)
     for key in type(new).model_fields:
         if getattr(old, key) != getattr(new, key):
             yield f"{section}.{key}", getattr(old, key), getattr(new, key)
-
-
-def restore(
-    checkpoint: Bundle, recipe: Recipe, tokenizer: Tokenizer, model: Transformer, optimizer: Optimizer, console: Console
-) -> RunState:
-    """Loads a checkpoint into a new model and its optimizer; gives the state from which the run goes on.
-
-    Raises UserError where the checkpoint has another tokenizer or does not fit the model.
-    """
-    if not tokenizer.equals(checkpoint.tokenizer()):
-        raise UserError(
-            f"{directory(recipe)}: has another tokenizer than the run's checkpoint {checkpoint.path}", ELSEWHERE
-        )
-    state = restore_state(checkpoint, model, optimizer)
-    if checkpoint.recipe.training.device_tokens != recipe.training.device_tokens:
-        state.device_tokens = 0
-    if _shape_of_epochs(checkpoint.recipe) != _shape_of_epochs(recipe):
-        state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be cut in another way
-        console.say(f"batches differ from before: continuing with epoch {state.epoch}")
-    return state
-
-
-def restore_state(checkpoint: Bundle, model: Transformer, optimizer: Optimizer) -> RunState:
-    """Load the weights of a checkpoint and Adam's moments; return how far its run had come.
-
-    Raise UserError if the checkpoint does not fit the model, or lacks some of its training state.
-    """
-    load_weights(model, checkpoint.weights(), checkpoint.path)
-    state = RunState.of(checkpoint)
-    try:
-        optimizer.load(checkpoint.moments(), state.step - state.skipped)
-    except (KeyError, ValueError) as error:
-        raise UserError(
-            f"{checkpoint.path}: its training state is not complete: {error}", remedy(checkpoint.path / POSITION)
-        ) from None
-    return state
-
-
-def _shape_of_epochs(recipe: Recipe) -> tuple[Any, ...]:
-    """The settings that decide which pairs make up each update."""
-    weights = [dataset.weight for dataset in recipe.data.train]
-    return recipe.training.batch_tokens, recipe.training.seed, weights

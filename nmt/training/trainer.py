@@ -1,14 +1,15 @@
-"""A run and its updates: `Run` trains to the end and saves, `Trainer.update` shows one update from batch to log.
+"""A run and its updates: `Run` trains to the end and saves; `Trainer.update` makes one update, from batch to log.
 
-The same on any number of devices. Everything random is a pure function of (seed, step, rank), so a resumed run repeats
-what an unbroken one does.
+The code is the same on any number of devices. Everything random is a pure function of (seed, step, rank), so a resumed
+run repeats what an uninterrupted one does.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import shlex
 import signal
+import time
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from nmt.checkpoint.reading import checkpoint_path, prune
@@ -25,81 +27,81 @@ from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import AHEAD, EpochPlans
+from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe, Training
 from nmt.system.console import Console, clock
 from nmt.system.errors import Interrupted, UserError
-from nmt.text.sentences import TrainedLengths
-from nmt.training.arithmetic import autocast_dtype, factors_rounded, short_factors
+from nmt.system.files import replace_json
+from nmt.training.arithmetic import autocast_dtype, factors_rounded, training_flops
 from nmt.training.batches import MicroBatches, Update, prefetched
 from nmt.training.distributed import Group, stop_requests
-from nmt.training.loss import Divergence, Objective
+from nmt.training.loss import Divergence, Objective, compile_parts
 from nmt.training.optimizer import Optimizer
 from nmt.training.plan import summary
-from nmt.training.progress import Meter, Progress, Reporting, Sums, show_progress
-from nmt.training.run_files import METRICS
+from nmt.training.progress import Meter, Page, Progress, Sums, show_progress
+from nmt.training.run_files import ABOUT, METRICS, DevExample, Samples, forget_after
 from nmt.training.state import BestScore, Clock, RunState, cost_of
 from nmt.training.validation import Validation
 
 
 class Requests(NamedTuple):
-    """What a rank asks for after an update or, once the ranks have agreed, what all of them do."""
+    """Requests of one rank after an update or, once the ranks have agreed, of all."""
 
-    stop: int = 0
-    """Number of the signal to stop by; 0 where there was none"""
+    stop: int = 0  # number of the signal to stop by; 0 if there was none
     checkpoint: bool = False
 
 
 class Trainer:
-    """Makes the updates of one model; all ranks make the same ones."""
+    """The updates of one model, in which all ranks take part."""
 
-    def __init__(
-        self,
-        objective: Objective,
-        optimizer: Optimizer,
-        corpus: Corpus,
-        settings: Training,
-        group: Group,
-        device: torch.device,
-        console: Console,
-        state: RunState,
-    ) -> None:
-        self.objective, self.optimizer, self.corpus, self.settings = objective, optimizer, corpus, settings
-        self.group, self.device, self.console, self.state = group, device, console, state
-        self.micro_batches = MicroBatches(objective.model.config, corpus, settings, group, device)
-        self.divergence = Divergence(objective, corpus, console, state)
-        self._parameters = list(objective.parameters())
-        self._autocast = autocast_dtype(settings.precision, device)
-        self._parallel = group.parallel(objective)
-        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
+    def __init__(self, model: Transformer, corpus: Corpus, settings: Training, group: Group, console: Console) -> None:
+        """Compile the model if `settings` say so; `state` is that of a new run until somebody sets another."""
+        self.model, self.corpus, self.settings = model, corpus, settings
+        self.group, self.device, self.console = group, group.device, console
+        self.state = RunState(step=0, epoch=0, offset=0)
+        self.objective = Objective(model, settings.label_smoothing)
+        if settings.compile or (settings.compile is None and self.device.type == "cuda"):
+            compile_parts(self.objective)
+        self.optimizer = Optimizer(model, model.config.d_model, settings)
+        self.micro_batches = MicroBatches(model.config, corpus, settings, group)
+        self._parameters = list(model.parameters())
+        self._autocast = autocast_dtype(settings.precision, self.device)
+        self._parallel: DistributedDataParallel | None = None
 
     def start(self, progress: Progress) -> None:
-        """Choose the size of micro-batches, and start the clock; `update` reports to `progress`."""
+        """Join the models of all ranks, choose the size of micro-batches, and start the clock.
+
+        From here on `update` reports to `progress`.
+        """
+        self._parallel = self.group.parallel(self.objective)
         self.micro_batches.choose_size(self.state, self._memory_of, self.console)
-        self.clock, self.meter = Clock(self.state, self.group.size, self.device), Meter(self.device, self.group)
-        self.progress = progress
+        self.divergence = Divergence(self.model, self.corpus, self.console, self.state)
+        self.clock, self.meter, self.progress = Clock(self.state, self.group), Meter(self.group), progress
         self.objective.train()
 
     def update(self, update: Update, requests: Requests) -> Requests:
         """Make one update (section 5.3); return what the ranks have agreed to do after it.
 
-        Once the gradients are there nothing waits for a GPU: whether the update was skipped is looked at later.
+        Once the gradients are computed the host does not wait for a GPU: skipped updates are counted later.
         """
         state = self.state
         state.step += 1
-        with factors_rounded(short_factors(self.settings.precision)):
+        with factors_rounded(self.settings.precision):
             sums = None
             while sums is None:
-                # 1. Gradients of the micro-batches, and 2. their sum over all ranks.
+                # 1. Compute the gradients of the micro-batches, and 2. sum them over all ranks.
                 sums, agreed = self.gradients(update, requests)
                 if sums is None:
                     self._halve_micro_batches()
         # 3. Clip them by their norm over all parameters.
-        norm = self._clip()
-        # 4. Adam, unless a gradient is not finite.
+        norm = get_total_norm([parameter.grad for parameter in self._parameters if parameter.grad is not None])
+        if self.settings.clip_norm is not None:
+            clip_grads_with_norm_(self._parameters, self.settings.clip_norm, norm)
+        # 4. Let Adam apply them, unless one is not finite.
         skipped = norm.isfinite().logical_not()
         self.optimizer.update(state.step, skipped)
         # 5. Count and log.
-        flops = self.objective.flops(*update.lengths)
+        flops = training_flops(self.model.config, self.model.output_embedding.num_embeddings, *update.lengths)
         state.epoch, state.offset = update.epoch, update.offset + 1
         state.tokens += update.lengths.target_tokens
         state.flops += flops
@@ -138,33 +140,22 @@ class Trainer:
         return sums, agreed
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The sums () of loss and negative log-likelihood over the target tokens of a micro-batch."""
+        """Return the sums () of loss and negative log-likelihood over the target tokens of a micro-batch."""
         if self._parallel is not None:
             # Before the second update rank 0 tells the others in which order gradients come. This is done here, since
-            # an error of the model below is none of the group.
+            # an error of the model below is not one of the group.
             with self.group.guard("agreeing on the order of gradients"):
                 self._parallel.reducer._rebuild_buckets()
         with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
-            loss, nll = (self._parallel or self.objective)(self._on_device(batch))
+            loss, nll = (self._parallel or self.objective)(self.micro_batches.on_device(batch))
         return loss, nll
 
-    def _on_device(self, batch: Batch) -> Batch:
-        """Copy a micro-batch to the device; to a GPU on a stream of its own, beside what it computes meanwhile."""
-        if self._copies is None:
-            return batch.to(self.device)
-        with torch.cuda.stream(self._copies):
-            copied = batch.to(self.device)
-        computing = torch.cuda.current_stream(self.device)
-        computing.wait_stream(self._copies)
-        copied.hold(computing)
-        return copied
-
     def _without_exchange(self) -> AbstractContextManager[None]:
-        """Keep gradients on this rank for now."""
+        """Keep gradients on this rank while the block runs."""
         return self._parallel.no_sync() if self._parallel is not None else nullcontext()
 
     def _all_reduce(self, loss: Tensor, batch: Batch) -> bool:
-        """Run the last backward pass, which also adds up the gradients of all ranks; tell whether memory sufficed."""
+        """Run the last backward pass, which also sums the gradients of all ranks; tell whether memory sufficed."""
         try:
             with self.group.guard("adding up gradients"):
                 loss.backward()
@@ -176,14 +167,14 @@ class Trainer:
         return True
 
     def _halve_micro_batches(self) -> None:
-        """Drop what an update that ran out of memory left behind, on all ranks, to begin it anew."""
+        """Halve the size of micro-batches, and drop what an update that ran out of memory left behind on all ranks."""
         state = self.state
         self.optimizer.clear()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         if self._parallel is not None:  # ranks that finished their last forward pass wait for its backward pass
             with self.group.guard("beginning an update anew"):
-                self._forward(self.micro_batches.empty())[0].backward()
+                self._forward(self.micro_batches.batch(np.empty(0, np.int64), 1))[0].backward()
             self.optimizer.clear()
         if state.device_tokens == 1:
             raise UserError(
@@ -196,14 +187,8 @@ class Trainer:
             f"{state.device_tokens:,} tokens"
         )
 
-    def _clip(self) -> Tensor:
-        """Clip the gradients to training.clip_norm; return their norm () before that."""
-        norm = get_total_norm([parameter.grad for parameter in self._parameters if parameter.grad is not None])
-        if self.settings.clip_norm is not None:
-            clip_grads_with_norm_(self._parameters, self.settings.clip_norm, norm)
-        return norm
-
     def _log(self) -> None:
+        """Log the figures since the last log line; this waits for a GPU."""
         state = self.state
         self.divergence.check()
         figures = self.meter.figures()
@@ -213,12 +198,12 @@ class Trainer:
         self.progress.log(at | rate | figures | {"skipped": state.skipped}, left)
 
     def _memory_of(self, tokens: int) -> int:
-        """Bytes that a GPU needs for an update of one micro-batch of so many tokens."""
+        """Return the bytes that a GPU needs for an update of one micro-batch of so many tokens."""
         torch.cuda.reset_peak_memory_stats(self.device)
         try:
             with self._without_exchange():
                 self._forward(self.micro_batches.probe(tokens))[0].backward()
-        finally:  # where memory ran out, some of the gradients are there, and would be added to those of an update
+        finally:  # if memory ran out, some gradients exist, and would be added to those of an update
             self.optimizer.clear()
         return torch.cuda.max_memory_allocated(self.device) + self.optimizer.bytes_to_come()
 
@@ -231,50 +216,66 @@ class Run:
     out: Path
     trainer: Trainer
     epochs: EpochPlans
-    id: str
-    data: str
-    """Fingerprint of the prepared data"""
-    lengths: TrainedLengths | None
-    """Of the training pairs of a translator; None on ranks that write no checkpoints"""
+    about: dict[str, Any]  # the content of run.json
+    info: dict[str, Any]  # the bundle.json of a checkpoint, as of the run's start
     best: BestScore
-    unscored: Path | None
-    """The checkpoint that the run resumes from, if it was killed before that was scored"""
-    validation: Validation | None
-    """None without a development set"""
-    reporting: Reporting | None
-    """None on ranks other than the first"""
+    unscored: Path | None  # the checkpoint that the run resumes from, if it was killed before that was scored
+    validation: Validation | None  # None without a development set
+    samples: Samples | None  # None without sentences in the development set, and on ranks other than the first
+    page: Page
     checkpoints: Checkpoints
 
     def __post_init__(self) -> None:
         self.state, self.group, self.console = self.trainer.state, self.trainer.group, self.trainer.console
-        self.model = self.trainer.objective.model
-        self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        self.model = self.trainer.model
 
     def train(self) -> None:
         """Train from where the run stands to its end; report how it ended and what it cost."""
         before = self.state.step
         if self.unscored is not None or not self._is_done():
-            if self.reporting is not None:
-                self.reporting.begin(self.parameters, scored=self.unscored is None)
+            if self.group.leads:
+                self._prepare_files()
             for line in self._opening():
                 self.console.say(line)
-            with self.reporting or nullcontext():
+            with self.page.refreshed(self._record_end):
                 self._train()
                 if self.group.leads and self.state.step > before:  # with the time of the last validation
-                    path = checkpoint_path(self.out, self.state.step)
-                    add_info(path, {"cost": cost_of(self.state)})
+                    add_info(checkpoint_path(self.out, self.state.step), {"cost": cost_of(self.state)})
         if self.group.leads:
             self.epochs.forget()
             for line in summary(self.state, self.out, *self._ending(trained=self.state.step > before)):
                 self.console.say(line)
 
+    def _prepare_files(self) -> None:
+        """Bring the files of a new or resumed run to its state; its checkpoint may not be scored yet."""
+        step, is_scored = self.state.step, self.unscored is None
+        forget_after(self.out / METRICS, step, is_scored)
+        if self.samples is not None:  # its line of a checkpoint is written before the checkpoint has its scores
+            self.samples.begin(step if is_scored else step - 1)
+        (self.out / "recipe.yaml").write_text(self.recipe.to_yaml(), encoding="utf-8")
+        replace_json(self.out / ABOUT, self.about)
+
+    def _record_end(self) -> None:
+        """Write to metrics.jsonl what the last page took."""
+        if self.group.leads:
+            with suppress(OSError), (self.out / METRICS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(self._figures()) + "\n")
+
+    def _figures(self) -> dict[str, Any]:
+        """Return what metrics.jsonl has in the line of a checkpoint besides scores.
+
+        `report_seconds` is the processor time that the report has taken since the line before.
+        """
+        taken, self.page.seconds = self.page.seconds, 0.0
+        state = self.state
+        return {"step": state.step, "seconds": state.seconds, "tokens": state.tokens, "report_seconds": taken}
+
     def _train(self) -> None:
-        leads, state, settings = self.group.leads, self.state, self.recipe.training
+        """Score the checkpoint that lacks it, make the updates, and wait until everything is saved."""
+        leads, settings = self.group.leads, self.recipe.training
         if leads:
-            prune(self.out, settings.keep_last)  # which a run that was killed may have left to do
-        metrics = self.out / METRICS if leads else Path(os.devnull)
-        board = self.out / "tensorboard" if leads and settings.tensorboard else None
-        with show_progress(self.console, metrics, state.step, settings.updates, board) as progress:
+            prune(self.out, settings.keep_last)  # what a killed run may have left to do
+        with show_progress(self.console, self.out if leads else None, self.state.step, settings) as progress:
             try:
                 if self.unscored is not None:
                     self._score(self.unscored, progress)
@@ -292,17 +293,16 @@ class Run:
         with stop_requests(escalate=self.group.size == 1) as signals, closing(prefetched(updates, AHEAD)) as ahead:
             for update in trainer.meter.waiting(ahead):
                 agreed = trainer.update(update, self._requests(signals, state.seconds - saved))
-                finished = state.step >= settings.updates
-                if finished or agreed.stop or agreed.checkpoint:
+                is_last = state.step >= settings.updates or agreed.stop > 0
+                if is_last or agreed.checkpoint:
                     trainer.divergence.check()
-                # A checkpoint of a run that may be diverging would push out a good one.
-                if finished or agreed.stop or (agreed.checkpoint and not trainer.divergence.in_a_row):
-                    self.save(progress, validate=finished or not agreed.stop)
-                    trainer.clock.tick()
-                    saved = state.seconds
+                    # A checkpoint of a run that may be diverging would push out a good one.
+                    if is_last or not trainer.divergence.in_a_row:
+                        self.save(progress, validate=state.step >= settings.updates or not agreed.stop)
+                        trainer.clock.tick()
+                        saved = state.seconds
                 self.checkpoints.check()
-                if self.reporting is not None:
-                    self.reporting.check()
+                self.page.check()
                 if self._is_done():
                     return
                 if agreed.stop:
@@ -312,7 +312,7 @@ class Run:
                     )
 
     def _requests(self, signals: list[int], seconds: float) -> Requests:
-        """What this rank asks for after the next update, `seconds` after the last checkpoint."""
+        """Return what this rank asks for after the next update, `seconds` after the last checkpoint."""
         if self.group.is_orphaned():
             signals.append(signal.SIGTERM)
         updates, minutes = self.recipe.training.checkpoint_updates, self.recipe.training.checkpoint_minutes
@@ -330,12 +330,10 @@ class Run:
         """Write a checkpoint in the background, then score it if told to."""
         state, validate = self.state, validate and self.validation is not None
         path, step = checkpoint_path(self.out, state.step), state.step
-        if self.reporting is not None:
-            info: dict[str, Any] = {"run": self.id, "step": step, "data": self.data}
-            info |= {"cost": cost_of(state), "unscored": validate}
-            info |= {} if self.lengths is None else {"lengths": self.lengths.model_dump()}
+        if self.group.leads:
+            info = self.info | {"step": step, "cost": cost_of(state), "unscored": validate}
             training = self.trainer.optimizer.state(), asdict(state)
-            figures = {} if validate else {"step": step, **self.reporting.figures()}
+            figures = {} if validate else self._figures()
 
             def written() -> None:
                 if not validate:  # otherwise it is reported with its scores
@@ -351,38 +349,43 @@ class Run:
         assert self.validation is not None
         with progress.validating():
             task, dev = self.recipe.task, self.validation(self.model)
-        is_best, reporting = self.best.add(dev.score, task), self.reporting
-        if reporting is not None:
-            examples = reporting.keep(dev.hypotheses)
-            scores = dev.by_name(task.metric)
-            info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
-            info |= {"without_improvement": self.best.without_improvement, "unscored": False}
-            step = self.state.step
-            # Before the checkpoint has its scores, so that a run that is killed in between does it again.
-            progress.record({"step": step, **reporting.figures(), **{f"valid_{name}": scores[name] for name in scores}})
-            said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(task.label).items())
-            said += "  best" if is_best else ""
+        is_best = self.best.add(dev.score, task)
+        if not self.group.leads:
+            return
+        step, scores = self.state.step, dev.by_name(task.metric)
+        examples: list[DevExample] = []
+        if self.samples is not None and dev.hypotheses:
+            began = time.perf_counter()
+            examples = self.samples.add(step, dev.hypotheses)
+            self.page.seconds += time.perf_counter() - began
+        info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
+        info |= {"without_improvement": self.best.without_improvement, "unscored": False}
+        # Before the checkpoint has its scores, so that a run that is killed in between does it again.
+        progress.record(self._figures() | {f"valid_{name}": scores[name] for name in scores})
+        said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(task.label).items())
+        said += "  best" if is_best else ""
 
-            def added() -> None:
-                progress.checkpoint(step, path, said, examples)
-                reporting.refresh()
+        def added() -> None:
+            progress.checkpoint(step, path, said, examples)
+            self.page.refresh()
 
-            self.checkpoints.add(path, info, added)
+        self.checkpoints.add(path, info, added)
 
     def _opening(self) -> tuple[str, str]:
+        """Return the lines that a run begins with."""
         begin, trainer, training = "starting", self.trainer, self.recipe.training
         if self.state.step:
             is_new = (self.state.epoch, self.state.offset) == (0, 0)  # by training.init_state
             begin = f"{'going on from' if is_new else 'resuming at'} update {self.state.step:,}"
         devices = f"{self.group.size} devices, {trainer.device.type}" if self.group.size > 1 else str(trainer.device)
-        size, pairs = self.parameters / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"
+        size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"
         return (
             f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}",
             f"  {training.updates:,} updates of {training.batch_tokens:,} tokens",
         )
 
     def _ending(self, trained: bool) -> tuple[str, str]:
-        """Why the run is finished, and what to do next."""
+        """Return why the run is finished, and what to do next."""
         updates, checkpoints = self.recipe.training.updates, self.best.without_improvement
         done = f"{self.state.step:,} of {updates:,} updates in {clock(self.state.seconds)}"
         more = f"--set training.updates={2 * self.state.step}"  # more than `updates`, even if that was lowered

@@ -304,13 +304,13 @@ def test_ranks_with_other_weights_are_named_before_the_first_update(start, injec
     inject(
         1,
         """
-from nmt import bundle
-original = bundle.new_model
+from nmt.checkpoint import reading
+original = reading.new_model
 def other(*arguments):
     model = original(*arguments)
     with torch.no_grad(): next(model.parameters()).mul_(2)
     return model
-bundle.new_model = other
+reading.new_model = other
 """,
     )
     said = start("--devices", "2").end(1)

@@ -10,7 +10,7 @@ import torch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.system.errors import UserError
-from nmt.training.arithmetic import autocast_dtype, factors_rounded, product_dtype, set_precision, short_factors
+from nmt.training.arithmetic import autocast_dtype, factors_rounded, product_dtype, set_precision
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -50,14 +50,15 @@ def test_factors_of_products_are_as_short_as_asked_for(precision: str, cpu: str 
             with pytest.raises(UserError, match=rf"training\.precision: {precision} is for {kind}"):
                 set_precision(tiny(), precision, device)
         else:
-            assert short_factors(precision) == expected
+            with factors_rounded(precision):
+                assert torch.get_float32_matmul_precision() == expected
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_factors_are_as_before_once_it_is_left(fails: bool) -> None:
     before = torch.get_float32_matmul_precision()
-    for factors in ("medium", "high", "highest"):
-        with suppress(KeyError), factors_rounded(factors):
+    for precision, factors in (("bf32", "medium"), ("tf32", "high"), ("fp32", "highest")):
+        with suppress(KeyError), factors_rounded(precision):
             assert torch.get_float32_matmul_precision() == factors
             assert torch.backends.cuda.matmul.allow_tf32 == (factors != "highest")
             if fails:

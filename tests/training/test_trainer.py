@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -239,30 +238,27 @@ def test_nothing_in_an_update_would_wait_for_a_gpu(train, task, monkeypatch, cli
     assert waits.found == []
 
 
-def test_skipped_updates_are_counted_once_a_gpu_is_done_with_them(monkeypatch) -> None:
-    waited: list[int] = []
+def test_skipped_updates_are_counted_when_they_are_asked_for_and_not_before() -> None:
+    asked: list[int] = []
 
-    class Event:
-        made = 0
+    class Skipped:
+        """What an update left on a GPU: to look at it waits."""
 
-        def __init__(self) -> None:
-            Event.made += 1
-            self.number = Event.made
+        def __init__(self, step: int) -> None:
+            self.step = step
 
-        def record(self) -> None: ...
+        def __bool__(self) -> bool:
+            asked.append(self.step)
+            return self.step in (3, 20)
 
-        def synchronize(self) -> None:
-            waited.append(self.number)
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
     state = RunState(step=0, epoch=0, offset=0)
     divergence = Divergence(torch.nn.Module(), None, Console(quiet=True), state)
-    for step in range(1, 2 * MANY + 1):
-        assert waited == []
-        state.step, skipped = step, torch.tensor(step in (3, 2 * MANY))
-        divergence.note(np.arange(2), SimpleNamespace(is_cuda=True, to=lambda *_, known=skipped, **__: known))
-    assert waited == list(range(1, MANY + 1))  # and not the newest
-    assert state.skipped == 1
+    for step in range(1, 21):
+        state.step = step
+        divergence.note(np.arange(2), Skipped(step))
+    assert (asked, state.skipped) == ([], 0)
     divergence.check()
-    assert len(waited) == 2 * MANY
-    assert state.skipped == 2
+    assert (asked, state.skipped) == (list(range(1, 21)), 2)
+    assert [step for step, _ in divergence.in_a_row] == [20]
+    divergence.check()
+    assert (len(asked), state.skipped) == (20, 2)
