@@ -24,13 +24,7 @@ from nmt.recipe import TASKS, Recipe, Task, TaskName
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources, read_json, remedy, remove_directory
-from nmt.system.integrity import (
-    check_files,
-    checked,
-    hash_file,
-    intact,
-    read_manifest,
-)
+from nmt.system.integrity import check_files, checked, hash_file, intact, read_manifest
 from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 

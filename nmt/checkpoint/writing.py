@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,19 +15,8 @@ from nmt.recipe import Recipe
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory, write_json
-from nmt.system.integrity import (
-    read_manifest,
-    replace_manifest,
-    write_manifest,
-)
+from nmt.system.integrity import read_manifest, replace_manifest, write_manifest
 from nmt.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-
-# --- writing ---------------------------------------------------------------------------------------------------
 
 
 def save_bundle(

@@ -23,29 +23,17 @@ KINDS = ("F32", "F16", "F64")  # of weights, as safetensors calls them; of those
 
 ACTIVATIONS = {"relu": "RELU", "silu": "SWISH", "gelu": "GELU"}  # of a recipe, and as CTranslate2 calls them
 
-LAYER = {  # a weight of one of our layers: the variable of CTranslate2's layer that holds it
-    "attention.qkv.weight": "self_attention/linear_0/weight",
-    "attention.out.weight": "self_attention/linear_1/weight",
-    "attention_residual.norm.weight": "self_attention/layer_norm/gamma",
-    "attention_residual.norm.bias": "self_attention/layer_norm/beta",
-    "cross.query.weight": "attention/linear_0/weight",
-    "cross.key_value.weight": "attention/linear_1/weight",
-    "cross.out.weight": "attention/linear_2/weight",
-    "cross_residual.norm.weight": "attention/layer_norm/gamma",
-    "cross_residual.norm.bias": "attention/layer_norm/beta",
-    "feed_forward.inner.weight": "ffn/linear_0/weight",
-    "feed_forward.inner.bias": "ffn/linear_0/bias",
-    "feed_forward.outer.weight": "ffn/linear_1/weight",
-    "feed_forward.outer.bias": "ffn/linear_1/bias",
-    "feed_forward_residual.norm.weight": "ffn/layer_norm/gamma",
-    "feed_forward_residual.norm.bias": "ffn/layer_norm/beta",
-}
-ATTENTION_BIASES = {  # as LAYER, if `attention_bias` is set
-    "attention.qkv.bias": "self_attention/linear_0/bias",
-    "attention.out.bias": "self_attention/linear_1/bias",
-    "cross.query.bias": "attention/linear_0/bias",
-    "cross.key_value.bias": "attention/linear_1/bias",
-    "cross.out.bias": "attention/linear_2/bias",
+LAYER = {  # a module of one of our layers: the scope of CTranslate2's layer that holds it
+    "attention.qkv": "self_attention/linear_0",
+    "attention.out": "self_attention/linear_1",
+    "attention_residual.norm": "self_attention/layer_norm",
+    "cross.query": "attention/linear_0",
+    "cross.key_value": "attention/linear_1",
+    "cross.out": "attention/linear_2",
+    "cross_residual.norm": "attention/layer_norm",
+    "feed_forward.inner": "ffn/linear_0",
+    "feed_forward.outer": "ffn/linear_1",
+    "feed_forward_residual.norm": "ffn/layer_norm",
 }
 
 
@@ -120,8 +108,7 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
         activation=specs.common_spec.Activation[ACTIVATIONS[config.activation]],
     )
     encoder, decoder = spec.encoder, spec.decoder
-    for name, variable in _names(config):
-        scope, _, attribute = variable.rpartition("/")
+    for name, scope, attribute in _names(config):
         setattr(specs.model_spec.index_spec(spec, scope), attribute, _layer_weight(read, name, config))
     attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
     for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
@@ -144,17 +131,19 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
     return spec
 
 
-def _names(config: Model) -> Iterator[tuple[str, str]]:
-    """Every weight of the stacks, and the variable of CTranslate2 that holds it."""
-    of_layer = LAYER | ATTENTION_BIASES if config.attention_bias else LAYER
+def _names(config: Model) -> Iterator[tuple[str, str, str]]:
+    """Yield every weight of the stacks, with the scope and the attribute of CTranslate2 that hold it."""
     for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
+        scopes = {f"{side}_norm": f"{side}/layer_norm"} if config.norm == "pre" else {}
         for index in range(depth):
-            for name, variable in of_layer.items():
-                if side == "decoder" or not name.startswith("cross"):
-                    yield f"{side}.{index}.{name}", f"{side}/layer_{index}/{variable}"
-        if config.norm == "pre":
-            yield f"{side}_norm.weight", f"{side}/layer_norm/gamma"
-            yield f"{side}_norm.bias", f"{side}/layer_norm/beta"
+            for ours, theirs in LAYER.items():
+                if side == "decoder" or not ours.startswith("cross"):
+                    scopes[f"{side}.{index}.{ours}"] = f"{side}/layer_{index}/{theirs}"
+        for ours, scope in scopes.items():
+            is_norm = ours.endswith("norm")
+            yield f"{ours}.weight", scope, "gamma" if is_norm else "weight"
+            if is_norm or "feed_forward" in ours or config.attention_bias:
+                yield f"{ours}.bias", scope, "beta" if is_norm else "bias"
 
 
 def _layer_weight(read: _Reader, name: str, config: Model) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -228,9 +228,20 @@ LAYER = {  # a module of one of our layers: the modules of theirs that its rows 
     "feed_forward_residual.norm": ("final_layer_norm",),
 }
 READING = ("attention.qkv", "cross.query", "cross.key_value", "feed_forward.inner")
-"""Modules whose columns belong to the numbers of a state; of the others these are the rows."""
+"""Modules that read states, so that their columns are permuted; of the others, which write states, the rows are."""
 NEVER = -100.0
 """What is added to the logit of a symbol that cannot come: e^-100 of a probability is nothing in fp32."""
+
+
+def modules(config: Model) -> Iterator[tuple[str, list[str]]]:
+    """Yield each module of our stacks, and those of theirs that hold its rows."""
+    for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
+        for index in range(depth):
+            for ours, theirs in LAYER.items():
+                if side == "decoder" or not ours.startswith("cross"):
+                    yield f"{side}.{index}.{ours}", [f"model.{side}.layers.{index}.{name}" for name in theirs]
+        if config.norm == "pre":
+            yield f"{side}_norm", [f"model.{side}.layer_norm"]
 
 
 def convert(
@@ -244,11 +255,8 @@ def convert(
     """
     theirs = _Tensors(path)
     found = _embeddings(theirs, config, *origins, start)
-    for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
-        for index in range(depth):
-            found |= _layer(theirs, f"{side}.{index}", f"model.{side}.layers.{index}", config, side == "decoder")
-        if config.norm == "pre":
-            found |= _norm(theirs, f"{side}_norm", f"model.{side}.layer_norm", config.d_model)
+    for ours, names in modules(config):
+        found |= _module(theirs, ours, names, config)
     if not scaled:
         _unscale(found, config)
     theirs.check_rest()
@@ -300,26 +308,21 @@ def _embeddings(
     theirs: _Tensors, config: Model, source: Sequence[int], target: Sequence[int], start: int
 ) -> dict[str, Tensor]:
     """Return the matrices of source, target and softmax, and the bias of the softmax."""
-    inputs = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
-    both, softmax = "model.shared.weight", "lm_head.weight"
+    both, softmax, width, tied = "model.shared.weight", "lm_head.weight", config.d_model, config.tie_embeddings
+    encoder, decoder = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
     rows = [sum(origin != ABSENT for origin in side) for side in (source, target)]
-    width, found = config.d_model, {}
-    if config.tie_embeddings == "all" or both in theirs:
-        names = [both, *inputs, *([softmax] if config.tie_embeddings == "all" else [])]
-        matrices = [theirs.take_one(names, rows[0], width)] * 2
+    if tied == "all" or both in theirs:
+        sources = targets = theirs.take_one([both, encoder, decoder, *[softmax] * (tied == "all")], rows[0], width)
     else:
-        tied = [softmax] if config.tie_embeddings == "target" else []
-        matrices = [
-            theirs.take_one(names, size, width)
-            for names, size in zip(([inputs[0]], [inputs[1], *tied]), rows, strict=True)
-        ]
-    found["source_embedding.weight"] = _select(matrices[0], source, start)
-    if config.tie_embeddings != "all":
-        found["target_embedding.weight"] = _select(matrices[1], target, start)
-    if config.tie_embeddings == "none":
+        sources = theirs.take_one([encoder], rows[0], width)
+        targets = theirs.take_one([decoder, *[softmax] * (tied == "target")], rows[1], width)
+    found = {"source_embedding.weight": _select(sources, source, start)}
+    if tied != "all":
+        found["target_embedding.weight"] = _select(targets, target, start)
+    if tied == "none":
         found["output_embedding.weight"] = _select(theirs.take(softmax, rows[1], width), target, start)
     name = "final_logits_bias"
-    bias = theirs.take(name, 1, rows[1])[0].float() if name in theirs else matrices[1].new_zeros(rows[1]).float()
+    bias = theirs.take(name, 1, rows[1])[0].float() if name in theirs else targets.new_zeros(rows[1]).float()
     if config.output_bias:
         added = bias.new_tensor([NEVER if origin == ABSENT else 0.0 for origin in target])
         found["output_bias"] = bias[_rows(target, start)] + added
@@ -339,32 +342,21 @@ def _select(matrix: Tensor, origins: Sequence[int], start: int) -> Tensor:
     return matrix[index].index_select(1, _order(matrix.size(1)))
 
 
-def _layer(theirs: _Tensors, ours: str, name: str, config: Model, has_cross: bool) -> dict[str, Tensor]:
-    """Return the weights of a layer whose names begin with `ours` from those whose names begin with `name`."""
+def _module(theirs: _Tensors, ours: str, names: Sequence[str], config: Model) -> dict[str, Tensor]:
+    """Return the weight and bias of one of our modules from those of theirs that hold its rows."""
     import torch
 
-    width, order = config.d_model, _order(config.d_model)
-    found: dict[str, Tensor] = {}
-    for module, parts in LAYER.items():
-        if module.startswith("cross") and not has_cross:
-            continue
-        part, is_inner = f"{ours}.{module}", module.startswith("feed_forward.")
-        if module.endswith("norm"):
-            found |= _norm(theirs, part, f"{name}.{parts[0]}", width)
-            continue
-        shape = (config.d_ff if is_inner else width, width)
-        shape = shape if module in READING else shape[::-1]
-        weight = torch.cat([theirs.take(f"{name}.{each}.weight", *shape) for each in parts])
-        bias = torch.cat([theirs.take(f"{name}.{each}.bias", shape[0]) for each in parts])
-        found[f"{part}.weight"] = weight[:, order] if module in READING else weight[order]
-        if is_inner or config.attention_bias:
-            found[f"{part}.bias"] = bias if module in READING else bias[order]
+    order, reads, is_norm = _order(config.d_model), ours.endswith(READING), ours.endswith("norm")
+    is_inner = "feed_forward." in ours
+    shape: tuple[int, ...] = (config.d_ff if is_inner else config.d_model, config.d_model)
+    if not reads:
+        shape = (config.d_model,) if is_norm else shape[::-1]
+    weight = torch.cat([theirs.take(f"{name}.weight", *shape) for name in names])
+    bias = torch.cat([theirs.take(f"{name}.bias", shape[0]) for name in names])
+    found = {f"{ours}.weight": weight[:, order] if reads else weight[order]}
+    if is_norm or is_inner or config.attention_bias:
+        found[f"{ours}.bias"] = bias if reads else bias[order]
     return found
-
-
-def _norm(theirs: _Tensors, ours: str, name: str, width: int) -> dict[str, Tensor]:
-    order = _order(width)
-    return {f"{ours}.{kind}": theirs.take(f"{name}.{kind}", width)[order] for kind in ("weight", "bias")}
 
 
 def _unscale(found: dict[str, Tensor], config: Model) -> None:

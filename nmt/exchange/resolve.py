@@ -12,17 +12,18 @@ import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_CHANGE, POSITION, Bundle, best, survey
-from nmt.exchange import resolve as hub
 from nmt.exchange.marian import MarianBundle, converting, is_marian
 from nmt.recipe import Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources
 
-if TYPE_CHECKING:
-    pass
+NAME = re.compile(r"hf:(?P<model>[\w.-]+/[\w.-]+)(?:@(?P<revision>\S+))?")
+FILES = ["*.json", "*.spm", "model.safetensors"]
+"""Patterns of the files that are downloaded"""
+CONVERTER, PICKLED = "SFconvertbot", "pytorch_model.bin"
+"""The account that proposes safetensors for models that have only the pickled file, and the name of that file"""
 
 
 def resolve(path: Path) -> tuple[Bundle, str]:
@@ -40,7 +41,7 @@ def resolve(path: Path) -> tuple[Bundle, str]:
 def _resolve(path: Path) -> tuple[Bundle, str]:
     if os.path.lexists(path / MANIFEST):
         return Bundle.read(path), f"model: {path}"
-    folder = hub.fetch(path) if hub.is_name(path) else path
+    folder = fetch(path) if str(path).startswith("hf:") else path
     if is_marian(folder):
         commit = f", commit {folder.name[:12]}" if folder != path else ""
         return MarianBundle.read(folder), f"model: {path}{commit} (of transformers)"
@@ -90,18 +91,14 @@ def initial_bundle(recipe: Recipe) -> Bundle | None:
         )
     before, given = found.recipe.model, recipe.model
     for key in sorted(given.model_fields_set - MAY_CHANGE):
-        if (value := getattr(given, key)) != getattr(before, key):
+        has, wants = getattr(before, key), getattr(given, key)
+        if wants != has:
             raise UserError(
-                f"training.init_from: {found.path} has model.{key} {getattr(before, key)}, but the recipe has {value}",
+                f"training.init_from: {found.path} has model.{key} {has}, but the recipe has {wants}",
                 f"remove model.{key} from the recipe, whose model is then that of training.init_from, or "
-                f"--set model.{key}={_plain(getattr(before, key))}",
+                f"--set model.{key}={has if isinstance(has, str) else json.dumps(has)}",
             )
     return found
-
-
-def _plain(value: object) -> str:
-    """Show a value as `--set` takes it."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:
@@ -112,18 +109,6 @@ def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:
     given = {key: getattr(recipe.model, key) for key in recipe.model.model_fields_set}
     values |= {"model": {**before.model.model_dump(), **given}, "tokenizer": before.tokenizer.model_dump()}
     return validated(values, recipe.name)
-
-
-NAME = re.compile(r"hf:(?P<model>[\w.-]+/[\w.-]+)(?:@(?P<revision>\S+))?")
-FILES = ["*.json", "*.spm", "model.safetensors"]
-"""Patterns of the files that are downloaded."""
-CONVERTER, PICKLED = "SFconvertbot", "pytorch_model.bin"
-"""Who proposes safetensors for models that have only the other file."""
-
-
-def is_name(path: Path) -> bool:
-    """Tell whether this is a name of the hub, such as hf:Helsinki-NLP/opus-mt-en-de, and no path."""
-    return str(path).startswith("hf:")
 
 
 @cache
