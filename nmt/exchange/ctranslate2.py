@@ -147,7 +147,7 @@ def _names(config: Model) -> Iterator[tuple[str, str, str]]:
 
 
 def _layer_weight(read: _Reader, name: str, config: Model) -> Array:
-    """A weight of a stack as CTranslate2 has it."""
+    """Read a weight of a stack as CTranslate2 stores it."""
     d_model, d_ff, key, value = config.d_model, config.d_ff, config.key_width, config.value_width
     *_, module, kind = name.split(".")
     widths = {"qkv": (key, key, value), "query": (key,), "key_value": (key, value)}.get(module)
@@ -161,7 +161,7 @@ def _layer_weight(read: _Reader, name: str, config: Model) -> Array:
 
 
 def _position_table(read: _Reader, side: str, config: Model, positions: int) -> Array:
-    """(positions, d_model): the position encodings of a side."""
+    """Return the position encodings of a side: (positions, d_model)."""
     if config.positions == "sinusoidal":
         return sinusoids(positions, config.d_model)
     learned = read(f"{side}_positions.table", config.max_positions, config.d_model)
@@ -169,15 +169,15 @@ def _position_table(read: _Reader, side: str, config: Model, positions: int) -> 
 
 
 def sinusoids(length: int, d_model: int) -> Array:
-    """(length, d_model): `nmt.model.layers.sinusoids` without torch."""
+    """Return `nmt.model.layers.sinusoids` without torch: (length, d_model)."""
     angles = np.arange(length)[:, None] * 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
     return np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(length, d_model).astype(np.float32)
 
 
 def _equal_heads(weight: Array, config: Model, widths: tuple[int, ...]) -> Array:
-    """Projections (Σ heads · width, d_model), or their biases, with every head as wide as the wider of d_k and d_v.
+    """Pad projections (Σ heads · width, d_model), or their biases, with zeros to heads of width max(d_k, d_v).
 
-    CTranslate2 has one width for both. Padding with zeros does not change the products, nor the results.
+    CTranslate2 has one width for both. Zeros do not change the products.
     """
     wide, heads = max(config.key_width, config.value_width), config.heads
     parts = np.split(weight, np.cumsum([heads * width for width in widths])[:-1])
@@ -197,7 +197,7 @@ class _Reader:
             self._file: Any = safe_open(file, framework="numpy")
 
     def __call__(self, name: str, *shape: int) -> Array:
-        """One of them, in float32. Raises UserError if it is missing, has another shape or holds no weights."""
+        """Read a weight in float32; raises UserError if it is missing, has another shape or is no weight."""
         found = self._file.get_slice(name) if name in self._file.keys() else None  # noqa: SIM118  # it is no mapping
         if found is None or tuple(found.get_shape()) != shape:
             there = "is missing" if found is None else f"has shape {found.get_shape()}, but {list(shape)} by the recipe"
@@ -212,7 +212,7 @@ class _Reader:
 
 
 def _transformer_spec() -> Any:
-    """Imports `ctranslate2.specs.transformer_spec` without torch, which it does not need and which takes seconds."""
+    """Import `ctranslate2.specs.transformer_spec` without torch, which takes seconds and which it does not need."""
     hide = "torch" not in sys.modules
     if hide:
         sys.modules["torch"] = None  # type: ignore[assignment]  # makes its `import torch` fail

@@ -31,7 +31,6 @@ from nmt.text.vocabulary import BOS, EOS, PAD, TargetVocabulary, Vocabulary
 if TYPE_CHECKING:
     from torch import Tensor
 
-MARIAN, PEGASUS = "MarianMTModel", "PegasusForConditionalGeneration"
 LARGEST_EPSILON = 1e-5
 """ε of LayerNorm in transformers; a smaller one makes almost no difference."""
 USUAL_LENGTH = 25
@@ -85,7 +84,7 @@ def check_expressible(bundle: Bundle) -> None:
 
 
 def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer) -> Iterator[tuple[str, Tensor]]:
-    """Give every weight of theirs and its name, tied ones once."""
+    """Yield every weight of theirs with its name, tied ones once."""
     import torch
 
     from nmt.model.layers import sinusoids
@@ -113,7 +112,7 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
 
 
 def _rows(side: TargetVocabulary, start: bool) -> list[int]:
-    """Our id of each of their ids; with `start`, that of `<s>` for `<pad>` where Marian's outputs begin with it."""
+    """Return our id of each of their ids; with `start`, that of `<s>` for `<pad>` if Marian's outputs begin with it."""
     origins = origins_of(side)
     rows = sorted((origin, index) for index, origin in enumerate(origins) if origin != ABSENT)
     replaced = {PAD: BOS} if start and origins[BOS] == ABSENT else {}
@@ -121,7 +120,7 @@ def _rows(side: TargetVocabulary, start: bool) -> list[int]:
 
 
 def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
-    """The ids of control symbols, as both configurations have them."""
+    """Return the ids of control symbols, as both configurations have them."""
     pad, _, begin, end = origins_of(tokenizer.target)[: EOS + 1]
     return {
         "pad_token_id": min(pad, origins_of(tokenizer.source)[PAD]),  # transformers has one for both sides
@@ -136,15 +135,15 @@ def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
 
 
 def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of config.json; their defaults are those of other models, so nothing is left to them."""
+    """Return the content of config.json, in full, since defaults there are those of other models."""
     model, post = recipe.model, recipe.model.norm == "post"
-    kind = {"architectures": [MARIAN if post else PEGASUS], "model_type": "marian" if post else "pegasus"}
     separate = {
         "decoder_vocab_size": len(_rows(tokenizer.target, start=False)),
         "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
     }
     return {
-        **kind,
+        "architectures": ["MarianMTModel" if post else "PegasusForConditionalGeneration"],
+        "model_type": "marian" if post else "pegasus",
         "vocab_size": len(_rows(tokenizer.source, start=False)),
         **(separate if post else {}),
         "tie_word_embeddings": model.tie_embeddings != "none",
@@ -168,7 +167,7 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of generation_config.json: the nearest to our search."""
+    """Return the content of generation_config.json, which comes nearest to our search."""
     config: dict[str, Any] = {
         "num_beams": decoding.beam,
         "max_length": _longest(decoding),
@@ -186,12 +185,12 @@ def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
 
 
 def _longest(decoding: Decoding) -> int:
-    """Positions of the longest output, with `<s>`; the longest input has fewer."""
+    """Return the positions of the longest output, with `<s>`; the longest input has fewer."""
     return decoding.max_source + decoding.max_extra + 1
 
 
 def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
-    """What `MarianTokenizer` reads, by file name."""
+    """Return the contents of the files that `MarianTokenizer` reads, by name."""
     if tokenizer.lossy:
         return tokenizer.files()  # of the Marian model from which this one was trained
     config = {
@@ -247,7 +246,7 @@ def model_card(bundle: Bundle, name: str, parameters: int) -> str:
 
 
 def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
-    """Give what is known of data, scores and cost, each with its name."""
+    """Yield the known figures of data, scores and cost, each with its name."""
     for split, datasets in bundle.recipe.data.splits.items():
         if datasets:
             yield f"{split} data", "; ".join(map(_described, datasets))

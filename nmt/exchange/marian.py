@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 NORMS = {"marian": "post", "pegasus": "pre"}
-"""What the type of a model means for model.norm."""
+"""The value of model.norm by the type of a model"""
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 REFUSED = {
     "normalize_before": True,
@@ -44,7 +44,7 @@ MARIANS_EPSILON = 1e-5
 LONGEST = 512
 """Subwords of an input; the models are trained on single sentences."""
 LEAST_VOCABULARY = 261
-"""What a recipe must have at least as tokenizer.vocab_size."""
+"""The least tokenizer.vocab_size of a recipe"""
 
 
 def is_marian(folder: Path) -> bool:
@@ -118,7 +118,7 @@ class MarianBundle(Bundle):
 
     @property
     def lossy(self) -> bool:
-        """See `Bundle`."""
+        """Whether the tokenizer cannot spell every text; it is always so with Marian's own."""
         return self._tokenizer.lossy
 
     def tokenizer(self) -> Tokenizer:
@@ -126,10 +126,20 @@ class MarianBundle(Bundle):
         return self._tokenizer
 
     def weights(self) -> dict[str, Tensor]:
-        """Read the weights and return ours, by name; raises UserError as `convert` does."""
-        origins = origins_of(self._tokenizer.source), origins_of(self._tokenizer.target)
-        scaled = bool(self._config.get("scale_embedding", False))
-        return convert(self.path / WEIGHTS, self.recipe.model, origins, self._start, scaled)
+        """Map the weights of the `MarianMTModel` into memory and return ours, by name, in fp32.
+
+        Raises UserError if a weight is missing, has another shape or cannot be one, or if there are others.
+        """
+        config, start = self.recipe.model, self._start
+        theirs = _Tensors(self.path / WEIGHTS)
+        source, target = origins_of(self._tokenizer.source), origins_of(self._tokenizer.target)
+        found = _embeddings(theirs, config, source, target, start)
+        for ours, names in modules(config):
+            found |= _module(theirs, ours, names, config)
+        if not self._config.get("scale_embedding", False):
+            _unscale(found, config)
+        theirs.check_rest()
+        return {name: weight.float().contiguous() for name, weight in found.items()}
 
     @cached_property
     def _config(self) -> dict[str, Any]:
@@ -200,7 +210,7 @@ def _optional(path: Path) -> dict[str, Any]:
 
 
 def _name(folder: Path) -> str:
-    """A name for a run: that of the folder, or in the hub's cache that of the model."""
+    """Return a name for a run: that of the folder, or in the hub's cache that of the model."""
     cached = re.search(r"models--.+?--([^/]+)/snapshots/", f"{folder.absolute()}/")
     return re.sub(r"[^A-Za-z0-9._-]", "-", cached[1] if cached else folder.absolute().name).lstrip("._-") or "marian"
 
@@ -215,7 +225,7 @@ def _name(folder: Path) -> str:
 # - Without `scale_embedding`, embeddings are divided by √d_model, by which ours are multiplied, and if they are the
 #   softmax matrix as well, the states that it reads are multiplied by it.
 
-LAYER = {  # a module of one of our layers: the modules of theirs that its rows are shared out to
+LAYER = {  # a module of one of our layers: the modules of theirs that hold its rows
     "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "attention.out": ("self_attn.out_proj",),
     "attention_residual.norm": ("self_attn_layer_norm",),
@@ -230,7 +240,7 @@ LAYER = {  # a module of one of our layers: the modules of theirs that its rows 
 READING = ("attention.qkv", "cross.query", "cross.key_value", "feed_forward.inner")
 """Modules that read states, so that their columns are permuted; of the others, which write states, the rows are."""
 NEVER = -100.0
-"""What is added to the logit of a symbol that cannot come: e^-100 of a probability is nothing in fp32."""
+"""The output bias of a symbol that must not occur: e^-100 vanishes in fp32"""
 
 
 def modules(config: Model) -> Iterator[tuple[str, list[str]]]:
@@ -242,25 +252,6 @@ def modules(config: Model) -> Iterator[tuple[str, list[str]]]:
                     yield f"{side}.{index}.{ours}", [f"model.{side}.layers.{index}.{name}" for name in theirs]
         if config.norm == "pre":
             yield f"{side}_norm", [f"model.{side}.layer_norm"]
-
-
-def convert(
-    path: Path, config: Model, origins: tuple[Sequence[int], Sequence[int]], start: int, scaled: bool
-) -> dict[str, Tensor]:
-    """Read the weights of a `MarianMTModel` and return ours, by name, in fp32.
-
-    `origins` are the rows of theirs for our ids of source and target, `ABSENT` where there is none; `start` is the row
-    that outputs begin with, and `scaled` whether their embeddings are multiplied by √d_model. Their file is only mapped
-    into memory. Raises UserError if a weight is missing, has another shape or cannot be one, or if there are others.
-    """
-    theirs = _Tensors(path)
-    found = _embeddings(theirs, config, *origins, start)
-    for ours, names in modules(config):
-        found |= _module(theirs, ours, names, config)
-    if not scaled:
-        _unscale(found, config)
-    theirs.check_rest()
-    return {name: weight.float().contiguous() for name, weight in found.items()}
 
 
 class _Tensors:
@@ -307,7 +298,11 @@ def _order(d_model: int) -> Tensor:
 def _embeddings(
     theirs: _Tensors, config: Model, source: Sequence[int], target: Sequence[int], start: int
 ) -> dict[str, Tensor]:
-    """Return the matrices of source, target and softmax, and the bias of the softmax."""
+    """Return the matrices of source, target and softmax, and the bias of the softmax.
+
+    `source` and `target` are the rows of theirs for our ids, `ABSENT` if there is none; `start` is the row that outputs
+    begin with.
+    """
     both, softmax, width, tied = "model.shared.weight", "lm_head.weight", config.d_model, config.tie_embeddings
     encoder, decoder = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
     rows = [sum(origin != ABSENT for origin in side) for side in (source, target)]

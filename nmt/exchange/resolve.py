@@ -1,6 +1,6 @@
-"""Which model a path or a name means: a checkpoint, a run's directory, a folder of transformers, or a name of the hub.
+"""Find the model that a path or a name of the hub means: a bundle, one of a run, or a folder of transformers.
 
-Of the Hugging Face hub the files that nmt reads are downloaded, and nothing that would be unpickled.
+From the Hugging Face hub, only the files that nmt reads are downloaded, and none that would be unpickled.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ CONVERTER, PICKLED = "SFconvertbot", "pytorch_model.bin"
 
 
 def resolve(path: Path) -> tuple[Bundle, str]:
-    """Find the bundle that a directory stands for; returns it with a sentence that says which and why.
+    """Find the bundle that a path means; returns it with a sentence that says which and why.
 
-    A bundle stands for itself. A run's directory stands for its average if no checkpoint is newer, else for the best
-    checkpoint by dev score, else for the newest. Damaged checkpoints are skipped, and the sentence says so.
+    A run's directory means its average if no checkpoint is newer, else the best checkpoint by dev score, else the
+    newest. Damaged checkpoints are skipped, and the sentence says so.
     The path may also be a folder with a Marian model of transformers, or a name of the hub, hf:ORG/NAME. Raises
     UserError if there is no bundle.
     """
@@ -47,8 +47,7 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
         return MarianBundle.read(folder), f"model: {path}{commit} (of transformers)"
     if not path.is_dir():
         raise UserError(
-            f"{path}: no such model",
-            "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/",
+            f"{path}: no such model", "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/"
         )
     found, wrong = survey(path)
     if unsure := [error for error in wrong if isinstance(error, OutOfResources)]:
@@ -115,9 +114,9 @@ def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:
 def fetch(path: Path) -> Path:
     """Return the folder of the hub's cache with the files of hf:ORG/NAME[@REVISION], downloaded if they are not there.
 
-    Without a revision it is the newest of main, or if that has no safetensors, the one that the hub's converter
-    proposes; the hub is asked once in a process. HF_HUB_OFFLINE, HF_ENDPOINT and the settings of the cache are
-    respected. Raises UserError if there is no such model, or if it cannot be had.
+    Without a revision it is the newest of main or, if that has no safetensors, the one that the hub's converter
+    proposes; the hub is asked once in a process. HF_HUB_OFFLINE, HF_ENDPOINT and the settings of the cache apply.
+    Raises UserError if there is no such model, or if it cannot be downloaded.
     """
     given = NAME.fullmatch(str(path))
     if given is None:
@@ -164,7 +163,7 @@ def _download(model: str, revision: str | None, name: str) -> Path:
 def _proposed(model: str) -> str | None:
     """Return the revision in which the hub's converter proposes safetensors of main's weights, if there is one.
 
-    If the hub does not answer, it is the one in the cache.
+    If the hub does not answer, look for it in the cache.
     """
     from huggingface_hub import HfApi, constants
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from nmt.system.errors import printable
@@ -96,25 +96,10 @@ class Console:
         seconds, or none.
         """
         work = Work(task, total, unit, done)
-        if self.live:
-            with self._displayed(work):
-                yield work.advance
-        elif self.quiet or every is None:
-            yield unseen
-        else:
-            yield self._logged(work, every)
-
-    def _logged(self, work: Work, every: float) -> Advance:
-        due = time.monotonic() + every
-
-        def advance(more: int, figures: str | None = None, left: float | None = None) -> None:
-            nonlocal due
-            work.advance(more, figures, left)
-            if (now := time.monotonic()) >= due:
-                self.say(work.plain())
-                due = now + every
-
-        return advance
+        if not (self.live or self.quiet or every is None):
+            work.say, work.every = self.say, every
+        with self._displayed(work) if self.live else nullcontext():
+            yield work.advance
 
     @contextmanager
     def _displayed(self, work: Work) -> Iterator[None]:
@@ -167,16 +152,23 @@ class Work:
     def __init__(self, task: str, total: int | None, unit: str, done: int = 0) -> None:
         self.task, self.total, self.done = task, total, done
         self._unit, self._first, self._began = unit, done, time.monotonic()
+        self.say: Callable[[str], None] | None = None
+        """A function that is called with a line of progress each `every` seconds"""
+        self.every, self._said = PLAIN_SECONDS, self._began
         self._figures: list[str] | None = None
         self._end: float | None = None  # by the caller's estimate
 
     def advance(self, more: int, figures: str | None = None, left: float | None = None) -> None:
         """Count `more` as done, as `Advance` does."""
+        now = time.monotonic()
         self.done += more
         if figures is not None:
             self._figures = figures.split(GAP) if figures else []
         if left is not None:
-            self._end = time.monotonic() + left
+            self._end = now + left
+        if self.say and now >= self._said + self.every:
+            self.say(self.plain())
+            self._said = now
 
     def plain(self) -> str:
         """Format the progress as a line of a log."""

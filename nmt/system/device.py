@@ -27,14 +27,13 @@ def cores() -> int:
 
     In a task of Slurm, SLURM_CPUS_PER_TASK is a limit as well, since not every Slurm binds tasks to their cores.
     """
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cpu_quota()
-    if quota is not None:
-        allowed = max(1, min(allowed, math.ceil(quota)))
+    limits = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
+    if quota := cpu_quota():
+        limits.append(math.ceil(quota))
     if "SLURM_STEP_NUM_TASKS" in os.environ:  # not set in a batch script, whose processes share the cores of all tasks
         with suppress(KeyError, ValueError):
-            allowed = max(1, min(allowed, int(os.environ["SLURM_CPUS_PER_TASK"])))
-    return allowed
+            limits.append(int(os.environ["SLURM_CPUS_PER_TASK"]))
+    return max(1, min(limits))
 
 
 def let_waiting_threads_sleep() -> None:
