@@ -126,7 +126,13 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
     check_replaceable(out, MANIFEST)
     last, total = models[-1], sum(shares)
     for model in models[:-1]:
-        _check_same_shape(model, last)
+        model.check_task(last.info["task"])
+        for key, value in model.recipe.model:
+            if key not in MAY_CHANGE and value != (its := getattr(last.recipe.model, key)):
+                raise UserError(
+                    f"{model.path} and {last.path} differ in model.{key}: {value} and {its}",
+                    "average models of which one was trained from the other, by training.init_from",
+                )
     tokenizer = common_tokenizer(models)
     sums: dict[str, Tensor] = {}
     for model, share in zip(models, shares, strict=True):
@@ -141,14 +147,3 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
     mixed = [{"run": run, "step": step, "weight": share / total} for run, step, share in parts]
     save_bundle(out, sums, last.recipe, tokenizer, {**info, "run": uuid4().hex[:12], "mixed": mixed})
     return Bundle.read(out)
-
-
-def _check_same_shape(model: Bundle, other: Bundle) -> None:
-    model.check_task(other.info["task"])
-    ours, theirs = model.recipe.model, other.recipe.model
-    for key in type(ours).model_fields:
-        if key not in MAY_CHANGE and (value := getattr(ours, key)) != (its := getattr(theirs, key)):
-            raise UserError(
-                f"{model.path} and {other.path} differ in model.{key}: {value} and {its}",
-                "average models of which one was trained from the other, by training.init_from",
-            )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.checkpoint.reading import MANIFEST, Bundle, check_numbers, tensors_of
+from nmt.exchange.modules import modules
 from nmt.recipe import Decoding, Model
 from nmt.system.device import check_room, host_memory
 from nmt.system.errors import UserError
@@ -22,19 +22,6 @@ MULTIPLE = 8  # CTranslate2 pads lengths to multiples of this on a GPU
 KINDS = ("F32", "F16", "F64")  # of weights, as safetensors calls them; of those that torch has, numpy lacks bfloat16
 
 ACTIVATIONS = {"relu": "RELU", "silu": "SWISH", "gelu": "GELU"}  # of a recipe, and as CTranslate2 calls them
-
-LAYER = {  # a module of one of our layers: the scope of CTranslate2's layer that holds it
-    "attention.qkv": "self_attention/linear_0",
-    "attention.out": "self_attention/linear_1",
-    "attention_residual.norm": "self_attention/layer_norm",
-    "cross.query": "attention/linear_0",
-    "cross.key_value": "attention/linear_1",
-    "cross.out": "attention/linear_2",
-    "cross_residual.norm": "attention/layer_norm",
-    "feed_forward.inner": "ffn/linear_0",
-    "feed_forward.outer": "ffn/linear_1",
-    "feed_forward_residual.norm": "ffn/layer_norm",
-}
 
 
 def export(bundle: Bundle, path: Path, quantization: str) -> None:
@@ -108,8 +95,12 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
         activation=specs.common_spec.Activation[ACTIVATIONS[config.activation]],
     )
     encoder, decoder = spec.encoder, spec.decoder
-    for name, scope, attribute in _names(config):
-        setattr(specs.model_spec.index_spec(spec, scope), attribute, _layer_weight(read, name, config))
+    for module in modules(config):
+        part = specs.model_spec.index_spec(spec, module.ctranslate2)
+        weight, bias = ("gamma", "beta") if module.name.endswith("norm") else ("weight", "bias")
+        setattr(part, weight, _layer_weight(read, f"{module.name}.weight", config))
+        if module.has_bias:
+            setattr(part, bias, _layer_weight(read, f"{module.name}.bias", config))
     attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
     for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
         attention.queries_scale = np.float32(config.key_width**-0.5)
@@ -129,21 +120,6 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
     spec.validate()
     spec.optimize(quantization)  # also stores equal tensors once
     return spec
-
-
-def _names(config: Model) -> Iterator[tuple[str, str, str]]:
-    """Yield every weight of the stacks, with the scope and the attribute of CTranslate2 that hold it."""
-    for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
-        scopes = {f"{side}_norm": f"{side}/layer_norm"} if config.norm == "pre" else {}
-        for index in range(depth):
-            for ours, theirs in LAYER.items():
-                if side == "decoder" or not ours.startswith("cross"):
-                    scopes[f"{side}.{index}.{ours}"] = f"{side}/layer_{index}/{theirs}"
-        for ours, scope in scopes.items():
-            is_norm = ours.endswith("norm")
-            yield f"{ours}.weight", scope, "gamma" if is_norm else "weight"
-            if is_norm or "feed_forward" in ours or config.attention_bias:
-                yield f"{ours}.bias", scope, "beta" if is_norm else "bias"
 
 
 def _layer_weight(read: _Reader, name: str, config: Model) -> Array:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from nmt import __version__
 from nmt.checkpoint.reading import WEIGHTS, Bundle
 from nmt.checkpoint.writing import save_tensors
-from nmt.exchange.marian import READING, modules
+from nmt.exchange.modules import modules
 from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.system.errors import UserError
@@ -91,12 +91,12 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
 
     config = recipe.model
     order = torch.arange(config.d_model).view(-1, 2).T.flatten()  # 0 2 4 … 1 3 5 …
-    for ours, theirs in modules(config):
-        weight = weights[f"{ours}.weight"]
-        bias = weights.get(f"{ours}.bias", weight.new_zeros(len(weight)))
-        both = (weight[:, order], bias) if ours.endswith(READING) else (weight[order], bias[order])
+    for module in modules(config):
+        weight = weights[f"{module.name}.weight"]
+        bias = weights.get(f"{module.name}.bias", weight.new_zeros(len(weight)))
+        both = (weight[:, order], bias) if module.reads else (weight[order], bias[order])
         for kind, tensor in zip(("weight", "bias"), both, strict=True):
-            for name, part in zip(theirs, tensor.chunk(len(theirs)), strict=True):
+            for name, part in zip(module.transformers, tensor.chunk(len(module.transformers)), strict=True):
                 yield f"{name}.{kind}", part
     for side in ("encoder", "decoder") if config.norm == "pre" else ():  # Marian's table is computed when it loads
         yield f"model.{side}.embed_positions.weight", sinusoids(_longest(recipe.decoding), config.d_model)[:, order]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.checkpoint.reading import FORMAT, WEIGHTS, Bundle, read_tensors, tensors_of
+from nmt.exchange.modules import Module, modules
 from nmt.recipe import Model, Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
@@ -134,8 +135,8 @@ class MarianBundle(Bundle):
         theirs = _Tensors(self.path / WEIGHTS)
         source, target = origins_of(self._tokenizer.source), origins_of(self._tokenizer.target)
         found = _embeddings(theirs, config, source, target, start)
-        for ours, names in modules(config):
-            found |= _module(theirs, ours, names, config)
+        for module in modules(config):
+            found |= _weights(theirs, module, config)
         if not self._config.get("scale_embedding", False):
             _unscale(found, config)
         theirs.check_rest()
@@ -225,33 +226,8 @@ def _name(folder: Path) -> str:
 # - Without `scale_embedding`, embeddings are divided by √d_model, by which ours are multiplied, and if they are the
 #   softmax matrix as well, the states that it reads are multiplied by it.
 
-LAYER = {  # a module of one of our layers: the modules of theirs that hold its rows
-    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "attention.out": ("self_attn.out_proj",),
-    "attention_residual.norm": ("self_attn_layer_norm",),
-    "cross.query": ("encoder_attn.q_proj",),
-    "cross.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-    "cross.out": ("encoder_attn.out_proj",),
-    "cross_residual.norm": ("encoder_attn_layer_norm",),
-    "feed_forward.inner": ("fc1",),
-    "feed_forward.outer": ("fc2",),
-    "feed_forward_residual.norm": ("final_layer_norm",),
-}
-READING = ("attention.qkv", "cross.query", "cross.key_value", "feed_forward.inner")
-"""Modules that read states, so that their columns are permuted; of the others, which write states, the rows are."""
 NEVER = -100.0
 """The output bias of a symbol that must not occur: e^-100 vanishes in fp32"""
-
-
-def modules(config: Model) -> Iterator[tuple[str, list[str]]]:
-    """Yield each module of our stacks, and those of theirs that hold its rows."""
-    for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
-        for index in range(depth):
-            for ours, theirs in LAYER.items():
-                if side == "decoder" or not ours.startswith("cross"):
-                    yield f"{side}.{index}.{ours}", [f"model.{side}.layers.{index}.{name}" for name in theirs]
-        if config.norm == "pre":
-            yield f"{side}_norm", [f"model.{side}.layer_norm"]
 
 
 class _Tensors:
@@ -337,20 +313,19 @@ def _select(matrix: Tensor, origins: Sequence[int], start: int) -> Tensor:
     return matrix[index].index_select(1, _order(matrix.size(1)))
 
 
-def _module(theirs: _Tensors, ours: str, names: Sequence[str], config: Model) -> dict[str, Tensor]:
+def _weights(theirs: _Tensors, module: Module, config: Model) -> dict[str, Tensor]:
     """Return the weight and bias of one of our modules from those of theirs that hold its rows."""
     import torch
 
-    order, reads, is_norm = _order(config.d_model), ours.endswith(READING), ours.endswith("norm")
-    is_inner = "feed_forward." in ours
-    shape: tuple[int, ...] = (config.d_ff if is_inner else config.d_model, config.d_model)
+    order, reads, is_norm = _order(config.d_model), module.reads, module.name.endswith("norm")
+    shape: tuple[int, ...] = (config.d_ff if "feed_forward." in module.name else config.d_model, config.d_model)
     if not reads:
         shape = (config.d_model,) if is_norm else shape[::-1]
-    weight = torch.cat([theirs.take(f"{name}.weight", *shape) for name in names])
-    bias = torch.cat([theirs.take(f"{name}.bias", shape[0]) for name in names])
-    found = {f"{ours}.weight": weight[:, order] if reads else weight[order]}
-    if is_norm or is_inner or config.attention_bias:
-        found[f"{ours}.bias"] = bias if reads else bias[order]
+    weight = torch.cat([theirs.take(f"{name}.weight", *shape) for name in module.transformers])
+    bias = torch.cat([theirs.take(f"{name}.bias", shape[0]) for name in module.transformers])
+    found = {f"{module.name}.weight": weight[:, order] if reads else weight[order]}
+    if module.has_bias:
+        found[f"{module.name}.bias"] = bias if reads else bias[order]
     return found
 
 
