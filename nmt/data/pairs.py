@@ -59,11 +59,9 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
                     f"{path}: is not a regular file, but data is read several times",
                     "write what it gives to a file, and name that in the recipe",
                 )
-    total: int | None = 0
+    sizes = []
     for dataset in datasets:
-        files = _text_files(dataset, data)
-        if files is None:
-            total = None
+        if (files := _text_files(dataset, data)) is None:
             continue
         counts = [count_lines(path) for path in files]
         if counts[0] != counts[-1]:
@@ -72,8 +70,8 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
                 "line N of one must translate line N of the other",
                 REALIGN,
             )
-        total = None if total is None else total + counts[0]
-    return total
+        sizes.append(counts[0])
+    return sum(sizes) if len(sizes) == len(datasets) else None
 
 
 def _text_files(dataset: Dataset, data: Data) -> tuple[Path, ...] | None:

@@ -84,7 +84,7 @@ def check_expressible(bundle: Bundle) -> None:
 
 
 def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer) -> Iterator[tuple[str, Tensor]]:
-    """Yield every weight of theirs with its name, tied ones once."""
+    """Yield every weight by its name in transformers, tied ones once."""
     import torch
 
     from nmt.model.layers import sinusoids

@@ -174,7 +174,7 @@ class MarianBundle(Bundle):
         return start
 
     def _shape(self) -> dict[str, Any]:
-        """The section model of the recipe."""
+        """Return the section `model` of the recipe."""
         config = self._config
         shared = config.get("share_encoder_decoder_embeddings", True)
         tied = config.get("tie_word_embeddings", True)
@@ -197,7 +197,7 @@ class MarianBundle(Bundle):
         }
 
     def _biased(self) -> set[str]:
-        """The biases of attention and softmax that are not zero; those of models that nmt has exported are."""
+        """Return the names of the nonzero biases of attention and softmax; exports of nmt may have zeros."""
         from safetensors import safe_open
 
         with tensors_of(self.path / WEIGHTS) as path, safe_open(path, framework="pt") as file:
@@ -301,7 +301,7 @@ def _embeddings(
 
 
 def _rows(origins: Sequence[int], start: int) -> Tensor:
-    """Return the row of theirs for each of our ids, that of `start` for those that have none."""
+    """Return the row of Marian's embedding for each of our ids, `start` for an id that has none."""
     import torch
 
     return torch.tensor([start if origin == ABSENT else origin for origin in origins])
@@ -314,7 +314,7 @@ def _select(matrix: Tensor, origins: Sequence[int], start: int) -> Tensor:
 
 
 def _weights(theirs: _Tensors, module: Module, config: Model) -> dict[str, Tensor]:
-    """Return the weight and bias of one of our modules from those of theirs that hold its rows."""
+    """Return the weight and bias of a module, from the modules of transformers that hold its rows."""
     import torch
 
     order, reads, is_norm = _order(config.d_model), module.reads, module.name.endswith("norm")

@@ -81,7 +81,7 @@ class TreeVocabulary(TargetVocabulary):
     UNSEEN = "trees with a label unseen in training"
 
     def __init__(self, serialized: bytes, name: str) -> None:
-        """`name` is what errors call it. Raises UserError if the bytes are no tree vocabulary of ours."""
+        """Read a vocabulary, which errors call `name`; raises UserError if the bytes are no tree vocabulary of ours."""
         self.serialized = serialized
         content = checked(_Content, serialized, name, DAMAGED)
         self.tags, self.labels, self.longest_run = content.tags, content.labels, content.longest_run
@@ -92,7 +92,7 @@ class TreeVocabulary(TargetVocabulary):
         last = first + len(self.labels)
         self.leaves, self.openers = range(LEAF, first), range(first, last)
         self.closers = range(last, len(self._symbols))
-        """Ids of the symbols that stand for a word, and of the brackets, these in the order of `labels`"""
+        """Ids of leaves and of brackets, these in the order of `labels`"""
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
         self._tag_of = PUNCTUATION | self.punctuation
 
@@ -135,7 +135,7 @@ class TreeVocabulary(TargetVocabulary):
         return len(self._symbols)
 
     def starts(self) -> list[bool]:
-        """Tell for every symbol, by id, whether it stands for a word."""
+        """Return whether each symbol, by id, is a leaf."""
         return [index in self.leaves for index in range(len(self))]
 
     def encode(self, text: str) -> list[int]:

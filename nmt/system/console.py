@@ -55,7 +55,7 @@ def clock(seconds: float) -> str:
 
 
 def can_redraw() -> bool:
-    """Is stderr a terminal that can redraw lines, and no log of CI?"""
+    """Return whether stderr is a terminal that can redraw lines, and not a log of CI."""
     watched = os.environ.get("CI", "").lower() in ("", "0", "false")
     return sys.stderr.isatty() and watched and os.environ.get("TERM") not in ("dumb", "unknown")
 

@@ -67,7 +67,7 @@ class Vocabulary(TargetVocabulary):
     """Whether there are texts that `decode` does not give back."""
 
     def __init__(self, serialized: bytes, name: str) -> None:
-        """`name` is what errors call it. Raises UserError if the bytes are no SentencePiece model of ours."""
+        """Read a SentencePiece model, which errors call `name`; raises UserError if the bytes are none of ours."""
         self.serialized = serialized
         self._processor = sp = read_processor(serialized, name)
         if (sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()) != (PAD, UNK, BOS, EOS):
