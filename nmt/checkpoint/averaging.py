@@ -7,16 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from nmt.checkpoint.reading import (
-    AVERAGED,
-    MANIFEST,
-    MAY_CHANGE,
-    POSITION,
-    Bundle,
-    checkpoints,
-    common_tokenizer,
-    ranked,
-)
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_VARY, POSITION, Bundle, checkpoints, common_tokenizer, ranked
 from nmt.checkpoint.writing import save_bundle
 from nmt.system.console import Console
 from nmt.system.errors import UserError
@@ -128,7 +119,7 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
     for model in models[:-1]:
         model.check_task(last.info["task"])
         for key, value in model.recipe.model:
-            if key not in MAY_CHANGE and value != (its := getattr(last.recipe.model, key)):
+            if key not in MAY_VARY and value != (its := getattr(last.recipe.model, key)):
                 raise UserError(
                     f"{model.path} and {last.path} differ in model.{key}: {value} and {its}",
                     "average models of which one was trained from the other, by training.init_from",

@@ -88,11 +88,8 @@ class Checkpoints:
         `path` is replaced. `check` or `wait` calls `then` once the checkpoint is written.
         """
         device = next(iter(weights.values())).device
-        parts = (weights, training[0])
-        copies = [{name: _on_host(tensor) for name, tensor in part.items()} for part in parts]
-        copied = torch.cuda.Event() if device.type == "cuda" else None
-        if copied is not None:
-            copied.record()
+        copies = [{name: _on_host(tensor) for name, tensor in part.items()} for part in (weights, training[0])]
+        copied = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
 
         def work() -> None:
             if copied is not None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_CHANGE, POSITION, Bundle, best, survey
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_VARY, POSITION, Bundle, best, survey
 from nmt.exchange.marian import MarianBundle, converting, is_marian
 from nmt.recipe import Recipe, validated
 from nmt.system.errors import UserError
@@ -89,7 +89,7 @@ def initial_bundle(recipe: Recipe) -> Bundle | None:
             "name a checkpoint, such as ckpts/step-00010000, or remove training.init_state",
         )
     before, given = found.recipe.model, recipe.model
-    for key in sorted(given.model_fields_set - MAY_CHANGE):
+    for key in sorted(given.model_fields_set - MAY_VARY):
         has, wants = getattr(before, key), getattr(given, key)
         if wants != has:
             raise UserError(
