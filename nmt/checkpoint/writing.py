@@ -89,7 +89,9 @@ class Checkpoints:
         """
         device = next(iter(weights.values())).device
         copies = [{name: _on_host(tensor) for name, tensor in part.items()} for part in (weights, training[0])]
-        copied = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+        copied = torch.cuda.Event() if device.type == "cuda" else None
+        if copied is not None:
+            copied.record()
 
         def work() -> None:
             if copied is not None:
