@@ -1,4 +1,4 @@
-"""BLEU, chrF and TER of translations by sacreBLEU, and BLEU of words as papers report it.
+"""Score translations: BLEU, chrF and TER by sacreBLEU, and BLEU of words as papers report it.
 
 Every score has its signature.
 """
@@ -21,10 +21,10 @@ COMPOUND = re.compile(r"(\S)-(\S)")  # matches do not overlap, so a-b-c is split
 
 
 class Moses:
-    """Splits a detokenised line into words."""
+    """Moses' tokenizer, which splits a detokenised line into words."""
 
     def __init__(self, language: str) -> None:
-        """The code of a language, such as de or fr, decides on abbreviations and apostrophes.
+        """Load the rules of a language, such as de or fr, for abbreviations and apostrophes.
 
         Raises UserError if sacremoses does not know the language, or is not installed.
         """
@@ -54,7 +54,7 @@ class Moses:
 
 
 def language_of(path: Path) -> str:
-    """Return what the name of a file ends in, before .gz: de for test.de.gz."""
+    """Return the suffix of a file's name, before .gz: de for test.de.gz."""
     return Path(path.name.removesuffix(".gz")).suffix[1:]
 
 
@@ -115,7 +115,7 @@ def score(
     """Score detokenised, cased hypotheses against one or more references of as many lines.
 
     With a baseline, the output of another system for the same lines, every score is compared with the baseline's. The
-    metrics in `OF_WORDS` need `moses`, which splits lines into words. With `lowercase` case does not matter.
+    metrics in `OF_WORDS` need `moses`. With `lowercase`, case is ignored.
 
     Raises UserError naming both numbers of lines if they differ, or if there is nothing to score.
     """
@@ -138,7 +138,7 @@ def score(
 
 
 def sentence_chrf(references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
-    """Score each of as many hypotheses by itself with chrF2, 0 to 100."""
+    """Compute the chrF2 of each hypothesis by itself, 0 to 100."""
     from sacrebleu.metrics import CHRF
 
     metric = CHRF()
@@ -149,31 +149,30 @@ def sentence_chrf(references: Sequence[str], hypotheses: Sequence[str]) -> list[
 def as_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
     """Collect all figures by metric, for JSON."""
 
-    def figures(name: str, result: Score) -> dict[str, Any]:
-        found: dict[str, Any] = {"score": result.score, "signature": result.signature}
+    found: dict[str, Any] = {}
+    for name, result in scores.items():
+        found[name] = {"score": result.score, "signature": result.signature}
         if name in NOTES:
-            found["note"] = NOTES[name]
+            found[name]["note"] = NOTES[name]
         if one := result.comparison:
-            found |= {"mean": one.system.mean, "ci": one.system.ci}
-            found |= {"baseline": vars(one.baseline), "p_value": one.p_value}
-        return found
-
-    return {name: figures(name, result) for name, result in scores.items()}
+            found[name] |= {"mean": one.system.mean, "ci": one.system.ci}
+            found[name] |= {"baseline": vars(one.baseline), "p_value": one.p_value}
+    return found
 
 
 def report(scores: Mapping[str, Score]) -> str:
     """Show the figures, a line for each metric; `COMPARED` explains those of a comparison."""
 
-    def line(name: str, result: Score) -> str:
+    lines = []
+    for name, result in scores.items():
         figures = f"{result.score:.2f}"
         if one := result.comparison:
             both = [f"{of.score:.2f} ({of.mean:.2f} ± {of.ci:.2f})" for of in (one.system, one.baseline)]
             difference = one.system.score - one.baseline.score
             figures = f"{both[0]}, baseline {both[1]}: {difference:+.2f}, p = {one.p_value:.3f}"
         note = f"  ({NOTES[name]})" if name in NOTES else ""
-        return f"{LABELS[name]} {figures}  {result.signature}{note}"
-
-    return "\n".join(line(name, result) for name, result in scores.items())
+        lines.append(f"{LABELS[name]} {figures}  {result.signature}{note}")
+    return "\n".join(lines)
 
 
 def _score(

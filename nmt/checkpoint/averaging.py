@@ -1,4 +1,4 @@
-"""Averages of the checkpoints of a run, and of several models."""
+"""Average the checkpoints of a run, or several models."""
 
 from __future__ import annotations
 
@@ -7,16 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from nmt.checkpoint.reading import (
-    AVERAGED,
-    MANIFEST,
-    MAY_CHANGE,
-    POSITION,
-    Bundle,
-    checkpoints,
-    common_tokenizer,
-    ranked,
-)
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_VARY, POSITION, Bundle, checkpoints, common_tokenizer, ranked
 from nmt.checkpoint.writing import save_bundle
 from nmt.system.console import Console
 from nmt.system.errors import UserError
@@ -57,7 +48,7 @@ def average(
 def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
     """Return the checkpoints of a run, oldest first, and the path of their average.
 
-    Raises UserError if there are none, or if the average would replace something else than a bundle.
+    Raises UserError if there are none, or if the average would replace anything but a bundle.
     """
     found = checkpoints(directory)
     if not found:
@@ -73,19 +64,19 @@ def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
 
 
 class Mean:
-    """The mean in fp32 of checkpoints that are added one by one; each is read once.
+    """The running mean of checkpoints in fp32.
 
     The last bits of a sum depend on the order, so every caller adds the newest checkpoint first.
     """
 
     def __init__(self, newest: Bundle) -> None:
-        """Begin the mean for the run whose newest checkpoint this is."""
+        """Begin the mean for the run of this newest checkpoint."""
         self.newest = newest
         self.steps: list[int] = []
         self._sums: dict[str, Tensor] = {}
 
     def add(self, bundle: Bundle) -> None:
-        """Add a checkpoint; raises UserError if it is of another run, or its weights have other shapes."""
+        """Add a checkpoint; raises UserError if it is of another run, or if its weights have other shapes."""
         newest = self.newest
         if bundle.info["run"] != newest.info["run"]:
             raise UserError(
@@ -109,7 +100,7 @@ class Mean:
         return {name: total / len(self.steps) for name, total in self._sums.items()}
 
     def save(self, path: Path, weights: Mapping[str, Tensor], count: int | None = None, **more: Any) -> Bundle:
-        """Write `weights`, the mean of the first `count` checkpoints, by default of all; `more` is for bundle.json."""
+        """Write `weights`, the mean of the first `count` checkpoints or of all; `more` goes into bundle.json."""
         about = self.newest.info
         info: dict[str, Any] = {key: about[key] for key in ("run", "step", "data", "lengths", "cost") if key in about}
         info |= {"steps": sorted(self.steps[:count]), **more}
@@ -118,15 +109,21 @@ class Mean:
 
 
 def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
-    """Write the mean of models, each with its share, as a bundle whose recipe and history are those of the last one.
+    """Write the weighted mean of models as a bundle with the recipe and history of the last one.
 
-    The shares are at least 0 and are divided by their sum, which is above 0. Raises UserError if the models are for
+    The shares are at least 0 and are normalised by their sum, which is above 0. Raises UserError if the models are for
     different tasks, or differ in their tokenizers or in the shape of their weights.
     """
     check_replaceable(out, MANIFEST)
     last, total = models[-1], sum(shares)
     for model in models[:-1]:
-        _check_same_shape(model, last)
+        model.check_task(last.info["task"])
+        for key, value in model.recipe.model:
+            if key not in MAY_VARY and value != (its := getattr(last.recipe.model, key)):
+                raise UserError(
+                    f"{model.path} and {last.path} differ in model.{key}: {value} and {its}",
+                    "average models of which one was trained from the other, by training.init_from",
+                )
     tokenizer = common_tokenizer(models)
     sums: dict[str, Tensor] = {}
     for model, share in zip(models, shares, strict=True):
@@ -141,14 +138,3 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
     mixed = [{"run": run, "step": step, "weight": share / total} for run, step, share in parts]
     save_bundle(out, sums, last.recipe, tokenizer, {**info, "run": uuid4().hex[:12], "mixed": mixed})
     return Bundle.read(out)
-
-
-def _check_same_shape(model: Bundle, other: Bundle) -> None:
-    model.check_task(other.info["task"])
-    ours, theirs = model.recipe.model, other.recipe.model
-    for key in type(ours).model_fields:
-        if key not in MAY_CHANGE and (value := getattr(ours, key)) != (its := getattr(theirs, key)):
-            raise UserError(
-                f"{model.path} and {other.path} differ in model.{key}: {value} and {its}",
-                "average models of which one was trained from the other, by training.init_from",
-            )

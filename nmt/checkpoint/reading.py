@@ -1,6 +1,6 @@
-"""Checkpoints as they are read, and which of them a run's directory holds; nothing is executed or unpickled.
+"""Read bundles and checkpoints, and find those of a run's directory; nothing is executed or unpickled.
 
-A bundle is a directory that needs nothing else. It holds `model.safetensors`, `recipe.yaml`, the SentencePiece models,
+A bundle is a self-contained directory. It holds `model.safetensors`, `recipe.yaml`, the SentencePiece models,
 the tree symbols of a parser, and `bundle.json`: format, task, provenance, scores, and hashes of the other files. A
 checkpoint `step-00001000/` is a bundle with the training state: `training.safetensors` (Adam's moments) and
 `training.json`. Metadata is read without importing torch.
@@ -24,13 +24,7 @@ from nmt.recipe import TASKS, Recipe, Task, TaskName
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources, read_json, remedy, remove_directory
-from nmt.system.integrity import (
-    check_files,
-    checked,
-    hash_file,
-    intact,
-    read_manifest,
-)
+from nmt.system.integrity import check_files, checked, hash_file, intact, read_manifest
 from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
@@ -44,17 +38,18 @@ if TYPE_CHECKING:
 FORMAT = 1
 CHECKPOINT = re.compile(r"step-[0-9]{8,}")
 MANIFEST = "bundle.json"
+AVERAGED = "averaged"  # the name of an average in a run's directory
 WEIGHTS = "model.safetensors"
 MOMENTS, POSITION = "training.safetensors", "training.json"  # of a checkpoint
 NUMBERS = ("float32", "float16", "bfloat16", "float64")  # types of weights
 MOST = 3.4028234663852886e38  # the largest number of fp32
 LARGEST_FIGURE = 1e30  # no run takes more FLOPs, seconds or tokens
-MAY_CHANGE = {"dropout", "attention_dropout", "feed_forward_dropout", "attention_window", "max_positions"}
-"""Keys of `model` that need not be those of the bundle that training starts from."""
+MAY_VARY = {"dropout", "attention_dropout", "feed_forward_dropout", "attention_window", "max_positions"}
+"""Keys of `model` that may differ between a model and the one that its training started from"""
 
 
 class NewerFormat(UserError):
-    """A bundle was written by a later version of nmt, and may be intact."""
+    """A bundle of a later version of nmt, which may be intact."""
 
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -70,7 +65,7 @@ class _Cost(BaseModel):
 
 
 class _Info(BaseModel):
-    """What is checked of bundle.json."""
+    """The checked part of bundle.json."""
 
     model_config = ConfigDict(strict=True)
 
@@ -100,12 +95,12 @@ class Bundle:
 
     @property
     def step(self) -> int:
-        """The update that the weights are from; for an average, that of the newest checkpoint at the time."""
+        """The number of updates; for an average, that of its newest checkpoint."""
         return int(self.info["step"])
 
     @property
     def task(self) -> Task:
-        """What is special about models for this task."""
+        """The task of the model."""
         return TASKS[self.info["task"]]
 
     @property
@@ -120,22 +115,22 @@ class Bundle:
 
     @property
     def cost(self) -> dict[str, Any]:
-        """The cost of training so far, as `training/cost.py` records it; empty if it is not known."""
+        """The cost of training so far; empty if it is not known."""
         return dict(self.info.get("cost", {}))
 
     @property
     def lossy(self) -> bool:
-        """Whether there are texts that the tokenizer cannot spell, as of models that Marian trained."""
+        """Whether the tokenizer cannot spell every text, as with models that Marian trained."""
         return bool(self.info.get("lossy", False))
 
     @property
     def lengths(self) -> TrainedLengths | None:
-        """The lengths of the pairs that a translator was trained on; None for what earlier versions wrote."""
+        """The lengths of the pairs that a translator was trained on; None in bundles of early versions."""
         given = self.info.get("lengths")
         return None if given is None else TrainedLengths(**given)
 
     def check_task(self, task: TaskName) -> None:
-        """Raise UserError, which says what the model is for, unless it is for this task."""
+        """Raise UserError unless the model is for this task."""
         if self.info["task"] != task:
             raise UserError(
                 f"{self.path}: is {self.task.noun}, but {TASKS[task].noun} is needed",
@@ -144,7 +139,7 @@ class Bundle:
 
     @classmethod
     def read(cls, path: Path) -> Bundle:
-        """Read the metadata; raises UserError if `path` is no bundle, or one of a format that this version lacks."""
+        """Read the metadata; raises UserError if `path` is no bundle, or one of a newer format."""
         info = read_manifest(path / MANIFEST)
         known = info.get("format")
         if type(known) is int and known > FORMAT:
@@ -186,7 +181,7 @@ class Bundle:
         return model.eval()
 
     def weights(self) -> dict[str, Tensor]:
-        """Map the file of weights into memory; returns them by name.
+        """Map the weights into memory, by name.
 
         Raises UserError if the file is missing or damaged, or if a number in it cannot be a weight.
         """
@@ -202,7 +197,7 @@ class Bundle:
         return read_json(intact(self.path / POSITION))
 
     def content(self) -> dict[str, Any]:
-        """Tell what outputs depend on: hashes of the files, by name, and the lengths by which lines are split."""
+        """Return what outputs depend on: hashes of the files, by name, and the lengths by which lines are split."""
         kinds, others = (".safetensors", ".yaml", ".model", ".spm", ".json"), (MANIFEST, MOMENTS, POSITION)
         files = [file for file in sorted(self.path.iterdir()) if file.suffix in kinds and file.name not in others]
         return {"lengths": self.info.get("lengths"), **{file.name: hash_file(file) for file in files}}
@@ -210,7 +205,7 @@ class Bundle:
     def check(self) -> None:
         """Read all files, with the training state of a checkpoint; raises UserError naming the first that is damaged.
 
-        This process does not read a file again to compare its hash.
+        A file's hash is compared once in a process.
         """
         check_files(self.path / MANIFEST)
         self.tokenizer()
@@ -244,8 +239,7 @@ def _fitting(model: Transformer, weights: Mapping[str, Tensor], where: Path) -> 
         name = sorted(parameters.keys() ^ weights.keys())[0]
         side = "lacks the" if name in parameters else "has the unknown"
         raise UserError(
-            f"{where}: {side} weight {name}",
-            "give the recipe the model section that these weights were trained with",
+            f"{where}: {side} weight {name}", "give the recipe the model section that these weights were trained with"
         )
     for name, parameter in parameters.items():
         if parameter.shape != weights[name].shape:
@@ -295,9 +289,6 @@ def check_numbers(path: Path, name: str, kind: str, kinds: Sequence[str], extrem
         raise UserError(f"{path}: tensor {name}: holds numbers of type {kind}, not {' or '.join(kinds)}", remedy(path))
     if not all(abs(extreme) <= MOST for extreme in extremes):  # false for NaN
         raise UserError(f"{path}: tensor {name}: holds values that are infinite or not a number", remedy(path))
-
-
-AVERAGED = "averaged"
 
 
 def checkpoint_path(directory: Path, step: int) -> Path:

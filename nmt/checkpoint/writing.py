@@ -1,11 +1,11 @@
-"""Writes checkpoints, whole or not at all, in training by a thread while training continues."""
+"""Write bundles and checkpoints atomically; during training, on a thread of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,19 +15,8 @@ from nmt.recipe import Recipe
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory, write_json
-from nmt.system.integrity import (
-    read_manifest,
-    replace_manifest,
-    write_manifest,
-)
+from nmt.system.integrity import read_manifest, replace_manifest, write_manifest
 from nmt.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-
-# --- writing ---------------------------------------------------------------------------------------------------
 
 
 def save_bundle(
@@ -38,7 +27,7 @@ def save_bundle(
     info: Mapping[str, Any],
     training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
 ) -> None:
-    """Write a bundle; with `training`, tensors and plain values, a checkpoint. Raises UserError if it cannot be."""
+    """Write a bundle or, with `training` (tensors and plain values), a checkpoint; raises UserError if that fails."""
     with whole_directory(path, MANIFEST) as part:
         save_tensors(part / WEIGHTS, weights, path)
         (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
@@ -53,7 +42,7 @@ def save_bundle(
 
 
 def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> None:
-    """Write a .safetensors file of what will be a directory; raises UserError if it cannot be."""
+    """Write a .safetensors file into a part of what becomes `directory`; raises UserError if that fails."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -74,9 +63,9 @@ def add_info(path: Path, info: Mapping[str, Any]) -> None:
 
 
 class Checkpoints:
-    """Writes the checkpoints of a run's directory one after another, up to the first that fails.
+    """The writer of a run's checkpoints, on one thread, in order, up to the first that fails.
 
-    What is left then is what a kill at that moment would leave.
+    A failure leaves what a kill at that moment would leave.
     """
 
     def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
@@ -93,16 +82,13 @@ class Checkpoints:
         info: Mapping[str, Any],
         then: Callable[[], None],
     ) -> None:
-        """Begins to write a checkpoint and to prune old ones; the tensors may change as soon as this returns.
+        """Begin to write a checkpoint and to prune old ones; the tensors may change as soon as this returns.
 
-        They are copied to the host's memory, so a GPU needs none for it. The GPU makes the copies before whatever it is
-        given next, and nothing here waits for it.
-
-        An older checkpoint at `path` is replaced. `check` or `wait` calls `then` once the checkpoint is written.
+        They are copied to the host's memory, in stream order on a GPU and without synchronising. An older checkpoint at
+        `path` is replaced. `check` or `wait` calls `then` once the checkpoint is written.
         """
         device = next(iter(weights.values())).device
-        parts = (weights, training[0])
-        copies = [{name: _on_host(tensor) for name, tensor in part.items()} for part in parts]
+        copies = [{name: _on_host(tensor) for name, tensor in part.items()} for part in (weights, training[0])]
         copied = torch.cuda.Event() if device.type == "cuda" else None
         if copied is not None:
             copied.record()
@@ -118,16 +104,16 @@ class Checkpoints:
         self._submit(work, then)
 
     def add(self, path: Path, info: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Adds values to the bundle.json of a checkpoint once it is written; `then` is called as for `write`."""
+        """Add values to the bundle.json of a checkpoint once it is written; `then` is called as by `write`."""
         self._submit(lambda: add_info(path, info), then)
 
     def check(self) -> None:
-        """Finishes what has been written by now; raises the error of what could not be written."""
+        """Call `then` of each checkpoint written by now; raise the error of one that could not be written."""
         while self._waiting and self._waiting[0][0].done():
             self._take()
 
     def wait(self) -> None:
-        """Waits until everything is written; raises the error of what could not be written."""
+        """Wait until everything is written; raise the error of a checkpoint that could not be written."""
         while self._waiting:
             self._take()
 
@@ -148,13 +134,13 @@ class Checkpoints:
         try:
             written.result()
         except BaseException:
-            self._waiting.clear()  # what needs this checkpoint fails too, and would hide the cause
+            self._waiting.clear()  # later ones were not written either, and would hide the cause
             raise
         then()
 
 
 def _on_host(tensor: Tensor) -> Tensor:
-    """A copy in the host's memory; of a GPU's tensor the GPU makes it in turn, while the host goes on."""
+    """Copy a tensor to the host's memory; from a GPU in stream order, without waiting."""
     try:
         return tensor.detach().to("cpu", copy=True, non_blocking=True)  # from a GPU into pinned memory
     except RuntimeError as error:

@@ -1,1 +1,1 @@
-"""Files to batches."""
+"""Training data: from files to batches."""

@@ -1,4 +1,4 @@
-"""Sentences as tensors, as models take them: padded to one length, or packed end to end."""
+"""Batches of sentences as tensors: padded to one length, or packed end to end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nmt.text.vocabulary import PAD
 
 
 class Sequences(NamedTuple):
-    """Sequences laid end to end in a row of tokens: where each of them lies."""
+    """Places of sequences that are laid end to end in a row of tokens."""
 
     bounds: Tensor
     """(sequences + 1,) int32: where each sequence begins, and where the last one ends"""
@@ -25,12 +25,12 @@ class Sequences(NamedTuple):
     """No sequence has more tokens."""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Sequences:
-        """The same with other tensors."""
+        """Apply a function to both tensors."""
         return Sequences(change(self.bounds), change(self.positions), self.longest)
 
 
 class Packing(NamedTuple):
-    """Where the sequences of a packed batch lie; both sides have equally many."""
+    """Places of the sequences in a packed batch, as many on both sides."""
 
     source: Sequences | None
     """None for a language model"""
@@ -50,28 +50,28 @@ class Batch:
     real: Tensor
     """(tokens,) indices into the flattened `target_out` of what is not padding: known here without asking the device"""
     packing: Packing | None = None
-    """None where the batch is padded"""
+    """None if the batch is padded"""
 
     @property
     def num_tokens(self) -> int:
-        """Target tokens, `</s>` counted, padding and filler not."""
+        """Target tokens, with `</s>`, without padding and filler."""
         return self.real.numel()
 
     @property
     def num_cells(self) -> int:
-        """Symbols of both sides, padding and filler counted."""
+        """Symbols of both sides, with padding and filler."""
         return self.target_out.numel() + (0 if self.source is None else self.source.numel())
 
     def to(self, device: torch.device) -> Batch:
-        """The batch on another device; from pinned memory the copy runs beside what the device computes."""
+        """Copy the batch to a device; from pinned memory, asynchronously."""
         return self._each(lambda ids: ids.to(device, non_blocking=True))
 
     def pin(self) -> Batch:
-        """The batch in memory that a GPU can copy from by itself."""
+        """Copy the batch to pinned memory."""
         return self._each(Tensor.pin_memory)
 
     def hold(self, stream: torch.cuda.Stream) -> None:
-        """Keep the memory of the batch until a stream, other than that which copied it, has used it."""
+        """Keep the memory of the batch until a stream other than the one that copied it has used it."""
         self._each(lambda ids: ids.record_stream(stream) or ids)  # type: ignore[func-returns-value]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
@@ -85,7 +85,7 @@ class Batch:
 def pad_ids(
     rows: Sequence[Sequence[int] | NDArray[np.int32]], before: int | None = None, after: int | None = None
 ) -> Tensor:
-    """(rows, longest) int64, each row between the given symbols and padded at its end."""
+    """Return (rows, longest) int64: each row between the given symbols, padded at its end."""
     first, last = ([] if symbol is None else [symbol] for symbol in (before, after))
     padded = np.full((len(rows), len(first) + max(map(len, rows)) + len(last)), PAD, dtype=np.int64)
     for line, ids in zip(padded, rows, strict=True):
@@ -94,9 +94,9 @@ def pad_ids(
 
 
 def in_batches(sizes: Sequence[tuple[int, ...]], tokens: int) -> Iterator[list[int]]:
-    """Indices of `sizes`, the largest first, in batches of at most `tokens` when padded, or of a single one.
+    """Yield batches of indices of `sizes`, the largest first, of at most `tokens` when padded, or of a single index.
 
-    The first number of a size is its width when padded; the others only put equally wide ones in order.
+    The first number of a size is its width when padded; the others only order those of equal width.
     """
     order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
     while order:

@@ -1,6 +1,4 @@
-"""Encoded pairs: filtered, written as Arrow files, and read through memory maps, which need no copies and which
-processes share.
-"""
+"""Encode and filter pairs, write them as Arrow files, and read these through memory maps, which processes share."""
 
 from __future__ import annotations
 
@@ -34,14 +32,14 @@ LENGTH_STEPS = np.array([5, 10, 20, 30, 40, 60, 80, 120, 160, 256, 512, 1024])  
 
 
 class Chunk(NamedTuple):
-    """Neighbouring pairs of one data set: the unit of work."""
+    """Neighbouring pairs of one data set, encoded together."""
 
     dataset: int
-    """Which data set of its split, counted from 0."""
+    """Index of the data set in its split"""
     first: int
-    """Where the first pair stands in its split, counted from 1."""
+    """Line number of the first pair in its split, from 1"""
     pairs: list[Pair]
-    """Without whitespace around."""
+    """Stripped of whitespace"""
 
 
 class Sentences(NamedTuple):
@@ -50,36 +48,36 @@ class Sentences(NamedTuple):
     ids: Ids
     """(subwords,)"""
     lengths: Ids
-    """(sentences,) subwords of each."""
+    """(sentences,) subwords of each"""
 
     def only(self, kept: NDArray[np.bool_]) -> Sentences:
-        """Those for which `kept` (sentences,) is true."""
+        """Select those for which `kept` (sentences,) is true."""
         return Sentences(self.ids[np.repeat(kept, self.lengths)], self.lengths[kept])
 
     def with_symbol(self, index: int) -> int:
-        """How many of them hold an id."""
+        """Count those that contain an id."""
         return len(np.unique(np.repeat(np.arange(len(self.lengths)), self.lengths)[self.ids == index]))
 
 
 @dataclass(frozen=True)
 class EncodedChunk:
-    """The pairs that were kept of a chunk, encoded, and why others were dropped."""
+    """The kept pairs of a chunk, encoded, and counts of the dropped ones by reason."""
 
     dataset: int
     read: int
     sides: Sequence[Sentences]
-    """Source and target, or of a language model the target alone."""
+    """Source and target, or the target alone for a language model"""
     lines: NDArray[np.int64]
-    """(pairs,) position of each in its split, counted from 1."""
+    """(pairs,) line number of each in its split, from 1"""
     texts: list[Pair] | None
-    """The text of these pairs, in evaluation splits."""
+    """The text of these pairs, in evaluation splits"""
     counts: Counter[str]
-    """Dropped pairs, by reason; and pairs and source sentences that are also in an evaluation split."""
+    """Dropped pairs by reason, and pairs and source sentences that are also in an evaluation split"""
 
     def length_classes(self) -> Counter[int]:
-        """Histogram of lengths in subwords, over all sides: sentences by the upper end of their class.
+        """Count the sentences of all sides by the upper end of their length class, in subwords.
 
-        Above the last of `LENGTH_STEPS` each length is a class.
+        Above the last of `LENGTH_STEPS`, each length is a class.
         """
         lengths = np.concatenate([side.lengths for side in self.sides])
         steps = LENGTH_STEPS[np.searchsorted(LENGTH_STEPS[:-1], lengths)]
@@ -89,25 +87,25 @@ class EncodedChunk:
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """Cleans, encodes and filters pairs, one chunk at a time."""
+    """An encoder that also cleans and filters pairs, chunk by chunk."""
 
     vocabularies: Sequence[TargetVocabulary]
-    """One for each side of the pairs."""
+    """One for each side"""
     max_length: int
     max_ratio: float
     evaluation: frozenset[Pair]
-    """Pairs of valid and test, which are looked for in train."""
+    """Pairs of valid and test, whose occurrences in train are counted"""
     keep_all: bool
-    """Evaluation splits lose nothing, so that they stay aligned and comparable, and keep their text."""
+    """Whether nothing is dropped and texts are kept: evaluation splits stay aligned and comparable"""
     unit: str = "pairs"
-    """What pairs are called in the counts."""
+    """The name of pairs in the counts"""
 
     @cached_property
     def _evaluation_sources(self) -> frozenset[str]:
         return frozenset(pair[0] for pair in self.evaluation)
 
     def encode(self, chunk: Chunk) -> EncodedChunk:
-        """Encodes a chunk; several threads may do so at once."""
+        """Encode a chunk; thread-safe."""
         counts: Counter[str] = Counter()
         lines, pairs = self._usable(chunk, counts)
         self._count_leaks(pairs, counts)
@@ -120,7 +118,7 @@ class PairEncoder:
         return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, pairs if self.keep_all else None, +counts)
 
     def _usable(self, chunk: Chunk, counts: Counter[str]) -> tuple[NDArray[np.int64], list[Pair]]:
-        """Positions (pairs,) and pairs without those that are empty or not UTF-8, which it counts as dropped."""
+        """Return line numbers (pairs,) and pairs without those that are empty or not UTF-8, which are counted."""
         lines, pairs = [], []
         for line, pair in enumerate(chunk.pairs, chunk.first):
             if not self.keep_all and not all(pair):
@@ -133,14 +131,14 @@ class PairEncoder:
         return np.array(lines, dtype=np.int64), pairs
 
     def _count_leaks(self, pairs: Sequence[Pair], counts: Counter[str]) -> None:
-        """Counts pairs that are also in an evaluation split, and other pairs whose source is."""
+        """Count pairs that are also in an evaluation split, and other pairs whose source is."""
         known = self._evaluation_sources
         for pair in [pair for pair in pairs if pair[0] in known]:
             both = pair in self.evaluation
             counts[f"{self.unit} also in valid or test" if both else "source sentences also in valid or test"] += 1
 
     def _fitting(self, sides: Sequence[Sentences], counts: Counter[str]) -> NDArray[np.bool_]:
-        """Which pairs (pairs,) are within the limits on lengths; counts the others as dropped."""
+        """Return which pairs (pairs,) are within the limits on lengths; the others are counted."""
         shorter, longer = (extreme.reduce([side.lengths for side in sides]) for extreme in (np.minimum, np.maximum))
         fits = longer <= self.max_length
         kept: NDArray[np.bool_] = fits & (longer <= self.max_ratio * shorter)
@@ -156,7 +154,7 @@ def _encode_all(vocabulary: TargetVocabulary, texts: Sequence[str]) -> Sentences
 
 
 def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -> Iterator[EncodedChunk]:
-    """Encodes chunks on `threads` threads, and yields them in order."""
+    """Encode chunks on `threads` threads and yield them in order."""
     pool = ThreadPoolExecutor(threads)
     waiting: deque[Future[EncodedChunk]] = deque()
     collecting = gc.isenabled()
@@ -175,20 +173,20 @@ def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -
 
 
 SIDES = ("source", "target")  # columns of ids; a language model's data has the latter only
-ABSENT = -1  # length of a source that is not there: lengths do not count `</s>`, and it lacks that too
+ABSENT = -1  # length of a missing source, which lacks even the `</s>` that lengths do not count
 
 END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow stream
 READ_AHEAD = 1 << 20  # bytes at a time
 
 
 def schema_of(sides: Sequence[str]) -> pa.Schema:
-    """The columns of a split that has these sides."""
+    """Return the columns of a split with these sides."""
     columns = [*((side, pa.list_(pa.int32())) for side in sides), ("line", pa.int64())]
     return pa.schema([*columns, *((f"{side}_text", pa.string()) for side in sides)])
 
 
 def table_of(chunk: EncodedChunk, schema: pa.Schema) -> pa.Table:
-    """A chunk as a table of that schema."""
+    """Convert a chunk to a table of that schema."""
     texts = [pa.nulls(len(chunk.lines), pa.string())] * len(chunk.sides)
     if chunk.texts is not None:
         texts = [pa.array([pair[side] for pair in chunk.texts], pa.string()) for side in range(len(chunk.sides))]
@@ -201,35 +199,35 @@ def _lists(sentences: Sentences) -> pa.ListArray:
 
 
 class Lengths(NamedTuple):
-    """Subwords of some pairs, `</s>` not counted."""
+    """Lengths of some pairs in subwords, without `</s>`."""
 
     source: Ids
-    """(pairs,) ABSENT where there are no sources"""
+    """(pairs,) ABSENT for a language model"""
     target: Ids
     """(pairs,)"""
 
     @property
     def source_tokens(self) -> int:
-        """Of all sources, `</s>` counted; 0 where there are none."""
+        """Tokens of all sources, with `</s>`; 0 for a language model."""
         return int(self.source.sum()) + len(self.source)
 
     @property
     def target_tokens(self) -> int:
-        """Of all targets, `</s>` counted."""
+        """Tokens of all targets, with `</s>`."""
         return int(self.target.sum()) + len(self.target)
 
 
 class Corpus:
-    """One split of a prepared directory, read without importing `datasets`."""
+    """One split of prepared data, read without importing `datasets`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Maps an .arrow file; raises UserError where there is none or it is cut short."""
+        """Map an .arrow file; raises UserError if it is missing or damaged."""
         path = regular(Path(path))
         try:
             with open(path, "rb") as file:
                 pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            pages.madvise(mmap.MADV_RANDOM)  # otherwise the head of each record batch is read with all around it
-            if pages[-len(END) :] != END:  # otherwise a file cut between record batches would pass for a shorter one
+            pages.madvise(mmap.MADV_RANDOM)  # else the head of each record batch is read with its surroundings
+            if pages[-len(END) :] != END:  # else a file cut between record batches would pass for a shorter one
                 raise OSError("it is cut short")
             mapped = pa.py_buffer(pages)
             self._table = _checked(pa.ipc.open_stream(mapped).read_all())
@@ -247,48 +245,48 @@ class Corpus:
 
     @property
     def has_source(self) -> bool:
-        """Whether these are pairs, rather than the sentences of a language model."""
+        """Whether these are pairs, not the sentences of a language model."""
         return self._source is not None
 
     @property
     def source_lengths(self) -> Ids:
-        """(pairs,) subwords of each source, `</s>` not counted; ABSENT where there are none."""
+        """(pairs,) subwords of each source, without `</s>`; ABSENT for a language model."""
         return np.full(len(self), ABSENT, np.int32) if self._source is None else self._source.all_lengths()
 
     @property
     def target_lengths(self) -> Ids:
-        """(pairs,) subwords of each target, `</s>` not counted."""
+        """(pairs,) subwords of each target, without `</s>`."""
         return self._target.all_lengths()
 
     def longest(self) -> int:
-        """Subwords of the longest sentence on either side."""
+        """Return the length of the longest sentence on either side, in subwords."""
         return int(max(self.source_lengths.max(initial=0), self.target_lengths.max(initial=0)))
 
     def lengths(self, rows: Rows) -> Lengths:
-        """Lengths of some pairs."""
+        """Return the lengths of some pairs."""
         absent = np.full(len(rows), ABSENT, np.int32)
         return Lengths(absent if self._source is None else self._source.spans(rows)[1], self._target.spans(rows)[1])
 
     def sources(self, rows: Rows) -> tuple[Rows, Ids]:
-        """Ids of some sources, (rows, longest) padded with 0, and their lengths (rows,)."""
+        """Return the ids of some sources, (rows, longest) padded with 0, and their lengths (rows,)."""
         assert self._source is not None, "a language model's data has no source"
         return self._source.gather(rows)
 
     def targets(self, rows: Rows) -> tuple[Rows, Ids]:
-        """Ids of some targets, (rows, longest) padded with 0, and their lengths (rows,)."""
+        """Return the ids of some targets, (rows, longest) padded with 0, and their lengths (rows,)."""
         return self._target.gather(rows)
 
     def lines(self, rows: Rows) -> list[int]:
-        """Line numbers of some pairs, counted from 1 through all files of their split."""
+        """Return the line numbers of some pairs, from 1 through all files of their split."""
         return self._table["line"].take(pa.array(rows)).to_pylist()  # type: ignore[no-any-return]
 
     def texts(self) -> tuple[list[str], list[str]]:
-        """Sources and targets as text; evaluation splits of pairs have it."""
+        """Return sources and targets as text, which evaluation splits of pairs have."""
         return self._table["source_text"].to_pylist(), self._table["target_text"].to_pylist()
 
 
 def _checked(table: pa.Table) -> pa.Table:
-    """Gives back a table whose columns and lists are such as `table_of` makes; raises ValueError where they are not."""
+    """Return a table if its columns and lists are as `table_of` makes them; else raise ValueError."""
     sides = SIDES if SIDES[0] in table.column_names else SIDES[1:]
     for field in schema_of(sides):
         if field.name not in table.column_names or table.schema.field(field.name).type != field.type:
@@ -298,7 +296,7 @@ def _checked(table: pa.Table) -> pa.Table:
 
 
 class _Column:
-    """A column of id lists, addressed over all its record batches at once as 32-bit words of the mapped file."""
+    """A column of id lists in all record batches, addressed as 32-bit words of the mapped file."""
 
     def __init__(self, column: pa.ChunkedArray, mapped: pa.Buffer) -> None:
         chunks = [chunk for chunk in column.chunks if len(chunk)]
@@ -308,13 +306,14 @@ class _Column:
         self._values = np.array([_word(chunk.values, mapped) for chunk in chunks], dtype=np.int64)
 
     def all_lengths(self) -> Ids:
+        """Return the number of ids in every row."""
         lengths = np.empty(self._first_rows[-1], np.int32)
         for row, end, offset in zip(self._first_rows, self._first_rows[1:], self._offsets, strict=False):
             lengths[row:end] = np.diff(self._words[offset : offset + end - row + 1])
         return lengths
 
     def spans(self, rows: Rows) -> tuple[Rows, Ids]:
-        """Word at which each row's ids begin, and how many there are."""
+        """Return the word at which each row's ids begin, and their number."""
         if not len(rows):
             return np.empty(0, np.int64), np.empty(0, np.int32)
         chunk = np.searchsorted(self._first_rows, rows, side="right") - 1
@@ -323,6 +322,7 @@ class _Column:
         return self._values[chunk] + begin, end - begin
 
     def gather(self, rows: Rows) -> tuple[Rows, Ids]:
+        """Return the ids of some rows, (rows, longest) padded with 0, and their numbers (rows,)."""
         begin, lengths = self.spans(rows)
         columns = np.arange(lengths.max(initial=0))
         inside = columns < lengths[:, None]
@@ -332,7 +332,7 @@ class _Column:
 
 
 def _read_ahead(path: str | os.PathLike[str]) -> None:
-    """Reads a file into the page cache from start to end, since updates read pages of it in random order."""
+    """Read a file into the page cache in order, since updates read its pages in random order."""
     buffer = bytearray(READ_AHEAD)
     with suppress(OSError), open(path, "rb", buffering=0) as file:
         while file.readinto(buffer):
@@ -340,7 +340,7 @@ def _read_ahead(path: str | os.PathLike[str]) -> None:
 
 
 def _word(array: pa.Array, mapped: pa.Buffer) -> int:
-    """Position in the file, in words, at which the data of an array of 32-bit numbers begins."""
+    """Return the word of the file at which the data of an array of 32-bit numbers begins."""
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:  # without numbers, a buffer may lie anywhere
         return 0

@@ -1,8 +1,8 @@
-"""Decides which pairs make up each update of an epoch (section 5.1).
+"""Plan which pairs make up each update of an epoch (section 5.1).
 
 The plan of an epoch is a pure function of the lengths, the weights, the seed and the epoch's number: a checkpoint
-saves two integers, and a resumed run continues at any update on any number of devices. It is computed once by
-vectorised code and mapped from disk by every rank of a host, so that it costs memory once.
+saves two integers, and a resumed run continues at any update on any number of devices. One rank computes the plan, and
+all ranks of a host map it from disk, so that it is in memory once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class EpochPlan:
         return len(self.bounds)
 
     def rows(self, update: int) -> Rows:
-        """Rows of one update, similar in length."""
+        """Return the rows of one update, which are similar in length."""
         begin, end = self.bounds[update]
         return self.order[begin:end].astype(np.int64)
 
@@ -56,9 +56,9 @@ class Mixture:
     """1.5 takes every pair once and a fresh half of them a second time."""
 
     def draw(self, random: np.random.Generator) -> Rows | None:
-        """Rows of an epoch, each as often as it is seen; None where that is every row once.
+        """Draw the rows of an epoch, each as often as it is seen; None if that is every row once.
 
-        Raises UserError where the weights leave no row.
+        Raises UserError if the weights leave no row.
         """
         if all(weight == 1.0 for weight in self.weights):
             return None
@@ -79,12 +79,12 @@ class Mixture:
 def plan_epoch(
     source_lengths: Ids, target_lengths: Ids, batch_tokens: int, seed: int, epoch: int, mixture: Mixture | None = None
 ) -> EpochPlan:
-    """Buckets by approximate length: neither side of an update has more than `batch_tokens` tokens.
+    """Group pairs of similar length into updates of at most `batch_tokens` tokens on each side.
 
     Lengths (pairs,) count subwords without `</s>`; tokens include it. Pairs are sorted by the length of their longer
-    side. Pairs of equal length are sorted by the difference between their sides, in ascending and descending order by
-    turns, so that neighbours differ little on both sides: 3.4% padding, where sorting by one side and then the other
-    leaves 8.7% (benchmarks/RESULTS.md). Ties are broken at random in every epoch, and updates come in random order.
+    side. Pairs of equal length are sorted by the difference between their sides, alternately ascending and descending,
+    so that neighbours differ little on both sides: 3.4% padding, against 8.7% when sorted by one side and then the
+    other (benchmarks/RESULTS.md). Ties are broken at random in every epoch, and updates come in random order.
     Every pair is in one update, or in as many as `mixture` draws it for.
     """
     random = np.random.default_rng((seed, epoch))
@@ -98,7 +98,7 @@ def plan_epoch(
 def _sort(
     source_lengths: Ids, target_lengths: Ids, rows: Rows | None, random: np.random.Generator
 ) -> NDArray[np.int32] | Rows:
-    """Rows sorted by length. Key, random number and row share 64 bits, which are fast to sort in place."""
+    """Sort rows by length. Key, random number and row share 64 bits, which are fast to sort in place."""
     longest = int(max(source_lengths.max(initial=0), target_lengths.max(initial=0))) + 1
     span = 2 * longest + 1
     count = len(source_lengths) if rows is None else len(rows)
@@ -125,7 +125,7 @@ def _sort(
 
 
 def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: Ids, batch_tokens: int) -> Rows:
-    """Where each update begins, and the end; each has as many pairs as `batch_tokens` allows on both sides."""
+    """Return where each update begins, and the end; each has as many pairs as `batch_tokens` allows."""
     cuts, block = [0], max(BLOCK, batch_tokens + 1)  # more than an update can have, since a pair has a token
     while (first := cuts[-1]) < len(order):
         part = order[first : first + block]
@@ -145,53 +145,48 @@ def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: 
     return np.array(cuts, dtype=np.int64)
 
 
+@dataclass(frozen=True)
 class EpochPlans:
-    """The plans of a run's epochs, which one process makes and all map from the run's directory."""
+    """The plans of a run's epochs, which one rank makes and all map from the run's directory."""
 
-    def __init__(
-        self,
-        out: Path,
-        data: str,
-        corpus: Corpus,
-        mixture: Mixture,
-        settings: Training,
-        leads: bool = True,
-        check: Callable[[], None] = lambda: None,
-    ) -> None:
-        """For a corpus, with the fingerprint `data` of its prepared data, from which a mixture takes its sets.
-
-        If it `leads`, this process makes the plans; else it waits for them and calls `check` now and then, which may
-        raise if there is nothing left to wait for.
-        """
-        self._out, self._data, self._corpus, self._mixture = out, data, corpus, mixture
-        self._settings, self._leads, self._check = settings, leads, check
+    out: Path
+    """Directory of the run"""
+    data: str
+    """Fingerprint of the prepared data"""
+    corpus: Corpus
+    mixture: Mixture
+    settings: Training
+    leads: bool = True
+    """Whether this rank makes the plans; others wait for them"""
+    check: Callable[[], None] = lambda: None
+    """A function that is called now and then while waiting, and may raise to end the wait"""
 
     def plan(self, epoch: int) -> EpochPlan:
-        """Return the plan of an epoch; raise UserError if the process that makes it does not come to it in time."""
-        settings = self._settings
-        shaping = [self._data, self._mixture.weights, settings.batch_tokens, settings.seed, epoch]
+        """Return the plan of an epoch; raise UserError if the leading rank does not make it in time."""
+        settings = self.settings
+        shaping = [self.data, self.mixture.weights, settings.batch_tokens, settings.seed, epoch]
         key = hashlib.sha256(json.dumps(shaping).encode()).hexdigest()[:12]
-        folder = self._out / f".epoch-{epoch}-{key}"
-        if self._leads and not (folder / ORDER).exists():
+        folder = self.out / f".epoch-{epoch}-{key}"
+        if self.leads and not (folder / ORDER).exists():
             self.forget(range(epoch - AHEAD, epoch))  # other ranks may be so many updates behind
-            lengths = self._corpus.source_lengths, self._corpus.target_lengths
-            made = plan_epoch(*lengths, settings.batch_tokens, settings.seed, epoch, self._mixture)
+            lengths = self.corpus.source_lengths, self.corpus.target_lengths
+            made = plan_epoch(*lengths, settings.batch_tokens, settings.seed, epoch, self.mixture)
             with whole_directory(folder, ORDER) as part:
                 np.save(part / ORDER, made.order)
                 np.save(part / BOUNDS, made.bounds)
                 write_manifest(part / MANIFEST, {})
-        wait_for(folder / ORDER, 60 * settings.timeout_minutes, self._check)
+        wait_for(folder / ORDER, 60 * settings.timeout_minutes, self.check)
         return EpochPlan(*(np.load(folder / name, mmap_mode="r") for name in (ORDER, BOUNDS)))
 
     def forget(self, keep: Collection[int] = ()) -> None:
         """Remove the plans of all epochs except some."""
-        for old in self._out.glob(".epoch-*"):
+        for old in self.out.glob(".epoch-*"):
             if int(old.name.split("-")[1]) not in keep:
                 shutil.rmtree(old, ignore_errors=True)
 
 
 def remove_damaged_plans(out: Path) -> None:
-    """Remove the plans in a run's directory that are not as they were written; rank 0 will make them again."""
+    """Remove damaged plans from a run's directory; rank 0 will make them again."""
     for folder in out.glob(".epoch-*"):
         try:
             check_files(folder / MANIFEST)

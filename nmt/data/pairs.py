@@ -1,5 +1,4 @@
-"""Sentence pairs of a recipe's data sets, read as a stream: text files, .tsv, .jsonl, .parquet, sacreBLEU's test sets,
-the hub, trees.
+"""Stream the sentence pairs of data sets: text files, .tsv, .jsonl, .parquet, sacreBLEU's test sets, the hub, trees.
 
 A tree becomes a pair: its words, separated by spaces, and the prepared tree on one line. A language model is trained on
 pairs that consist of a target alone.
@@ -22,16 +21,16 @@ from nmt.system.errors import UserError
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines
 
 Pair = tuple[str, ...]
-"""A sentence for each of `Data.languages`."""
+"""A sentence for each of `Data.languages`"""
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
 """Hint for a .jsonl file that cannot be read."""
 
 
 def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> list[Path]:
-    """Local files that a data set consists of.
+    """Return the local files of a data set.
 
-    Where a folder or pattern of trees no longer matches anything, the files among `before` that it matched. Raises
-    UserError where a folder holds no trees.
+    If a folder or pattern of trees matches nothing any more, return the files among `before` that it matched. Raises
+    UserError if a folder holds no trees.
     """
     if dataset.trees is None:
         return [data.path(name) for name in (dataset.source, dataset.target, dataset.file) if name is not None]
@@ -45,9 +44,9 @@ def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> lis
 
 
 def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
-    """Raises UserError where a file is missing or the two sides of a data set differ in length.
+    """Raise UserError if a file is missing, or if the two sides of a data set differ in length.
 
-    Downloads sacreBLEU's test sets. Returns the number of pairs where all of them are lines of text, which it counts.
+    Downloads sacreBLEU's test sets. Returns the number of pairs if all data sets are text files, else None.
     """
     datasets = list(datasets)
     for dataset in datasets:
@@ -60,11 +59,9 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
                     f"{path}: is not a regular file, but data is read several times",
                     "write what it gives to a file, and name that in the recipe",
                 )
-    total: int | None = 0
+    sizes = []
     for dataset in datasets:
-        files = _text_files(dataset, data)
-        if files is None:
-            total = None
+        if (files := _text_files(dataset, data)) is None:
             continue
         counts = [count_lines(path) for path in files]
         if counts[0] != counts[-1]:
@@ -73,19 +70,19 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
                 "line N of one must translate line N of the other",
                 REALIGN,
             )
-        total = None if total is None else total + counts[0]
-    return total
+        sizes.append(counts[0])
+    return sum(sizes) if len(sizes) == len(datasets) else None
 
 
 def _text_files(dataset: Dataset, data: Data) -> tuple[Path, ...] | None:
-    """The files, one for each side, of a data set with one sentence per line; None for other data sets."""
+    """Return the files of a data set with one sentence per line, one for each side; None for other data sets."""
     if dataset.sacrebleu is not None and data.source is not None:
         return find_test_set(dataset.sacrebleu, data.source, data.target)
     return tuple(data.path(name) for name in (dataset.source, dataset.target) if name is not None) or None
 
 
 def read_pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
-    """Yields the pairs of a data set, in order; raises UserError where something cannot be read or is malformed."""
+    """Yield the pairs of a data set in order; raises UserError if something cannot be read or is malformed."""
     if (files := _text_files(dataset, data)) is not None:
         yield from zip(*map(read_lines, files), strict=True)
     elif dataset.trees is not None:
@@ -98,7 +95,7 @@ def read_pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
 
 
 def _read_trees(path: Path, data: Data) -> Iterator[Pair]:
-    """A tree of which preparation leaves nothing becomes a pair of empty strings."""
+    """Yield the words and the prepared tree of each tree; two empty strings if preparation leaves nothing."""
     for tree in read_trees(path):
         prepared = prepare_tree(tree, data.functional_tags, data.traces)
         yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
@@ -153,7 +150,7 @@ def _text(value: str | None) -> str:
 
 
 def _read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Not read through `datasets`, which would give each record the fields of all others."""
+    """Yield the records of a file; `datasets` would give each record the fields of all others."""
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
@@ -200,7 +197,7 @@ def _reason(error: Exception) -> str:
 
 
 def describe(dataset: Dataset, data: Data) -> dict[str, Any]:
-    """The settings that shape the pairs of a data set, besides its files' content; not how often they are seen."""
+    """Return the settings that shape the pairs of a data set, without its files and its weight."""
     given = json.loads(dataset.model_dump_json(exclude_defaults=True))
     told = {key: value for key, value in given.items() if key not in ("source", "target", "file", "trees", "weight")}
     if dataset.trees is not None:
@@ -209,10 +206,10 @@ def describe(dataset: Dataset, data: Data) -> dict[str, Any]:
 
 
 def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
-    """Finds the files of a test set's sources and of its (first) reference, such as wmt14/full from en to de.
+    """Find the files of a test set's sources and of its (first) reference, such as wmt14/full from en to de.
 
     They are in sacreBLEU's folder, which is ~/.sacrebleu or the environment variable SACREBLEU; sacreBLEU downloads
-    those that are missing. Raises UserError where it has no such set or direction, or cannot download it.
+    those that are missing. Raises UserError if it has no such set or direction, or cannot download it.
     """
     from sacrebleu.dataset import DATASETS
     from sacrebleu.utils import SACREBLEU_DIR, get_reference_files, get_source_file

@@ -1,7 +1,7 @@
-"""`nmt preprocess`: turns raw text into a tokenizer, Arrow files of ids, and a report of what was dropped.
+"""`nmt preprocess`: turn raw text into a tokenizer, Arrow files of ids, and a report of what was dropped.
 
 A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the files of the tokenizer, `report.json` and
-`fingerprint.json`, which identifies the inputs and settings that they were made from, and holds their hashes.
+`fingerprint.json`, which has the hashes of these files and identifies the inputs and settings they were made from.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from nmt.text.tokenizer import Tokenizer
 FORMAT = 2
 MANIFEST = "fingerprint.json"
 REPORT = "report.json"
-SAMPLE = 10_000  # pairs whose lengths are looked at
-CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs, and about their characters, per record batch and unit of work
+SAMPLE = 10_000  # pairs whose lengths are measured
+CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs and approximate characters per record batch and `Chunk`
 
 
 def directory(recipe: Recipe) -> Path:
-    """The directory of the recipe's prepared data, relative to the working directory."""
+    """Return the directory of the recipe's prepared data, relative to the working directory."""
     return Path("data") / recipe.data.name
 
 
 def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None = None) -> bool:
-    """Prepares the recipe's data unless that is done already; returns whether there was anything to do.
+    """Prepare the recipe's data unless that is done already; return whether there was anything to do.
 
-    `tokenizer_from` is a bundle whose tokenizer is used instead of training one. Raises UserError where files are
-    missing or differ in length, before anything is written, and where a file of the prepared data is damaged. After
-    an error, what was prepared before is still there.
+    `tokenizer_from` is a bundle whose tokenizer is used instead of training one. Raises UserError if files are missing
+    or differ in length, before anything is written, and if a file of the prepared data is damaged. An error leaves
+    earlier prepared data as it is.
     """
     out = directory(recipe)
     before = _read_fingerprint(out)
@@ -62,10 +62,7 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
         return False
     data, splits = recipe.data, recipe.data.splits
     totals = {split: check_inputs(datasets, data) for split, datasets in splits.items()}
-    with (
-        exclusive(out.parent / f".{out.name}.lock", str(out), console.say),
-        whole_directory(out, MANIFEST) as part,
-    ):
+    with exclusive(out.parent / f".{out.name}.lock", str(out), console.say), whole_directory(out, MANIFEST) as part:
         tokenizer = _tokenizer(recipe, totals["train"], console, tokenizer_from)
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
@@ -84,20 +81,20 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
 
 
 def fingerprint(recipe: Recipe, tokenizer_from: Path | None = None) -> str:
-    """Identifies the inputs, as they are now, and the settings; prepared data and bundles made from it record it."""
+    """Return the hash of the inputs, as they are now, and the settings; prepared data and bundles record it."""
     return str(_identify(recipe, tokenizer_from, _read_fingerprint(directory(recipe)))["fingerprint"])
 
 
 def fingerprint_of(prepared: Path) -> str | None:
-    """The fingerprint that prepared data records; None where nothing is prepared."""
+    """Return the fingerprint that prepared data records; None if nothing is prepared."""
     found = _read_fingerprint(prepared).get("fingerprint")
     return None if found is None else str(found)
 
 
 def mean_lengths(prepared: Path) -> tuple[float, float] | None:
-    """Mean subwords of training's sources, and subwords or symbols of its targets; None where nothing is prepared.
+    """Return the mean lengths of training's sources and targets; None if nothing is prepared.
 
-    Of a language model the former are ABSENT.
+    For a language model, the former is ABSENT.
     """
     train = read_report(prepared)["train"] if (prepared / REPORT).exists() else {}
     source, target = train.get("mean length of sources", ABSENT), train.get("mean length of targets")
@@ -105,27 +102,27 @@ def mean_lengths(prepared: Path) -> tuple[float, float] | None:
 
 
 def set_sizes(prepared: Path) -> list[int]:
-    """Pairs of train.arrow from each training set, in order."""
+    """Return the number of pairs in train.arrow from each training set, in order."""
     return list(read_report(prepared)["train"]["kept by set"])
 
 
 class _Report(RootModel[dict[str, dict[str, Any]]]):
-    """What was read, kept and dropped, by split."""
+    """Numbers of pairs read, kept and dropped, by split."""
 
 
 def read_report(prepared: Path) -> dict[str, Any]:
-    """What was read, kept and dropped of each split. Raises UserError where report.json is missing or damaged."""
+    """Read report.json: pairs read, kept and dropped by split; raises UserError if it is missing or damaged."""
     return checked(_Report, read_json(intact(prepared / REPORT)), prepared / REPORT).root
 
 
 def _read_fingerprint(out: Path) -> dict[str, Any]:
-    """What fingerprint.json says, with each input's size, time and hash under `files`; empty where there is none."""
+    """Read fingerprint.json, with each input's size, time and hash under `files`; empty if there is none."""
     found = read_manifest(out / MANIFEST) if os.path.lexists(out / MANIFEST) else {}
     return found if found.get("format") == FORMAT else {}
 
 
 def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any]) -> dict[str, Any]:
-    """Identity of inputs and settings; a missing file has none, and `check_inputs` reports it."""
+    """Identify inputs and settings; a missing file is left to `check_inputs`."""
     seen = before.get("files", {})
     files: dict[str, list[Any]] = {}
     contents: dict[str, Any] = {}
@@ -149,12 +146,12 @@ def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any
 
 
 def _seen(path: Path, before: list[Any] | None) -> list[Any]:
-    """What identifies a file; a missing one counts as unchanged, since prepared data is enough to train from."""
+    """Identify a file; a missing one counts as unchanged, since prepared data is enough to train from."""
     return identify(path, before) if path.exists() else before or [0, 0, None]
 
 
 def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_from: Path | None) -> Tokenizer:
-    """The tokenizer of a bundle, or a new one; `total` is the number of training pairs, where that is known."""
+    """Return the tokenizer of a bundle, or train one; `total` is the number of training pairs, if known."""
     if tokenizer_from is not None:
         console.say(f"tokenizer: from {tokenizer_from}")
         return load_tokenizer(tokenizer_from)
@@ -165,7 +162,7 @@ def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_fr
 
 @dataclass(frozen=True)
 class _TokenizerText:
-    """Training pairs as the encoder will see them; can be iterated several times, and shows progress."""
+    """Training pairs, as the encoder will get them; each iteration shows its progress."""
 
     data: Data
     total: int | None
@@ -179,7 +176,7 @@ class _TokenizerText:
 
 
 def _encoder(split: str, data: Data, tokenizer: Tokenizer) -> PairEncoder:
-    """The encoder of a split's pairs; that of the training split looks for pairs of the other splits."""
+    """Make the encoder of a split; that of the training split counts pairs of the other splits."""
     others = (*data.valid, *data.test) if split == "train" else ()
     return PairEncoder(
         (tokenizer.source, tokenizer.target)[-len(data.languages) :],
@@ -194,7 +191,7 @@ def _encoder(split: str, data: Data, tokenizer: Tokenizer) -> PairEncoder:
 def _write_split(
     path: Path, chunks: Iterable[EncodedChunk], sides: Sequence[str], sets: int, advance: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Writes a split that consists of `sets` data sets; returns its part of the report."""
+    """Write a split of `sets` data sets; return its part of the report."""
     # Its import takes seconds, and only preprocessing needs it.
     from datasets.arrow_writer import ArrowWriter
 
@@ -226,7 +223,7 @@ def _write_split(
 
 
 def _check_some_kept(train: dict[str, Any], data: Data) -> None:
-    """Raises UserError where no training pair is usable."""
+    """Raise UserError if no training pair is usable."""
     if not train["kept"]:
         reasons = [f"{count:,} {name}" for name, count in train.items() if name.startswith("dropped")]
         raise UserError(
@@ -244,16 +241,16 @@ def _chunks(datasets: Sequence[Dataset], data: Data) -> Iterator[Chunk]:
 
 
 def _pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
-    """The pairs of a data set, stripped of surrounding whitespace.
+    """Yield the pairs of a data set, stripped of whitespace.
 
-    Trees are left alone: they have none, and their last word may be a no-break space.
+    Trees stay as they are: they have none around them, and their last word may be a no-break space.
     """
     pairs = read_pairs(dataset, data)
     return (tuple(map(str.strip, pair)) for pair in pairs) if dataset.trees is None else pairs
 
 
 def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, task: Task) -> Iterator[str]:
-    """The report as lines for people."""
+    """Yield the lines that summarise the report."""
     unit = task.unit
     pieces = f"{len(tokenizer.source):,} pieces"
     if not tokenizer.shared:
@@ -279,7 +276,7 @@ def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer,
 
 
 def measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> TrainedLengths | None:
-    """Lengths of the training pairs of a translator, from a sample that is evenly spread over them; None otherwise."""
+    """Measure the lengths of a translator's training pairs, on an evenly spread sample; None for other tasks."""
     if recipe.task.name != "translate" or recipe.data.source is None or not len(corpus):
         return None
     rows = np.unique(np.linspace(0, len(corpus) - 1, SAMPLE).astype(np.int64))

@@ -1,1 +1,1 @@
-"""Models in other programs' formats, in and out."""
+"""Import and export of models in other programs' formats."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.checkpoint.reading import MANIFEST, Bundle, check_numbers, tensors_of
+from nmt.exchange.modules import modules
 from nmt.recipe import Decoding, Model
 from nmt.system.device import check_room, host_memory
 from nmt.system.errors import UserError
@@ -22,31 +22,6 @@ MULTIPLE = 8  # CTranslate2 pads lengths to multiples of this on a GPU
 KINDS = ("F32", "F16", "F64")  # of weights, as safetensors calls them; of those that torch has, numpy lacks bfloat16
 
 ACTIVATIONS = {"relu": "RELU", "silu": "SWISH", "gelu": "GELU"}  # of a recipe, and as CTranslate2 calls them
-
-LAYER = {  # a weight of one of our layers: the variable of CTranslate2's layer that holds it
-    "attention.qkv.weight": "self_attention/linear_0/weight",
-    "attention.out.weight": "self_attention/linear_1/weight",
-    "attention_residual.norm.weight": "self_attention/layer_norm/gamma",
-    "attention_residual.norm.bias": "self_attention/layer_norm/beta",
-    "cross.query.weight": "attention/linear_0/weight",
-    "cross.key_value.weight": "attention/linear_1/weight",
-    "cross.out.weight": "attention/linear_2/weight",
-    "cross_residual.norm.weight": "attention/layer_norm/gamma",
-    "cross_residual.norm.bias": "attention/layer_norm/beta",
-    "feed_forward.inner.weight": "ffn/linear_0/weight",
-    "feed_forward.inner.bias": "ffn/linear_0/bias",
-    "feed_forward.outer.weight": "ffn/linear_1/weight",
-    "feed_forward.outer.bias": "ffn/linear_1/bias",
-    "feed_forward_residual.norm.weight": "ffn/layer_norm/gamma",
-    "feed_forward_residual.norm.bias": "ffn/layer_norm/beta",
-}
-ATTENTION_BIASES = {  # as LAYER, if `attention_bias` is set
-    "attention.qkv.bias": "self_attention/linear_0/bias",
-    "attention.out.bias": "self_attention/linear_1/bias",
-    "cross.query.bias": "attention/linear_0/bias",
-    "cross.key_value.bias": "attention/linear_1/bias",
-    "cross.out.bias": "attention/linear_2/bias",
-}
 
 
 def export(bundle: Bundle, path: Path, quantization: str) -> None:
@@ -120,9 +95,12 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
         activation=specs.common_spec.Activation[ACTIVATIONS[config.activation]],
     )
     encoder, decoder = spec.encoder, spec.decoder
-    for name, variable in _names(config):
-        scope, _, attribute = variable.rpartition("/")
-        setattr(specs.model_spec.index_spec(spec, scope), attribute, _layer_weight(read, name, config))
+    for module in modules(config):
+        part = specs.model_spec.index_spec(spec, module.ctranslate2)
+        weight, bias = ("gamma", "beta") if module.name.endswith("norm") else ("weight", "bias")
+        setattr(part, weight, _layer_weight(read, f"{module.name}.weight", config))
+        if module.has_bias:
+            setattr(part, bias, _layer_weight(read, f"{module.name}.bias", config))
     attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
     for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
         attention.queries_scale = np.float32(config.key_width**-0.5)
@@ -144,21 +122,8 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
     return spec
 
 
-def _names(config: Model) -> Iterator[tuple[str, str]]:
-    """Every weight of the stacks, and the variable of CTranslate2 that holds it."""
-    of_layer = LAYER | ATTENTION_BIASES if config.attention_bias else LAYER
-    for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
-        for index in range(depth):
-            for name, variable in of_layer.items():
-                if side == "decoder" or not name.startswith("cross"):
-                    yield f"{side}.{index}.{name}", f"{side}/layer_{index}/{variable}"
-        if config.norm == "pre":
-            yield f"{side}_norm.weight", f"{side}/layer_norm/gamma"
-            yield f"{side}_norm.bias", f"{side}/layer_norm/beta"
-
-
 def _layer_weight(read: _Reader, name: str, config: Model) -> Array:
-    """A weight of a stack as CTranslate2 has it."""
+    """Read a weight of a stack as CTranslate2 stores it."""
     d_model, d_ff, key, value = config.d_model, config.d_ff, config.key_width, config.value_width
     *_, module, kind = name.split(".")
     widths = {"qkv": (key, key, value), "query": (key,), "key_value": (key, value)}.get(module)
@@ -172,7 +137,7 @@ def _layer_weight(read: _Reader, name: str, config: Model) -> Array:
 
 
 def _position_table(read: _Reader, side: str, config: Model, positions: int) -> Array:
-    """(positions, d_model): the position encodings of a side."""
+    """Return the position encodings of a side: (positions, d_model)."""
     if config.positions == "sinusoidal":
         return sinusoids(positions, config.d_model)
     learned = read(f"{side}_positions.table", config.max_positions, config.d_model)
@@ -180,15 +145,15 @@ def _position_table(read: _Reader, side: str, config: Model, positions: int) -> 
 
 
 def sinusoids(length: int, d_model: int) -> Array:
-    """(length, d_model): `nmt.model.layers.sinusoids` without torch."""
+    """Return `nmt.model.layers.sinusoids` without torch: (length, d_model)."""
     angles = np.arange(length)[:, None] * 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
     return np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(length, d_model).astype(np.float32)
 
 
 def _equal_heads(weight: Array, config: Model, widths: tuple[int, ...]) -> Array:
-    """Projections (Σ heads · width, d_model), or their biases, with every head as wide as the wider of d_k and d_v.
+    """Pad projections (Σ heads · width, d_model), or their biases, with zeros to heads of width max(d_k, d_v).
 
-    CTranslate2 has one width for both. Padding with zeros does not change the products, nor the results.
+    CTranslate2 has one width for both. Zeros do not change the products.
     """
     wide, heads = max(config.key_width, config.value_width), config.heads
     parts = np.split(weight, np.cumsum([heads * width for width in widths])[:-1])
@@ -208,7 +173,7 @@ class _Reader:
             self._file: Any = safe_open(file, framework="numpy")
 
     def __call__(self, name: str, *shape: int) -> Array:
-        """One of them, in float32. Raises UserError if it is missing, has another shape or holds no weights."""
+        """Read a weight in float32; raises UserError if it is missing, has another shape or is no weight."""
         found = self._file.get_slice(name) if name in self._file.keys() else None  # noqa: SIM118  # it is no mapping
         if found is None or tuple(found.get_shape()) != shape:
             there = "is missing" if found is None else f"has shape {found.get_shape()}, but {list(shape)} by the recipe"
@@ -223,7 +188,7 @@ class _Reader:
 
 
 def _transformer_spec() -> Any:
-    """Imports `ctranslate2.specs.transformer_spec` without torch, which it does not need and which takes seconds."""
+    """Import `ctranslate2.specs.transformer_spec` without torch, which takes seconds and which it does not need."""
     hide = "torch" not in sys.modules
     if hide:
         sys.modules["torch"] = None  # type: ignore[assignment]  # makes its `import torch` fail

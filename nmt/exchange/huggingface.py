@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from nmt import __version__
 from nmt.checkpoint.reading import WEIGHTS, Bundle
 from nmt.checkpoint.writing import save_tensors
-from nmt.exchange.marian import LAYER, READING
+from nmt.exchange.modules import modules
 from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.system.errors import UserError
@@ -31,7 +31,6 @@ from nmt.text.vocabulary import BOS, EOS, PAD, TargetVocabulary, Vocabulary
 if TYPE_CHECKING:
     from torch import Tensor
 
-MARIAN, PEGASUS = "MarianMTModel", "PegasusForConditionalGeneration"
 LARGEST_EPSILON = 1e-5
 """ε of LayerNorm in transformers; a smaller one makes almost no difference."""
 USUAL_LENGTH = 25
@@ -85,26 +84,22 @@ def check_expressible(bundle: Bundle) -> None:
 
 
 def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer) -> Iterator[tuple[str, Tensor]]:
-    """Give every weight of theirs and its name, tied ones once."""
+    """Yield every weight by its name in transformers, tied ones once."""
     import torch
 
     from nmt.model.layers import sinusoids
 
     config = recipe.model
     order = torch.arange(config.d_model).view(-1, 2).T.flatten()  # 0 2 4 … 1 3 5 …
-    for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
-        for index in range(depth):
-            for ours, theirs in LAYER.items():
-                if side == "decoder" or not ours.startswith("cross"):
-                    module = _module(weights, f"{side}.{index}.{ours}", order, ours in READING)
-                    for kind, tensor in module.items():
-                        for name, part in zip(theirs, tensor.chunk(len(theirs)), strict=True):
-                            yield f"model.{side}.layers.{index}.{name}.{kind}", part
-        if config.norm == "pre":
-            for kind, tensor in _module(weights, f"{side}_norm", order, reads=False).items():
-                yield f"model.{side}.layer_norm.{kind}", tensor
-            table = sinusoids(_longest(recipe.decoding), config.d_model)[:, order]  # Marian's is computed when it loads
-            yield f"model.{side}.embed_positions.weight", table
+    for module in modules(config):
+        weight = weights[f"{module.name}.weight"]
+        bias = weights.get(f"{module.name}.bias", weight.new_zeros(len(weight)))
+        both = (weight[:, order], bias) if module.reads else (weight[order], bias[order])
+        for kind, tensor in zip(("weight", "bias"), both, strict=True):
+            for name, part in zip(module.transformers, tensor.chunk(len(module.transformers)), strict=True):
+                yield f"{name}.{kind}", part
+    for side in ("encoder", "decoder") if config.norm == "pre" else ():  # Marian's table is computed when it loads
+        yield f"model.{side}.embed_positions.weight", sinusoids(_longest(recipe.decoding), config.d_model)[:, order]
     names = {"source": "model.encoder.embed_tokens", "target": "model.decoder.embed_tokens", "output": "lm_head"}
     if config.tie_embeddings == "all":
         names["source"] = "model.shared"
@@ -117,7 +112,7 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
 
 
 def _rows(side: TargetVocabulary, start: bool) -> list[int]:
-    """Our id of each of their ids; with `start`, that of `<s>` for `<pad>` where Marian's outputs begin with it."""
+    """Return our id of each of their ids; with `start`, that of `<s>` for `<pad>` if Marian's outputs begin with it."""
     origins = origins_of(side)
     rows = sorted((origin, index) for index, origin in enumerate(origins) if origin != ABSENT)
     replaced = {PAD: BOS} if start and origins[BOS] == ABSENT else {}
@@ -125,7 +120,7 @@ def _rows(side: TargetVocabulary, start: bool) -> list[int]:
 
 
 def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
-    """The ids of control symbols, as both configurations have them."""
+    """Return the ids of control symbols, as both configurations have them."""
     pad, _, begin, end = origins_of(tokenizer.target)[: EOS + 1]
     return {
         "pad_token_id": min(pad, origins_of(tokenizer.source)[PAD]),  # transformers has one for both sides
@@ -136,28 +131,19 @@ def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
     }
 
 
-def _module(weights: Mapping[str, Tensor], name: str, order: Tensor, reads: bool) -> dict[str, Tensor]:
-    """The weight and the bias of a module that reads or writes states, for states in another order."""
-    weight = weights[f"{name}.weight"]
-    bias = weights.get(f"{name}.bias", weight.new_zeros(len(weight)))
-    if reads:
-        return {"weight": weight[:, order], "bias": bias}
-    return {"weight": weight[order], "bias": bias[order]}
-
-
 # --- settings --------------------------------------------------------------------------------------------------
 
 
 def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of config.json; their defaults are those of other models, so nothing is left to them."""
+    """Return the content of config.json, in full, since defaults there are those of other models."""
     model, post = recipe.model, recipe.model.norm == "post"
-    kind = {"architectures": [MARIAN if post else PEGASUS], "model_type": "marian" if post else "pegasus"}
     separate = {
         "decoder_vocab_size": len(_rows(tokenizer.target, start=False)),
         "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
     }
     return {
-        **kind,
+        "architectures": ["MarianMTModel" if post else "PegasusForConditionalGeneration"],
+        "model_type": "marian" if post else "pegasus",
         "vocab_size": len(_rows(tokenizer.source, start=False)),
         **(separate if post else {}),
         "tie_word_embeddings": model.tie_embeddings != "none",
@@ -181,7 +167,7 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of generation_config.json: the nearest to our search."""
+    """Return the content of generation_config.json, which comes nearest to our search."""
     config: dict[str, Any] = {
         "num_beams": decoding.beam,
         "max_length": _longest(decoding),
@@ -199,12 +185,12 @@ def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
 
 
 def _longest(decoding: Decoding) -> int:
-    """Positions of the longest output, with `<s>`; the longest input has fewer."""
+    """Return the positions of the longest output, with `<s>`; the longest input has fewer."""
     return decoding.max_source + decoding.max_extra + 1
 
 
 def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
-    """What `MarianTokenizer` reads, by file name."""
+    """Return the contents of the files that `MarianTokenizer` reads, by name."""
     if tokenizer.lossy:
         return tokenizer.files()  # of the Marian model from which this one was trained
     config = {
@@ -234,58 +220,6 @@ def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
 
 
 SECTIONS = ("tokenizer", "model", "training", "decoding")  # of the recipe; data names local folders
-
-DIFFERENCES = (  # `{epsilon}` is model.norm_epsilon
-    "The length penalty of `generate` is a power of the length, n^p, and that of nmt is ((5 + n) / 6)^α; "
-    "`length_penalty` is set so that both favour longer outputs equally at 25 subwords.",
-    "An output of `generate` has at most `max_length` subwords, whatever the length of its input; with nmt it has at "
-    "most `decoding.max_extra` more than the input.",
-    "nmt splits long inputs into sentences and copies URLs and placeholders; `generate` does not.",
-    "`MarianTokenizer` takes a U+2581 for a space, and `>>…<<` at the beginning of a line for a language; it removes "
-    "space at the ends of an output.",
-    "LayerNorm has an ε of 1e-05, and {epsilon:g} in nmt; where they are not equal, log-probabilities differ by about "
-    "1e-5 of their value.",
-)
-"""What makes translations by `transformers` differ from those of `nmt translate`."""
-
-CARD = """\
----
-library_name: transformers
-pipeline_tag: translation
-{languages}tags:
-- translation
----
-
-# {name}
-
-A Transformer of {parameters:,} parameters that translates from {source} to {target}, trained with nmt {version}.
-
-```python
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-model = AutoModelForSeq2SeqLM.from_pretrained("{name}")
-batch = tokenizer(["…"], padding=True, return_tensors="pt")
-print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
-```
-
-## How it was made
-
-| | |
-|---|---|
-{figures}
-
-## How translations differ from those of `nmt translate`
-
-{differences}
-
-## Recipe
-
-```yaml
-{recipe}```
-"""
-
-
 BAR = "\\|"  # does not end the cell of a table
 
 
@@ -293,23 +227,26 @@ def model_card(bundle: Bundle, name: str, parameters: int) -> str:
     """Return the README.md of a translator of so many parameters that is called `name`."""
     recipe = bundle.recipe
     languages = [language for language in recipe.data.languages if language.isalpha() and len(language) in (2, 3)]
-    return CARD.format(
-        languages="".join(["language:\n", *(f"- {language}\n" for language in languages)]) if languages else "",
-        name=name,
-        parameters=parameters,
-        source=recipe.data.source,
-        target=recipe.data.target,
-        version=__version__,
-        figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in _figures(bundle)),
-        differences="\n".join(f"- {difference}" for difference in DIFFERENCES).format(
-            epsilon=recipe.model.norm_epsilon
-        ),
-        recipe=dump(recipe.model_dump(mode="json", include=set(SECTIONS))),
+    return (
+        Path(__file__)
+        .with_name("model_card.md")
+        .read_text(encoding="utf-8")
+        .format(
+            languages="".join(["language:\n", *(f"- {language}\n" for language in languages)]) if languages else "",
+            name=name,
+            parameters=parameters,
+            source=recipe.data.source,
+            target=recipe.data.target,
+            version=__version__,
+            figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in _figures(bundle)),
+            epsilon=recipe.model.norm_epsilon,
+            recipe=dump(recipe.model_dump(mode="json", include=set(SECTIONS))),
+        )
     )
 
 
 def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
-    """Give what is known of data, scores and cost, each with its name."""
+    """Yield the known figures of data, scores and cost, each with its name."""
     for split, datasets in bundle.recipe.data.splits.items():
         if datasets:
             yield f"{split} data", "; ".join(map(_described, datasets))

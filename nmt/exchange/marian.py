@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.checkpoint.reading import FORMAT, WEIGHTS, Bundle, read_tensors, tensors_of
+from nmt.exchange.modules import Module, modules
 from nmt.recipe import Model, Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 NORMS = {"marian": "post", "pegasus": "pre"}
-"""What the type of a model means for model.norm."""
+"""The value of model.norm by the type of a model"""
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 REFUSED = {
     "normalize_before": True,
@@ -44,7 +45,7 @@ MARIANS_EPSILON = 1e-5
 LONGEST = 512
 """Subwords of an input; the models are trained on single sentences."""
 LEAST_VOCABULARY = 261
-"""What a recipe must have at least as tokenizer.vocab_size."""
+"""The least tokenizer.vocab_size of a recipe"""
 
 
 def is_marian(folder: Path) -> bool:
@@ -118,7 +119,7 @@ class MarianBundle(Bundle):
 
     @property
     def lossy(self) -> bool:
-        """See `Bundle`."""
+        """Whether the tokenizer cannot spell every text; it is always so with Marian's own."""
         return self._tokenizer.lossy
 
     def tokenizer(self) -> Tokenizer:
@@ -126,10 +127,20 @@ class MarianBundle(Bundle):
         return self._tokenizer
 
     def weights(self) -> dict[str, Tensor]:
-        """Read the weights and return ours, by name; raises UserError as `convert` does."""
-        origins = origins_of(self._tokenizer.source), origins_of(self._tokenizer.target)
-        scaled = bool(self._config.get("scale_embedding", False))
-        return convert(self.path / WEIGHTS, self.recipe.model, origins, self._start, scaled)
+        """Map the weights of the `MarianMTModel` into memory and return ours, by name, in fp32.
+
+        Raises UserError if a weight is missing, has another shape or cannot be one, or if there are others.
+        """
+        config, start = self.recipe.model, self._start
+        theirs = _Tensors(self.path / WEIGHTS)
+        source, target = origins_of(self._tokenizer.source), origins_of(self._tokenizer.target)
+        found = _embeddings(theirs, config, source, target, start)
+        for module in modules(config):
+            found |= _weights(theirs, module, config)
+        if not self._config.get("scale_embedding", False):
+            _unscale(found, config)
+        theirs.check_rest()
+        return {name: weight.float().contiguous() for name, weight in found.items()}
 
     @cached_property
     def _config(self) -> dict[str, Any]:
@@ -163,7 +174,7 @@ class MarianBundle(Bundle):
         return start
 
     def _shape(self) -> dict[str, Any]:
-        """The section model of the recipe."""
+        """Return the section `model` of the recipe."""
         config = self._config
         shared = config.get("share_encoder_decoder_embeddings", True)
         tied = config.get("tie_word_embeddings", True)
@@ -186,7 +197,7 @@ class MarianBundle(Bundle):
         }
 
     def _biased(self) -> set[str]:
-        """The biases of attention and softmax that are not zero; those of models that nmt has exported are."""
+        """Return the names of the nonzero biases of attention and softmax; exports of nmt may have zeros."""
         from safetensors import safe_open
 
         with tensors_of(self.path / WEIGHTS) as path, safe_open(path, framework="pt") as file:
@@ -200,7 +211,7 @@ def _optional(path: Path) -> dict[str, Any]:
 
 
 def _name(folder: Path) -> str:
-    """A name for a run: that of the folder, or in the hub's cache that of the model."""
+    """Return a name for a run: that of the folder, or in the hub's cache that of the model."""
     cached = re.search(r"models--.+?--([^/]+)/snapshots/", f"{folder.absolute()}/")
     return re.sub(r"[^A-Za-z0-9._-]", "-", cached[1] if cached else folder.absolute().name).lstrip("._-") or "marian"
 
@@ -215,44 +226,8 @@ def _name(folder: Path) -> str:
 # - Without `scale_embedding`, embeddings are divided by √d_model, by which ours are multiplied, and if they are the
 #   softmax matrix as well, the states that it reads are multiplied by it.
 
-LAYER = {  # a module of one of our layers: the modules of theirs that its rows are shared out to
-    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "attention.out": ("self_attn.out_proj",),
-    "attention_residual.norm": ("self_attn_layer_norm",),
-    "cross.query": ("encoder_attn.q_proj",),
-    "cross.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-    "cross.out": ("encoder_attn.out_proj",),
-    "cross_residual.norm": ("encoder_attn_layer_norm",),
-    "feed_forward.inner": ("fc1",),
-    "feed_forward.outer": ("fc2",),
-    "feed_forward_residual.norm": ("final_layer_norm",),
-}
-READING = ("attention.qkv", "cross.query", "cross.key_value", "feed_forward.inner")
-"""Modules whose columns belong to the numbers of a state; of the others these are the rows."""
 NEVER = -100.0
-"""What is added to the logit of a symbol that cannot come: e^-100 of a probability is nothing in fp32."""
-
-
-def convert(
-    path: Path, config: Model, origins: tuple[Sequence[int], Sequence[int]], start: int, scaled: bool
-) -> dict[str, Tensor]:
-    """Read the weights of a `MarianMTModel` and return ours, by name, in fp32.
-
-    `origins` are the rows of theirs for our ids of source and target, `ABSENT` where there is none; `start` is the row
-    that outputs begin with, and `scaled` whether their embeddings are multiplied by √d_model. Their file is only mapped
-    into memory. Raises UserError if a weight is missing, has another shape or cannot be one, or if there are others.
-    """
-    theirs = _Tensors(path)
-    found = _embeddings(theirs, config, *origins, start)
-    for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
-        for index in range(depth):
-            found |= _layer(theirs, f"{side}.{index}", f"model.{side}.layers.{index}", config, side == "decoder")
-        if config.norm == "pre":
-            found |= _norm(theirs, f"{side}_norm", f"model.{side}.layer_norm", config.d_model)
-    if not scaled:
-        _unscale(found, config)
-    theirs.check_rest()
-    return {name: weight.float().contiguous() for name, weight in found.items()}
+"""The output bias of a symbol that must not occur: e^-100 vanishes in fp32"""
 
 
 class _Tensors:
@@ -299,27 +274,26 @@ def _order(d_model: int) -> Tensor:
 def _embeddings(
     theirs: _Tensors, config: Model, source: Sequence[int], target: Sequence[int], start: int
 ) -> dict[str, Tensor]:
-    """Return the matrices of source, target and softmax, and the bias of the softmax."""
-    inputs = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
-    both, softmax = "model.shared.weight", "lm_head.weight"
+    """Return the matrices of source, target and softmax, and the bias of the softmax.
+
+    `source` and `target` are the rows of theirs for our ids, `ABSENT` if there is none; `start` is the row that outputs
+    begin with.
+    """
+    both, softmax, width, tied = "model.shared.weight", "lm_head.weight", config.d_model, config.tie_embeddings
+    encoder, decoder = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
     rows = [sum(origin != ABSENT for origin in side) for side in (source, target)]
-    width, found = config.d_model, {}
-    if config.tie_embeddings == "all" or both in theirs:
-        names = [both, *inputs, *([softmax] if config.tie_embeddings == "all" else [])]
-        matrices = [theirs.take_one(names, rows[0], width)] * 2
+    if tied == "all" or both in theirs:
+        sources = targets = theirs.take_one([both, encoder, decoder, *[softmax] * (tied == "all")], rows[0], width)
     else:
-        tied = [softmax] if config.tie_embeddings == "target" else []
-        matrices = [
-            theirs.take_one(names, size, width)
-            for names, size in zip(([inputs[0]], [inputs[1], *tied]), rows, strict=True)
-        ]
-    found["source_embedding.weight"] = _select(matrices[0], source, start)
-    if config.tie_embeddings != "all":
-        found["target_embedding.weight"] = _select(matrices[1], target, start)
-    if config.tie_embeddings == "none":
+        sources = theirs.take_one([encoder], rows[0], width)
+        targets = theirs.take_one([decoder, *[softmax] * (tied == "target")], rows[1], width)
+    found = {"source_embedding.weight": _select(sources, source, start)}
+    if tied != "all":
+        found["target_embedding.weight"] = _select(targets, target, start)
+    if tied == "none":
         found["output_embedding.weight"] = _select(theirs.take(softmax, rows[1], width), target, start)
     name = "final_logits_bias"
-    bias = theirs.take(name, 1, rows[1])[0].float() if name in theirs else matrices[1].new_zeros(rows[1]).float()
+    bias = theirs.take(name, 1, rows[1])[0].float() if name in theirs else targets.new_zeros(rows[1]).float()
     if config.output_bias:
         added = bias.new_tensor([NEVER if origin == ABSENT else 0.0 for origin in target])
         found["output_bias"] = bias[_rows(target, start)] + added
@@ -327,7 +301,7 @@ def _embeddings(
 
 
 def _rows(origins: Sequence[int], start: int) -> Tensor:
-    """Return the row of theirs for each of our ids, that of `start` for those that have none."""
+    """Return the row of Marian's embedding for each of our ids, `start` for an id that has none."""
     import torch
 
     return torch.tensor([start if origin == ABSENT else origin for origin in origins])
@@ -339,32 +313,20 @@ def _select(matrix: Tensor, origins: Sequence[int], start: int) -> Tensor:
     return matrix[index].index_select(1, _order(matrix.size(1)))
 
 
-def _layer(theirs: _Tensors, ours: str, name: str, config: Model, has_cross: bool) -> dict[str, Tensor]:
-    """Return the weights of a layer whose names begin with `ours` from those whose names begin with `name`."""
+def _weights(theirs: _Tensors, module: Module, config: Model) -> dict[str, Tensor]:
+    """Return the weight and bias of a module, from the modules of transformers that hold its rows."""
     import torch
 
-    width, order = config.d_model, _order(config.d_model)
-    found: dict[str, Tensor] = {}
-    for module, parts in LAYER.items():
-        if module.startswith("cross") and not has_cross:
-            continue
-        part, is_inner = f"{ours}.{module}", module.startswith("feed_forward.")
-        if module.endswith("norm"):
-            found |= _norm(theirs, part, f"{name}.{parts[0]}", width)
-            continue
-        shape = (config.d_ff if is_inner else width, width)
-        shape = shape if module in READING else shape[::-1]
-        weight = torch.cat([theirs.take(f"{name}.{each}.weight", *shape) for each in parts])
-        bias = torch.cat([theirs.take(f"{name}.{each}.bias", shape[0]) for each in parts])
-        found[f"{part}.weight"] = weight[:, order] if module in READING else weight[order]
-        if is_inner or config.attention_bias:
-            found[f"{part}.bias"] = bias if module in READING else bias[order]
+    order, reads, is_norm = _order(config.d_model), module.reads, module.name.endswith("norm")
+    shape: tuple[int, ...] = (config.d_ff if "feed_forward." in module.name else config.d_model, config.d_model)
+    if not reads:
+        shape = (config.d_model,) if is_norm else shape[::-1]
+    weight = torch.cat([theirs.take(f"{name}.weight", *shape) for name in module.transformers])
+    bias = torch.cat([theirs.take(f"{name}.bias", shape[0]) for name in module.transformers])
+    found = {f"{module.name}.weight": weight[:, order] if reads else weight[order]}
+    if module.has_bias:
+        found[f"{module.name}.bias"] = bias if reads else bias[order]
     return found
-
-
-def _norm(theirs: _Tensors, ours: str, name: str, width: int) -> dict[str, Tensor]:
-    order = _order(width)
-    return {f"{ours}.{kind}": theirs.take(f"{name}.{kind}", width)[order] for kind in ("weight", "bias")}
 
 
 def _unscale(found: dict[str, Tensor], config: Model) -> None:

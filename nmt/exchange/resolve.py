@@ -1,6 +1,6 @@
-"""Which model a path or a name means: a checkpoint, a run's directory, a folder of transformers, or a name of the hub.
+"""Find the model that a path or a name of the hub means: a bundle, one of a run, or a folder of transformers.
 
-Of the Hugging Face hub the files that nmt reads are downloaded, and nothing that would be unpickled.
+From the Hugging Face hub, only the files that nmt reads are downloaded, and none that would be unpickled.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_CHANGE, POSITION, Bundle, best, survey
-from nmt.exchange import resolve as hub
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_VARY, POSITION, Bundle, best, survey
 from nmt.exchange.marian import MarianBundle, converting, is_marian
 from nmt.recipe import Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources
 
-if TYPE_CHECKING:
-    pass
+NAME = re.compile(r"hf:(?P<model>[\w.-]+/[\w.-]+)(?:@(?P<revision>\S+))?")
+FILES = ["*.json", "*.spm", "model.safetensors"]
+"""Patterns of the files that are downloaded"""
+CONVERTER, PICKLED = "SFconvertbot", "pytorch_model.bin"
+"""The account that proposes safetensors for models that have only the pickled file, and the name of that file"""
 
 
 def resolve(path: Path) -> tuple[Bundle, str]:
-    """Find the bundle that a directory stands for; returns it with a sentence that says which and why.
+    """Find the bundle that a path means; returns it with a sentence that says which and why.
 
-    A bundle stands for itself. A run's directory stands for its average if no checkpoint is newer, else for the best
-    checkpoint by dev score, else for the newest. Damaged checkpoints are skipped, and the sentence says so.
+    A run's directory means its average if no checkpoint is newer, else the best checkpoint by dev score, else the
+    newest. Damaged checkpoints are skipped, and the sentence says so.
     The path may also be a folder with a Marian model of transformers, or a name of the hub, hf:ORG/NAME. Raises
     UserError if there is no bundle.
     """
@@ -40,14 +41,13 @@ def resolve(path: Path) -> tuple[Bundle, str]:
 def _resolve(path: Path) -> tuple[Bundle, str]:
     if os.path.lexists(path / MANIFEST):
         return Bundle.read(path), f"model: {path}"
-    folder = hub.fetch(path) if hub.is_name(path) else path
+    folder = fetch(path) if str(path).startswith("hf:") else path
     if is_marian(folder):
         commit = f", commit {folder.name[:12]}" if folder != path else ""
         return MarianBundle.read(folder), f"model: {path}{commit} (of transformers)"
     if not path.is_dir():
         raise UserError(
-            f"{path}: no such model",
-            "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/",
+            f"{path}: no such model", "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/"
         )
     found, wrong = survey(path)
     if unsure := [error for error in wrong if isinstance(error, OutOfResources)]:
@@ -89,19 +89,15 @@ def initial_bundle(recipe: Recipe) -> Bundle | None:
             "name a checkpoint, such as ckpts/step-00010000, or remove training.init_state",
         )
     before, given = found.recipe.model, recipe.model
-    for key in sorted(given.model_fields_set - MAY_CHANGE):
-        if (value := getattr(given, key)) != getattr(before, key):
+    for key in sorted(given.model_fields_set - MAY_VARY):
+        has, wants = getattr(before, key), getattr(given, key)
+        if wants != has:
             raise UserError(
-                f"training.init_from: {found.path} has model.{key} {getattr(before, key)}, but the recipe has {value}",
+                f"training.init_from: {found.path} has model.{key} {has}, but the recipe has {wants}",
                 f"remove model.{key} from the recipe, whose model is then that of training.init_from, or "
-                f"--set model.{key}={_plain(getattr(before, key))}",
+                f"--set model.{key}={has if isinstance(has, str) else json.dumps(has)}",
             )
     return found
-
-
-def _plain(value: object) -> str:
-    """Show a value as `--set` takes it."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:
@@ -114,25 +110,13 @@ def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:
     return validated(values, recipe.name)
 
 
-NAME = re.compile(r"hf:(?P<model>[\w.-]+/[\w.-]+)(?:@(?P<revision>\S+))?")
-FILES = ["*.json", "*.spm", "model.safetensors"]
-"""Patterns of the files that are downloaded."""
-CONVERTER, PICKLED = "SFconvertbot", "pytorch_model.bin"
-"""Who proposes safetensors for models that have only the other file."""
-
-
-def is_name(path: Path) -> bool:
-    """Tell whether this is a name of the hub, such as hf:Helsinki-NLP/opus-mt-en-de, and no path."""
-    return str(path).startswith("hf:")
-
-
 @cache
 def fetch(path: Path) -> Path:
     """Return the folder of the hub's cache with the files of hf:ORG/NAME[@REVISION], downloaded if they are not there.
 
-    Without a revision it is the newest of main, or if that has no safetensors, the one that the hub's converter
-    proposes; the hub is asked once in a process. HF_HUB_OFFLINE, HF_ENDPOINT and the settings of the cache are
-    respected. Raises UserError if there is no such model, or if it cannot be had.
+    Without a revision it is the newest of main or, if that has no safetensors, the one that the hub's converter
+    proposes; the hub is asked once in a process. HF_HUB_OFFLINE, HF_ENDPOINT and the settings of the cache apply.
+    Raises UserError if there is no such model, or if it cannot be downloaded.
     """
     given = NAME.fullmatch(str(path))
     if given is None:
@@ -179,7 +163,7 @@ def _download(model: str, revision: str | None, name: str) -> Path:
 def _proposed(model: str) -> str | None:
     """Return the revision in which the hub's converter proposes safetensors of main's weights, if there is one.
 
-    If the hub does not answer, it is the one in the cache.
+    If the hub does not answer, look for it in the cache.
     """
     from huggingface_hub import HfApi, constants
 

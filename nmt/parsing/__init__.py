@@ -1,1 +1,1 @@
-"""All that is about trees; knows no model and no search."""
+"""Constituency trees, independent of models and search."""

@@ -21,7 +21,6 @@ import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ def _harmonic_mean(one: float, other: float) -> float:
 
 @dataclass(frozen=True)
 class Matches:
-    """Numbers of constituents of one label, or of all."""
+    """Numbers of constituents of one label, or of all, and their rates in percent."""
 
     gold: int
     test: int
@@ -67,7 +66,7 @@ class Matches:
 
 @dataclass
 class Sums:
-    """Counts over some sentences, and figures computed from them: percentages from 0 to 100, except one."""
+    """Counts over some sentences, and the figures computed from them."""
 
     sentences: int = 0
     errors: int = 0
@@ -105,45 +104,30 @@ class Sums:
         return {label: Matches(self.gold[label], self.test[label], self.matched[label]) for label in order}
 
     @property
-    def precision(self) -> float:
-        return self.total.precision
-
-    @property
-    def recall(self) -> float:
-        return self.total.recall
-
-    @property
-    def f1(self) -> float:
-        """The F1 of EVALB, over valid sentences."""
-        return self.total.f1
-
-    @property
     def recall_all(self) -> float:
         """Recall over all sentences: the constituents of errors and skips count as missed."""
         return _percent(self.matched.total(), self.gold.total() + self.missed)
 
     @property
     def f1_all(self) -> float:
-        """F1 of the precision and this recall."""
-        return _harmonic_mean(self.precision, self.recall_all)
+        """F1 of the precision and `recall_all`."""
+        return _harmonic_mean(self.total.precision, self.recall_all)
 
-    @property
-    def exact(self) -> float:
-        """Valid sentences with exactly the constituents of the gold."""
-        return _percent(self.exact_matches, self.valid)
-
-    @property
-    def average_crossing(self) -> float:
-        """Crossings per valid sentence; not a percentage."""
-        return self.crossings / self.valid if self.valid else 0.0
-
-    @property
-    def no_crossing(self) -> float:
-        return _percent(self.without_crossing, self.valid)
-
-    @property
-    def two_or_less_crossing(self) -> float:
-        return _percent(self.two_or_less, self.valid)
+    def figures(self) -> dict[str, float]:
+        """Compute all figures and counts by name; crossings are per valid sentence, the other figures percentages."""
+        total, valid = self.total, self.valid
+        return {
+            "f1": total.f1,  # of EVALB, over valid sentences
+            "f1_all": self.f1_all,
+            "precision": total.precision,
+            "recall": total.recall,
+            "recall_all": self.recall_all,
+            "exact": _percent(self.exact_matches, valid),
+            "average_crossing": self.crossings / max(valid, 1),
+            "no_crossing": _percent(self.without_crossing, valid),
+            "two_or_less_crossing": _percent(self.two_or_less, valid),
+            **{name: getattr(self, name) for name in COUNTS},
+        }
 
 
 @dataclass
@@ -186,16 +170,12 @@ def _score(pairs: Iterable[tuple[Tree, Tree | None]]) -> BracketScores:
     return scores
 
 
-class _Side(Enum):
-    ENDED = "ended"
-
-
 def _pairs(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> Iterator[tuple[Tree, Tree | None]]:
     trees, tests = iter(gold), iter(hypotheses)
-    for before, (tree, test) in enumerate(zip_longest(trees, tests, fillvalue=_Side.ENDED)):
-        if isinstance(tree, _Side) or isinstance(test, _Side):
-            rest = before + 1 + sum(1 for _ in (tests if isinstance(tree, _Side) else trees))
-            counts = (before, rest) if isinstance(tree, _Side) else (rest, before)
+    for before, (tree, test) in enumerate(zip_longest(trees, tests, fillvalue="")):  # a string where one side has ended
+        if isinstance(tree, str) or isinstance(test, str):
+            rest = before + 1 + sum(1 for _ in (tests if isinstance(tree, str) else trees))
+            counts = (before, rest) if isinstance(tree, str) else (rest, before)
             raise UserError(
                 "the gold has {:,} trees and the hypothesis {:,}".format(*counts),
                 "parse the sentence of tree N of the gold on line N; leave a line empty where there is no tree",
@@ -306,28 +286,25 @@ COUNTS = {"sentences": "sentences", "errors": "errors", "skips": "skips", "empty
 
 def as_dict(scores: BracketScores) -> dict[str, Any]:
     """Collect all figures and counts for JSON; `short` has those of short sentences, `labels` those of each label."""
-
-    def figures(sums: Sums) -> dict[str, float]:
-        return {name: getattr(sums, name) for name in (*FIGURES, *COUNTS)}
-
     labels = {
         label: vars(counts) | {name: getattr(counts, name) for name in ("f1", "precision", "recall")}
         for label, counts in scores.labels.items()
     }
-    return figures(scores) | {"short": figures(scores.short), "labels": labels}
+    return scores.figures() | {"short": scores.short.figures(), "labels": labels}
 
 
 def report(scores: BracketScores) -> str:
     """Show the figures as lines, the main ones first."""
+    total, figures, short = scores.total, scores.figures(), scores.short.figures()
     lines = [
-        f"F1 {scores.f1:.2f}  precision {scores.precision:.2f}  recall {scores.recall:.2f}  "
+        f"F1 {total.f1:.2f}  precision {total.precision:.2f}  recall {total.recall:.2f}  "
         f"failures missed {scores.f1_all:.2f}",
         "",
         f"{'EVALB, COLLINS.prm':24}{'all':>10}{f'≤ {SHORT} words':>14}",
     ]
     for names, form in ((COUNTS, ","), (FIGURES, ".2f")):
         for name, text in names.items():
-            lines.append(f"{text:24}{getattr(scores, name):>10{form}}{getattr(scores.short, name):>14{form}}")
+            lines.append(f"{text:24}{figures[name]:>10{form}}{short[name]:>14{form}}")
     lines += ["", f"{'label':14}{'gold':>10}{'test':>10}{'matched':>10}{'precision':>11}{'recall':>9}{'F1':>9}"]
     for label, one in scores.labels.items():
         counts = f"{one.gold:>10,}{one.test:>10,}{one.matched:>10,}"

@@ -20,7 +20,7 @@ from nmt.parsing.tree import TOP, Tree, parse_tree
 from nmt.system.errors import UserError
 from nmt.system.integrity import checked, known_files
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import DAMAGED, EOS, UNK, Vocabulary
+from nmt.text.vocabulary import DAMAGED, EOS, UNK, TargetVocabulary, Vocabulary
 
 LEAF = 4  # id of XX, or of the first tag
 XX = "XX"  # the tag of words that are not punctuation
@@ -68,7 +68,7 @@ class _Content(BaseModel):
     ambiguous: frozenset[str]
 
 
-class TreeVocabulary:
+class TreeVocabulary(TargetVocabulary):
     """The symbols of linear trees: <pad> <unk> <s> </s>, leaves, an opening bracket for each label, then the closing
     brackets in the same order.
 
@@ -78,12 +78,10 @@ class TreeVocabulary:
     """
 
     FILE = "tree.json"
-    """Name of the file that holds the vocabulary."""
     UNSEEN = "trees with a label unseen in training"
-    """What reports call targets with symbols that are not in the vocabulary."""
 
     def __init__(self, serialized: bytes, name: str) -> None:
-        """`name` is what errors call it. Raises UserError if the bytes are no tree vocabulary of ours."""
+        """Read a vocabulary, which errors call `name`; raises UserError if the bytes are no tree vocabulary of ours."""
         self.serialized = serialized
         content = checked(_Content, serialized, name, DAMAGED)
         self.tags, self.labels, self.longest_run = content.tags, content.labels, content.longest_run
@@ -94,12 +92,12 @@ class TreeVocabulary:
         last = first + len(self.labels)
         self.leaves, self.openers = range(LEAF, first), range(first, last)
         self.closers = range(last, len(self._symbols))
-        """Ids of the symbols that stand for a word, and of the brackets, these in the order of `labels`"""
+        """Ids of leaves and of brackets, these in the order of `labels`"""
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
         self._tag_of = PUNCTUATION | self.punctuation
 
     @classmethod
-    def train(cls, trees: Iterable[str | Tree], pos_tags: bool = False) -> TreeVocabulary:
+    def train(cls, trees: Iterable[str], pos_tags: bool = False) -> TreeVocabulary:
         """Collect the vocabulary of prepared trees; its leaves are XX, or with `pos_tags` tags.
 
         Raises UserError if no tree has a constituent below TOP.
@@ -107,11 +105,9 @@ class TreeVocabulary:
         labels: Counter[str] = Counter()
         tagged: Counter[tuple[str, str]] = Counter()
         longest_run = 0
-        for tree in (
-            parse_tree(tree) if isinstance(tree, str) else tree for tree in trees if tree
-        ):  # but blank targets
+        for text in filter(None, trees):  # without blank targets
+            tree, run = parse_tree(text), 0
             tagged.update(tree.pos())
-            run = 0
             for symbol in linearise(tree):
                 run = run + 1 if symbol[0] == "(" else 0
                 longest_run = max(longest_run, run)
@@ -139,7 +135,7 @@ class TreeVocabulary:
         return len(self._symbols)
 
     def starts(self) -> list[bool]:
-        """Tell for every symbol, by id, whether it stands for a word."""
+        """Return whether each symbol, by id, is a leaf."""
         return [index in self.leaves for index in range(len(self))]
 
     def encode(self, text: str) -> list[int]:
@@ -150,10 +146,6 @@ class TreeVocabulary:
         symbols = linearise(parse_tree(text), bool(self.tags)) if text else []
         return [self._ids.get(symbol, UNK) for symbol in symbols]
 
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode many trees."""
-        return [self.encode(text) for text in texts]
-
     def decode(self, ids: Sequence[int]) -> str:
         """Join the symbols by spaces, without control symbols."""
         return " ".join(self.pieces([index for index in ids if index > EOS]))
@@ -161,10 +153,6 @@ class TreeVocabulary:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the symbols of ids."""
         return [self._symbols[index] for index in ids]
-
-    def listing(self) -> list[str]:
-        """Return all symbols, by id."""
-        return list(self._symbols)
 
     def tag(self, word: str, leaf: str = XX) -> str:
         """Choose the tag that a word gets in an output tree, if the model wrote this leaf for it.

@@ -19,7 +19,7 @@ from nmt.text.lines import read_lines
 
 TOP = "TOP"
 ROOTS = frozenset((TOP, "ROOT", "S1", ""))  # labels that treebanks and parsers give the root
-EMPTY = "-NONE-"  # the tag of traces, which are not spoken
+EMPTY = "-NONE-"  # the tag of traces
 LONGEST = 1 << 22  # characters of a tree, or of a line with trees; its brackets take a hundred times as much memory
 
 
@@ -28,7 +28,7 @@ class Tree:
     """A constituent over other constituents, or a preterminal: a tag over its word.
 
     Words stand in preterminals only, only a constituent may have an empty label (an unnamed bracket), and labels and
-    words hold no ASCII whitespace and no brackets. Trees that are read are so; whoever builds one must see to it.
+    words hold no ASCII whitespace and no brackets. Reading ensures this; code that builds a tree must ensure it.
     """
 
     label: str
@@ -54,11 +54,11 @@ class Tree:
                 stack.extend(node.children[::-1])
 
     def leaves(self) -> list[str]:
-        """The words."""
+        """Return the words."""
         return [word for tag, word in self.symbols() if tag and word]
 
     def pos(self) -> list[tuple[str, str]]:
-        """(word, tag) of every preterminal."""
+        """Return (word, tag) of every preterminal."""
         return [(word, tag) for tag, word in self.symbols() if tag and word]
 
     def pretty(self) -> str:
@@ -74,7 +74,7 @@ class Tree:
                 lines.append(lead + node)
                 continue
             parts: list[Tree | str] = []
-            for is_word, run in groupby(node.children, _is_word):
+            for is_word, run in groupby(node.children, lambda part: isinstance(part, str) or part.is_preterminal):
                 group = list(run)
                 words = (str(part if isinstance(part, str) else part.children[0]) for part in group)
                 parts += [" ".join(words)] if is_word else group
@@ -87,7 +87,7 @@ class Tree:
         return "\n".join(lines)
 
     def __str__(self) -> str:
-        """One line, which `parse_tree` reads back as this very tree."""
+        """Return the tree as one line, from which `parse_tree` reads an equal tree."""
         parts = (
             ")" if label is None else f" ({label}" if word is None else f" ({label} {word})"
             for label, word in self.symbols()
@@ -102,10 +102,6 @@ class Tree:
 
     def __hash__(self) -> int:
         return hash(str(self))
-
-
-def _is_word(node: Tree | str) -> bool:
-    return isinstance(node, str) or node.is_preterminal
 
 
 # --- reading ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Recipes: everything that a run is made from. What other packages use is imported from here."""
+"""Recipes: the settings of a run. Other packages import from here."""
 
 from nmt.recipe.data import TASKS, Data, Dataset, Task, TaskName
 from nmt.recipe.loading import Recipe, json_schema, load, load_with_base, override_decoding, validated, without_settings
@@ -8,7 +8,6 @@ from nmt.recipe.settings import (
     CPU_DEVICE_TOKENS,
     Decoding,
     Model,
-    Refusal,
     TokenizerSettings,
     Training,
 )

@@ -124,7 +124,7 @@ def load_with_base(
         override(tree, origins, setting)
     if isinstance(tree.get("data"), dict):
         tree["data"].setdefault("name", tree.get("name"))
-    recipe = _validate(tree, origins, str(path))
+    recipe = validated(tree, str(path), origins)
     if base is None:
         return recipe, None
     with suppress(UserError):  # it may leave name and data to those that extend it
@@ -139,9 +139,19 @@ def without_settings(recipe: Recipe) -> Recipe:
     return validated({"name": recipe.name, "data": data}, recipe.name)
 
 
-def validated(values: object, where: str) -> Recipe:
-    """Make a recipe of plain values; raises UserError as `load` does, naming `where` they are from."""
-    return _validate(values, {}, where)
+def validated(values: object, where: str, origins: Origins | None = None) -> Recipe:
+    """Make a recipe of plain values; raises UserError as `load` does, naming the `origins` of a key, else `where`."""
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    path, text, hint = _explain(problem, tuple(map(str, problem["loc"])))
+    lengths, origins = range(len(path), 0, -1), origins or {}
+    where = next((origins[path[:length]] for length in lengths if path[:length] in origins), where)
+    key = f"{'.'.join(path)}: " if path else ""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    raise UserError(f"{where}: {key}{text}{more}", hint)
 
 
 def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
@@ -159,21 +169,7 @@ def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
                 f"use one of {', '.join(f'decoding.{name}' for name in Decoding.model_fields)}",
             )
         override(tree, origins, setting if "." in key else f"decoding.{setting}")
-    return _validate(tree, origins, "--set").decoding
-
-
-def _validate(tree: object, origins: Origins, file: str) -> Recipe:
-    """Turn plain values into a recipe."""
-    try:
-        return Recipe.model_validate(tree)
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
-    path, text, hint = _explain(problem, tuple(map(str, problem["loc"])))
-    where = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), file)
-    key = f"{'.'.join(path)}: " if path else ""
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    raise UserError(f"{where}: {key}{text}{more}", hint)
+    return validated(tree, "--set", origins).decoding
 
 
 def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, ...], str, str]:

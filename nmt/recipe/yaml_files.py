@@ -47,11 +47,7 @@ Loader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
-    (
-        "float",
-        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)",
-        "-+.0123456789",
-    ),
+    ("float", r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)", "-+.0123456789"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
 ):
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
@@ -115,9 +111,7 @@ def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) ->
         )
     base, base_origins, _ = read(path.parent / base_name, (*extended_by, real))
     _name_data(base, tree)
-    merged = deepcopy(base)
-    _merge(merged, tree)
-    return Values(merged, base_origins | origins, base)
+    return Values(_merged(base, tree), base_origins | origins, base)
 
 
 def _read_file(path: Path) -> tuple[dict[str, Any], Origins]:
@@ -201,13 +195,11 @@ def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origi
     return found
 
 
-def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Merge mappings key by key; lists and scalars replace those of the base."""
-    for key, value in changes.items():
-        if isinstance(value, dict) and isinstance(base.get(key), dict):
-            _merge(base[key], value)
-        else:
-            base[key] = value
+def _merged(base: Any, changes: Any) -> Any:
+    """Return a copy of `base` in which `changes` are merged key by key; lists and scalars replace those of the base."""
+    if not (isinstance(base, dict) and isinstance(changes, dict)):
+        return deepcopy(changes)
+    return deepcopy(base) | {key: _merged(base.get(key), value) for key, value in changes.items()}
 
 
 def override(tree: dict[str, Any], origins: Origins, setting: str) -> None:

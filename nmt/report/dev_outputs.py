@@ -110,7 +110,7 @@ Table = tuple[str, str, Sequence[str], Sequence[Row]]
 def tables(scores: TreeScores) -> list[Table]:
     """The scores by length, where failures count as missed, and by label, over the sentences that have a tree."""
     lengths = [
-        Row(name, (sums.f1_all, sums.precision, sums.recall_all), (sums.sentences, sums.skips + sums.errors))
+        Row(name, (sums.f1_all, sums.total.precision, sums.recall_all), (sums.sentences, sums.skips + sums.errors))
         for name, sums in scores.by_length.items()
     ]
     by_label = [

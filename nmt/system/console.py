@@ -1,6 +1,6 @@
-"""What is said on stderr while work goes on: plain lines, and a display that is redrawn where a person watches.
+"""Messages and progress on stderr: plain lines, and on a terminal a display that is redrawn.
 
-All commands look alike because all of them speak through this module. Text is in the terminal's own colour; of its
+All commands look alike because all of them write through this module. Text is in the terminal's own colour; of its
 sixteen colours only magenta is used, which is as readable on white as on black.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from nmt.system.errors import printable
@@ -26,10 +26,10 @@ BAR = "magenta"  # as readable on white as on black
 
 
 class Advance(Protocol):
-    """Moves the progress of some work on."""
+    """A function that advances the progress of some work."""
 
     def __call__(self, more: int, figures: str | None = None, left: float | None = None) -> None:
-        """Counts `more` as done; `figures` and `left` stay as they were if they are None.
+        """Count `more` as done; `figures` and `left` stay as they were if they are None.
 
         `figures` are parts with two spaces between them, the most important first: where the terminal is narrow, the
         last are left out. `left` is the time in seconds that the rest will take, if the caller knows it better than
@@ -39,11 +39,11 @@ class Advance(Protocol):
 
 
 def unseen(more: int, figures: str | None = None, left: float | None = None) -> None:
-    """The `Advance` of work whose progress is not shown."""
+    """Do nothing: the `Advance` of work whose progress is not shown."""
 
 
 def clock(seconds: float) -> str:
-    """A duration as people write it: 45s, 12m, 3h05m, 2d04h."""
+    """Format a duration: 45s, 12m, 3h05m, 2d04h."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f}s"
@@ -55,13 +55,13 @@ def clock(seconds: float) -> str:
 
 
 def can_redraw() -> bool:
-    """Whether stderr is a terminal that can redraw lines and that somebody watches: no log, TERM=dumb or CI."""
+    """Return whether stderr is a terminal that can redraw lines, and not a log of CI."""
     watched = os.environ.get("CI", "").lower() in ("", "0", "false")
     return sys.stderr.isatty() and watched and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 class Console:
-    """Speaks to stderr unless quiet; `live` tells whether it can redraw what it has written there."""
+    """Messages and progress on stderr, unless `quiet`; `live` if lines there can be redrawn."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
@@ -70,7 +70,7 @@ class Console:
         self._pinned: Sequence[tuple[str, str]] = ()
 
     def say(self, text: str) -> None:
-        """Writes one line; control characters in it are escaped."""
+        """Write one line, with control characters escaped."""
         if self.quiet:
             return
         text = printable(text)
@@ -79,42 +79,27 @@ class Console:
                 self._terminal.print(text, markup=False, highlight=False, soft_wrap=True)
             else:
                 print(text, file=sys.stderr, flush=True)
-        except OSError:  # the terminal is gone or the disk under a log is full, and the work goes on
+        except OSError:  # the terminal is gone, or the disk of the log is full; the work goes on
             self.quiet = True
 
     def pin(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Shows labelled texts above the progress line until there are others, each cut to one line; not in logs."""
+        """Show labelled texts above the progress line, each cut to one line, until the next call; not in logs."""
         self._pinned = [(label, printable(text)) for label, text in rows]
 
     @contextmanager
     def progress(
         self, task: str, total: int | None, unit: str, done: int = 0, every: float | None = PLAIN_SECONDS
     ) -> Iterator[Advance]:
-        """Shows the progress of some work, which begins at `done` of `total`; None where the end is not known.
+        """Show the progress of some work, from `done` to `total`, which is None if the end is not known.
 
-        On a terminal this is a line that is redrawn and disappears at the end; in logs it is a plain line each `every`
+        On a terminal, a line is redrawn and disappears at the end; in logs, a plain line is written each `every`
         seconds, or none.
         """
         work = Work(task, total, unit, done)
-        if self.live:
-            with self._displayed(work):
-                yield work.advance
-        elif self.quiet or every is None:
-            yield unseen
-        else:
-            yield self._logged(work, every)
-
-    def _logged(self, work: Work, every: float) -> Advance:
-        due = time.monotonic() + every
-
-        def advance(more: int, figures: str | None = None, left: float | None = None) -> None:
-            nonlocal due
-            work.advance(more, figures, left)
-            if (now := time.monotonic()) >= due:
-                self.say(work.plain())
-                due = now + every
-
-        return advance
+        if not (self.live or self.quiet or every is None):
+            work.say, work.every = self.say, every
+        with self._displayed(work) if self.live else nullcontext():
+            yield work.advance
 
     @contextmanager
     def _displayed(self, work: Work) -> Iterator[None]:
@@ -139,7 +124,7 @@ class Console:
                 live.stop()
 
     def _drawn(self, work: Work, width: int) -> Group:
-        """Pinned rows and the progress line as rich draws them, each in one line of the terminal."""
+        """Lay out the pinned rows and the progress line, each in one line of the terminal."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -153,7 +138,7 @@ class Console:
         line.add_column(style="bold", no_wrap=True)
         line.add_column(ratio=1, width=NARROWEST)
         line.add_column(no_wrap=True)
-        line.add_column()  # the one that is cut where the terminal is narrow
+        line.add_column()  # cut if the terminal is narrow
         line.add_column(no_wrap=True)
         bar = ProgressBar(work.total, work.done, complete_style=BAR, finished_style=BAR, pulse_style=BAR)
         figures = Text(GAP.join(work.measures()), no_wrap=True, overflow="ellipsis")
@@ -162,43 +147,49 @@ class Console:
 
 
 class Work:
-    """Some work in progress: how much is done, how fast it goes, how long the rest will take."""
+    """Work in progress: how much is done, its speed, and the time left."""
 
     def __init__(self, task: str, total: int | None, unit: str, done: int = 0) -> None:
         self.task, self.total, self.done = task, total, done
         self._unit, self._first, self._began = unit, done, time.monotonic()
+        self.say: Callable[[str], None] | None = None
+        """A function that is called with a line of progress each `every` seconds"""
+        self.every, self._said = PLAIN_SECONDS, self._began
         self._figures: list[str] | None = None
         self._end: float | None = None  # by the caller's estimate
 
     def advance(self, more: int, figures: str | None = None, left: float | None = None) -> None:
-        """See `Advance`."""
+        """Count `more` as done, as `Advance` does."""
+        now = time.monotonic()
         self.done += more
         if figures is not None:
             self._figures = figures.split(GAP) if figures else []
         if left is not None:
-            self._end = time.monotonic() + left
+            self._end = now + left
+        if self.say and now >= self._said + self.every:
+            self.say(self.plain())
+            self._said = now
 
     def plain(self) -> str:
-        """The progress as a line of a log."""
+        """Format the progress as a line of a log."""
         return GAP.join([self.task, self.count(), *self.measures(), *self.time()])
 
     def count(self) -> str:
-        """How much is done, and of how much."""
-        count = f"{self.done:,}"
-        if self.total is not None:
-            total = f"{self.total:,}"
-            count = f"{count:>{len(total)}}/{total}"  # so that the bar keeps its length
-        return f"{count} {self._unit}"
+        """Format how much is done, and of how much."""
+        if self.total is None:
+            return f"{self.done:,} {self._unit}"
+        total = f"{self.total:,}"
+        return f"{self.done:>{len(total)},}/{total} {self._unit}"  # padded, so that the bar keeps its length
 
     def measures(self) -> list[str]:
-        """The caller's figures, or else the speed where it is high enough to mean something."""
+        """Return the caller's figures, else the speed if it is at least 10 per second."""
         if self._figures is not None:
             return self._figures
         speed = (self.done - self._first) / max(time.monotonic() - self._began, 1e-9)
         return [f"{speed:,.0f} {self._unit}/s"] if speed >= 10 else []
 
     def time(self) -> list[str]:
-        """How long the rest will take, as far as that can be known; where no end is known, how long it has taken."""
+        """Return the time left as far as it is known; without a known end, the time taken."""
         now, did = time.monotonic(), self.done - self._first
         if self._end is not None:
             return [f"{clock(max(self._end - now, 0))} left"]

@@ -1,4 +1,4 @@
-"""Which device computes, on how many threads and in how much memory, and which of several processes this one is."""
+"""Devices, threads, memory, and the rank of this process."""
 
 from __future__ import annotations
 
@@ -23,35 +23,33 @@ SPINS = 1000  # rounds that a waiting thread spins before it sleeps; GNU OpenMP 
 
 
 def cores() -> int:
-    """CPU cores that this process may keep busy: those of its affinity mask, or fewer by its container's CPU quota.
+    """Count the CPU cores that this process may use: those of its affinity mask, or its container's CPU quota if lower.
 
-    For a task of Slurm, SLURM_CPUS_PER_TASK is a limit as well, since not every Slurm binds tasks to their cores.
+    In a task of Slurm, SLURM_CPUS_PER_TASK is a limit as well, since not every Slurm binds tasks to their cores.
     """
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cpu_quota()
-    if quota is not None:
-        allowed = max(1, min(allowed, math.ceil(quota)))
+    limits = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
+    if quota := cpu_quota():
+        limits.append(math.ceil(quota))
     if "SLURM_STEP_NUM_TASKS" in os.environ:  # not set in a batch script, whose processes share the cores of all tasks
         with suppress(KeyError, ValueError):
-            allowed = max(1, min(allowed, int(os.environ["SLURM_CPUS_PER_TASK"])))
-    return allowed
+            limits.append(int(os.environ["SLURM_CPUS_PER_TASK"]))
+    return max(1, min(limits))
 
 
 def let_waiting_threads_sleep() -> None:
-    """Shorten how long threads spin while they wait for one another; to be called before torch is imported.
+    """Shorten how long threads spin while they wait for one another; call this before torch is imported.
 
-    GNU OpenMP, which PyTorch computes with, lets a thread that waits spin for milliseconds. Where another process
-    wants the same cores, the spinning keeps the thread that is waited for from running. The user's own settings of
-    OpenMP stay.
+    GNU OpenMP, which PyTorch uses, lets a waiting thread spin for milliseconds. If another process wants the same
+    cores, the spinning keeps the thread that is waited for from running. The user's own settings of OpenMP stay.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))
 
 
 def choose_device(name: str, threads: int | None, worker: int | None = None) -> torch.device:
-    """The device that `find_device` says, from now on the current one; sets PyTorch's threads and attention kernels.
+    """Return the device that `find_device` finds, made current; set PyTorch's threads and attention kernels.
 
-    Without `threads` PyTorch has as many as it likes, but no more than `cores`.
+    Without `threads`, PyTorch's own default applies, up to `cores`.
     """
     import torch
 
@@ -70,9 +68,9 @@ def choose_device(name: str, threads: int | None, worker: int | None = None) -> 
 
 
 def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
-    """cpu, cuda or cuda:N of a device called so or auto; of one of several workers, counted from 0, its own.
+    """Return cpu, cuda or cuda:N for the name of a device, which may be auto; for a worker, from 0, its own GPU.
 
-    Raises UserError where there is none such.
+    Raises UserError if there is no such device.
     """
     if name == "auto":
         name = "cuda" if cuda_devices else "cpu"
@@ -93,9 +91,9 @@ def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Return the bytes that this process could still get: of a GPU what is free or held unused by PyTorch's allocator.
+    """Return the bytes that this process can still allocate: on a GPU, what is free or cached by PyTorch's allocator.
 
-    Elsewhere return `host_memory`.
+    On a CPU, return `host_memory`.
     """
     import torch
 
@@ -106,9 +104,9 @@ def available_memory(device: torch.device) -> int | None:
 
 
 def host_memory() -> int | None:
-    """Bytes that the machine has available, swap counted, or the limit of the process's cgroup where that is less.
+    """Return the bytes that the machine has available, with swap, or the limit of the process's cgroup if lower.
 
-    None where nobody tells.
+    None if neither is known.
     """
     limit = memory_limit()
     bounds = [] if limit is None else [limit]
@@ -120,14 +118,14 @@ def host_memory() -> int | None:
 
 
 def check_room(needed: int, there: int | None, what: str, hint: str) -> None:
-    """Raises UserError where `what` needs more bytes than there are; None where nobody knows how many these are."""
+    """Raise UserError if `what` needs more bytes than are available, if that is known."""
     if there is not None and needed > there:
         available = f"{there / GIB:,.1f} GiB of memory are available"
         raise UserError(f"{what} need {needed / GIB:,.1f} GiB or more, but {available}", hint)
 
 
 def memory_error(error: Exception) -> UserError | None:
-    """What to tell the user where memory could not be had; None of any other error."""
+    """Return what to tell the user if an allocation failed; None for any other error."""
     text = str(error)
     refused = r"can't allocate|[Cc]annot allocate memory|not enough memory|out of memory|size calculation overflowed"
     if not isinstance(error, MemoryError) and not (isinstance(error, RuntimeError) and re.search(refused, text)):
@@ -141,9 +139,9 @@ def memory_error(error: Exception) -> UserError | None:
 
 
 def device_error(error: BaseException | None) -> UserError | None:
-    """What to tell the user where a GPU, or what ran on it, has failed and may work again in another process.
+    """Return what to tell the user if a GPU, or a kernel on it, failed and may work again in another process.
 
-    None of any other error, and where the memory ran out or PyTorch is not built for the GPU.
+    None for any other error, also if memory ran out or PyTorch is not built for the GPU.
     """
     if not isinstance(error, RuntimeError) or memory_error(error) is not None:
         return None
@@ -156,9 +154,9 @@ def device_error(error: BaseException | None) -> UserError | None:
 
 
 def _let_segments_grow(device: torch.device) -> None:
-    """Lets PyTorch extend the memory that it has of a GPU, so that shapes that vary leave fewer gaps in it.
+    """Use PyTorch's expandable segments, so that varying shapes fragment a GPU's memory less.
 
-    The user's own settings stay, and some virtual GPUs cannot do it.
+    The user's own settings stay. Some virtual GPUs do not support it.
     """
     import torch
 
@@ -172,10 +170,9 @@ def _let_segments_grow(device: torch.device) -> None:
 
 
 def _keep_memory() -> None:
-    """Keeps what tensors leave free in the process, in huge pages, instead of returning it to the system.
+    """Keep freed memory in the process, in huge pages, instead of returning it to the system.
 
-    The next tensor would get it back page by page, each a fault and cleared anew: a twentieth of a training update.
-    Does nothing where the C library is not glibc.
+    The next tensor would get it back page by page, with a page fault each: 5% of a training update. Only glibc can.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # PyTorch looks at its first large allocation
     try:
@@ -186,35 +183,36 @@ def _keep_memory() -> None:
     mallopt(-4, 0)  # M_MMAP_MAX: no mappings of their own, which freeing would undo
 
 
-# --- processes of a group: started by torchrun, by Slurm or by `nmt train` -------------------------------------
+# --- ranks: processes started by torchrun, by Slurm or by `nmt train` ------------------------------------------
 
 
 @dataclass(frozen=True)
 class World:
-    """Which process of a group this is."""
+    """The rank of this process among those that train together."""
 
     rank: int = 0
     size: int = 1
-    """Ranks in all"""
+    """Number of ranks"""
     local_rank: int = 0
-    """Number among the ranks of this host"""
+    """Rank on this host"""
     local_size: int = 1
     """Ranks on this host"""
     has_own_cores: bool = False
-    """Whether the cores that this process may use are its own, as Slurm may give them; else the ranks share them"""
+    """Whether the cores of this process are its own, as Slurm may assign them; else the ranks of a host share them"""
 
     def threads(self, cores: int) -> int:
-        """Return how many threads this process should have where it may use so many cores."""
+        """Return how many threads this process should use if it may use so many cores."""
         return cores if self.has_own_cores else max(1, cores // self.local_size)
 
 
 def find_world(environment: Mapping[str, str]) -> World | None:
-    """The place that torchrun, or srun with several tasks, gives this process; None where it runs alone."""
+    """Return the rank that torchrun, or srun with several tasks, gives this process; None if it runs alone."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         names, has_own_cores = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), False
     elif environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
         names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
-        has_own_cores = is_bound(environment)
+        # Without --cpus-per-task and binding, Slurm's tasks share their cores.
+        has_own_cores = "SLURM_CPUS_PER_TASK" in environment or "cpu" in environment.get("SLURM_CPU_BIND_TYPE", "")
     else:
         return None
     rank, size, local_rank, local_size = (
@@ -223,13 +221,8 @@ def find_world(environment: Mapping[str, str]) -> World | None:
     return World(rank, size, local_rank, local_size, has_own_cores)
 
 
-def is_bound(environment: Mapping[str, str]) -> bool:
-    """Return whether Slurm gives each task cores of its own; without --cpus-per-task and binding they share them."""
-    return "SLURM_CPUS_PER_TASK" in environment or "cpu" in environment.get("SLURM_CPU_BIND_TYPE", "")
-
-
 def device_of(device: str, world: World) -> str:
-    """The device of one process of a group, which sees all GPUs of its host or only its own."""
+    """Return the device of a rank, which sees all GPUs of its host or only its own."""
     import torch
 
     if device == "cpu" or world.size == 1 or not torch.cuda.is_available():
@@ -237,12 +230,12 @@ def device_of(device: str, world: World) -> str:
     return f"cuda:{0 if torch.cuda.device_count() == 1 else world.local_rank}"
 
 
-# --- what the control groups of Linux grant this process, as containers and batch systems set them --------------
-# Versions 1 and 2 are read. A limit of any group on the way up from that of the process binds it.
+# --- limits of Linux control groups, which containers and batch systems set --------------------------------------
+# Versions 1 and 2 are read. The limits of the process's group and of all groups above it apply.
 
 
 def cpu_quota(groups: Path = GROUPS, own: Path = OWN) -> float | None:
-    """Cores' worth of time, such as 2.0 under `docker --cpus=2`; None where there is no limit."""
+    """Return the CPU quota in cores, such as 2.0 under `docker --cpus=2`; None if there is no limit."""
     limits = []
     for folder in _folders("cpu", groups, own):
         with suppress(OSError, ValueError, ZeroDivisionError):  # "max" is no number
@@ -250,13 +243,13 @@ def cpu_quota(groups: Path = GROUPS, own: Path = OWN) -> float | None:
                 quota, period = map(int, (folder / "cpu.max").read_text().split())
             else:
                 quota, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
-            if quota > 0:  # version 1 writes -1 where there is none
+            if quota > 0:  # version 1 writes -1 for no limit
                 limits.append(quota / period)
     return min(limits, default=None)
 
 
 def memory_limit(groups: Path = GROUPS, own: Path = OWN) -> int | None:
-    """Bytes that the process may have; None where there is no limit."""
+    """Return the bytes that the process may have; None if there is no limit."""
     limits = []
     for folder in _folders("memory", groups, own):
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -266,7 +259,7 @@ def memory_limit(groups: Path = GROUPS, own: Path = OWN) -> int | None:
 
 
 def _folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
-    """The groups of the process that may limit it by a controller, and those above; none where there is no Linux."""
+    """Yield the process's groups for a controller, and those above them; none outside Linux."""
     try:
         entries = [line.split(":", 2) for line in own.read_text().splitlines()]
     except OSError:

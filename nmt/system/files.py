@@ -21,24 +21,23 @@ from typing import IO, Any
 from nmt.system.errors import UserError
 
 OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/[^/]+/fd/[0-9]+")
-LOOK = 0.1  # seconds between two looks for a file that another process is writing
+LOOK = 0.1  # seconds between checks for a file that another process is writing
 LARGEST = 1 << 25  # bytes of a file that is read whole: far more than of any vocabulary, and its JSON fits into 1 GiB
 FULL = (errno.ENOSPC, errno.EDQUOT)
-SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what is said of a file that may be intact
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what flock fails with on NFS or Lustre without locks
+SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # the file may be intact
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of flock on NFS or Lustre without locks
 
 
 class OutOfResources(UserError):
-    """A file could not be read because the system is short of something, and may be intact."""
+    """A file that could not be read for lack of memory or descriptors, and may be intact."""
 
 
 @contextmanager
 def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
-    """Gives an empty directory to fill; at the end it is synced to disk and takes the place of `path`, or of what a
-    link called `path` points to.
+    """Give an empty directory to fill; at the end, sync it to disk and put it in the place of `path` or of its target.
 
-    Only a directory that holds a file `replaceable`, or nothing, is replaced; anything else is a UserError, and so is
-    a full disk. Where the block fails, `path` is as it was.
+    Only a directory that holds a file `replaceable`, or nothing, is replaced. Raises UserError for anything else, and
+    if the directory cannot be written. If the block fails, `path` stays as it was.
     """
     if os.path.islink(path):
         path = Path(os.path.realpath(path))
@@ -62,10 +61,10 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Gives a file to write; at the end it is synced to disk and takes the place of `path`, or of what a link called
-    `path` points to. Devices, pipes and files that are open already, such as /dev/stdout, are written directly.
+    """Give a file to write; at the end, sync it to disk and put it in the place of `path`, or of the target of a link.
 
-    Raises UserError where `path` cannot be written. Where the block fails, `path` is as it was.
+    Devices, pipes and files that are open already, such as /dev/stdout, are written directly. Raises UserError if
+    `path` cannot be written. If the block fails, `path` stays as it was.
     """
     direct = OPEN_ALREADY.fullmatch(os.path.abspath(path)) or (path.exists() and not path.is_file())
     target = Path(os.path.realpath(path))
@@ -91,7 +90,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_replaceable(path: Path, replaceable: str | None) -> None:
-    """Raises UserError unless `path` is missing, an empty directory or one that holds a file `replaceable`."""
+    """Raise UserError unless `path` is missing, an empty directory or one that holds a file `replaceable`."""
     if path.exists() and not path.is_dir():
         problem = "exists and is not a directory"
     elif path.exists() and any(path.iterdir()) and not (replaceable and (path / replaceable).is_file()):
@@ -102,11 +101,11 @@ def check_replaceable(path: Path, replaceable: str | None) -> None:
 
 
 def clear_parts(folder: Path, name: str, locked: bool = False) -> None:
-    """Removes what killed processes left of files and directories called `name`, a glob pattern, in a folder.
+    """Remove the unfinished parts that killed processes left of `name`, a glob pattern, in a folder.
 
-    A directory that such a process had set aside to replace it is put back. The parts of a running process stay, and
-    so do those of other hosts, since nobody can tell from here whether their process still runs. With `locked` these
-    go too: the caller holds a lock without which nobody writes these names.
+    A directory that such a process was replacing is put back. Parts of a running process stay, and so do those of
+    other hosts, whose processes may be running. With `locked` these go too: the caller holds the lock under which
+    these names are written.
     """
     for left in folder.glob(f".{name}@*.tmp"):
         whole, _, owner = left.name.removeprefix(".").removesuffix(".tmp").rpartition("@")
@@ -120,14 +119,14 @@ def clear_parts(folder: Path, name: str, locked: bool = False) -> None:
 
 
 def _part(path: Path) -> Path:
-    """Where this process writes what will be called `path`."""
+    """Return where this process writes what will be called `path`."""
     return path.with_name(f".{path.name}@{os.uname().nodename}-{os.getpid()}.tmp")
 
 
 def _is_gone(owner: str) -> bool:
-    """Whether a part's process, HOST-PID, ran on this host and has ended.
+    """Has the process that writes a part, HOST-PID, run on this host and ended?
 
-    A part with the number of this very process was left by an earlier one, as in a container that is started again.
+    A part with this process's own number was left by an earlier one, as in a container that is restarted.
     """
     host, _, number = owner.rpartition("-")
     if host != os.uname().nodename:
@@ -142,8 +141,10 @@ def _is_gone(owner: str) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Renames what stands at `path` to damaged-NAME, or damaged-NAME-2 and so on where that is taken; gives the new
-    path. Raises UserError where it cannot be renamed."""
+    """Rename `path` to damaged-NAME, or damaged-NAME-2 and so on if that is taken; return the new path.
+
+    Raises UserError if it cannot be renamed.
+    """
     names = (f"damaged-{path.name}" + (f"-{number}" if number > 1 else "") for number in count(1))
     free = next(other for other in map(path.with_name, names) if not os.path.lexists(other))
     try:
@@ -156,10 +157,9 @@ def set_aside(path: Path) -> Path:
 
 
 def wait_for(path: Path, patience: float, meanwhile: Callable[[], None]) -> None:
-    """Waits until another process, perhaps of another host, has written `path`: `patience` seconds at most.
+    """Wait at most `patience` seconds until another process, perhaps of another host, has written `path`.
 
-    Calls `meanwhile` now and then, which may raise where there is nothing to wait for any more. Raises UserError when
-    the time is over.
+    Calls `meanwhile` now and then, which may raise to end the wait. Raises UserError after the time.
     """
     until = time.monotonic() + patience
     while not path.exists():
@@ -173,9 +173,9 @@ def wait_for(path: Path, patience: float, meanwhile: Callable[[], None]) -> None
 
 
 def remove_directory(path: Path) -> None:
-    """Removes a directory so that it is there whole or not at all, whenever the process is killed.
+    """Remove a directory so that a kill leaves all of it or nothing.
 
-    What cannot be removed stays under a hidden name, which `clear_parts` knows.
+    What cannot be removed stays under a hidden name, which `clear_parts` removes later.
     """
     gone = path.parent / f".{path.name}@gone.tmp"
     path.rename(gone)
@@ -184,10 +184,10 @@ def remove_directory(path: Path) -> None:
 
 @contextmanager
 def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = False) -> Iterator[None]:
-    """Holds a lock file while the block runs.
+    """Hold a lock file while the block runs.
 
-    Where another process on this machine holds it, waits for it to end or else raises UserError. Where the file system
-    has no locks, says so and runs the block without one.
+    If another process on this machine holds it, `wait` for it, else raise UserError. If the file system has no locks,
+    say so and run the block without one.
     """
     with _naming(Path(what)):
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -205,23 +205,23 @@ def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = Fa
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes readable JSON."""
+    """Write indented JSON."""
     path.write_text(_json(value), encoding="utf-8")
 
 
 def replace_json(path: Path, value: Any) -> None:
-    """Writes readable JSON over a file, which is the old or the new one whole, whenever the process is killed.
+    """Replace a file by indented JSON, so that a kill leaves the old or the new one whole.
 
-    Raises UserError where it cannot be written; what is there then stays.
+    Raises UserError if it cannot be written; the old one then stays.
     """
     with whole_file(path) as stream:
         stream.write(_json(value).encode())
 
 
 def regular(path: Path) -> Path:
-    """Gives back the path of a regular file, or of a link to one.
+    """Return the path if it is a regular file, or a link to one; else raise UserError.
 
-    Raises UserError where there is none. To open a pipe or a device in its place could wait forever.
+    Opening a pipe or a device in its place could wait forever.
     """
     try:
         mode = path.stat().st_mode
@@ -233,7 +233,7 @@ def regular(path: Path) -> Path:
 
 
 def not_read(path: Path, error: OSError, hint: str) -> UserError:
-    """What to raise if a file cannot be read; the hint is for a file that is missing or damaged."""
+    """Return the error for a file that cannot be read; the hint is for one that is missing or damaged."""
     problem = f"{path}: cannot be read: {error.strerror or error}"
     if error.errno in SHORT:
         return OutOfResources(problem, "run this again once other programs have ended, or raise the limit: ulimit -a")
@@ -241,7 +241,7 @@ def not_read(path: Path, error: OSError, hint: str) -> UserError:
 
 
 def remedy(path: Path) -> str:
-    """Says what to do about a file that is missing or damaged, by the directory it stands in."""
+    """Return the hint for a file that is missing or damaged, by the kind of its directory."""
     folder = path.parent
     if os.path.lexists(folder / "fingerprint.json"):
         return f"remove {folder}, then nmt preprocess writes it again"
@@ -251,7 +251,7 @@ def remedy(path: Path) -> str:
 
 
 def read_whole(path: Path) -> bytes:
-    """Reads a regular file of at most LARGEST bytes; raises UserError naming it where it is another or unreadable."""
+    """Read a regular file of at most LARGEST bytes; raises UserError naming it if it is larger or cannot be read."""
     try:
         if (size := regular(path).stat().st_size) <= LARGEST:
             return path.read_bytes()
@@ -261,7 +261,7 @@ def read_whole(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Reads JSON; raises UserError naming the file where it is missing, broken or larger than LARGEST."""
+    """Read JSON; raises UserError naming the file if it is missing, no JSON or larger than LARGEST."""
     try:
         return json.loads(read_whole(path).decode())
     except (ValueError, RecursionError) as error:
@@ -273,7 +273,7 @@ def _json(value: Any) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Hexadecimal digest of a file's content."""
+    """Hash a file's content, in hexadecimal."""
     try:
         with regular(path).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -282,7 +282,7 @@ def sha256(path: Path) -> str:
 
 
 def identify(path: Path, before: list[Any] | None) -> list[Any]:
-    """A file's size, time and SHA-256, which is None of a pipe; a file unchanged since `before` is not read again."""
+    """Return a file's size, time and SHA-256 (None for a pipe), without reading a file unchanged since `before`."""
     status = path.stat()
     stamp = [status.st_size, status.st_mtime_ns]
     return before if before and before[:2] == stamp else [*stamp, sha256(path) if path.is_file() else None]
@@ -290,7 +290,7 @@ def identify(path: Path, before: list[Any] | None) -> list[Any]:
 
 @contextmanager
 def _naming(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
-    """Makes an OSError, with one of these codes if there are any, the UserError that `path` cannot be written."""
+    """Turn an OSError, of these codes if given, into the UserError that `path` cannot be written."""
     try:
         yield
     except OSError as error:

@@ -1,10 +1,10 @@
-"""Directories that notice when one of their files is damaged.
+"""Hashes by which damaged files are noticed.
 
 A bundle's `bundle.json`, the `fingerprint.json` of prepared data, the `converted.json` of a conversion and the
 `plan.json` of an epoch's plan hold, under `hashes`, the xxh3_64 of every other file in the directory and of their own
 content. Each file is compared with its hash when it is read. This finds accidents, such as bit rot or a broken copy; it
-is no protection from attackers, who can change a hash as well. Directories written by earlier versions have no hashes,
-and their files are read as they are.
+is no protection from attackers, who can change a hash as well. Directories of early versions have no hashes, and their
+files are read without the check.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ HASHES = "hashes"
 M = TypeVar("M", bound=BaseModel)
 BLOCK = 1 << 18  # bytes that are hashed at a time: they fit into a core's cache
 
-FileName = Annotated[str, Field(pattern=r"^[^/]*$")]  # it is not for strangers to say which files of others are read
+FileName = Annotated[str, Field(pattern=r"^[^/]*$")]  # a stranger's manifest must not name files elsewhere
 
 
 class _Manifest(BaseModel):
-    """What is checked of every manifest."""
+    """The checked part of every manifest."""
 
     hashes: dict[FileName, str] = {}
 
@@ -40,13 +40,13 @@ _unchanged: set[tuple[Path, int, int, str]] = set()  # files hashed by this proc
 
 
 def write_manifest(path: Path, values: Mapping[str, Any]) -> None:
-    """Write JSON with the hashes of all files that stand in its directory by now, and of its own content."""
+    """Write JSON with the hashes of all files in its directory, and of its own content."""
     hashes = {file.name: hash_file(file) for file in sorted(path.parent.iterdir()) if file != path}
     write_json(path, _sealed(path, {**values, HASHES: hashes}))
 
 
 def replace_manifest(path: Path, values: Mapping[str, Any]) -> None:
-    """Write other values over a manifest, whole or not at all; the hashes of files are those among the values."""
+    """Replace a manifest, whole or not at all; the hashes of files are those among the values."""
     replace_json(path, _sealed(path, values))
 
 
@@ -58,9 +58,9 @@ def _sealed(path: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def checked(kind: type[M], given: object, name: str | Path, hint: str | None = None) -> M:
-    """Return JSON, as bytes or already read, as a model; raises UserError saying what is wrong first in it.
+    """Parse JSON, as bytes or already read, into a model; raises UserError naming the first problem.
 
-    `name` is that of the file, and the hint is by default its `remedy`.
+    `name` is that of the file; the default hint is its `remedy`.
     """
     try:
         return kind.model_validate_json(given) if isinstance(given, bytes) else kind.model_validate(given)
@@ -72,7 +72,7 @@ def checked(kind: type[M], given: object, name: str | Path, hint: str | None = N
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Reads a JSON object, with or without hashes; raises UserError where it is missing or damaged."""
+    """Read a JSON object, with or without hashes; raises UserError if it is missing or damaged."""
     values = read_json(path)
     hashes = checked(_Manifest, values, path).hashes
     if HASHES in values and hashes.get(path.name) != _hash_values(path, values):
@@ -81,9 +81,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def intact(path: Path) -> Path:
-    """Gives back the path of a file that is as it was written, as far as a manifest beside it knows.
+    """Return the path of a file that equals its hash, if a manifest beside it has one; else raise UserError.
 
-    Raises UserError where it is missing, no regular file, or damaged. A process hashes a file once unless it changes.
+    Raises UserError also if it is missing or no regular file. A process hashes a file once unless it changes.
     """
     status = regular(path).stat()
     expected = next((_hashes(path.parent / name) for name in MANIFESTS if os.path.lexists(path.parent / name)), {})
@@ -97,28 +97,27 @@ def intact(path: Path) -> Path:
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file that is `intact`; raises UserError as that and `read_whole` do."""
-    found = read_whole(path)  # first, since to hash a file takes as long as it is large
+    """Read the bytes of an `intact` file; raises UserError as that and `read_whole` do."""
+    found = read_whole(path)  # first, since it limits the size
     intact(path)
     return found
 
 
 def known_files(folder: Path) -> set[str]:
-    """Names of the files that are in a directory, and of those that were when its manifest was written."""
+    """Return the names of the files in a directory, and of those that its manifest lists."""
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     return there.union(*(_hashes(folder / name) for name in there.intersection(MANIFESTS)))
 
 
 def check_files(manifest: Path) -> None:
-    """Raises UserError naming the first file of a directory that is missing or damaged, by the hashes of its
-    manifest."""
+    """Raise UserError naming the first file that is missing or damaged by the hashes of a directory's manifest."""
     for name in _hashes(manifest):
         if name != manifest.name:
             intact(manifest.parent / name)
 
 
 def hash_file(path: Path) -> str:
-    """The xxh3_64 of a file's content, in hexadecimal."""
+    """Hash a file's content by xxh3_64, in hexadecimal."""
     digest, buffer = xxhash.xxh3_64(), bytearray(BLOCK)
     view = memoryview(buffer)
     try:
@@ -136,7 +135,7 @@ def _hashes(manifest: Path) -> dict[str, Any]:
 
 
 def _hash_values(path: Path, values: Mapping[str, Any]) -> str:
-    """The xxh3_64 of what a manifest says, except for this hash itself; independent of spaces and the order of keys."""
+    """Hash a manifest's values without this hash itself, whatever the spaces and the order of keys."""
     others = {name: value for name, value in values[HASHES].items() if name != path.name}
     return xxhash.xxh3_64_hexdigest(json.dumps({**values, HASHES: others}, sort_keys=True).encode())
 

@@ -1,1 +1,1 @@
-"""Strings and symbols; no torch."""
+"""Text and subwords, without torch."""

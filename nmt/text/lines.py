@@ -26,7 +26,7 @@ from nmt.system.files import not_read
 BLOCK = 1 << 20  # bytes that are read at a time to count lines
 LONGEST = 1 << 24  # bytes of a line; a few kilobytes of a .gz can stand for gigabytes without a line end
 REALIGN = "find the first line that the same line of the other file does not translate; only \\n ends a line"
-"""What to do if one of two files has more lines."""
+"""Hint if one of two files has more lines"""
 
 Texts = TypeVar("Texts", bound=tuple[str, ...])
 

@@ -35,7 +35,7 @@ class MarianVocabulary(Vocabulary):
     LOSSY = True
 
     def __init__(self, ids: Mapping[str, int], encoder: Any, decoder: Any) -> None:
-        """`ids` are those of vocab.json. SentencePiece processors: `encoder` splits text, `decoder` joins pieces."""
+        """Order the pieces by their `ids` in vocab.json; `encoder` and `decoder` are SentencePiece processors."""
         controls = [ids.get(symbol, ABSENT) for symbol in ("<pad>", "<unk>", "", "</s>")]
         pieces = sorted((index, piece) for piece, index in ids.items() if piece not in _CONTROL)
         self.origins = [*controls, *(index for index, _ in pieces)]

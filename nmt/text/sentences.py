@@ -1,16 +1,18 @@
-"""Where sentences begin in a line: rules for full stops, abbreviations, initials, numbers and quotation marks. And how
-long the lines were that a translator was trained on, which tells whether a line needs to be split.
+"""Split lines into sentences by rules for full stops, abbreviations, initials, numbers and quotation marks.
 
-Where the rules are in doubt they keep sentences together: a model translates two sentences better than half of one.
+`TrainedLengths` has the lengths a translator was trained on, by which lines are split. In doubt, the rules keep
+sentences together: a model translates two sentences better than half of one.
 sentencex 1.0 is faster but fails on no-break spaces, and pysbd 0.3 takes half a millisecond for a line.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import ceil
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,72 +33,8 @@ _ORDINAL = re.compile(r"\d{1,2}\Z|[IVXLC]+\Z")
 
 LONGEST_WORD = 40  # characters before a full stop that are looked at
 
-# Abbreviations by language, "" for all: in lower case and without the last full stop. After these a sentence goes on.
-_BEFORE_MORE = {
-    "": "dr prof st mt vs cf approx ca e.g i.e al p.s",
-    "en": "mr mrs ms messrs rev hon gen col maj capt lt sgt cpl gov sen rep pres supt fr mt ft dept est viz",
-    "de": "hr fr frl hrn dipl ing med phil jur rer nat z.b d.h u.a u.ä v.a i.d.r s.o s.u o.ä o.g vgl bzw sog ggf "
-    "evtl inkl exkl zzgl bspw insb bes gest geb hl str fa tel z.t z.zt m.e a.d dgl lt gem entspr",
-    "fr": "m mm mme mlle mlles me mgr env p.ex c.-à-d ex av apr bd ste",
-    "es": "sr sra srta sres d dña lic ing ud uds p.ej av avda aprox",
-    "it": "sig sigg sig.ra dott dott.ssa ing avv on p.es ecc.mo",
-    "pt": "sr sra dra exmo exma eng p.ex av",
-    "nl": "dhr mevr mw drs ir mr bijv d.w.z o.a m.b.t i.v.m t.o.v n.a.v enz",
-    "ru": "ул д стр рис см т.е т.к т.н им проф акад тыс млн млрд руб",
-    "pl": "np tzn tzw prof inż mgr ul al ok św",
-    "cs": "např tzv tj ing mgr mudr ul č",
-    "sv": "t.ex d.v.s bl.a s.k ca kl",
-}
-# After these it goes on if a number follows.
-_BEFORE_NUMBERS = {
-    "": "no nr fig figs vol pp p ch sec eq art op n",
-    "en": "nos nr par ver jan feb mar apr jun jul aug sep sept oct nov dec",
-    "de": "abb abs s kap bd tab ziff anm rn jan feb märz apr jun jul aug sept okt nov dez",
-    "fr": "n° chap fasc t janv févr avr juil sept oct nov déc",
-    "es": "núm cap pág págs ene abr ago dic",
-    "it": "pag pagg cap",
-    "ru": "№ с гл п",
-}
-# After these it goes on unless a starter follows.
-_BEFORE_EITHER = {
-    "": "etc jr sr inc ltd co corp",
-    "de": "usw",
-    "es": "ee.uu",
-    "ru": "г гг",
-}
-# Starters: words that often begin a sentence and hardly ever a name.
-_STARTERS = {
-    "en": "the this that these those it he she they we you there here his her their our its but and when while if "
-    "after before although however then what why how where who is are was were do does did in on at for from as a an i "
-    "my one some many most both each all no not so yet now today yesterday tomorrow later meanwhile",
-    "de": "der die das den dem ein eine einen einem einer es er sie wir ich ihr man dies diese dieser dieses das hier "
-    "dort da dann danach doch aber und als wenn weil obwohl während nach vor in im am auf für von mit bei aus zu so "
-    "auch nun heute gestern morgen was wer wie wo warum kein keine nicht jetzt später",
-    "fr": "le la les un une des il elle ils elles on nous vous je tu ce cette ces cet c'est mais et quand si après "
-    "avant dans en pour par sur avec comme alors ici là puis qui que",
-    "es": "el la los las un una unos unas él ella ellos ellas yo nosotros este esta estos esto ese esa pero y cuando "
-    "si después antes en por para con como entonces aquí allí luego no se",
-    "it": "il lo la i gli le un una egli lei loro io noi questo questa questi ma e quando se dopo prima in per con "
-    "come allora qui poi non si è",
-    "pt": "o a os as um uma ele ela eles elas eu nós este esta isto mas e quando se depois antes em por para com como "
-    "então aqui não",
-    "nl": "de het een hij zij ze wij we ik jij dit dat deze die maar en toen als na voor in op met hier daar dan niet",
-    "ru": "он она они мы я это этот эта эти но и когда если после в на по с как тогда здесь там потом не",
-}
-# Words that begin a sentence if they have a capital and the word before has none, even without a full stop.
-_OPENERS = {
-    "en": "a an the two three four five several some many there this these",
-    "de": "ein eine einen einem einer der die das den dem zwei drei vier fünf mehrere einige viele es dies diese",
-    "fr": "un une des le la les deux trois plusieurs il elle",
-    "es": "un una unos unas el la los las dos tres varios varias",
-    "it": "un una il lo la i gli le due tre alcuni alcune",
-    "nl": "een de het twee drie enkele",
-}
-# Words that no sentence ends with, besides the starters.
-_NEVER_LAST = {
-    "en": "of to with by into near behind under over between through or than",
-    "de": "zwischen unter über neben hinter durch ohne um oder",
-}
+WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+"""Abbreviations and small words by language, which sentences.toml explains"""
 _SMALL_WORD = re.compile(  # tried once for each word, and possessive, so that no line takes long
     r"(?<![\w'’\-])['’\-]*+(?P<small>\w[\w'’\-]*+)\s++(?=(?P<word>\w+))"
 )
@@ -105,28 +43,31 @@ _ORDINALS = {"de", "da", "no", "nb", "nn", "fi", "is", "et", "lv", "cs", "sk", "
 
 
 class SentenceSplitter:
-    """Finds the sentences of lines in one language."""
+    """The rules by which lines in one language are split into sentences."""
 
     def __init__(self, language: str) -> None:
-        """`language` is a code such as de or de_AT; a language without lists of its own is split by general rules."""
+        """Read the words of a language, a code such as de or de_AT; a language without its own has the general ones."""
         code = re.split(r"[-_]", language.lower())[0]
-        self._before_more = _words(_BEFORE_MORE, code)
-        self._before_numbers = _words(_BEFORE_NUMBERS, code)
-        self._before_either = _words(_BEFORE_EITHER, code)
-        self._starters = _words(_STARTERS, code) or _words(_STARTERS, "en")
-        self._openers, self._never_last = _words(_OPENERS, code), self._starters | _words(_NEVER_LAST, code)
+
+        def words(kind: str) -> set[str]:
+            return {word for name in ("all", code) for word in WORDS.get(name, {}).get(kind, "").split()}
+
+        self._before_more, self._before_numbers = words("before_more"), words("before_numbers")
+        self._before_either, self._openers = words("before_either"), words("openers")
+        self._starters = words("starters") or set(WORDS["en"]["starters"].split())
+        self._never_last = self._starters | words("never_last")
         self._suffixes = ("str",) if code == "de" else ()
         self._ordinals = code in _ORDINALS
 
     def split(self, text: str) -> list[str]:
-        """The sentences of a line, each with the space behind it; joined they are the line again."""
+        """Return the sentences of a line, each with the space after it; joined they are the line."""
         starts = [0, *self._starts(text), len(text)]
         return [text[start:end] for start, end in pairwise(starts) if end > start]
 
     def split_unmarked(self, sentence: str) -> list[str]:
-        """Parts of what is one sentence by its marks, but may be several: A man sings A dog barks.
+        """Split a sentence where another seems to begin without a mark: A man sings A dog barks.
 
-        A name may begin in the same way, so this is for sentences that are long.
+        A name may look the same, so this is for long sentences.
         """
         if not self._openers:
             return [sentence]
@@ -139,7 +80,7 @@ class SentenceSplitter:
         return [sentence[start:end] for start, end in pairwise([*starts, len(sentence)])]
 
     def _starts(self, text: str) -> Iterator[int]:
-        """Where the second sentence begins, the third, and so on."""
+        """Yield where the second sentence begins, the third, and so on."""
         has_case = text.lower() != text  # else small letters say nothing
         start = 0
         for end in _END.finditer(text):
@@ -149,7 +90,7 @@ class SentenceSplitter:
                 yield start
 
     def _ends(self, text: str, start: int, end: re.Match[str], word: str, has_case: bool) -> bool:
-        """Whether the sentence that begins at `start` ends at these marks; the next word is `word`."""
+        """Does the sentence that begins at `start` end at these marks, before `word`?"""
         if end["wide"]:
             # What follows a quotation at once, as in 「…。」と言った, belongs to the same sentence.
             return not end["closed"] or text[end.end()] in _OPENING or text[end.end() - 1].isspace()
@@ -168,7 +109,7 @@ class SentenceSplitter:
         return self._ends_at_full_stop(last, text.startswith(f"{last}.", start), word)
 
     def _ends_at_full_stop(self, last: str, first: bool, word: str) -> bool:
-        """Whether a full stop after the word `last` ends a sentence, where `word` follows.
+        """Does a full stop after the word `last` end a sentence, if `word` follows?
 
         `first` says that the sentence begins with `last`.
         """
@@ -186,11 +127,6 @@ class SentenceSplitter:
         return True
 
 
-def _words(table: dict[str, str], code: str) -> set[str]:
-    """The words of a table for a language and for all languages."""
-    return set(f"{table.get('', '')} {table.get(code, '')}".split())
-
-
 # --- lengths ---------------------------------------------------------------------------------------------------
 
 Count = Annotated[int, Field(ge=0, le=2**31)]
@@ -198,7 +134,7 @@ Ratio = Annotated[float, Field(ge=0, le=2**31)]
 
 
 class TrainedLengths(BaseModel):
-    """Quantiles over the training pairs, as they stand in bundle.json. Lengths are in subwords, without `</s>`."""
+    """Quantiles over the training pairs, stored in bundle.json; lengths in subwords, without `</s>`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -221,7 +157,7 @@ class TrainedLengths(BaseModel):
     def of(
         cls, language: str, sources: Sequence[int], targets: Sequence[int], sentences: Sequence[int]
     ) -> TrainedLengths:
-        """Quantiles of the lengths of pairs, at least one, and of how many sentences their sources have."""
+        """Compute the quantiles of at least one pair: lengths, and the number of sentences of the source."""
         ratios = sorted((target + 1) / (source + 1) for source, target in zip(sources, targets, strict=True))
         return cls(
             language=language,
@@ -234,10 +170,10 @@ class TrainedLengths(BaseModel):
         )
 
     def is_unusual(self, source: int, target: int) -> bool:
-        """Whether a target of this length is shorter or longer than targets of such sources are."""
+        """Is a target of this length shorter or longer than those of such sources in training?"""
         return not self.least_ratio <= (target + 1) / (source + 1) <= self.greatest_ratio
 
 
 def _quantile(ordered: Sequence[Any], part: float) -> Any:
-    """The least value that at least this part of all values do not exceed."""
+    """Return the least value that at least this part of all values do not exceed."""
     return ordered[max(0, ceil(part * len(ordered) - 1e-9) - 1)]  # less what rounding may have added

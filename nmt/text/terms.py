@@ -1,7 +1,7 @@
-"""What must stand in a translation because of what stands in its source: terms of a table, and things to keep.
+"""Terms of a table and text to keep: what a translation must contain because of its source.
 
-A phrase stands in a text where no word goes on before or behind it: "Hund" does not stand in "Hunde". In scripts
-without spaces nobody can tell, so there it stands wherever its characters do.
+A phrase occurs in a text only at word boundaries: "Hund" does not occur in "Hunde". In scripts without spaces, it
+occurs wherever its characters do.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines
 
-CASE = "case"  # the flag of a term that stands in a source, and its target in a translation, only as written
-_END = r"[^\s<>\"'{}|\\^`.,;:!?)\]]"  # of a URL, which no punctuation belongs to
+CASE = "case"  # the flag of a term whose case matters on both sides
+_END = r"[^\s<>\"'{}|\\^`.,;:!?)\]]"  # the last character of a URL, which is no punctuation
 KEPT = (
     rf"(?:https?|ftp)://[^\s<>\"'{{}}|\\^`]*{_END}",
     rf"(?<![\w.])www\.[^\s<>\"'{{}}|\\^`]*{_END}",
@@ -37,47 +37,46 @@ class Term(NamedTuple):
     source: str
     target: str
     case: bool = False
-    """Whether both stand in a text only as they are written; else a source may have any case, and the target may have a
-    capital at its beginning."""
+    """Whether case matters on both sides; else a source may have any case, and the target may begin with a capital"""
 
 
 @dataclass(frozen=True)
 class Phrase:
-    """What a translation must hold."""
+    """Text that a translation must contain."""
 
     source: str
-    """What stands in the source."""
+    """The text in the source"""
     targets: tuple[str, ...]
-    """One of these must stand in the translation."""
+    """The alternatives in the translation"""
     times: int = 1
-    """How often."""
+    """How often it must occur"""
     exactly: bool = False
-    """Whether it must not stand there more often."""
+    """Whether it must not occur more often"""
     stands_free: tuple[bool, bool] = (True, True)
-    """Whether no letter stands before it and after it in the source, however it begins and ends itself."""
+    """Whether it is never next to a letter in the source, before and after"""
     inside: int = 0
-    """How many of its `times` are part of something longer that is kept."""
+    """How many of its `times` are inside longer text that is kept"""
 
     def __str__(self) -> str:
         return self.source if self.exactly else f"{self.source} → {' | '.join(self.targets)}"
 
     def bounds(self, target: str) -> tuple[bool, bool]:
-        """Tell whether no word may go on before one of its targets and after it."""
+        """Return whether one of its targets needs a word boundary before and after it."""
         return self.stands_free if self.exactly else (joins(target[0]), joins(target[-1]))
 
     def is_missing(self, translation: str) -> bool:
-        """Tell whether a translation does not hold it as often as it must."""
+        """Does a translation lack it, or not contain it as often as it must?"""
         found = sum(1 for target in self.targets for _ in _places(target, translation, self.bounds(target)))
         return found != self.times if self.exactly else found < self.times
 
 
 class Terms:
-    """A table of terms, and patterns of what is kept."""
+    """A table of terms, and patterns of text to keep."""
 
     def __init__(self, table: Iterable[Term] = (), keep: Iterable[str] = (), common: bool = True) -> None:
-        """`keep` has regular expressions; what they match is copied, and so is what is `common` (KEPT).
+        """Compile regular expressions of text to `keep`, besides the `common` ones (KEPT), and index the table.
 
-        Raises UserError for what is no regular expression, and for a term that is blank.
+        Raises UserError for a wrong regular expression, or a blank term.
         """
         self._patterns = [_compiled(pattern) for pattern in (*keep, *(KEPT if common else ()))]
         self._table: dict[str, list[Term]] = {}
@@ -94,7 +93,7 @@ class Terms:
         self._lengths = {beginning: sorted(found, reverse=True) for beginning, found in lengths.items()}
 
     def phrases(self, text: str) -> list[Phrase]:
-        """Find what is to be kept in a text, and the longest terms in the rest of it, from left to right."""
+        """Find the text to keep, and the longest terms in the rest, from left to right."""
         kept = list(self._kept(text))
         found = list(_as_often(text, kept))
         if self._table:
@@ -105,7 +104,7 @@ class Terms:
         return found
 
     def _kept(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where something stands that is to be kept: the leftmost, of those the one of the first pattern."""
+        """Yield the spans to keep: the leftmost match, of several that of the first pattern."""
         spans = (
             (match.start(), order, match.end())
             for order, pattern in enumerate(self._patterns)
@@ -119,7 +118,7 @@ class Terms:
                 yield start, start + len(stripped)
 
     def _terms(self, text: str, folded: str, at: int, limit: int) -> Iterator[Phrase]:
-        """The terms in text[at:limit], which is also `folded`."""
+        """Yield the terms in text[at:limit], given the text `folded`."""
         while at < limit:
             end, terms = next(self._terms_at(text, folded, at, limit), (at + 1, []))
             if terms:
@@ -128,7 +127,7 @@ class Terms:
             at = end
 
     def _terms_at(self, text: str, folded: str, at: int, limit: int) -> Iterator[tuple[int, list[Term]]]:
-        """The terms that begin at a character and end at or before `limit`, the longest first, and where they end."""
+        """Yield the ends of terms that begin at a character and end by `limit`, the longest first, and the terms."""
         beginnings = (self._lengths.get(folded[at : at + length], []) for length in range(FIRST, 0, -1))
         for end in (at + length for lengths in beginnings for length in lengths if at + length <= limit):
             terms = self._table.get(folded[at:end], [])
@@ -158,18 +157,18 @@ def read_terms(path: Path) -> list[Term]:
 
 
 def joins(character: str) -> bool:
-    """Whether a character goes on with a word that stands beside it."""
+    """Is this a word character?"""
     wide = unicodedata.east_asian_width(character) in "WF" or NO_SPACES.match(character)
     return not wide and (character == "_" or unicodedata.category(character)[0] in "LNM")
 
 
 def _forms(term: Term) -> list[str]:
-    """The target, and with a capital as at the beginning of a sentence."""
+    """Return the target, and with a capital as at the beginning of a sentence."""
     return [term.target] if term.case else [term.target, term.target[0].upper() + term.target[1:]]
 
 
 def _as_often(text: str, kept: list[tuple[int, int]]) -> Iterator[Phrase]:
-    """What is `kept` of a text, each to be there as often as in the text, also inside of others."""
+    """Yield what is `kept` of a text, to occur as often as there, also inside longer text."""
     starts = [start for start, _ in kept]
     free: dict[str, tuple[bool, bool]] = {}
     for start, end in kept:
@@ -186,7 +185,7 @@ def _as_often(text: str, kept: list[tuple[int, int]]) -> Iterator[Phrase]:
 
 
 def _places(phrase: str, text: str, bounds: tuple[bool, bool]) -> Iterator[int]:
-    """Where a phrase stands in a text."""
+    """Yield where a phrase occurs in a text."""
     at = text.find(phrase)
     while at >= 0:
         if _stands(text, at, at + len(phrase), bounds):
@@ -195,17 +194,17 @@ def _places(phrase: str, text: str, bounds: tuple[bool, bool]) -> Iterator[int]:
 
 
 def _stands(text: str, start: int, end: int, bounds: tuple[bool, bool]) -> bool:
-    """Whether no word goes on before text[start:end] and after it; `bounds` tells where that matters."""
+    """Is text[start:end] at word boundaries, as far as `bounds` asks before and after it?"""
     return all(_is_free(text, at) for at, matters in zip((start - 1, end), bounds, strict=True) if matters)
 
 
 def _is_free(text: str, at: int) -> bool:
-    """Whether no letter stands at a place, which may be outside the text."""
+    """Is there no word character at a place, which may be outside the text?"""
     return not 0 <= at < len(text) or not joins(text[at])
 
 
 def _folded(text: str) -> str:
-    """The text in lower case, as long as it was."""
+    """Return the text in lower case, with its length unchanged."""
     return "".join(lower if len(lower := character.lower()) == 1 else character for character in text)
 
 

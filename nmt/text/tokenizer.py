@@ -32,7 +32,7 @@ class Tokenizer:
     """The vocabularies of both sides; the same object twice if they share it, or if there is only one side."""
 
     def __init__(self, source: Vocabulary, target: TargetVocabulary, files: Mapping[str, bytes] | None = None) -> None:
-        """`files` are the contents of a Marian folder's files by name, if the vocabularies are from there."""
+        """Combine two vocabularies; `files` has the contents, by name, of the Marian folder they are from, if any."""
         self.source = source
         self.target = target
         self._files = dict(files or {})
@@ -48,7 +48,7 @@ class Tokenizer:
         return self.source.LOSSY
 
     def starts(self) -> tuple[list[bool], list[bool]]:
-        """Tell for the symbols of source and target, by id, whether each begins a word, or in a tree stands for one."""
+        """Return whether each symbol of source and target, by id, begins a word, or is a leaf of a tree."""
         return self.source.starts(), self.target.starts()
 
     def equals(self, other: Tokenizer) -> bool:

@@ -34,7 +34,7 @@ def read_processor(serialized: bytes, name: str) -> sentencepiece.SentencePieceP
 
 
 class TargetVocabulary(Protocol):
-    """The vocabulary of a target: subwords, or the symbols of trees. Turns texts into ids and ids into symbols."""
+    """The vocabulary of a target: subwords, or the symbols of trees."""
 
     FILE: str
     """Name of the file that holds it alone."""
@@ -45,25 +45,29 @@ class TargetVocabulary(Protocol):
     def __init__(self, serialized: bytes, name: str) -> None: ...
     def __len__(self) -> int: ...
     def encode(self, text: str) -> list[int]: ...
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]: ...
     def decode(self, ids: Sequence[int]) -> str: ...
     def pieces(self, ids: Sequence[int]) -> list[str]: ...
-    def listing(self) -> list[str]: ...
     def starts(self) -> list[bool]: ...
 
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode many texts."""
+        return [self.encode(text) for text in texts]
 
-class Vocabulary:
+    def listing(self) -> list[str]:
+        """Return all symbols, by id."""
+        return self.pieces(range(len(self)))
+
+
+class Vocabulary(TargetVocabulary):
     """One SentencePiece model: the subwords of one side, or of both if they share it."""
 
     FILE = "target.model"
-    """Name of the file that holds the vocabulary of a target alone."""
-    UNSEEN = ""
-    """No text has symbols that are not in the vocabulary: bytes spell every character."""
+    UNSEEN = ""  # bytes spell every character
     LOSSY = False
     """Whether there are texts that `decode` does not give back."""
 
     def __init__(self, serialized: bytes, name: str) -> None:
-        """`name` is what errors call it. Raises UserError if the bytes are no SentencePiece model of ours."""
+        """Read a SentencePiece model, which errors call `name`; raises UserError if the bytes are none of ours."""
         self.serialized = serialized
         self._processor = sp = read_processor(serialized, name)
         if (sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()) != (PAD, UNK, BOS, EOS):
@@ -92,10 +96,6 @@ class Vocabulary:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the subwords of ids; the first subword of a word begins with U+2581."""
         return [self._piece(int(i)) for i in ids]
-
-    def listing(self) -> list[str]:
-        """Return all subwords, by id."""
-        return self.pieces(range(len(self)))
 
     def find(self, word: str) -> tuple[int | None, bool]:
         """Find the subword `word`, else that with a space before; returns its id and whether it is `word` itself."""

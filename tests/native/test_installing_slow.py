@@ -92,8 +92,9 @@ def test_a_wheel_works_wherever_it_is_unzipped(place: World, tmp_path: Path) -> 
     (wheel,) = (tmp_path / "wheels").iterdir()
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tmp_path / "elsewhere")
-    for folder in ("nmt/report/templates", "nmt/native"):
-        names = {path.name for path in (ROOT / folder).iterdir() if path.suffix in (".html", ".css", ".js", ".py")}
+    kinds = (".html", ".css", ".js", ".py", ".md", ".toml")
+    for folder in ("nmt/report/templates", "nmt/native", "nmt/exchange", "nmt/text"):
+        names = {path.name for path in (ROOT / folder).iterdir() if path.suffix in kinds}
         assert names
         assert names <= {path.name for path in (tmp_path / "elsewhere" / folder).iterdir()}
     shutil.rmtree(place.sources)

@@ -151,7 +151,7 @@ def test_a_vocabulary_is_its_bytes_and_they_depend_on_no_order() -> None:
     assert again.tags == ()
     assert (again.longest_run, again.punctuation) == (VOCABULARY.longest_run, VOCABULARY.punctuation)
     shuffled = random.Random(1).sample(TRAINING, len(TRAINING))
-    assert TreeVocabulary.train(map(parse_tree, shuffled)).serialized == VOCABULARY.serialized
+    assert TreeVocabulary.train(shuffled).serialized == VOCABULARY.serialized
 
 
 @pytest.mark.parametrize("trees", [[], ["(TOP (NN a) (. .))"]])

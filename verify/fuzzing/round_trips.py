@@ -74,7 +74,7 @@ def tree_symbols(value: tuple[list[str], bool]) -> bool:
     """Prepared trees become symbols and the same trees again."""
     texts, pos_tags = value
     prepared = [tree for text in texts if (tree := prepare_tree(parse_tree(text))) is not None]
-    vocabulary = accepted(lambda: TreeVocabulary.train(prepared, pos_tags))
+    vocabulary = accepted(lambda: TreeVocabulary.train(map(str, prepared), pos_tags))
     if vocabulary is None:
         return False
     for tree in prepared:
