@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_VARY, POSITION, Bundle, best, survey
-from nmt.exchange.marian import MarianBundle, converting, is_marian
+from nmt.exchange.opus_mt import MarianBundle, converting, is_marian
 from nmt.recipe import Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources

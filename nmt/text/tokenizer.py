@@ -19,7 +19,7 @@ from nmt.recipe import TokenizerSettings
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import content, known_files
-from nmt.text.marian_tokenizer import SPM, VOCAB, read_vocabularies
+from nmt.text.opus_mt_tokenizer import SPM, VOCAB, read_vocabularies
 from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, STAND_IN, UNK, TargetVocabulary, Vocabulary
 
 SHARED, SOURCE = "tokenizer.model", "source.model"
@@ -59,7 +59,7 @@ class Tokenizer:
     def load(cls, directory: Path, target: type[TargetVocabulary] = Vocabulary) -> Tokenizer:
         """Read `tokenizer.model`, or `source.model` with the file of a target's vocabulary, from a directory.
 
-        A directory with a `source.spm` has the tokenizer of a Marian model, see `nmt/text/marian_tokenizer.py`.
+        A directory with a `source.spm` has the tokenizer of a Marian model, see `nmt/text/opus_mt_tokenizer.py`.
         Raises UserError naming the file that is missing or damaged.
         """
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from nmt.recipe import Training
 
@@ -48,6 +49,14 @@ class Optimizer:
     def rate(self, step: int) -> float:
         """Return the learning rate of update `step`, counted from 1."""
         return learning_rate(step, self._d_model, self._settings)
+
+    def clip(self) -> Tensor:
+        """Clip the gradients by their norm over all parameters to training.clip_norm; return the norm () before."""
+        parameters = list(self._parameters.values())
+        norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+        if self._settings.clip_norm is not None:
+            clip_grads_with_norm_(parameters, self._settings.clip_norm, norm)
+        return norm
 
     def update(self, step: int, skip: Tensor) -> None:
         """Apply the gradients as update `step`, counted from 1, unless `skip` () is true; then drop them.

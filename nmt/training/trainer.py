@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from nmt.checkpoint.reading import checkpoint_path, prune
 from nmt.checkpoint.writing import Checkpoints, add_info
@@ -64,7 +63,6 @@ class Trainer:
             compile_parts(self.objective)
         self.optimizer = Optimizer(model, model.config.d_model, settings)
         self.micro_batches = MicroBatches(model.config, corpus, settings, group)
-        self._parameters = list(model.parameters())
         self._autocast = autocast_dtype(settings.precision, self.device)
         self._parallel: DistributedDataParallel | None = None
 
@@ -94,9 +92,7 @@ class Trainer:
                 if sums is None:
                     self._halve_micro_batches()
         # 3. Clip them by their norm over all parameters.
-        norm = get_total_norm([parameter.grad for parameter in self._parameters if parameter.grad is not None])
-        if self.settings.clip_norm is not None:
-            clip_grads_with_norm_(self._parameters, self.settings.clip_norm, norm)
+        norm = self.optimizer.clip()
         # 4. Let Adam apply them, unless one is not finite.
         skipped = norm.isfinite().logical_not()
         self.optimizer.update(state.step, skipped)

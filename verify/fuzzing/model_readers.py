@@ -18,7 +18,7 @@ from random_bundle import sentence, tokenizer_of_words
 from target import Target, accepted, file, folder
 
 from nmt.checkpoint.reading import Bundle, read_tensors
-from nmt.exchange.marian import MarianBundle
+from nmt.exchange.opus_mt import MarianBundle
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.parsing.tree import parse_tree
 from nmt.report.record import read_run
@@ -141,7 +141,7 @@ TARGETS = (
     Target(
         marian,
         st.tuples(*map(_mistaken_json, _MARIAN)),
-        ("nmt.exchange.marian", "nmt.text.marian_tokenizer"),
+        ("nmt.exchange.opus_mt", "nmt.text.opus_mt_tokenizer"),
     ),
     Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.training.run_files")),
 )

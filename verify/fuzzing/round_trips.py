@@ -17,7 +17,7 @@ from target import Target, accepted, folder
 from nmt.checkpoint.reading import Bundle
 from nmt.decoding.constraints import SubwordIndex
 from nmt.exchange.huggingface import export
-from nmt.exchange.marian import MarianBundle
+from nmt.exchange.opus_mt import MarianBundle
 from nmt.parsing.linearization import TreeVocabulary, linearise
 from nmt.parsing.tree import parse_tree, prepare_tree
 from nmt.text.vocabulary import BOS, EOS
@@ -130,5 +130,5 @@ TARGETS = (
         st.tuples(st.lists(TREES.map(str), min_size=1, max_size=3), st.booleans()),
         ("nmt.parsing.linearization",),
     ),
-    Target(huggingface, _SHAPES, ("nmt.exchange.huggingface", "nmt.exchange.marian")),
+    Target(huggingface, _SHAPES, ("nmt.exchange.huggingface", "nmt.exchange.opus_mt")),
 )

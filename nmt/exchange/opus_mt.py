@@ -20,8 +20,8 @@ from nmt.recipe import Model, Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import read_manifest
-from nmt.text.marian_tokenizer import ABSENT, origins_of
-from nmt.text.marian_tokenizer import CONFIG as TOKENIZER
+from nmt.text.opus_mt_tokenizer import ABSENT, origins_of
+from nmt.text.opus_mt_tokenizer import CONFIG as TOKENIZER
 from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

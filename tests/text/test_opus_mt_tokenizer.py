@@ -12,7 +12,7 @@ import pytest
 from marian_folders import write_tokenizer
 
 from nmt.system.errors import UserError
-from nmt.text.marian_tokenizer import MarianVocabulary
+from nmt.text.opus_mt_tokenizer import MarianVocabulary
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK
 
