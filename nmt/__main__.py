@@ -5,8 +5,8 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """The command, whose modules take a moment to load: Ctrl-C ends it without a traceback meanwhile."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as under nohup
+    """Run the command; Ctrl-C ends it without a traceback even while its modules load."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # under nohup it is ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from nmt.cli import main as command
 

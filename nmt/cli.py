@@ -1,6 +1,6 @@
-"""The commands: argv to one call of the core.
+"""The six commands: their help texts and examples; each passes its options to the module of its name.
 
-Results go to stdout, everything else to stderr. Commands import what they need when they run, so that `nmt --help`
+Results go to stdout, everything else to stderr. That module is imported when the command runs, so that `nmt --help`
 answers before torch is loaded.
 """
 
@@ -42,22 +42,14 @@ def cli() -> None:
 
 @cli.command(
     short_help="Train the tokenizer and encode every split.",
-    examples=[
-        ("nmt preprocess my.yaml", "into data/NAME/, as the recipe names it"),
-    ],
+    examples=[("nmt preprocess my.yaml", "into data/NAME/, as the recipe names it")],
 )
 @takes(PreprocessOptions)
 def preprocess(options: PreprocessOptions) -> None:
     """Train the tokenizer of RECIPE on its training data and encode every split into data/NAME/."""
-    from nmt import recipe as recipes
-    from nmt.data.prepare import directory, prepare
-    from nmt.exchange.resolve import initial_bundle
-    from nmt.system.device import cores
+    from nmt.commands.preprocess import preprocess as run
 
-    loaded = recipes.load(options.recipe, options.overrides)
-    initial = initial_bundle(loaded)
-    if not prepare(loaded, options.console, options.threads or cores(), initial.path if initial else None):
-        options.console.say(f"nothing to do: {directory(loaded)} is up to date")
+    run(options)
 
 
 @cli.command(
@@ -177,5 +169,5 @@ def score(options: ScoreOptions) -> None:
 
 
 def main() -> NoReturn:
-    """The command `nmt`; its exit codes are those of `nmt/commands/process.py:run`."""
+    """Run the command `nmt`; its exit codes are those of `nmt/commands/process.py:run`."""
     process.run(cli)

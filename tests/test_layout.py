@@ -34,9 +34,9 @@ MAY_IMPORT = {
     "report": {"training", "decoding", "checkpoint", "model", "data", "parsing", "recipe", "system"},
     "commands": {
         *("report", "training", "decoding", "exchange", "checkpoint"),
-        *("native", "metrics", "parsing", "text", "recipe", "system"),
+        *("native", "data", "metrics", "parsing", "text", "recipe", "system"),
     },
-    "cli": {"commands", "exchange", "data", "recipe", "system"},
+    "cli": {"commands"},
     "__init__": {"api", "decoding", "model", "parsing", "recipe", "system"},  # lazily, see below
     "__main__": {"cli"},
 }
