@@ -1,4 +1,4 @@
-"""`nmt average`: averages and exports, and what is said of them."""
+"""`nmt average`: averages and exports models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nmt.checkpoint.reading import Bundle
+from nmt.checkpoint.reading import Bundle, checkpoints, ranked
 from nmt.exchange.resolve import resolve
 from nmt.system.console import Console
 from nmt.system.device import choose_device
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nmt.commands.options import AverageOptions
 
 ALIKE = 0.8
-"""Of the better dev score, what the worse one of two checkpoints has at least that are worth averaging"""
+"""Minimum ratio of worst to best dev score among checkpoints worth averaging"""
 
 
 def average(options: AverageOptions) -> None:
@@ -33,7 +33,7 @@ def average(options: AverageOptions) -> None:
     if options.last and options.best:
         raise click.UsageError("--last does not go with --best")
     if options.weights:
-        _mix(options.ckpts, options.weights, options.out, options.console)
+        _mix(options, options.weights)
     elif options.form == "nmt":
         _average(options, options.out)
     else:
@@ -41,7 +41,7 @@ def average(options: AverageOptions) -> None:
 
 
 def _average(options: AverageOptions, out: Path | None) -> Bundle:
-    """Average checkpoints of a run into a bundle and say which they were."""
+    """Average checkpoints of a run into a bundle, and report which."""
     ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
     if last == "auto":
         from nmt.training.validation import average_by_score
@@ -61,14 +61,12 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     plural = "s" if len(steps) > 1 else ""
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
     if last != "auto":
-        _say_how_they_differ(ckpts, steps, console)
+        _warn_of_early_checkpoints(ckpts, steps, console)
     return result
 
 
-def _say_how_they_differ(ckpts: Path, steps: Sequence[int], console: Console) -> None:
-    """Says if the worst of the checkpoints that were averaged is far from the best, as early ones are."""
-    from nmt.checkpoint.reading import checkpoints, ranked
-
+def _warn_of_early_checkpoints(ckpts: Path, steps: Sequence[int], console: Console) -> None:
+    """Report averaged checkpoints whose worst dev score is far below the best, as early in training."""
     chosen = ranked([bundle for bundle in checkpoints(ckpts) if bundle.step in steps])
     scores = [bundle.dev_score or 0.0 for bundle in chosen]
     if scores and min(scores) < ALIKE * max(scores):
@@ -77,7 +75,7 @@ def _say_how_they_differ(ckpts: Path, steps: Sequence[int], console: Console) ->
 
 
 def _refresh_report(ckpts: Path, console: Console) -> None:
-    """Shows the dev scores of averages in the report of a run, if it has one."""
+    """Write the report of a run anew, if it has one, so that it shows the dev scores of averages."""
     from nmt.report.page import attempt
     from nmt.training.run_files import PAGE
 
@@ -86,7 +84,7 @@ def _refresh_report(ckpts: Path, console: Console) -> None:
 
 
 def export(options: AverageOptions) -> None:
-    """Write a bundle, or the average of a run's checkpoints, in the format of other programs; say what differs."""
+    """Export a bundle, or the average of a run's checkpoints, and report how searches with it differ."""
     from nmt.exchange import ctranslate2 as conversion
     from nmt.exchange import huggingface
 
@@ -96,7 +94,9 @@ def export(options: AverageOptions) -> None:
     bundle, _ = resolve(ckpts)
     if bundle.path == ckpts and (options.last or options.best):
         raise click.UsageError(f"--last and --best are for a run's directory, and {ckpts} is a bundle")
-    (huggingface if options.form == "huggingface" else conversion).check_expressible(bundle)  # before it is computed
+    (huggingface if options.form == "huggingface" else conversion).check_expressible(
+        bundle
+    )  # before the average is computed
     check_replaceable(out, None)
     if bundle.path != ckpts:
         bundle = _average(options, None)
@@ -115,14 +115,14 @@ def export(options: AverageOptions) -> None:
         )
 
 
-def _mix(models: Sequence[Path], shares: Sequence[float], out: Path | None, console: Console) -> None:
-    """Average models with shares into a bundle and say which they were."""
-    from nmt.checkpoint.averaging import mix as mix_bundles
+def _mix(options: AverageOptions, shares: Sequence[float]) -> None:
+    """Average models with shares into a bundle, and report which."""
+    from nmt.checkpoint.averaging import mix
 
-    if len(shares) != len(models):
-        raise click.UsageError(f"--weights has {len(shares)} numbers for {len(models)} models")
-    found = [resolve(path) for path in models]
+    if len(shares) != len(options.ckpts):
+        raise click.UsageError(f"--weights has {len(shares)} numbers for {len(options.ckpts)} models")
+    found = [resolve(path) for path in options.ckpts]
     for (_, note), share in zip(found, shares, strict=True):
-        console.say(f"{share / sum(shares):.1%} of {note}")
-    result = mix_bundles([bundle for bundle, _ in found], shares, out or Path("averaged"))
-    console.say(f"averaged {len(found)} model{'s' if len(found) > 1 else ''}: {result.path}")
+        options.console.say(f"{share / sum(shares):.1%} of {note}")
+    result = mix([bundle for bundle, _ in found], shares, options.out or Path("averaged"))
+    options.console.say(f"averaged {len(found)} model{'s' if len(found) > 1 else ''}: {result.path}")

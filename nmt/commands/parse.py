@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def parse(options: ParseOptions) -> None:
-    """Parse lines by the models that the options name."""
+    """Parse lines with the models of the options."""
     search = LineSearch(options, "parse")
     tokenizer, decoding = common_tokenizer(search.bundles), search.decoding
     search.run(
         lambda models: Parser(models, tokenizer, decoding),
         Statistics("parsing", Parser.warnings(decoding)),
-        {"--pretty": options.pretty, "--unconstrained": False},  # the latter as in outputs begun by earlier versions
+        {"--pretty": options.pretty, "--unconstrained": False},  # earlier versions wrote the latter key
     )

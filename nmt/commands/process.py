@@ -1,4 +1,4 @@
-"""A command as a process: its signals, its exit code, and what it says of errors."""
+"""A command as a process: signals, exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from nmt.commands.streams import open_standard_streams, release
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError, printable
 
 COMPLETE = "_NMT_COMPLETE"
-"""The variable by which a shell asks for completion, as in `eval "$(_NMT_COMPLETE=bash_source nmt)"`."""
+"""Variable by which a shell asks for completion, as in `eval "$(_NMT_COMPLETE=bash_source nmt)"`"""
 
 
 def run(group: click.Group) -> NoReturn:
-    """Runs the command that argv names: exits with 0 if it is done, 1 for a problem of the user's, 2 for usage, and
-    128 + signal when stopped."""
+    """Run the command that argv names, and exit.
+
+    The exit code is 0 for success, 1 for a UserError, 2 for wrong usage and 128 + signal after a signal.
+    """
     from nmt.system.device import let_waiting_threads_sleep
 
     open_standard_streams()
     signal.signal(signal.SIGTERM, stop)
     for number in (signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as they are under nohup, or in the background of a script
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and background jobs of scripts ignore them
             signal.signal(number, stop)
     let_waiting_threads_sleep()
     try:
-        if instruction := os.environ.get(COMPLETE):  # a shell asks for what the command line may go on with
+        if instruction := os.environ.get(COMPLETE):
             raise click.exceptions.Exit(shell_complete(group, {}, "nmt", COMPLETE, instruction))
-        with group.make_context("nmt", sys.argv[1:]) as context:  # not group.main: it makes a closed pipe an error
+        with group.make_context("nmt", sys.argv[1:]) as context:  # group.main would make a closed pipe an error
             group.invoke(context)
         sys.stdout.flush()
         code = 0
@@ -44,7 +46,7 @@ def run(group: click.Group) -> NoReturn:
         _end_at_a_signal()
         ending = ending_of(error)
         for line in ending.lines:
-            with suppress(OSError):  # nobody takes it
+            with suppress(OSError):  # stderr is closed
                 click.echo(line, err=True)
         if "--debug" in sys.argv and ending.traceback:
             raise
@@ -55,10 +57,7 @@ def run(group: click.Group) -> NoReturn:
 
 
 def _end_at_a_signal() -> None:
-    """Has a signal end this process at once, for there is nothing left to stop.
-
-    A rank, which is ending and says why, ignores those of its launcher.
-    """
+    """Restore default signal handling; a rank ignores signals, since its launcher may send some while it reports."""
     action = signal.SIG_IGN if "RANK" in os.environ else signal.SIG_DFL
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is stop:
@@ -66,19 +65,19 @@ def _end_at_a_signal() -> None:
 
 
 class Ending(NamedTuple):
-    """How a command ends that did not end well."""
+    """The end of a command that was stopped or failed."""
 
     code: int
-    """The exit code."""
+    """Exit code"""
     lines: tuple[str, ...] = ()
-    """What stderr says."""
+    """Lines for stderr"""
     traceback: bool = False
-    """Whether --debug shows where it came from."""
+    """Whether --debug shows a traceback"""
 
 
 def ending_of(error: BaseException) -> Ending:
-    """What an error means to the user; click's usage errors are printed here, by click."""
-    speaks = os.environ.get("RANK", "0") == "0"  # one process of a group says what all of them would
+    """Return how an error ends the command; print click's usage errors."""
+    speaks = os.environ.get("RANK", "0") == "0"  # one rank reports for all
     match error:
         case UserError():
             return Ending(1, _complaint(error.message, error.hint), traceback=True)
@@ -95,12 +94,12 @@ def ending_of(error: BaseException) -> Ending:
             with suppress(OSError):
                 error.show()
             return Ending(error.exit_code)
-        case BrokenPipeError():  # the reader, head for one, has enough
+        case BrokenPipeError():  # the reader has closed the pipe, as head does
             return Ending(0)
         case io.UnsupportedOperation():  # see open_standard_streams
             problem, hint = "stdout is closed, so the result has nowhere to go", "redirect stdout to a file or a pipe"
             return ending_of(UserError(problem, hint))
-        case OSError():  # a full disk under stdout, say
+        case OSError():  # such as a full disk under stdout
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             hint = (
                 "free some space" if full else "see that it exists and that you may use it; --debug shows the traceback"
@@ -113,16 +112,16 @@ def ending_of(error: BaseException) -> Ending:
             hint = "run it with --debug and report the traceback: this is a bug of nmt"
             bug = UserError(f"{type(error).__name__}: {error}", hint)
             return ending_of(memory_error(error) or device_error(error) or bug)
-    raise error  # SystemExit, say
+    raise error  # such as SystemExit
 
 
 def _complaint(message: str, hint: str) -> tuple[str, str]:
-    """An error and its hint; control characters in what they quote are escaped."""
+    """Return the lines of an error and its hint, with control characters escaped."""
     return f"error: {printable(message)}", f"hint: {printable(hint)}"
 
 
 def stop(number: int, frame: FrameType | None) -> None:
-    """Handles a signal by raising what ends the command."""
+    """Handle a signal: raise the exception that ends the command."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise Interrupted("hung up" if number == signal.SIGHUP else "terminated", number)

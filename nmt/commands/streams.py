@@ -1,4 +1,4 @@
-"""Where lines come from and where they go, and what is counted of them."""
+"""Lines in and out, and what is counted of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -24,22 +23,22 @@ Result = TypeVar("Result", bound="LineResult")
 
 
 def open_standard_streams() -> None:
-    """Replaces standard streams that were closed when the command was started.
+    """Replace standard streams that were closed when the command was started.
 
-    What goes to stderr is thrown away then, and what would go to stdout is an error. The descriptors become those of
-    /dev/null: else the next file that is opened would get the number of stderr, and the warnings of libraries in it.
+    Output to stderr is then discarded, and output to stdout is an error. The descriptors are opened on /dev/null;
+    otherwise the next file would get the number of stderr and libraries' warnings would end up in it.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(descriptor, True)  # for worker processes, which would have the same trouble
+        os.set_inheritable(descriptor, True)  # worker processes need them too
     os.close(descriptor)
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     if sys.stdout is None:
-        sys.stdout = open(1, closefd=False)  # noqa: SIM115 - to write there is an error, so no result is lost
+        sys.stdout = open(1, closefd=False)  # noqa: SIM115 - writing there is an error, so no result is lost
 
 
 def release(stream: IO[str]) -> None:
-    """Flushes a standard stream, or throws away what nobody takes; Python would try it again at its end and fail."""
+    """Flush a standard stream; if that fails, discard its output, or Python would fail again at exit."""
     try:
         stream.flush()
     except (OSError, ValueError):
@@ -48,14 +47,14 @@ def release(stream: IO[str]) -> None:
 
 
 def is_typed(path: Path | None) -> bool:
-    """Whether the lines of a file, or of stdin where it is None, are those that somebody types at a terminal."""
+    """Return whether the input, a file or stdin for None, is typed at a terminal."""
     return path is None and sys.stdin is not None and sys.stdin.isatty()
 
 
 def read_input(path: Path | None, console: Console) -> Iterator[str]:
-    """The lines of a file, or of stdin; raises UserError at once where there is none.
+    """Return an iterator over the lines of a file or stdin; raise UserError at once if it cannot be read.
 
-    Somebody who sits at a terminal is told that the command waits for lines.
+    At a terminal, report that the command waits for lines.
     """
     if path is not None:
         return read_lines(path)
@@ -64,13 +63,13 @@ def read_input(path: Path | None, console: Console) -> Iterator[str]:
     if is_typed(path):
         console.say("reading from the terminal: one sentence per line, Ctrl-D to end")
     descriptor = _descriptor(sys.stdin)
-    # A thread that waits for its input must not keep sys.stdin itself, which Python wants to close at its end.
+    # A thread waiting for input must not hold sys.stdin itself, which Python closes at exit.
     stream = sys.stdin.buffer if descriptor is None else open(descriptor, "rb", closefd=False)  # noqa: SIM115
     return decoded(stream, "<stdin>")
 
 
 def count_input(path: Path | None) -> int | None:
-    """Lines of a file, or of what is left of stdin; None where nobody knows."""
+    """Count the lines of a file, or of the rest of stdin; return None if they cannot be counted in advance."""
     if path is not None:
         return count_lines(path) if path.is_file() else None
     descriptor = _descriptor(sys.stdin)
@@ -80,14 +79,14 @@ def count_input(path: Path | None) -> int | None:
 def _descriptor(stream: IO[str]) -> int | None:
     try:
         return stream.fileno()
-    except OSError:  # it is no file of the system's
+    except OSError:  # it has no descriptor
         return None
 
 
 def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
-    """A function that writes one or more lines, without the end of the last, to a file or to stdout.
+    """Return a function that writes lines, given without the last line end, to a file or to stdout.
 
-    A file is whole when what is `held` ends. What a terminal would obey is escaped there: a model may spell any byte.
+    A file is complete when `held` is closed. On a terminal, control characters are escaped: a model may output any.
     """
     is_shown = path is None and sys.stdout.isatty()
     if path is None:
@@ -95,7 +94,7 @@ def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
     else:
         stream = held.enter_context(compressed(held.enter_context(whole_file(path)), path))
 
-    read_at_once = path is None or (path.exists() and not path.is_file())  # a pipe: its reader waits for each line
+    read_at_once = path is None or (path.exists() and not path.is_file())  # the reader of a pipe waits for each line
 
     def write(lines: str) -> None:
         stream.write((printable_lines(lines) if is_shown else lines).encode() + b"\n")
@@ -107,16 +106,16 @@ def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
 
 @dataclass
 class Counts:
-    """What is counted of some lines."""
+    """Figures of some lines."""
 
     lines: int = 0
     tokens: int = 0
-    """Target symbols, `</s>` among them."""
+    """Target symbols, `</s>` included"""
     warnings: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """How often each warning occurred, and the number of the first line with it; only of those that occurred."""
+    """Count and first line number of each warning that occurred"""
 
     def add(self, other: Counts) -> None:
-        """Count what others counted, of other lines of the same input."""
+        """Add the figures of other lines of the same input."""
         self.lines += other.lines
         self.tokens += other.tokens
         for warning, (count, line) in other.warnings.items():
@@ -125,69 +124,64 @@ class Counts:
 
 
 class Statistics(Generic[Result]):
-    """Counts what is searched, how fast, and the warnings."""
+    """Progress, speed and warnings of a search."""
 
     def __init__(self, doing: str, warnings: Mapping[str, Callable[[Result], int]]) -> None:
-        """`doing` is what the progress of the search is called, and `warnings` are those of the task."""
+        """`doing` is the label of the progress; `warnings` count by name how often something is wrong with a result."""
         self.counts = Counts()
         self._advance: Advance = unseen
         self._doing, self._warnings = doing, warnings
-        self._before = 0  # lines of the input before those of the counts
-        self._tokens = 0  # found since `_began`
+        self._before = 0  # lines of the input before the counted ones
+        self._tokens = 0  # since `_began`
         self._began: float | None = None
 
     def begin(self, before: int) -> Counts:
-        """Begin to count anew, the lines that come after the first `before` lines of the input; returns it."""
+        """Start and return new counts, of the lines after the first `before` lines of the input."""
         self.counts, self._before = Counts(), before
         return self.counts
 
     @contextmanager
     def progress(self, console: Console, total: int | None, done: int = 0) -> Iterator[None]:
-        """Shows how much of the input is searched; its first `done` lines were searched before."""
+        """Show the progress of a search whose first `done` lines were searched before."""
         with console.progress(self._doing, total, "lines", done) as self._advance:
             yield
 
     def timed(self, lines: Iterator[Any]) -> Iterator[Any]:
-        """The same lines; the time that `speed` counts begins when the first line of the first iterator is there."""
-        first = list(islice(lines, 1))
-        if self._began is None:
-            self._began = time.monotonic()
-        yield from first
-        yield from lines
+        """Yield the lines; the clock of `speed` starts with the first of all."""
+        for line in lines:
+            self._began = self._began or time.monotonic()
+            yield line
 
     def searched(self, tokens: int) -> None:
-        """Counts the target symbols of a line that is done, `</s>` among them, before its turn comes."""
+        """Count the target symbols of a finished line, `</s>` included, perhaps before lines that precede it."""
         self.counts.tokens += tokens
         self._tokens += tokens
         self._advance(1, self.speed())
 
     def add(self, result: Result) -> int:
-        """Counts the result of the next line, and returns the number of that line in the input, from 1 on."""
+        """Count the result of the next line; return the number of that line in the input, from 1."""
         self.counts.lines += 1
         number = self._before + self.counts.lines
         if not result.parts:
-            self.searched(0)  # a blank line, which no engine has searched
+            self.searched(0)  # a blank line, which no engine searches
         occurred = {warning: (count, number) for warning, occurs in self._warnings.items() if (count := occurs(result))}
         self.counts.add(Counts(warnings=occurred))
         return number
 
     def speed(self) -> str:
-        """Target symbols over the time since the first line came."""
+        """Return the target symbols per second since the first line."""
         seconds = 0.0 if self._began is None else time.monotonic() - self._began
         return f"{self._tokens / max(seconds, 1e-9):,.0f} tokens/s"
 
     def summary(self) -> str:
-        """All in one line."""
+        """Return all figures on one line."""
         counts = ", ".join(f"{warning} {self.counts.warnings.get(warning, (0, 0))[0]:,}" for warning in self._warnings)
         sentences = f"{self.counts.lines:,} sentence{'' if self.counts.lines == 1 else 's'}"
         return f"{sentences}, {self.speed()}; {counts}"
 
     def check(self) -> None:
-        """Raises UserError if there was any warning, naming the line of the first of each."""
-        found = [
-            f"{warning} {self.counts.warnings[warning][0]:,} (first in line {self.counts.warnings[warning][1]:,})"
-            for warning in self._warnings
-            if warning in self.counts.warnings
-        ]
+        """Raise UserError if there was any warning, with the first line of each."""
+        known = self.counts.warnings
+        found = ["{} {:,} (first in line {:,})".format(name, *known[name]) for name in self._warnings if name in known]
         if found:
             raise UserError(f"--strict: {', '.join(found)}", "use the output, which is complete, or leave out --strict")

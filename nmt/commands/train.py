@@ -1,4 +1,4 @@
-"""`nmt train`: in this process, or in one for each device."""
+"""`nmt train`: in this process, or in one process per device."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def train(options: TrainOptions) -> None:
-    """Train in this process, in the place that a launcher gave it, or else start a process for each device.
+    """Train in this process if a launcher started it or if there is one device; else start a process per device.
 
-    With --plan print what training would take; of a launcher's processes the first does.
+    With --plan, print the plan of the run instead, on rank 0.
     """
     recipe, base = load_with_base(options.recipe, options.overrides)
     import torch
@@ -39,13 +39,13 @@ def train(options: TrainOptions) -> None:
             click.echo(plan_run(recipe, device, world.size if found else workers))
         return
     if workers > 1:
-        find_device(options.device, torch.cuda.device_count())  # says once if there is none
+        find_device(options.device, torch.cuda.device_count())  # reports a missing device once, not once per worker
         launch(workers, sys.argv[1:], options.out, options.console)
         return
     from nmt.training.start import train as run
 
     threads = options.threads or cores()
-    # As many as there are cores and no more: threads that wait for one another take the time of those that work.
+    # No more threads than cores: waiting threads would take time from working ones.
     device = choose_device(
         device_of(options.device, world), world.threads(threads) if world.size > 1 else options.threads
     )
