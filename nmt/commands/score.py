@@ -26,13 +26,9 @@ Item = TypeVar("Item")
 
 
 def score(options: ScoreOptions) -> None:
-    """Scores runs, a reference by models, trees or translations, as the options ask for.
-
-    Raises UsageError where options do not go together.
-    """
+    """Score runs, a reference by models, trees or translations; raise UsageError if options do not go together."""
     if options.runs:
-        _score_runs(options)
-        return
+        return _score_runs(options)
     refuse(options, "html", "goes with --runs")
     if not 1 <= len(options.files) <= 2:
         raise click.UsageError(f"score takes REF and at most one HYP, but {len(options.files)} files are given")
@@ -42,17 +38,13 @@ def score(options: ScoreOptions) -> None:
     if not set(metrics) & set(OF_WORDS):
         refuse(options, "language", f"goes with --metric {', '.join(OF_WORDS)}")
     if options.models:
-        _score_by_model(options, metrics)
-        return
+        return _score_by_model(options, metrics)
     refuse(options, "source overrides", "goes with --model")
-    if "brackets" in metrics:
-        _score_trees(options, metrics)
-    else:
-        _score_translations(options, metrics)
+    (_score_trees if "brackets" in metrics else _score_translations)(options, metrics)
 
 
 def _score_runs(options: ScoreOptions) -> None:
-    """Dev score and cost of each run: columns of the paper's Table 2; with --html also a page."""
+    """Print the dev score and cost of each run, the columns of the paper's Table 2; with --html write a page too."""
     if not options.files:
         raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
     others = "more_references metric models source overrides paper lowercase language baseline"
@@ -75,17 +67,17 @@ def _score_runs(options: ScoreOptions) -> None:
 
 
 def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
-    """Scores of a hypothesis by each of `metrics`; with a baseline its scores, intervals and p-values.
+    """Print the scores of a hypothesis by each metric; with a baseline its scores, intervals and p-values too.
 
-    Metrics of words take the `language`, or that of the first reference's name.
+    Metrics of words tokenise by `language`, by default that of the first reference's name.
     """
     from nmt.metrics import COMPARED, Moses, Score, as_dict, language_of, report
     from nmt.metrics import score as scores_of
 
     counts_words = not set(metrics).isdisjoint(OF_WORDS)
     if counts_words and "bleu" not in metrics:
-        metrics = ["bleu", *metrics]  # the one that may be compared with others stands beside it
-    # Raises, if it must, before anything is read
+        metrics = ["bleu", *metrics]  # so that a comparable score stands beside it
+    # A wrong language is reported before files are read
     moses = Moses(options.language or language_of(options.reference)) if counts_words else None
     texts = [list(read_lines(path)) for path in (options.reference, *options.more_references)]
     other = None if options.baseline is None else list(read_lines(options.baseline))
@@ -102,7 +94,7 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
 
 
 def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
-    """EVALB's figures of a hypothesis, a tree per line."""
+    """Print EVALB's figures of a hypothesis, a tree per line."""
     if len(metrics) > 1:
         raise click.UsageError("--metric brackets goes alone: it reads trees")
     if options.more_references:
@@ -110,7 +102,7 @@ def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
     from nmt.parsing.brackets import as_dict, report, score_files
 
     hypothesis = options.hypothesis
-    # The command that writes to stdin may be one with a progress line of its own, on the same terminal.
+    # The command that writes to stdin may show progress of its own on the same terminal.
     with _progress(options, hypothesis, "trees", garbles=hypothesis is None) as advance:
         lines = _counted(read_input(hypothesis, options.console), advance)
         scores = score_files(options.reference, lines, str(hypothesis or "<stdin>"))
@@ -122,26 +114,26 @@ def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
 
 @contextmanager
 def _progress(options: ScoreOptions, path: Path | None, unit: str, garbles: bool) -> Iterator[Advance]:
-    """The progress of reading a file, or stdin; not shown if it `garbles` what else is on the terminal."""
+    """Show the progress of reading a file or stdin, unless it `garbles` the output on the terminal."""
     shown = Console(options.console.quiet or garbles)
     with shown.progress("scoring", None if shown.quiet else count_input(path), unit) as advance:
         yield advance
 
 
 def _counted(items: Iterator[Item], advance: Advance) -> Iterator[Item]:
-    """The same items, each counted as done when the next is asked for."""
+    """Yield the items; count each as done when the next is requested."""
     for item in items:
         yield item
         advance(1)
 
 
 def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
-    """How probable models find the reference: perplexity of the whole, or logprob, a line for each of its lines."""
+    """Print the perplexity of the reference by models, or with logprob the log-probability of each of its lines."""
     if options.hypothesis or options.more_references:
         raise click.UsageError("--model scores REF itself, so it takes no HYP or --reference")
     if len(metrics) > 1 or (options.as_json and metrics == ["logprob"]):
         raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
-    decoder = _forced_decoder(options)  # looks for the files before it loads a model
+    decoder = _forced_decoder(options)  # checks the files before it loads a model
     from nmt.decoding.forced import PairScores
 
     totals, lines, reference = PairScores(), [], options.reference
@@ -192,7 +184,7 @@ def _say_cuts(decoder: ForcedDecoder, totals: PairScores, console: Console) -> N
 
 
 def _metrics(options: ScoreOptions) -> list[str]:
-    """The metrics to compute, or the default ones; raises BadParameter for one that does not exist."""
+    """Return the metrics to compute; raise BadParameter for one that does not exist."""
     by_model = bool(options.models)
     allowed, default = (("perplexity", "logprob"), "perplexity") if by_model else ((*METRICS, "brackets"), "bleu,chrf")
     wanted = options.metric or default
@@ -210,10 +202,10 @@ def _metrics(options: ScoreOptions) -> list[str]:
 
 
 def _forced_decoder(options: ScoreOptions) -> ForcedDecoder:
-    """What scores a reference by models, given a source or none; raises UserError where a file or model is missing."""
+    """Load the models that score a reference; raise UserError if a file or model is missing."""
     for path in (options.source, options.reference):
         if path is not None and not path.is_fifo():
-            open_input(path).close()  # says that there is no such file before a model is loaded
+            open_input(path).close()  # reports a missing file before a model is loaded
     from nmt.checkpoint.reading import common_tokenizer
     from nmt.commands.translate import find_models
     from nmt.decoding.forced import ForcedDecoder
@@ -226,9 +218,9 @@ def _forced_decoder(options: ScoreOptions) -> ForcedDecoder:
 
 
 def _task_to_score(paths: Sequence[Path], source: Path | None) -> TaskName:
-    """What models have to be for to score a reference given such a source.
+    """Return the task of models that score a reference with or without a source.
 
-    Raises UserError where one is a translator and there is none, or a language model and there is one.
+    Raise UserError for a translator without a source, and for a language model with one.
     """
     from nmt.exchange.resolve import resolve
 

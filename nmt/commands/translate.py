@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from nmt.commands.options import SearchOptions, TranslateOptions
     from nmt.decoding.pipeline import LineResult
 
-MOST_COMPLAINTS = 20  # of what results lack
-MOST_NUMBERS = 10  # of missing blocks that are listed
+MOST_COMPLAINTS = 20  # about outputs
+MOST_NUMBERS = 10  # of missing blocks in a message
 WITHOUT_EFFECT = {"batch_tokens", "average_last"}
-"""Decoding settings that do not change what is written."""
+"""Decoding settings that do not change outputs"""
 
 
 def translate(options: TranslateOptions) -> None:
-    """Translate lines by the models that the options name."""
+    """Translate lines with the models of the options."""
     search = LineSearch(options, "translate")
     bundles, decoding = search.bundles, search.decoding
     terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep)
@@ -62,9 +62,9 @@ def translate(options: TranslateOptions) -> None:
 
 
 def _of_this_rank(options: SearchOptions) -> tuple[SearchOptions, World]:
-    """The options for this process where several share an input: its device and threads; rank 0 speaks for all.
+    """Return the options and the world of this rank: its device and threads, and a console that is quiet above rank 0.
 
-    Raises UserError if it is one of several that would all do the same.
+    Raise UserError if several ranks would all do the same work.
     """
     world = find_world(os.environ) or World()
     if world.size == 1:
@@ -83,9 +83,9 @@ def _of_this_rank(options: SearchOptions) -> tuple[SearchOptions, World]:
 def find_models(
     paths: Sequence[Path], task: TaskName, overrides: Sequence[str], console: Console
 ) -> tuple[list[Bundle], Decoding]:
-    """The bundles that paths stand for, which the user is told, and decoding settings, those of the first.
+    """Find and report the bundles of paths; return them with the decoding settings of the first.
 
-    Raises UserError where one is for another task.
+    Raise UserError if one is for another task.
     """
     found = [resolve(path) for path in paths]
     for bundle, _ in found:
@@ -97,12 +97,12 @@ def find_models(
 
 
 class LineSearch:
-    """A search of the lines of an input, all of them at once or those of some blocks."""
+    """A search of the lines of an input, in one pass or in blocks."""
 
     def __init__(self, options: SearchOptions, task: TaskName) -> None:
-        """Find the models. Raises UsageError for options that do not go together."""
+        """Find the models; raise UsageError for options that do not go together."""
         options.check()
-        self.own_console = options.console  # says what concerns this rank alone
+        self.own_console = options.console  # for messages about this rank alone
         self.options, self.world = _of_this_rank(options)
         self.say = self.options.console.say
         self.bundles, self.decoding = find_models(options.paths, task, options.settings, self.options.console)
@@ -111,10 +111,10 @@ class LineSearch:
     def run(
         self, pipeline_of: Callable[[Saved], Pipeline[Any]], statistics: Statistics[Any], own: dict[str, Any]
     ) -> None:
-        """Search all lines, write the results, and say at the end what was counted.
+        """Search all lines, write the results, and report the statistics.
 
-        `pipeline_of` makes what searches, once its output can be written. `own` has the command's own options that
-        change what is written, by name.
+        `pipeline_of` makes the pipeline, after the output has been checked. `own` has the command's own options that
+        change the output, by name.
         """
         options = self.options
         models = Saved(
@@ -131,14 +131,14 @@ class LineSearch:
                 self.statistics.check()
 
     def _at_once(self) -> bool:
-        """Search the input from its beginning to its end, and write the results as they come."""
+        """Search the whole input and write the results as they come."""
         options = self.options
         with ExitStack() as held:
             lines = self._read()
             _check_output(options)
             pipeline = held.enter_context(self.open())
             write = open_output(options.output, held)
-            # A progress line would garble what is typed, and results, on the same terminal.
+            # Progress would garble typed lines and results on the same terminal.
             garbles = is_typed(options.source) or (options.output is None and sys.stdout.isatty())
             shown = Console(options.console.quiet or garbles)
             total = None if shown.quiet else count_input(options.source)
@@ -147,10 +147,10 @@ class LineSearch:
         return True
 
     def _in_blocks(self, own: dict[str, Any]) -> bool:
-        """Search the missing blocks of this rank, and join all if none is missing; return whether this process did.
+        """Search the missing blocks of this rank, and join all blocks if none is missing; return whether this rank did.
 
-        Rank r of R makes the blocks whose number is r modulo R, and waits for no other. The statistics of the process
-        that joins the blocks have counted all lines then.
+        Rank r of R makes the blocks whose number is r modulo R, and waits for no other rank. In the process that joins
+        the blocks, the statistics then count all lines.
         """
         job, world, say = self._job(own), self.world, self.say
         with open_blocks(job, lambda: sum(1 for _ in self._read()), world, say) as blocks:
@@ -159,12 +159,10 @@ class LineSearch:
                 return False
             numbers = [number for number in blocks.missing() if number % world.size == world.rank]
             try:
-                while True:
-                    if numbers:
-                        self._search_blocks(blocks, numbers)
-                    numbers = [] if blocks.missing() else blocks.join(self.own_console.say)
-                    if not numbers:
-                        break
+                if numbers:
+                    self._search_blocks(blocks, numbers)
+                while not blocks.missing() and (damaged := blocks.join(self.own_console.say)):
+                    self._search_blocks(blocks, damaged)
             except (KeyboardInterrupt, Interrupted) as error:
                 number = error.signal_number if isinstance(error, Interrupted) else signal.SIGINT
                 done = f"{blocks.total.lines:,} of {blocks.lines:,} lines are done; the same command goes on from there"
@@ -192,7 +190,7 @@ class LineSearch:
 
     def _search(self, pipeline: Pipeline[Any], lines: Iterator[Any], write: Callable[[str], None]) -> None:
         options, statistics = self.options, self.statistics
-        plain = all_of if options.sample else drawn if options.pretty else best
+        plain = drawn if options.pretty else texts
         show: Callable[[int, Any], str] = pipeline.as_json if options.as_json else ranked if options.n_best else plain
         searching = pipeline.groups(statistics.timed(lines), options.n_best or 1, statistics.searched, options.sample)
         with closing(searching) as groups:
@@ -207,9 +205,9 @@ class LineSearch:
                     self.view.add(group)
 
     def _job(self, own: dict[str, Any]) -> Job:
-        """What the output of --resume is made from; every option that changes what is written must be in it.
+        """Return what the output of --resume depends on, with every option that changes it.
 
-        Raises UsageError if files cannot be read again, or be written in blocks; UserError if one cannot be read.
+        Raise UsageError if files cannot be read again or written in blocks; UserError if one cannot be read.
         """
         options = self.options
         if options.source is None or options.output is None:
@@ -233,19 +231,19 @@ class LineSearch:
         return Job(options.output, inputs, [bundle.path / WEIGHTS for bundle in self.bundles], settings)
 
     def _read(self) -> Iterator[Any]:
-        """The lines of the input, from the beginning of a file; with their prefixes if there is a file of these."""
+        """Return the lines of the input from its start, with their prefixes if there is a file of these."""
         lines, prefix = read_input(self.options.source, self.options.console), self.options.prefix
         return _with_prefixes(lines, read_lines(prefix), prefix) if prefix else lines
 
 
 def _check_output(options: SearchOptions) -> None:
-    """Raises UserError if the output would be written over the input, which is there."""
+    """Raise UserError if the output would overwrite the input."""
     if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
         raise UserError(f"--output {options.output}: is also the input", "give --output another file")
 
 
 def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) -> Iterator[Request]:
-    """Lines and their prefixes, which `path` holds; raises UserError where either of both ends first."""
+    """Yield lines with their prefixes, which are from `path`; raise UserError if there are fewer of either."""
     for number, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
         if line is None or prefix is None:
             what = "ends" if prefix is None else "goes on"
@@ -256,27 +254,22 @@ def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) ->
         yield Request(line, prefix)
 
 
-def best(number: int, result: LineResult) -> str:
-    """The line of the best hypothesis."""
-    return result.texts[0]
-
-
-def all_of(number: int, result: LineResult) -> str:
-    """A line for each sample."""
+def texts(number: int, result: LineResult) -> str:
+    """Return the line of the best hypothesis, or a line for each sample."""
     return "\n".join(result.texts)
 
 
 def ranked(number: int, result: LineResult) -> str:
-    """A line for each hypothesis of input line `number`: number, rank, score, text."""
+    """Return a line for each hypothesis of input line `number`: number, rank, score, text."""
     hypotheses = enumerate(zip(result.scores, result.texts, strict=True), 1)
     return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, (score, text) in hypotheses)
 
 
 @contextmanager
 def _attention_view(options: SearchOptions, bundle: Bundle) -> Iterator[AttentionView | None]:
-    """Give what writes the file of --attention, which is opened now and whole at the end; None without the option.
+    """Give the writer of the file of --attention, which is complete at the end; None without the option.
 
-    Raises UserError if the model has no such layer or heads, or if the file cannot be written.
+    Raise UserError if the model has no such layer or heads, or if the file cannot be written.
     """
     path = options.attention
     if path is None:
@@ -293,11 +286,10 @@ def _attention_view(options: SearchOptions, bundle: Bundle) -> Iterator[Attentio
 
 
 def _figure(options: SearchOptions, model: Model) -> Figure:
-    """What a figure shows: by default all heads of the encoder's last layer but one, as in the paper."""
+    """Return what a figure shows: by default all heads of the encoder's last layer but one, as in the paper."""
     kind, layer = options.layer or ("encoder", max(1, model.layers - 1))
-    layers = model.layers if kind == "encoder" else model.decoder_depth
+    side, layers = ("encoder", model.layers) if kind == "encoder" else ("decoder", model.decoder_depth)
     if layer > layers:
-        side = "encoder" if kind == "encoder" else "decoder"
         raise UserError(
             f"--layer {layer}: the {side} of this model has {layers} layers", f"give a layer from 1 to {layers}"
         )

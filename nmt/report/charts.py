@@ -1,4 +1,4 @@
-"""The charts of a report: which there are, thinned, told in words and numbers, and drawn as SVG."""
+"""The charts of a report: curves, thinned and smoothed, their summaries and tables, and their drawing as SVG."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from nmt.report.record import Column, RunRecord, labels
 
 POINTS = 2000
-"""Most points of a drawn curve; a screen has no more columns."""
+"""Most points of a drawn curve, about as many as a screen has columns"""
 ROWS = 30
 """Most rows of a chart's table."""
 SMOOTHED_FROM = 100
-"""Fewer points than this are not smoothed: one sees through their noise."""
+"""Fewest points of a curve that is smoothed"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Chart:
     validated: str | None = None
     """Figure of `RunRecord.validated`"""
     best: str = "lowest"
-    """What is worth telling of its values: the lowest or the highest"""
+    """Which of its values the summary names: the lowest or the highest"""
     noisy: bool = False
     """Whether a smoothed curve helps"""
     logarithmic: bool = True
@@ -95,14 +95,9 @@ class Curve:
     smoothed: Points | None
     """Drawn in front of them, where that helps"""
 
-    @property
-    def points(self) -> int:
-        """Number of points before they are thinned."""
-        return len(self.whole.values)
-
 
 def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
-    """A run's figure in a chart; None if the run has no finite value of it."""
+    """Return a run's curve in a chart; None if it has no finite value."""
     figures, key = (record.validated, chart.validated) if part == "dev" else (record.logged, chart.logged)
     if key is None or key not in figures or not np.isfinite(figures[key]).any():
         return None
@@ -117,7 +112,7 @@ def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
 
 
 def _at_steps(record: RunRecord, figures: Mapping[str, Column], name: str) -> Column:
-    """A figure at each step; where it is missing, as earlier versions left it out, by the log lines around it."""
+    """Return a figure at each step, interpolated from the log where earlier versions left it out."""
     known = np.isfinite(record.logged[name])
     if not known.any():
         return figures[name]
@@ -126,7 +121,7 @@ def _at_steps(record: RunRecord, figures: Mapping[str, Column], name: str) -> Co
 
 
 def thinned(values: Column, most: int = POINTS) -> NDArray[np.intp]:
-    """Positions of at most `most` of the values: the lowest and the highest of each bucket, so that no spike is lost.
+    """Return the positions of at most `most` values: lowest and highest of each bucket, so that no spike is lost.
 
     The first and the last value stay, and so does a gap as wide as a bucket.
     """
@@ -143,12 +138,12 @@ def thinned(values: Column, most: int = POINTS) -> NDArray[np.intp]:
 
 
 def window(points: int) -> int:
-    """How many points a smoothed curve is the mean of: an odd number, a fiftieth of all of them."""
+    """Return the width of the smoothing window: an odd number of points, about a fiftieth of all."""
     return points // 50 // 2 * 2 + 3
 
 
 def smoothed(values: Column) -> Column:
-    """Means of the finite values in a window around each point, which is cut at the ends; NaN where there are none."""
+    """Return the mean of the finite values in a window around each point, cut at the ends; NaN if there are none."""
     half = window(len(values)) // 2
     finite = np.isfinite(values)
     sums = np.cumsum(np.concatenate([[0.0], np.where(finite, values, 0.0)]))
@@ -160,7 +155,7 @@ def smoothed(values: Column) -> Column:
 
 
 def summary(found: Curve, chart: Chart) -> str:
-    """The first, the best and the last value in words."""
+    """Return the first, the best and the last value in words."""
     finite = np.isfinite(found.whole.values)
     values, steps = found.whole.values[finite], found.whole.steps[finite]
     best = int(values.argmin() if chart.best == "lowest" else values.argmax())
@@ -174,12 +169,12 @@ def summary(found: Curve, chart: Chart) -> str:
 
 
 def written_value(value: float, chart: Chart) -> str:
-    """A value as the page writes it."""
+    """Format a value for the page."""
     return "–" if not np.isfinite(value) else f"{value:{chart.digits}}" + (" %" if chart.percent else "")
 
 
 def table(curves: Sequence[Curve], chart: Chart) -> list[list[str]]:
-    """Rows of the update and each curve's value there, at the steps of checkpoints or, without any, of log lines.
+    """Return rows of an update and each curve's value there, at the steps of checkpoints or, without any, of log lines.
 
     A figure of training is the last one that was logged up to that step; a run that did not get there has a dash.
     """
@@ -213,7 +208,7 @@ FAR = 1e5
 
 
 def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """What the section shows, as plain values; None before the first figures."""
+    """Return the values of the section's template; None before the first figures."""
     names = labels(records)
     shown = [(chart, curves) for chart in CHARTS if (curves := _curves(records, chart))]
     if not shown:
@@ -226,13 +221,15 @@ def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
         ],
         "runs": names,
         "without": [name for record, name in zip(records, names, strict=True) if not record.step],
-        "windows": sorted({window(found.points) for _, curves in shown for found in curves if found.smoothed}),
+        "windows": sorted(
+            {window(len(found.whole.values)) for _, curves in shown for found in curves if found.smoothed}
+        ),
         "figures": [_figures(chart, curves, names) for chart, curves in shown],
     }
 
 
 def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
-    """The curves of a chart. A language model has no dev score but its perplexity, which has its own chart."""
+    """Return the curves of a chart. The dev score of a language model is its perplexity, which has its own chart."""
     return [
         found
         for run, record in enumerate(records)
@@ -243,7 +240,7 @@ def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
 
 
 def _described(chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecord], names: list[str]) -> dict[str, Any]:
-    """A chart as the template shows it."""
+    """Return the values of a chart for the template."""
     headings = [names[found.run] if len(records) > 1 else "" for found in curves]
     if len(records) == 1 or len({found.part for found in curves}) > 1:
         named = zip(headings, curves, strict=True)
@@ -260,7 +257,7 @@ def _described(chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecor
 
 
 def _figures(chart: Chart, curves: Sequence[Curve], names: list[str]) -> dict[str, Any]:
-    """What curves.js draws anew and reads under the pointer; a smoothed line, which is not read, has no name."""
+    """Return the data of curves.js; smoothed lines, which the pointer does not read, have no name."""
     both = chart.logged and chart.validated
     lines = [
         {
@@ -278,7 +275,7 @@ def _figures(chart: Chart, curves: Sequence[Curve], names: list[str]) -> dict[st
 
 
 def _packed(column: Column) -> str:
-    """Single precision in base64: shorter than digits, and finer than any screen."""
+    """Encode as single precision in base64, which is shorter than digits and precise enough for a screen."""
     with np.errstate(over="ignore"):
         return base64.b64encode(column.astype("<f4").tobytes()).decode("ascii")
 
@@ -300,7 +297,7 @@ class Scale:
         return self.start + (value - self.low) / ((self.high - self.low) or 1.0) * (self.end - self.start)
 
     def ticks(self, wanted: int = 3) -> list[float]:
-        """Round values within the range, at least `wanted` and as few of them as there can be."""
+        """Return round values within the range, at least `wanted` and as few as possible."""
         width = self.high - self.low
         if width <= 0:
             return [self.low]
@@ -312,31 +309,26 @@ class Scale:
         return [number * step for number in range(first, last + 1)]
 
 
-def path(x: Column, y: Column, across: Scale, up: Scale) -> str:
-    """The points of a curve as the path of SVG, with a gap where y is not finite."""
+def path(x: Column, y: Column, across: Scale, up: Scale, dots: bool = False) -> str:
+    """Return a curve as an SVG path, with gaps where y is not finite.
+
+    With `dots`, return its points as lines without length: their round ends stay round when the chart is stretched.
+    """
     parts, pen = [], "M"
     for a, b in zip(across(x), np.clip(up(y), -FAR, FAR), strict=True):
         if math.isfinite(b):
-            parts.append(f"{pen}{a:.1f},{b:.1f}")
-            pen = "L"
-        else:
-            pen = "M"
+            parts.append(f"M{a:.1f},{b:.1f}h0" if dots else f"{pen}{a:.1f},{b:.1f}")
+        pen = "L" if math.isfinite(b) else "M"
     return "".join(parts)
 
 
-def dots(x: Column, y: Column, across: Scale, up: Scale) -> str:
-    """The points as lines without length: their round ends stay round however the chart is stretched."""
-    seen = np.isfinite(y)
-    return "".join(f"M{a:.1f},{b:.1f}h0" for a, b in zip(across(x[seen]), np.clip(up(y[seen]), -FAR, FAR), strict=True))
-
-
 def lines_of(curves: Sequence[Curve]) -> list[tuple[Curve, Points]]:
-    """What is drawn of curves, one in front of the other."""
+    """Return the lines of curves from back to front."""
     return [(found, points) for found in curves for points in (found.thin, found.smoothed) if points is not None]
 
 
 def drawing(curves: Sequence[Curve], chart: Chart, last: float) -> Mapping[str, Any]:
-    """A chart up to an update: its paths, each with its place in `lines_of`, and its ticks in percent of both sides."""
+    """Draw a chart up to update `last`: paths with their index in `lines_of`, and ticks in percent of both sides."""
     lines = lines_of(curves)
     across = Scale(-ASIDE * last, (1 + ASIDE) * last, 0, SIDE)
     up = _up([points for _, points in lines], last / 10 if chart.steep else 0.0)
@@ -344,9 +336,8 @@ def drawing(curves: Sequence[Curve], chart: Chart, last: float) -> Mapping[str, 
     for place, (found, points) in enumerate(lines):
         drawn = points.at(thinned(points.values, DRAWN))
         style = "smooth" if points is found.smoothed else "faint" if found.smoothed else ""
-        shapes = {"line": path} | ({"dots": dots} if found.part == "dev" else {})
-        for shape, draw in shapes.items():
-            d = draw(drawn.steps, drawn.values, across, up)
+        for shape in ("line", "dots") if found.part == "dev" else ("line",):
+            d = path(drawn.steps, drawn.values, across, up, dots=shape == "dots")
             paths.append({"line": place, "run": found.run, "style": f"{shape} {style}".strip(), "d": d})
     return {
         "paths": paths,
@@ -356,7 +347,7 @@ def drawing(curves: Sequence[Curve], chart: Chart, last: float) -> Mapping[str, 
 
 
 def _up(lines: Sequence[Points], settled: float) -> Scale:
-    """The vertical scale: down to the lowest value, and up to the highest one from an update on, if there is one."""
+    """Return the vertical scale, from the lowest value to the highest from update `settled` on, or of all."""
     finite = np.concatenate([points.values[np.isfinite(points.values)] for points in lines])
     late = np.concatenate([points.values[np.isfinite(points.values) & (points.steps >= settled)] for points in lines])
     low, high = float(finite.min()), float((late if len(late) else finite).max())
@@ -365,21 +356,16 @@ def _up(lines: Sequence[Points], settled: float) -> Scale:
 
 
 def tick_label(tick: float) -> str:
-    """A round value as an axis has it: 12,000, 0.0005 or 1e+12."""
+    """Format the label of a tick: 12,000, 0.0005 or 1e+12."""
     return f"{tick:.3g}" if abs(tick) >= 1e9 else f"{tick:,.10f}".rstrip("0").rstrip(".")
 
 
 def sparkline(x: Column, y: Column, best: int, width: int = 320, height: int = 64) -> Mapping[str, Any] | None:
-    """A bare curve with a dot at its best point, which stands at this position; None of fewer than two points."""
+    """Draw a bare curve with a dot at point number `best`; return None for fewer than two points."""
     finite = np.isfinite(y)
     if finite.sum() < 2:
         return None
     across = Scale(float(x[finite][0]), float(x[finite][-1]), 5, width - 5)
     up = Scale(float(y[finite].min()), float(y[finite].max()), height - 5, 5)
-    return {
-        "width": width,
-        "height": height,
-        "d": path(x[finite], y[finite], across, up),
-        "x": round(float(across(x[best])), 1),
-        "y": round(float(up(y[best])), 1),
-    }
+    at = {"x": round(float(across(x[best])), 1), "y": round(float(up(y[best])), 1)}
+    return {"width": width, "height": height, "d": path(x[finite], y[finite], across, up), **at}

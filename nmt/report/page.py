@@ -24,7 +24,6 @@ import jinja2
 import numpy as np
 
 from nmt.report import charts, dev_outputs, provenance
-from nmt.report import page as overview
 from nmt.report.charts import sparkline
 from nmt.report.record import RunRecord, labels, read_run
 from nmt.system.console import clock
@@ -65,7 +64,7 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
     html = render(
         "page.html",
         ["colours", "page", "brackets", *(section.name for section, _ in shown)],
-        overview=overview.content(records),
+        overview=overview(records),
         sections=[{"name": section.name, "title": section.title, "content": content} for section, content in shown],
         written=datetime.now(UTC),
     )
@@ -108,24 +107,13 @@ def attempt(out: Path) -> str | None:
     return None
 
 
-def main(out: Path) -> None:
-    """Write the page at a low priority; say in a last line, of JSON, its processor time and what went wrong."""
-    os.nice(NICENESS)
-    problem = attempt(out)
-    print(json.dumps({"seconds": time.process_time(), "problem": problem}), flush=True)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
-
-
 RECENT = 20
-"""Log lines whose speed tells how long the rest takes"""
+"""Log lines behind the estimate of the time left"""
 UNKNOWN = "–"
 
 
-def content(records: Sequence[RunRecord]) -> Mapping[str, Any]:
-    """What the first screen shows, as plain values."""
+def overview(records: Sequence[RunRecord]) -> Mapping[str, Any]:
+    """Return the values of the first screen."""
     names = labels(records)
     runs = [_run(record, name) for record, name in zip(records, names, strict=True)]
     signatures = {f"Dev {r.recipe.task.label}: {r.signature}": None for r in records if r.signature}
@@ -134,7 +122,7 @@ def content(records: Sequence[RunRecord]) -> Mapping[str, Any]:
 
 
 def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
-    """Everything that is told of one run; `cells` are a text and a number to sort by for each of `COLUMNS`."""
+    """Return the values of one run; `cells` has a text and a number to sort by for each of `COLUMNS`."""
     recipe, cost = record.recipe, record.cost
     best, left, taken = _best(record), seconds_left(record), _seconds(record)
     logged = record.logged["tokens"][-1] if record.step else np.nan
@@ -166,7 +154,7 @@ def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
 
 
 def _spark(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The dev scores as a sparkline, and in words."""
+    """Return the dev scores as a sparkline and in words."""
     if best is None:
         return {"spark": None}
     scores = record.validated["score"][np.isfinite(record.validated["score"])]
@@ -178,21 +166,14 @@ def _spark(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, An
 
 
 COLUMNS = (
-    "Best dev score",
-    "Updates",
-    "Time",
-    "FLOPs counted",
-    "FLOPs by the paper",
-    "Target tokens",
-    "Parameters",
-    "Model",
-    "Devices",
+    *("Best dev score", "Updates", "Time", "FLOPs counted", "FLOPs by the paper"),
+    *("Target tokens", "Parameters", "Model", "Devices"),
 )
-"""Of the table of several runs, after their names."""
+"""Columns of the table of several runs, after the first with their names"""
 
 
 def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | None) -> list[tuple[str, float | str]]:
-    """The text of each of `COLUMNS`, and what it is sorted by."""
+    """Return the text of each of `COLUMNS` and its sort key."""
     cost, task = record.cost, record.recipe.task
     numbers: list[tuple[float | None, Callable[[float], str]]] = [
         (None if best is None else task.sign * best["score"], lambda rank: f"{task.label} {abs(rank):.2f}"),
@@ -209,7 +190,7 @@ def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | Non
 
 
 def _what(record: RunRecord) -> str:
-    """The task and its languages."""
+    """Return the task and its languages."""
     recipe = record.recipe
     languages = {
         "translate": f"from {recipe.data.source} to {recipe.data.target}",
@@ -220,7 +201,7 @@ def _what(record: RunRecord) -> str:
 
 
 def _model(record: RunRecord) -> str:
-    """The shape of the model."""
+    """Return the shape of the model."""
     model = record.recipe.model
     encoder = f"{model.layers} + " if record.recipe.task.has_source else ""
     return f"{encoder}{model.decoder_depth} layers, d_model {model.d_model:,}, d_ff {model.d_ff:,}, {model.heads} heads"
@@ -232,9 +213,9 @@ def _examples(record: RunRecord) -> str | None:
 
 
 def _best(record: RunRecord) -> Mapping[str, Any] | None:
-    """The best dev score, of equals the latest, and where it stands among all; None without any."""
-    ranks = [record.recipe.task.rank(score) for score in record.validated["score"]]
-    if not ranks or max(ranks) == -np.inf:
+    """Return the best dev score, of equals the latest, and its position among all; None if there is none."""
+    ranks = list(map(record.recipe.task.rank, record.validated["score"]))
+    if max(ranks, default=-np.inf) == -np.inf:
         return None
     position = max(range(len(ranks)), key=lambda index: (ranks[index], index))
     step = int(record.validated["step"][position])
@@ -242,18 +223,18 @@ def _best(record: RunRecord) -> Mapping[str, Any] | None:
 
 
 def _updates(record: RunRecord) -> int:
-    """The newest update that is known of: of a bundle that of its dev score."""
+    """Return the newest known update; of a bundle, that of its dev score."""
     return record.step or int(record.validated["step"].max(initial=0))
 
 
 def _seconds(record: RunRecord) -> float | None:
-    """Seconds of training so far; None if it has not begun."""
+    """Return the seconds of training so far; None before the first."""
     seconds = record.logged["seconds"][-1] if record.step else np.nan
     return float(seconds) if np.isfinite(seconds) else record.cost.get("seconds")
 
 
 def seconds_left(record: RunRecord) -> float | None:
-    """Seconds until the last update at the speed of the newest log lines; None before there are two of them."""
+    """Estimate the seconds left from the speed of the newest log lines; None before there are two."""
     known = np.isfinite(record.logged["seconds"])
     steps, seconds = (record.logged[name][known][-RECENT:] for name in ("step", "seconds"))
     if len(steps) < 2 or steps[-1] <= steps[0]:
@@ -263,8 +244,19 @@ def seconds_left(record: RunRecord) -> float | None:
 
 
 def short(number: float) -> str:
-    """A large number in three digits: 980, 7.55 million, 1.2 billion."""
+    """Format a number with three digits: 980, 7.55 million, 1.2 billion."""
     for size, name in ((1e9, "billion"), (1e6, "million")):
         if number >= size:
             return f"{number / size:.3g} {name}"
     return f"{number:,.0f}"
+
+
+def main(out: Path) -> None:
+    """Write the page at a low priority; print its processor time and what went wrong as a line of JSON."""
+    os.nice(NICENESS)
+    problem = attempt(out)
+    print(json.dumps({"seconds": time.process_time(), "problem": problem}), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
