@@ -1,1 +1,1 @@
-"""What stands behind each command."""
+"""The code behind each command."""

@@ -1,1 +1,1 @@
-"""What people would rather look at than read: pages and figures about runs, and about what a model attends to."""
+"""Pages and figures about runs, and about the attention of a model."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # --- shared by the page and the figure ----------------------------------------------------------------------------
 
 COLOURS = ("#1f68bc", "#c26300", "#05893e", "#a34f9e", "#b94642", "#0099a3", "#9d7d00", "#6b4cae")
-"""Of heads, on white; further heads have them again."""
+"""Of heads, on white; further heads repeat them"""
 TITLES: dict[AttentionType, str] = {
     "encoder": "Encoder self-attention",
     "decoder": "Decoder self-attention",
@@ -40,11 +40,11 @@ SIDES: dict[AttentionType, tuple[str, str]] = {
     "decoder": ("target_out", "target_in"),
     "cross": ("target_out", "source"),
 }
-"""The tokens that attend, and those that they attend to, as `nmt.decoding.forced.Attention` calls them."""
+"""Queries and keys, as `nmt.decoding.forced.Attention` names them"""
 FAINTEST = 0.02
-"""Weight below which a line would not be seen"""
+"""Smallest weight with a visible line"""
 SPREAD = (2.5, 16)
-"""Most pixels between the lines of two heads, and between those of the first and the last"""
+"""Most pixels between the lines of two heads, and of the first and the last head"""
 
 # --- the page -----------------------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ LEVELS = 255  # of a weight
 
 
 def page(attentions: Iterable[Attention], title: str, note: str) -> str:
-    """Return the page of these sentences as HTML; `note` says what they are."""
+    """Return the page of some sentences as HTML; `note` describes them."""
     sentences, weights = [], []
     for attention in attentions:
         arrays = {kind: getattr(attention, kind) for kind in TITLES}
@@ -122,7 +122,7 @@ def _named(heads: Sequence[int], count: int) -> str:
 
 
 def _pixels(text: str) -> int:
-    """How long a text is, about."""
+    """Estimate the width of a text."""
     return int(0.62 * FONT * sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)) + 12
 
 
@@ -131,7 +131,7 @@ LONGEST = 200  # symbols of either side of a sentence that is shown; the weights
 
 
 class AttentionView:
-    """Keeps the first sentences of a search, and at its end writes what the model attends to in them."""
+    """Keeps the first sentences of a search, then writes the attention of the model in them."""
 
     def __init__(self, stream: IO[bytes], path: Path, bundle: Bundle, figure: Figure | None) -> None:
         self._stream, self._path, self._bundle, self._figure = stream, path, bundle, figure
@@ -170,7 +170,7 @@ class AttentionView:
 
     @property
     def shown(self) -> str:
-        """What is shown of the input, in words."""
+        """The shown part of the input, in words."""
         count = len(self._kept)
         named = "the first sentence" if count == 1 else f"the first {count} sentences"
         of = f" of {self._sentences:,}" if count < self._sentences else ""

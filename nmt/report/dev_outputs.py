@@ -1,8 +1,8 @@
-"""What checkpoints made of the development set: sentences beside their references, and how good a parser's trees are.
+"""The outputs of checkpoints for the development set: sentences beside references, and the scores of a parser's trees.
 
-Sentences are packed so that they are small enough to stand in a page: an output that several checkpoints share is
-stored once, and the outputs of a sentence stand side by side, so that deflate finds what they have in common. The page
-inflates them, and compares words where it shows them.
+Sentences are packed to keep the page small: an output that several checkpoints share is stored once, and the outputs of
+a sentence are neighbours, so that deflate finds what they have in common. The page inflates them, and compares the
+words of those that it shows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def packed_sentences(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
 
 
 def sentences(records: Sequence[RunRecord]) -> dict[str, Any]:
-    """Collect development sets, which several runs may share, and what the checkpoints of each run made of them."""
+    """Return the development sets, which several runs may share, and the outputs of each run's checkpoints."""
     sets: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
     runs = []
     for name, record in zip(labels(records), records, strict=True):
@@ -67,7 +67,7 @@ def _run(record: RunRecord) -> dict[str, Any]:
 
 
 def _sentence(record: RunRecord, number: int) -> list[list[Any]]:
-    """The distinct outputs for a sentence, their scores, and for each checkpoint which of them it gave."""
+    """Return the distinct outputs for a sentence, their scores, and the index of each checkpoint's output."""
     scores: dict[str, float | None] = {}
     for checkpoint in record.dev_outputs:
         scores.setdefault(checkpoint.outputs[number], _rounded(checkpoint.scores[number], 1))
@@ -85,7 +85,7 @@ def _rounded(figure: float, digits: int) -> float | None:
 
 
 def tree_tables(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """The tables of every parser that has trees."""
+    """Return the tables of each parser that has trees."""
     runs = [
         {"name": name, "scores": scores, "tables": tables(scores)}
         for name, record in zip(labels(records), records, strict=True)
@@ -108,7 +108,7 @@ Table = tuple[str, str, Sequence[str], Sequence[Row]]
 
 
 def tables(scores: TreeScores) -> list[Table]:
-    """The scores by length, where failures count as missed, and by label, over the sentences that have a tree."""
+    """Return the scores by length, with failures counted as missed, and by label, over sentences with a tree."""
     lengths = [
         Row(name, (sums.f1_all, sums.total.precision, sums.recall_all), (sums.sentences, sums.skips + sums.errors))
         for name, sums in scores.by_length.items()

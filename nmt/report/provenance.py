@@ -1,4 +1,4 @@
-"""What runs were made from and at what cost: recipe, hardware, averages, and what became of the data in preparation."""
+"""The recipe, cost and averages of runs, and what preparation did to their data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def recipes_and_costs(records: Sequence[RunRecord]) -> Mapping[str, Any]:
-    """What the section shows: in which keys several runs differ, and of each run its recipe, cost and averages."""
+    """Return the recipe, cost and averages of each run, and the keys in which several runs differ."""
     runs = [
         {
             "name": name,
@@ -55,14 +55,14 @@ def changes(record: RunRecord) -> Iterator[tuple[str, str, str]]:
 
 
 def differences(recipes: Sequence[Recipe]) -> list[tuple[str, list[str]]]:
-    """Keys in which recipes differ, apart from their names, and the value of each recipe."""
+    """Return the keys, except the name, in which recipes differ, with the value of each recipe."""
     rows = [plain(recipe) for recipe in recipes]
     cells = {key: [one_line(row[key]) for row in rows] for key in rows[0] if key != "name"}
     return [(key, values) for key, values in cells.items() if len(set(values)) > 1]
 
 
 def one_line(value: Any) -> str:
-    """Write a plain value of a recipe on one line, as a recipe may hold it; of data sets, the keys that are given."""
+    """Format a plain value on one line as a recipe may hold it; of data sets, only the given keys."""
     if isinstance(value, list):
         value = [_given(one) if isinstance(one, dict) else one for one in value]
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -76,7 +76,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Names, values and notes of what a run has cost, from the known fields of `nmt.training.plan.COST`."""
+    """Return names, values and notes of a run's cost, from the known fields of `nmt.training.plan.COST`."""
     known = _given(cost)
     devices = known.get("devices", {})
     hardware = [
@@ -95,13 +95,13 @@ def cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def scientific(figure: float) -> str:
-    """Write a figure as 6.89 × 10¹³."""
+    """Format a figure as 6.89 × 10¹³."""
     mantissa, exponent = f"{figure:.2e}".split("e")
     return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPTS)}"
 
 
 def averaging_curve(record: RunRecord) -> list[dict[str, Any]]:
-    """Place the averages that were tried on a curve, x by their number and y by their score, from 0 to 1 each.
+    """Place the averages that were tried on a curve: x by number and y by score, each from 0 to 1.
 
     Each has its number of checkpoints, `last`, its score, and whether it is the best: of equal ones the first.
     """
@@ -125,7 +125,7 @@ def averaging_curve(record: RunRecord) -> list[dict[str, Any]]:
 
 
 def prepared_data(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """The tables and histograms of the data of each run, from its report.json; runs on the same data share one."""
+    """Return tables and histograms of the data of each run, from its report.json; runs on the same data share them."""
     sets: dict[str, list[RunRecord]] = {}
     for record in records:
         if record.data:
@@ -148,7 +148,7 @@ def prepared_data(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
 
 
 def table_rows(splits: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield what is told, and a text for each split: read, kept and dropped, why, then overlaps and mean lengths."""
+    """Yield rows of a name and a text per split: read, kept, dropped and why, then overlaps and mean lengths."""
     yield "Read", [f"{figures['read']:,}" for figures in splits]
     yield "Kept", [f"{figures['kept']:,}" for figures in splits]
     by_set = [figures.get("kept by set", ()) for figures in splits]
@@ -165,7 +165,7 @@ def table_rows(splits: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[
 
 
 def _count(count: int, whole: int) -> str:
-    """A count with its share of what was read."""
+    """Format a count with its share of `whole`."""
     share = 100 * count / whole
     return f"{count:,} ({share:.2f}%)" if share >= 0.01 else f"{count:,} (< 0.01%)" if count else "0"
 
@@ -175,7 +175,7 @@ def _sentence_case(name: str) -> str:
 
 
 def _leaked(train: Mapping[str, Any]) -> int:
-    """Training examples that are in valid or test word for word."""
+    """Count the training examples that are word for word in valid or test."""
     return sum(
         count
         for name, count in train.items()
@@ -184,7 +184,7 @@ def _leaked(train: Mapping[str, Any]) -> int:
 
 
 def length_classes(counts: Mapping[str, int]) -> dict[str, int]:
-    """The classes of a histogram, from the numbers of sentences by the longest length of their class.
+    """Return the classes of a histogram from the numbers of sentences by the greatest length of each class.
 
     Empty classes between others are included. Lengths beyond the last of `LENGTH_STEPS` make one class.
     """

@@ -1,4 +1,4 @@
-"""What the directory of a run tells about it: recipe, figures, dev scores and outputs, data, cost.
+"""Read the directory of a run: recipe, figures, dev scores and outputs, data, cost.
 
 A report is made from this alone, so it can be made of a run that goes on, has ended, or was copied from elsewhere.
 """
@@ -39,7 +39,7 @@ Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
 
 class _Split(BaseModel, extra="allow", strict=True):
-    """What report.json has of a split; everything without a name here is a count or a mean."""
+    """A split in report.json; keys without a field here are counts or means."""
 
     __pydantic_extra__: dict[str, Count | FiniteFloat]
     read: Count
@@ -49,7 +49,7 @@ class _Split(BaseModel, extra="allow", strict=True):
 
 
 class _About(BaseModel):
-    """What run.json has."""
+    """The content of run.json."""
 
     parameters: Count | None = None
     base: dict[str, Any] | None = None
@@ -58,7 +58,7 @@ class _About(BaseModel):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """All that is known of a run; what is not known is empty or None."""
+    """All that is known about a run; unknown values are empty or None."""
 
     path: Path
     recipe: Recipe
@@ -67,28 +67,27 @@ class RunRecord:
     logged: Mapping[str, Column] = field(default_factory=lambda: dict.fromkeys(LOGGED, np.zeros(0)))
     """Figures of the training log by their names in `LOGGED`, each (logged steps,); NaN where one was not finite"""
     base: Mapping[str, Any] = field(default_factory=dict)
-    """Of the keys in which the recipe differs from the one that it extends, or from the defaults: the value there, as a
-    plain one, by `section.key`"""
+    """Plain values of the extended recipe, or of the defaults, by `section.key`, where the run's recipe differs"""
     base_name: str | None = None
-    """The name of the recipe that it extends"""
+    """Name of the extended recipe"""
     parameters: int | None = None
     signature: str | None = None
     """How the dev score was computed"""
     sources: Sequence[str] = ()
-    """Sentences of the development set that outputs are kept of"""
+    """Sentences of the development set whose outputs are kept"""
     references: Sequence[str] = ()
     dev_outputs: Sequence[DevOutputs] = ()
     """By step; of a long run as many as the page can hold: the first, the best, the last and some between them"""
     data: Mapping[str, Any] = field(default_factory=dict)
     """report.json of the prepared data"""
     cost: Mapping[str, Any] = field(default_factory=dict)
-    """See `nmt.training.plan.COST`"""
+    """Fields of `nmt.training.plan.COST`"""
     averages: Sequence[tuple[int, float]] = ()
     """Number of averaged checkpoints and the dev score of their average"""
 
     @property
     def step(self) -> int:
-        """The last update that is logged; 0 before the first."""
+        """The last logged update; 0 before the first."""
         return int(self.logged["step"][-1]) if len(self.logged["step"]) else 0
 
 
@@ -99,9 +98,9 @@ def labels(records: Sequence[RunRecord]) -> list[str]:
 
 
 def read_run(path: Path) -> RunRecord:
-    """Read the run in a directory, perhaps one that is going on; raises UserError where there is none.
+    """Read the run in a directory, perhaps an unfinished one; raise UserError if there is none.
 
-    Checkpoints and lines that are damaged are left out.
+    Damaged checkpoints and lines are left out.
     """
     found, _ = survey(path)
     recipe = _recipe(path, found)
@@ -132,7 +131,7 @@ def read_run(path: Path) -> RunRecord:
 
 
 def read_summarised(run: RunSummary, console: Console) -> RunRecord:
-    """Read a run of `nmt score --runs` or, of which less is known, a bundle: its recipe, dev score and cost."""
+    """Read a run of `nmt score --runs`; of a bundle, only recipe, dev score and cost are known."""
     try:
         return read_run(run.path)
     except UserError as error:
@@ -159,7 +158,7 @@ def read_figures(path: Path, metric: str) -> tuple[dict[str, Column], dict[str, 
 
 
 def _lines(path: Path, names: Sequence[str]) -> Iterator[list[float]]:
-    """The figures of each line that have these names."""
+    """Yield the figures with these names of each line."""
     with suppress(OSError):
         for line in path.read_bytes().splitlines() if path.is_file() else ():
             with suppress(ValueError, TypeError, AttributeError, RecursionError):  # damaged, or no figures
@@ -169,7 +168,7 @@ def _lines(path: Path, names: Sequence[str]) -> Iterator[list[float]]:
 
 
 def _rows(columns: Mapping[str, Column], chosen: NDArray[np.bool_]) -> dict[str, Column]:
-    """The chosen rows of columns, by step, and of those of the same step the last one."""
+    """Return the chosen rows of columns by step; of several rows for one step, the last."""
     newest_first = np.flatnonzero(chosen & ~np.isnan(columns["step"]))[::-1]
     _, first = np.unique(columns["step"][newest_first], return_index=True)
     return {name: column[newest_first[first]] for name, column in columns.items()}
@@ -190,7 +189,7 @@ def choose(sizes: Mapping[int, int], finest: int) -> list[int]:
 
 
 def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
-    """Read the resolved recipe of a run with these checkpoints; raises UserError where there is none."""
+    """Read the resolved recipe of a run with these checkpoints; raise UserError if there is none."""
     kept = path / "recipe.yaml"
     if found or (path / METRICS).exists() or (path / ABOUT).exists():
         return recipes.load(kept, alone=True) if kept.exists() or not found else found[-1].recipe
@@ -202,14 +201,14 @@ def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
 
 
 def _about(path: Path) -> _About:
-    """Read a run's run.json; nothing is known from a damaged one, nor of a run of an earlier version."""
+    """Read a run's run.json; return an empty one if it is damaged or missing, as in runs of earlier versions."""
     with suppress(UserError, ValidationError):
         return _About.model_validate(read_json(path / ABOUT))
     return _About()
 
 
 def _base(about: _About) -> Recipe | None:
-    """The recipe that the run's recipe extends, if it extends one."""
+    """Return the recipe that the run's recipe extends, if there is one."""
     with suppress(UserError):
         return None if about.base is None else recipes.validated(about.base, ABOUT)
     return None
@@ -225,7 +224,7 @@ def plain(recipe: Recipe) -> dict[str, Any]:
 
 
 def _averages(path: Path, found: Sequence[Bundle]) -> list[tuple[int, float]]:
-    """The dev score of every number of checkpoints that `nmt average --last auto` tried, if it was run on this run."""
+    """Return the dev score of each number of checkpoints that `nmt average --last auto` tried on this run."""
     try:
         average = Bundle.read(path / AVERAGED)
     except UserError:

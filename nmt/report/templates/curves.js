@@ -1,4 +1,4 @@
-// Makes the charts follow the pointer and the switches above them. What changes is drawn anew, as by drawing.py.
+// Makes the charts follow the pointer and the switches above them. It draws as charts.py does.
 (() => {
   "use strict";
   const SIDE = 1000, ASIDE = 0.015, MARGIN = 0.05, FAR = 1e5;

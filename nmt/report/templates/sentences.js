@@ -1,4 +1,4 @@
-// Dev sentences and what checkpoints made of them, from the JSON that nmt/report/sentences.py packs. Only the sentences
+// Dev sentences and what checkpoints made of them, from the JSON that nmt/report/dev_outputs.py packs. Only the sentences
 // on the page are compared and drawn. Texts of corpora enter the page as text nodes, never as HTML.
 (async () => {
   "use strict";
