@@ -73,16 +73,13 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
 
 
 def render(template: str, parts: Sequence[str], **values: Any) -> str:
-    """Fill a template with values and with the styles and scripts of these parts; no other script may run."""
-    styles, scripts = (
-        [path.read_text("utf-8") for part in parts if (path := TEMPLATES / f"{part}.{suffix}").exists()]
-        for suffix in ("css", "js")
-    )
-    script = "\n".join(["requestAnimationFrame(() => setTimeout(() => {", *scripts, "}));"])  # after the first paint
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    allowed = f"script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
-    policy = f"default-src 'none'; {allowed}"
-    return _environment().get_template(template).render(styles=styles, script=script, policy=policy, **values)
+    """Fill a template with values, and with the styles and scripts of these parts, of which no others may run."""
+    sources = {suffix: [(TEMPLATES / part).with_suffix(suffix) for part in parts] for suffix in (".css", ".js")}
+    styles, scripts = ([path.read_text("utf-8") for path in paths if path.exists()] for paths in sources.values())
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+    return _environment().get_template(template).render(styles=styles, scripts=scripts, policy=policy, **values)
 
 
 @cache
