@@ -47,7 +47,7 @@ def cli() -> None:
 @takes(PreprocessOptions)
 def preprocess(options: PreprocessOptions) -> None:
     """Train the tokenizer of RECIPE on its training data and encode every split into data/NAME/."""
-    from nmt.commands.preprocess import preprocess as run
+    from nmt.commands.train import preprocess as run
 
     run(options)
 

@@ -1,4 +1,4 @@
-"""`nmt train`: in this process, or in one process per device."""
+"""`nmt preprocess` and `nmt train`: data and training, in this process or in one process per device."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nmt.recipe import load_with_base
+from nmt import recipe as recipes
+from nmt.data.prepare import directory, prepare
+from nmt.exchange.resolve import initial_bundle, with_model_of
 from nmt.system.console import Console
 from nmt.system.device import World, choose_device, cores, device_of, find_device, find_world
 
 if TYPE_CHECKING:
-    from nmt.commands.options import TrainOptions
+    from nmt.commands.options import PreprocessOptions, TrainOptions
+
+
+def preprocess(options: PreprocessOptions) -> None:
+    """Train the tokenizer of a recipe and encode its data, unless they are up to date."""
+    recipe = recipes.load(options.recipe, options.overrides)
+    initial = initial_bundle(recipe)
+    if not prepare(recipe, options.console, options.threads or cores(), initial.path if initial else None):
+        options.console.say(f"nothing to do: {directory(recipe)} is up to date")
 
 
 def train(options: TrainOptions) -> None:
@@ -21,7 +31,7 @@ def train(options: TrainOptions) -> None:
 
     With --plan, print the plan of the run instead, on rank 0.
     """
-    recipe, base = load_with_base(options.recipe, options.overrides)
+    recipe, base = recipes.load_with_base(options.recipe, options.overrides)
     import torch
 
     from nmt.training.start import count_workers, launch
@@ -31,7 +41,6 @@ def train(options: TrainOptions) -> None:
     world = found or World()
     if options.plan:
         if world.rank == 0:
-            from nmt.exchange.resolve import initial_bundle, with_model_of
             from nmt.training.plan import plan_run
 
             recipe = with_model_of(recipe, initial_bundle(recipe))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.checkpoint.reading import MANIFEST, Bundle, check_numbers, tensors_of
-from nmt.exchange.modules import modules
+from nmt.exchange.opus_mt import modules
 from nmt.recipe import Decoding, Model
 from nmt.system.device import check_room, host_memory
 from nmt.system.errors import UserError
