@@ -76,8 +76,9 @@ $(RUN)/test.score: $(RUN)/ckpts/averaged/bundle.json
 
 PYTEST := $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal  # two tests at a time, each on a core
 
-# Processors differ: what computes is tested a second time as a processor with AVX2 alone would compute it. Rules for
-# what an output holds are not: they compare symbols. The tests of C kernels try every library at once.
+# Processors differ: what computes is tested a second time as a processor with AVX2 alone would compute it, and with
+# oneDNN's products. Rules for what an output holds are not: they compare symbols. The tests of C kernels try every
+# library at once.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 NUMERICS := $(addprefix tests/model/test_,cache.py functional.py kernels.py layers.py likelihood.py transformer.py window.py) \
   $(addprefix tests/decoding/test_,engine.py forced.py plain_search.py sampling.py) tests/test_api.py tests/test_api_parser.py \
@@ -86,7 +87,7 @@ NUMERICS := $(addprefix tests/model/test_,cache.py functional.py kernels.py laye
 test: export OMP_NUM_THREADS := 1
 test: $(INSTALLED)
 	$(PYTEST) -m 'not slow'
-	$(AVX2) $(PYTEST) -m 'not slow' $(NUMERICS)
+	$(AVX2) NMT_PRODUCTS=onednn $(PYTEST) -m 'not slow' $(NUMERICS)
 
 test-slow: $(INSTALLED)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt transformers \

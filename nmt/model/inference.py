@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.model import products
 from nmt.model.cache import KVCache, LayerCache
 from nmt.model.layers import DecoderLayer
 from nmt.model.transformer import Transformer
@@ -104,17 +105,16 @@ class Logits(nn.Module):
         return y if self.bias is None else y.add_(self.bias)
 
 
-class BFloat16(Product):
-    """On a CPU's units for bf16 matrices; x and the product are rounded to bf16."""
+class Reordered(Product):
+    """By oneDNN, in fp32 or, on a CPU's units for bf16 matrices, with x and the product rounded to bf16."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__(weight, bias)
-        self.matrix = torch.ops.mkldnn._reorder_linear_weight(weight.detach().bfloat16())
+        self._dtype, self.matrix = dtype, products.packed(weight.detach().to(dtype))
 
     def product(self, x: Tensor) -> Tensor:
         """See `Product`."""
-        y = torch.ops.mkldnn._linear_pointwise(x.bfloat16(), self.matrix, None, "none", [], "")
-        return y.float()  # type: ignore[no-any-return]
+        return products.rows_by_rows(x.to(self._dtype), self.matrix).float()
 
 
 class Int8(Product):
@@ -308,7 +308,16 @@ def _buffer(buffer: Tensor) -> tuple[int, ...]:
 
 # --- the twin of a model ------------------------------------------------------------------------------------------
 
-LAYERS: dict[str, type[Product]] = {"fp32": FewRows, "bf16": BFloat16, "int8": Int8}
+
+def _fp32(weight: Tensor, bias: Tensor | None) -> Product:
+    return Reordered(weight, bias, weight.dtype) if products.by_onednn(weight) else FewRows(weight, bias)
+
+
+LAYERS: dict[str, Callable[[Tensor, Tensor | None], Product]] = {
+    "fp32": _fp32,
+    "bf16": partial(Reordered, dtype=torch.bfloat16),
+    "int8": Int8,
+}
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -332,9 +341,10 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
     if precision == "fp16":
         raise UserError("precision fp16: is for GPUs only", "use --precision bf16, or auto")
     layer = LAYERS[precision]
+    # The encoder multiplies many rows, for which the layout of FewRows gains nothing.
+    kept = ["encoder"] if precision == "fp32" and not products.by_onednn(weight) else []
     try:
-        # The encoder multiplies many rows, which gains nothing in fp32.
-        twin = _laid_out(model, layer, kept=("encoder",) if precision == "fp32" else ())
+        twin = _laid_out(model, layer, kept)
         if model.has_source and weight.dtype == torch.float32 and (opened := library()):
             layers = cast("list[DecoderLayer]", list(twin.decoder))
             twin.fused_step = FusedDecoder(layers, twin.decoder_norm, opened.functions).step

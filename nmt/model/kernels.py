@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nmt.model import products
+
 BLOCK = 1 << 18  # elements that are masked at a time; they fit in a core's cache
 SHORT = 256  # up to so many keys, attention's weights take no more memory than a feed-forward layer's inner states
 
@@ -97,22 +99,22 @@ class _FeedForward(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float) -> Tensor:
         ctx.scale = 1.0 / (1.0 - p)
         rows = x.reshape(-1, x.size(-1))
-        inner = torch.addmm(b1, rows, w1.t()).relu_()
+        inner = products.linear(rows, w1, b1).relu_()
         if p > 0.0:
             keep(inner, draw_kept(inner.numel(), p), 1.0, out=inner)
         ctx.save_for_backward(rows, w1, w2, inner)
-        return torch.addmm(b2, inner, w2.t(), alpha=ctx.scale).view(*x.shape[:-1], -1)
+        return products.product(inner, w2.t(), ctx.scale, b2).view(*x.shape[:-1], -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, None]:
         x, w1, w2, inner = ctx.saved_tensors
         rows = grad.reshape(-1, grad.size(-1))
-        w2_grad = _product(rows.t(), inner, ctx.scale)
-        inner_grad = _product(rows, w2, ctx.scale)
+        w2_grad = products.product(rows.t(), inner, ctx.scale)
+        inner_grad = products.product(rows, w2, ctx.scale)
         torch.ops.aten.threshold_backward.grad_input(inner_grad, inner, 0, grad_input=inner_grad)
-        x_grad = (inner_grad @ w1).view(*grad.shape[:-1], -1)
-        return x_grad, inner_grad.t() @ x, inner_grad.sum(0), w2_grad, rows.sum(0), None
+        x_grad = products.product(inner_grad, w1).view(*grad.shape[:-1], -1)
+        return x_grad, products.product(inner_grad.t(), x), inner_grad.sum(0), w2_grad, rows.sum(0), None
 
 
 def feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float) -> Tensor:
@@ -196,11 +198,6 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, ca
     elif mask is not None:
         bias = query.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)
     return _Attention.apply(query, key, value, bias, p)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def _product(a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """scale · a b; inside the product the factor costs nothing."""
-    return torch.addmm(a.new_empty(()), a, b, beta=0, alpha=scale)
 
 
 def _products(a: Tensor, b: Tensor, scale: float) -> Tensor:

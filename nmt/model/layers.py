@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.data.batch import Sequences
-from nmt.model import functional
+from nmt.model import functional, products
 from nmt.model.cache import LayerCache
 from nmt.model.functional import Packed
 from nmt.recipe import Model
@@ -273,9 +273,16 @@ class Dropout(nn.Module):
         return functional.dropout(x, self.rate)
 
 
-def _projection(inputs: int, *outputs: int, bias: bool) -> nn.Linear:
-    """One Linear for several matrices side by side, each with its own Glorot initialisation."""
-    linear = nn.Linear(inputs, sum(outputs), bias=bias)
+class Linear(nn.Linear):
+    """x Wᵀ + b, multiplied by the library that suits the processor."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return products.linear(x, self.weight, self.bias)
+
+
+def _projection(inputs: int, *outputs: int, bias: bool) -> Linear:
+    """Make one Linear for several matrices side by side, each with its own Glorot initialisation."""
+    linear = Linear(inputs, sum(outputs), bias=bias)
     for part in linear.weight.split(list(outputs)):
         nn.init.xavier_uniform_(part)
     if bias:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from nmt.data.corpus import Ids
+from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.system.errors import UserError
@@ -130,19 +131,19 @@ def peak_flops(device: torch.device) -> float | None:
 def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
     """Measure the FLOP/s of matrix products as large as those of training for a fifth of a second, without rounding."""
     rows = 8192 if device.type == "cuda" else 1024
-    left, right = torch.randn(rows, 512, device=device, dtype=dtype), torch.randn(512, 2048, device=device, dtype=dtype)
+    x, weight = (torch.randn(size, 512, device=device, dtype=dtype) for size in (rows, 2048))
 
-    def products(count: int) -> float:
+    def seconds(count: int) -> float:
         began = time.perf_counter()
         for _ in range(count):
-            product = left @ right
+            product = products.linear(x, weight)
         float(product[0, 0])  # waits for the device
         return time.perf_counter() - began
 
     with factors_rounded("fp32"):
-        products(3)
-        count = max(1, int(0.2 / products(1)))
-        return 2.0 * rows * 512 * 2048 * count / products(count)
+        seconds(3)
+        count = max(1, int(0.2 / seconds(1)))
+        return 2.0 * rows * 512 * 2048 * count / seconds(count)
 
 
 def sustained_flops(device: torch.device) -> float:
@@ -153,8 +154,17 @@ def sustained_flops(device: torch.device) -> float:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the name of a device in reports: NVIDIA H200, or CPU (2 threads)."""
+    """Return the name of a device in reports: NVIDIA H200, CPU (2 threads), or CPU (2 threads, oneDNN)."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
-    return f"CPU ({threads} thread{'s' if threads > 1 else ''})"
+    return f"CPU ({threads} thread{'s' if threads > 1 else ''}{_by()})"
+
+
+def processor() -> str:
+    """Return the name of a CPU without its threads: CPU, or CPU, oneDNN."""
+    return f"CPU{_by()}"
+
+
+def _by() -> str:
+    return ", oneDNN" if products.library() == products.ONEDNN else ""

@@ -26,7 +26,7 @@ from nmt.recipe import CPU_DEVICE_TOKENS, Model, Training
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS, PAD
-from nmt.training.arithmetic import product_dtype
+from nmt.training.arithmetic import processor, product_dtype
 from nmt.training.distributed import Group
 from nmt.training.state import RunState
 
@@ -245,10 +245,12 @@ class MicroBatches:
         """
         device = self._group.device
         # Without the number of threads, on which memory does not depend.
-        own = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+        own = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
         names = Counter(name for (name,) in self._group.gather([own]))
         place = " + ".join(f"{number} × {name}" for name, number in sorted(names.items()))
         kept = state.device_tokens if state.place == place else 0  # other devices hold more or less
+        if state.place not in ("", place):
+            console.say(f"changed: devices from {state.place} to {place}; sums may differ in their last bits")
         state.device_tokens = kept or self._settings.device_tokens or self._fitting(memory_of, console)
         state.place = place
 

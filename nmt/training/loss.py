@@ -18,6 +18,7 @@ from torch.nn.utils import get_total_norm
 
 from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus, Rows
+from nmt.model import products
 from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.system.console import Console
@@ -42,7 +43,7 @@ def chunk_softmax(
     the targets (chunk, 1) and the totals (chunk, 1), not rounded; the sum () of −log p of the targets; and the sum ()
     of log Σ exp(logits). Compiled, it reads the logits twice and writes the exponentials once.
     """
-    logits = F.linear(states, weight).to(wide)
+    logits = products.linear(states, weight).to(wide)
     right, highest = logits.gather(-1, targets), logits.amax(-1, keepdim=True)
     exponentials = logits.sub_(highest).exp_()  # in the logits' place
     totals = exponentials.sum(-1, keepdim=True)
@@ -84,7 +85,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             if is_rounded:  # but of a good model's target little is left, which must not be lost in rounding
                 exponentials.scatter_(-1, answer, (right - (1.0 - smoothing) * totals).to(product))
             if states_grad is not None:
-                torch.div(exponentials @ factor, totals, out=states_grad[begin : begin + rows])
+                torch.div(products.product(exponentials, factor), totals, out=states_grad[begin : begin + rows])
             if weight_grad is not None:
                 _add_product(weight_grad, exponentials.t(), (part / totals).to(product))
         states, mean_weight = states.to(wide), weight.mean(0)
@@ -112,7 +113,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """Add the product a b to `total`, whose type may be wider."""
     if total.dtype == a.dtype:
-        total.addmm_(a, b)
+        products.add_product(total, a, b)
     elif total.device.type == "cuda" and total.dtype == torch.float32:  # without rounding or storing the product
         torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
     else:

@@ -20,6 +20,7 @@ from nmt.checkpoint.reading import Bundle, best, survey
 from nmt.data.corpus import ABSENT
 from nmt.data.prepare import directory, mean_lengths
 from nmt.exchange.resolve import resolve
+from nmt.model import products
 from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
@@ -101,6 +102,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     """Return the plan of a run as a table for people."""
     plan, training = make_plan(recipe, device, devices), recipe.training
     peak = measured_flops(device, product_dtype(training.precision, device))
+    by = f" by {products.library()}" if device.type == "cpu" else ""
     at_work = 1 if device.type == "cpu" else devices  # workers on a CPU share it
     seconds = plan.flops_per_update / (EFFICIENCY * peak * at_work)
     on = f"{devices} devices, {device.type}" if devices > 1 else str(device)
@@ -119,7 +121,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         "FLOPs": f"{plan.flops_per_update:.2e} per update, {plan.flops_per_update * training.updates:.2e} for "
         f"{training.updates:,} updates",
         "time": f"about {clock(seconds * training.updates)}, {seconds:,.3g} s per update on {on}, "
-        f"at {EFFICIENCY:.0%} of the {peak / 1e9:,.0f} GFLOP/s measured just now",
+        f"at {EFFICIENCY:.0%} of the {peak / 1e9:,.0f} GFLOP/s measured just now{by}",
     }
     width = max(map(len, rows))
     return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {text}" for name, text in rows.items())])

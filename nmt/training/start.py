@@ -24,6 +24,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlans, Mixture
 from nmt.data.prepare import directory, fingerprint_of, measure_lengths, read_report, set_sizes
 from nmt.exchange.resolve import initial_bundle, with_model_of
+from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
@@ -159,6 +160,7 @@ def make_run(
     about = {
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "base": base and base.model_dump(mode="json"),
+        "products": products.library() if trainer.device.type == "cpu" else None,
         "data": read_report(prepared),
     }
     return Run(

@@ -17,6 +17,7 @@ from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, pos
 
 from nmt.checkpoint.reading import checkpoints, read_tensors
 from nmt.checkpoint.writing import add_info
+from nmt.model import products
 from nmt.recipe import CPU_DEVICE_TOKENS
 
 SMALL = sets(
@@ -212,3 +213,20 @@ def test_training_does_not_go_on_from_a_model_without_its_moments(train, nmt, ta
     assert "error: training.init_state: before/averaged is not a checkpoint" in said
     said = train("training.init_from=before", *start, "training.updates=4", code=1)
     assert "error: training.updates: 4 are not more than the 4 of training.init_from before/step-00000004" in said
+
+
+# --- the library of matrix products -------------------------------------------------------------------------
+
+
+def test_either_library_resumes_to_the_bit_and_a_change_is_said(
+    train, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "library", lambda: products.ONEDNN)
+    train(out="whole")
+    train("training.updates=4")
+    assert "changed: devices" not in train()
+    assert_equal_to_the_bit(task / "whole", task / "ckpts")
+    assert json.loads((task / "ckpts/run.json").read_text())["products"] == "onednn"
+    monkeypatch.setattr(products, "library", lambda: products.MKL)
+    said = train("training.updates=8")
+    assert "changed: devices from 1 × CPU, oneDNN to 1 × CPU; sums may differ in their last bits" in said

@@ -1,0 +1,113 @@
+"""Matrix products in fp32 on a CPU: which library multiplies, in training and in searches.
+
+PyTorch multiplies by MKL, which takes its code for AVX2 on AMD's processors even where they have AVX-512. oneDNN, which
+is a part of PyTorch too, takes AVX-512 there. Which of the two multiplies is a rule of the processor and no race, whose
+winner could change when a run is resumed. All other types, devices and compiled code keep PyTorch's own products.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from nmt.system.errors import UserError
+
+MKL, ONEDNN, PYTORCH = "mkl", "onednn", "pytorch"
+VARIABLE = "NMT_PRODUCTS"
+"""The environment variable that names the library for trials: mkl or onednn."""
+CPUINFO = Path("/proc/cpuinfo")
+
+
+@cache
+def library() -> str:
+    """Return the library that multiplies: onednn on AMD with AVX-512, mkl on other x86; pytorch's choice elsewhere.
+
+    NMT_PRODUCTS chooses mkl or onednn where both are there. Raise UserError if it has another value.
+    """
+    both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+    given = os.environ.get(VARIABLE)
+    if given not in (None, "", MKL, ONEDNN):
+        raise UserError(f"{VARIABLE}={given}: is neither {MKL} nor {ONEDNN}", f"unset {VARIABLE}")
+    if not both or platform.machine() not in ("x86_64", "AMD64"):
+        return PYTORCH
+    amd_with_avx512 = _is_amd() and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return given or (ONEDNN if amd_with_avx512 else MKL)
+
+
+def _is_amd() -> bool:
+    if CPUINFO.exists():
+        return "AuthenticAMD" in CPUINFO.read_text(errors="replace")
+    return "AuthenticAMD" in platform.processor()  # on Windows
+
+
+def by_onednn(x: Tensor) -> bool:
+    """Tell whether oneDNN multiplies x: fp32 on a CPU, neither under autocast nor being compiled."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        return False
+    return x.dtype is torch.float32 and x.device.type == "cpu" and library() == ONEDNN
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b, differentiable; x (…, in), `weight` (out, in), `bias` (out,), the result (…, out)."""
+    if not by_onednn(x):
+        return F.linear(x, weight, bias)
+    if torch.is_grad_enabled():
+        return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+    return rows_by_rows(x, weight, bias)
+
+
+def product(a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
+    """scale · a b + bias, of matrices; no gradient passes through it."""
+    if not by_onednn(a):  # inside the product the factor costs nothing
+        start, share = (a.new_empty(()), 0) if bias is None else (bias, 1)
+        return torch.addmm(start, a, b, beta=share, alpha=scale)
+    if scale == 1.0:
+        return rows_by_rows(a, b.t(), bias)
+    y = rows_by_rows(a, b.t()).mul_(scale)
+    return y if bias is None else y.add_(bias)
+
+
+def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add a b to `total`, of matrices of one type."""
+    if by_onednn(total):
+        total += rows_by_rows(a, b.t())
+    else:
+        total.addmm_(a, b)
+
+
+def rows_by_rows(x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x yᵀ + b by oneDNN: x (…, k), y (n, k), the result (…, n). It copies what is not contiguous.
+
+    y may be what `packed` returns.
+    """
+    return torch.ops.mkldnn._linear_pointwise(x, y, bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+def packed(weight: Tensor) -> Tensor:
+    """Lay out a weight (out, in), fp32 or bf16, as oneDNN reads it fastest."""
+    return torch.ops.mkldnn._reorder_linear_weight(weight)  # type: ignore[no-any-return]
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        return rows_by_rows(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        rows = grad.reshape(-1, grad.size(-1))
+        x_grad = rows_by_rows(grad, weight.t()) if ctx.needs_input_grad[0] else None
+        weight_grad = rows_by_rows(rows.t(), x.reshape(-1, x.size(-1)).t()) if ctx.needs_input_grad[1] else None
+        return x_grad, weight_grad, rows.sum(0) if ctx.has_bias else None
