@@ -20,10 +20,7 @@ GROUPS = {
     "search": ["nmt/decoding/*.py"],  # without the files of the next group
     "constraints": ["nmt/decoding/constraints.py", "nmt/decoding/phrases.py", "nmt/text/terms.py"],
     "loss, schedule": ["nmt/training/loss.py", "nmt/training/optimizer.py"],
-    "batches, plan": [
-        *("nmt/data/batch.py", "nmt/data/epochs.py"),
-        *("nmt/training/batches.py", "nmt/training/plan.py", "nmt/training/state.py"),
-    ],
+    "batches, plan": ["nmt/data/batch.py", "nmt/data/epochs.py", "nmt/training/batches.py"],
     "brackets": ["nmt/parsing/brackets.py", "nmt/parsing/tree.py"],
     "bundle": ["nmt/checkpoint/*.py", "nmt/exchange/*.py"],
     "files": ["nmt/system/files.py", "nmt/system/integrity.py"],

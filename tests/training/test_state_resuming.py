@@ -53,7 +53,7 @@ def lose(name: str) -> Callable[[Path], None]:
 def test_a_run_resumes_from_the_newest_intact_checkpoint_keeping_damaged(train, task: Path) -> None:
     train(out="whole")
     train()
-    damages = [empty, cut("model.safetensors"), lose("training.safetensors"), cut("training.json"), cut("bundle.json")]
+    damages = [empty, cut("model.safetensors"), lose("training.safetensors")]
     for number, damage in enumerate(damages, 1):
         damage(task / "ckpts/step-00000006")
         left = names(task / "ckpts/step-00000006")
