@@ -89,7 +89,7 @@ def test_a_run_refuses_another_model_tokenizer_or_data(nmt, reverse_run: Path, m
 
 
 # about 11 updates an epoch, so that a stop at 13 is in the second
-SHORT = " ".join(
+SHORT = "--threads 1 " + " ".join(
     sets(
         "training.updates=20",
         "training.checkpoint_updates=8",
@@ -100,11 +100,11 @@ SHORT = " ".join(
 
 
 def test_a_resumed_run_is_bit_equal_to_one_that_was_not_stopped(task: Path) -> None:
-    whole = shell(f"nmt train recipe.yaml --threads 1 {SHORT} --out whole", task)
+    whole = shell(f"nmt train recipe.yaml {SHORT} --out whole", task)
     assert whole.returncode == 0, whole.stderr.decode()
-    stopped = shell(f"nmt train recipe.yaml --threads 1 {SHORT} --set training.updates=13 --out parts", task)
+    stopped = shell(f"nmt train recipe.yaml {SHORT} --set training.updates=13 --out parts", task)
     assert stopped.returncode == 0
-    resumed = shell(f"PYTHONHASHSEED=1 nmt train recipe.yaml --threads 1 {SHORT} --out parts", task)  # in a process of its own
+    resumed = shell(f"PYTHONHASHSEED=1 nmt train recipe.yaml {SHORT} --out parts", task)  # in a process of its own
     assert "changed: training.updates from 13 to 20" in resumed.stderr.decode()
     assert "resuming at update 13" in resumed.stderr.decode()
     assert json.loads((task / "parts/step-00000013/training.json").read_text())["epoch"] >= 1
