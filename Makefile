@@ -79,8 +79,7 @@ PYTEST := $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal  # two tests at 
 # Processors differ: what computes is tested a second time as a processor with AVX2 alone would compute it. Rules for
 # what an output holds are not: they compare symbols. The tests of C kernels try every library at once.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
-NUMERICS := $(addprefix tests/model/test_,$(addsuffix .py,cache functional functional_window \
-  kernels layers transformer)) \
+NUMERICS := $(addprefix tests/model/test_,$(addsuffix .py,cache functional kernels layers transformer)) \
   $(addprefix tests/decoding/test_,beam.py forced.py sampling.py search.py) tests/test_api.py tests/test_api_parser.py \
   $(addprefix tests/training/test_,$(addsuffix .py,arithmetic_precision loss optimizer trainer trainer_out_of_memory))
 

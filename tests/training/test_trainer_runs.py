@@ -16,7 +16,7 @@ from unittest.mock import MagicMock, call
 import pytest
 import safetensors.torch
 import torch
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, reseal, sets
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, names, parameters, position, reseal, sets
 
 from nmt import cli
 from nmt.checkpoint.reading import checkpoints
@@ -121,10 +121,6 @@ def test_what_a_killed_run_had_left_to_remove_is_removed(train, task: Path) -> N
     add_info(task / "ckpts/step-00000006", {"unscored": True, "scores": {}})
     train(*settings)
     assert names(task / "ckpts") == kept
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 # --- plans --------------------------------------------------------------------------------------------------
