@@ -80,9 +80,9 @@ PYTEST := $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal  # two tests at 
 # oneDNN's products. Rules for what an output holds are not: they compare symbols. The tests of C kernels try every
 # library at once.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
-NUMERICS := $(addprefix tests/model/test_,cache.py functional.py kernels.py layers.py likelihood.py transformer.py window.py) \
-  $(addprefix tests/decoding/test_,engine.py forced.py plain_search.py sampling.py) tests/test_api.py tests/test_api_parser.py \
-  $(addprefix tests/training/test_,out_of_memory.py trainer.py loss.py optimizer.py precision.py)
+NUMERICS := $(addprefix tests/model/test_,$(addsuffix .py,cache functional kernels layers transformer)) \
+  $(addprefix tests/decoding/test_,beam.py forced.py sampling.py search.py) tests/test_api.py tests/test_api_parser.py \
+  $(addprefix tests/training/test_,$(addsuffix .py,arithmetic_precision loss optimizer trainer trainer_out_of_memory))
 
 test: export OMP_NUM_THREADS := 1
 test: $(INSTALLED)

@@ -17,18 +17,12 @@ from cosmic_ray.plugins import get_operator, operator_names
 
 ROOT = Path(__file__).resolve().parents[1]
 GROUPS = {
-    "search": ["nmt/search/*.py"],  # without the files of the next group
-    "constraints": [
-        *(f"nmt/search/{name}.py" for name in ("automaton", "constraints", "phrases", "prefix")),
-        "nmt/text/terms.py",
-    ],
+    "search": ["nmt/decoding/*.py"],  # without the files of the next group
+    "constraints": ["nmt/decoding/constraints.py", "nmt/decoding/phrases.py", "nmt/text/terms.py"],
     "loss, schedule": ["nmt/training/loss.py", "nmt/training/optimizer.py"],
-    "batches, plan": [
-        *(f"nmt/data/{name}.py" for name in ("batches", "epochs", "lengths", "packing")),
-        "nmt/data/epochs.py",
-    ],
+    "batches, plan": ["nmt/data/batch.py", "nmt/data/epochs.py", "nmt/training/batches.py"],
     "brackets": ["nmt/parsing/brackets.py", "nmt/parsing/tree.py"],
-    "bundle": ["nmt/bundle/*.py"],
+    "bundle": ["nmt/checkpoint/*.py", "nmt/exchange/*.py"],
     "files": ["nmt/system/files.py", "nmt/system/integrity.py"],
 }
 PART = 15  # each group has at least one of so many mutants

@@ -6,6 +6,7 @@ import ast
 import json
 import math
 import os
+import re
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,16 +18,21 @@ import coverage
 import pytest
 from warm_pytest import Stage, start
 
+PACKAGES = "checkpoint", "data", "decoding", "exchange", "parsing", "text", "training"
 FILES = (
-    *(f"tests/{package}/test_*.py" for package in ("search", "data", "bundle", "metrics", "text", "tasks")),
+    *(f"tests/{package}/test_*.py" for package in PACKAGES),
+    "tests/commands/test_resume.py",
     "tests/native/test_kernels.py",
-    *(f"tests/training/test_{name}.py" for name in ("averaging", "graphs", "gradients", "loss", "memory", "optimizer")),
-    *(f"tests/training/test_{name}.py" for name in ("packing", "plan", "resume", "validation")),
+    "tests/system/test_files.py",
+    "tests/system/test_integrity.py",
     "tests/test_*.py",
 )
 """Tests of the modules that are mutated, and of what stands right above them."""
-OTHERS = ("docs", "cli", "console", "device", "errors", "harness", "layout", "limits", "place", "recipe")
-"""What the last ones have tests of that hardly run these modules, or that run them in other processes."""
+OTHERS = (
+    *(f"tests/test_{name}" for name in ("docs", "layout", "metrics", "recipes")),
+    "tests/training/test_distributed_runs.py",
+)
+"""Those among them that hardly run these modules, or run them in other processes."""
 
 
 class Measuring:
@@ -59,8 +65,7 @@ class Measuring:
 def measure(tree: Path, modules: Sequence[str], folder: Path, jobs: int) -> None:
     """Runs the quick tests of a tree, and writes for each file of theirs what they take and which lines they run."""
     found = sorted({str(path.relative_to(tree)) for pattern in FILES for path in tree.glob(pattern)})
-    others = tuple(f"tests/test_{name}" for name in OTHERS)
-    ours = [name for name in found if not name.startswith(others) and not name.endswith("_slow.py")]
+    ours = [name for name in found if not name.startswith(OTHERS) and not name.endswith("_slow.py")]
     running: dict[int, tuple[str, Path]] = {}
     places = [folder / f"job{number}" for number in range(jobs)]
     (folder / "shared").mkdir(parents=True, exist_ok=True)
@@ -153,7 +158,7 @@ def nearness(test: str, module: str) -> int:
     """0 for a test that mirrors a module, 1 for one that mirrors its package, 2 for others."""
     package, name = Path(module).parts[1:-1], Path(module).stem
     file = file_of(test)
-    if file == "/".join(["tests", *package, f"test_{name}.py"]):
+    if re.match(f"tests/{'/'.join(package)}/test_{name}(_[a-z_]+)?.py", file):
         return 0
     beside = bool(package) and (file.startswith(f"tests/{package[0]}/") or file == f"tests/test_{package[0]}.py")
     return 1 if beside else 2

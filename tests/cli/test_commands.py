@@ -32,7 +32,7 @@ def test_the_users_lines_work_verbatim_in_an_empty_directory(tmp_path: Path) -> 
             "data.test=[{source: test.en, target: test.de}]",
             "tokenizer.vocab_size=280",
             "model={layers: 1, d_model: 16, d_ff: 16, heads: 2}",
-            "training={updates: 6, batch_tokens: 1000, checkpoint_updates: 2}",
+            "training={updates: 6, batch_tokens: 1000, checkpoint_updates: 2, report: false}",
         )
     )
     for line in (

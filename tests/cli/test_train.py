@@ -88,27 +88,31 @@ def test_a_run_refuses_another_model_tokenizer_or_data(nmt, reverse_run: Path, m
     assert sorted(reverse_run.rglob("*")) == before
 
 
-# about 11 updates an epoch, so that a stop at 23 is in the third
-SHORT = "--set training.updates=40 --set model.dropout=0.2 --set training.checkpoint_updates=15 --threads 1"
-
-
-SHORT += " --set training.batch_tokens=5000"
+# about 11 updates an epoch, so that a stop at 13 is in the second
+SHORT = "--threads 1 " + " ".join(
+    sets(
+        "training.updates=20",
+        "training.checkpoint_updates=8",
+        "training.batch_tokens=5000",
+        *(f"model.{key}" for key in ("dropout=0.2", "d_model=16", "d_ff=16", "heads=2")),
+    )
+)
 
 
 def test_a_resumed_run_is_bit_equal_to_one_that_was_not_stopped(task: Path) -> None:
     whole = shell(f"nmt train recipe.yaml {SHORT} --out whole", task)
     assert whole.returncode == 0, whole.stderr.decode()
-    stopped = shell(f"nmt train recipe.yaml {SHORT} --set training.updates=23 --out parts", task)
+    stopped = shell(f"nmt train recipe.yaml {SHORT} --set training.updates=13 --out parts", task)
     assert stopped.returncode == 0
     resumed = shell(f"PYTHONHASHSEED=1 nmt train recipe.yaml {SHORT} --out parts", task)  # in a process of its own
-    assert "changed: training.updates from 23 to 40" in resumed.stderr.decode()
-    assert "resuming at update 23" in resumed.stderr.decode()
-    assert json.loads((task / "parts/step-00000023/training.json").read_text())["epoch"] >= 1
+    assert "changed: training.updates from 13 to 20" in resumed.stderr.decode()
+    assert "resuming at update 13" in resumed.stderr.decode()
+    assert json.loads((task / "parts/step-00000013/training.json").read_text())["epoch"] >= 1
     assert_equal_to_the_bit(task / "whole", task / "parts")
     rows = [[json.loads(row) for row in (task / name / "metrics.jsonl").open()] for name in ("whole", "parts")]
     scores = [{row["step"]: row["valid_bleu"] for row in of if "valid_bleu" in row} for of in rows]
-    assert list(scores[0]) == [15, 30, 40]
-    assert list(scores[1]) == [15, 23, 30, 40]
+    assert list(scores[0]) == [8, 16, 20]
+    assert list(scores[1]) == [8, 13, 16, 20]
     assert scores[0].items() <= scores[1].items()
 
 

@@ -12,11 +12,13 @@ import pytest
 from prepared import WORDS
 
 from nmt.data import prepare as preparation
-from nmt.data.corpus import Corpus
+from nmt.data.corpus import Chunk, Corpus, PairEncoder, encode_chunks
+from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import Recipe
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import Vocabulary
 
 CHUNK = 20
 
@@ -138,3 +140,18 @@ def test_tables_of_another_kind_are_named(
     with pytest.raises(UserError, match=rf"x\.arrow: cannot be read: .*{problem}") as caught:
         Corpus(tmp_path / "x.arrow")
     assert caught.value.hint
+
+
+# --- chunks of pairs to ids, in threads ---------------------------------------------------------------------
+
+
+def vocabularies(given: Path) -> tuple[Vocabulary | TreeVocabulary, ...]:
+    tokenizer = Tokenizer.load(given)
+    return tokenizer.source, tokenizer.target
+
+
+def test_chunks_come_in_order_whichever_is_ready_first(given: Path) -> None:
+    encoder = PairEncoder(vocabularies(given), 256, 9.0, frozenset(), keep_all=False)
+    sizes = [400, 1, 300, 1, 1, 200]
+    chunks = [Chunk(n, 1, [("q " * size, "q " * size)] * size) for n, size in enumerate(sizes)]
+    assert [(chunk.dataset, chunk.read) for chunk in encode_chunks(encoder, chunks, 3)] == list(enumerate(sizes))

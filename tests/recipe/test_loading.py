@@ -1,14 +1,15 @@
-"""One recipe extends another one, and `--set` changes single keys."""
+"""One recipe extends another one, `--set` changes single keys, and the JSON Schema is that of the types."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from recipe_files import BASE, PARSER, Write, refusal
+from recipe_files import BASE, PARSER, RECIPES, Write, refusal
 
 from nmt import recipe as recipes
-from nmt.recipe import load, override_decoding
+from nmt.recipe import json_schema, load, override_decoding
 from nmt.system.errors import UserError
 
 # --- extends ------------------------------------------------------------------------------------------------
@@ -164,3 +165,15 @@ def test_relative_data_files_stand_below_the_root(write: Write) -> None:
     assert data.path("/abs/a.en") == Path("/abs/a.en")
     assert data.path("~/a.en") == Path.home() / "a.en"
     assert load(write(BASE)).data.path("a.en") == Path("a.en")
+
+
+# --- the JSON Schema ----------------------------------------------------------------------------------------
+
+
+def test_the_schema_file_is_generated_from_the_types() -> None:
+    assert json.loads((RECIPES / "schema.json").read_text(encoding="utf-8")) == json_schema()
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.rglob("*.yaml")), ids=lambda path: path.name)
+def test_every_recipe_of_the_project_loads(path: Path) -> None:
+    assert load(path).name

@@ -29,8 +29,8 @@ from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-ENVIRONMENT = {**os.environ, "PYTHONPATH": TREE}
-"""What a server is started with: not what a test has changed."""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": TREE, "TORCH_CPP_LOG_LEVEL": "ERROR"}
+"""What a server is started with: not what a test has changed; the log's level as `nmt train` sets it for ranks."""
 ADDRESS = "NMT_FORK_SERVER"
 """The variable that tells a shell of the server's socket."""
 LOADING = (
@@ -38,8 +38,9 @@ LOADING = (
     "TORCHINDUCTOR_ TORCH_COMPILE TORCH_CPP TORCHDYNAMO_ XDG_"
 )
 """How the names of variables begin that are read while modules are loaded."""
-NOT_LOADING = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK")
-"""Those among them that are read later. Importing torch._dynamo sets the second one, and sacremoses the third."""
+NOT_LOADING = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK", "TORCH_CPP_LOG_LEVEL")
+"""Those among them that are read later, or need not be the server's. Importing torch._dynamo sets the second one, and
+sacremoses the third."""
 AVAILABLE = sys.platform == "linux" and hasattr(subprocess, "_fork_exec")
 COSTLY = (  # to import; torch._dynamo is imported by optimizers
     *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),

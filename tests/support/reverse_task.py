@@ -55,6 +55,11 @@ def assert_equal_to_the_bit(folder: Path, other: Path) -> None:
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
 
 
+def names(folder: Path) -> list[str]:
+    """Return the names of what is in a folder, sorted."""
+    return sorted(path.name for path in folder.iterdir())
+
+
 def metrics(folder: Path) -> list[dict[str, float]]:
     """The lines of a run's metrics.jsonl."""
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -141,6 +141,7 @@ def test_weights_are_those_of_one_device(
     assert cost["flops"] == pytest.approx(checkpoints(alone[precision])[-1].info["cost"]["flops"])
 
 
+@pytest.mark.slow  # torchrun's ranks import torch anew
 def test_a_group_of_torchrun_is_joined(
     start, task: Path, alone: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,13 +305,13 @@ def test_ranks_with_other_weights_are_named_before_the_first_update(start, injec
     inject(
         1,
         """
-from nmt.checkpoint import reading
-original = reading.new_model
+from nmt.training import start
+original = start.new_model
 def other(*arguments):
     model = original(*arguments)
     with torch.no_grad(): next(model.parameters()).mul_(2)
     return model
-reading.new_model = other
+start.new_model = other
 """,
     )
     said = start("--devices", "2").end(1)
