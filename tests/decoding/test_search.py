@@ -15,7 +15,7 @@ from nmt.decoding.beam import Search, best_extensions, plain_best_extensions
 from nmt.decoding.engine import Source
 from nmt.decoding.search import SearchEngine, batch_tokens
 from nmt.model import inference
-from nmt.model.inference import BFloat16, Int8, for_inference, pays
+from nmt.model.inference import Int8, Reordered, for_inference, pays
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.system.errors import UserError
@@ -302,12 +302,12 @@ def test_a_precision_is_what_it_is_asked_for_only_where_it_pays(monkeypatch, pre
 
 
 def test_a_precision_pays_where_its_fastest_run_is_clearly_faster(monkeypatch):
-    times = {inference.FewRows: 1.0, BFloat16: 0.5}
+    times = {inference.FewRows: 1.0, Reordered: 0.5}
     noise = itertools.cycle([7.0, 0.0, 3.0])
     monkeypatch.setattr(inference, "_seconds", lambda layer, rows: times[type(layer)] + next(noise))
-    monkeypatch.setattr(BFloat16, "__init__", lambda self, weight, bias: torch.nn.Module.__init__(self))
+    monkeypatch.setattr(Reordered, "__init__", lambda self, weight, bias, dtype: torch.nn.Module.__init__(self))
     assert pays("bf16")
-    times[BFloat16] = 0.95
+    times[Reordered] = 0.95
     assert not pays("bf16")
 
 

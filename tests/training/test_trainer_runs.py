@@ -132,7 +132,7 @@ def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monk
 
     def noted(self: EpochPlans, epoch: int) -> EpochPlan:
         plan = original(self, epoch)
-        there.append(sorted(int(path.name.split("-")[1]) for path in self._out.glob(".epoch-*")))
+        there.append(sorted(int(path.name.split("-")[1]) for path in self.out.glob(".epoch-*")))
         return plan
 
     original = EpochPlans.plan
