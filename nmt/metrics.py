@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,8 @@ class Moses:
 
         Raises UserError if sacremoses does not know the language, or is not installed.
         """
+        from importlib.metadata import version  # which takes a moment that every command would pay
+
         try:
             from sacremoses import MosesTokenizer
             from sacremoses.corpus import NonbreakingPrefixes

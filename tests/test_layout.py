@@ -151,6 +151,13 @@ def test_text_imports_no_torch() -> None:
     assert not torchless & importers("torch")
 
 
+def test_searches_begin_without_what_pages_and_data_need() -> None:
+    program = "import sys, nmt.commands.translate, nmt.commands.parse\n"
+    program += "print(*sorted({'torch', 'datasets', 'jinja2', 'pyarrow'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
 def test_only_preparation_imports_datasets() -> None:
     assert importers("datasets") == {"nmt.data.prepare", "nmt.data.pairs"}
     assert importers("datasets", at_import=True) == set()  # it takes seconds
@@ -166,7 +173,7 @@ def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
         "nmt.checkpoint.reading",
         "nmt.exchange.ctranslate2",
     ]
-    modules += ["nmt.text.tokenizer", "nmt.text.lines", "nmt.exchange.ctranslate2", "nmt.decoding.models"]
+    modules += ["nmt.text.tokenizer", "nmt.text.lines", "nmt.exchange.resolve", "nmt.decoding.models"]
     modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics", "nmt.parsing.brackets", "nmt.report.record"]
     modules += ["nmt.decoding.translator", "nmt.decoding.parser"]
     program = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'datasets'}} & set(sys.modules)))"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from nmt import recipe as recipes
-from nmt.data.prepare import directory, prepare
 from nmt.exchange.resolve import initial_bundle, with_model_of
 from nmt.system.console import Console
 from nmt.system.device import World, choose_device, cores, device_of, find_device, find_world
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 def preprocess(options: PreprocessOptions) -> None:
     """Train the tokenizer of a recipe and encode its data, unless they are up to date."""
     recipe = recipes.load(options.recipe, options.overrides)
+    from nmt.data.prepare import directory, prepare
+
     initial = initial_bundle(recipe)
     if not prepare(recipe, options.console, options.threads or cores(), initial.path if initial else None):
         options.console.say(f"nothing to do: {directory(recipe)} is up to date")

@@ -27,7 +27,6 @@ from nmt.decoding.read_ahead import Request
 from nmt.decoding.translator import Translator
 from nmt.exchange.resolve import resolve
 from nmt.recipe import Decoding, Model, TaskName, override_decoding
-from nmt.report.attention import AttentionView, Figure
 from nmt.system.console import Console
 from nmt.system.device import World, cores, device_of, find_world
 from nmt.system.errors import Interrupted, UserError
@@ -38,6 +37,7 @@ from nmt.text.terms import Terms, read_terms
 if TYPE_CHECKING:
     from nmt.commands.options import SearchOptions, TranslateOptions
     from nmt.decoding.pipeline import LineResult
+    from nmt.report.attention import AttentionView, Figure
 
 MOST_COMPLAINTS = 20  # about outputs
 MOST_NUMBERS = 10  # of missing blocks in a message
@@ -279,6 +279,8 @@ def _attention_view(options: SearchOptions, bundle: Bundle) -> Iterator[Attentio
         if other and other.resolve() == path.resolve():
             raise UserError(f"--attention {path}: is also the file of {option}", "give --attention another file")
     figure = _figure(options, bundle.recipe.model) if path.suffix == ".svg" else None
+    from nmt.report.attention import AttentionView
+
     with whole_file(path) as stream:
         view = AttentionView(stream, path, bundle, figure)
         yield view

@@ -20,15 +20,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nmt.data.pairs import Pair
+from nmt.data.pairs import LENGTH_STEPS, Pair
 from nmt.system.errors import UserError
 from nmt.system.files import not_read, regular, remedy
 from nmt.text.vocabulary import UNK, TargetVocabulary
 
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
-
-LENGTH_STEPS = np.array([5, 10, 20, 30, 40, 60, 80, 120, 160, 256, 512, 1024])  # upper ends of the histogram's classes
 
 
 class Chunk(NamedTuple):
@@ -80,7 +78,7 @@ class EncodedChunk:
         Above the last of `LENGTH_STEPS`, each length is a class.
         """
         lengths = np.concatenate([side.lengths for side in self.sides])
-        steps = LENGTH_STEPS[np.searchsorted(LENGTH_STEPS[:-1], lengths)]
+        steps = np.array(LENGTH_STEPS)[np.searchsorted(LENGTH_STEPS[:-1], lengths)]
         tops, sentences = np.unique(np.maximum(steps, lengths), return_counts=True)
         return Counter(dict(zip(tops.tolist(), sentences.tolist(), strict=True)))
 

@@ -22,6 +22,7 @@ from nmt.text.lines import REALIGN, count_lines, one_line, read_lines
 
 Pair = tuple[str, ...]
 """A sentence for each of `Data.languages`"""
+LENGTH_STEPS = [5, 10, 20, 30, 40, 60, 80, 120, 160, 256, 512, 1024]  # upper ends of the classes in report.json
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
 """Hint for a .jsonl file that cannot be read."""
 

@@ -1,7 +1,7 @@
 """The way of lines through a search, for any task and engine: split ahead, searched, joined, given out in order.
 
-`Pipeline._groups` is this way; `split` and `join` are the task's, in translator.py and parser.py. This module knows no
-model and imports no torch.
+`Pipeline._groups` is this way; `split`, `text` and `join` are the task's, in translator.py and parser.py. This module
+knows no model and imports no torch.
 """
 
 from __future__ import annotations

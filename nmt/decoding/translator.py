@@ -196,7 +196,11 @@ class Translator(Pipeline[Translation]):
             unusual_length=lengths is not None
             and any(lengths.is_unusual(len(part.ids), len(best.ids)) for part, best in line.best),
             missing=[
-                phrase for part, best in line.best for phrase in part.phrases if phrase.is_missing(decode(best.ids))
+                phrase
+                for part, best in line.best
+                for text in ([decode(best.ids)] if part.phrases else [])
+                for phrase in part.phrases
+                if phrase.is_missing(text)
             ],
             kept_from_repeating=any(best.kept_from_repeating for _, best in line.best),
         )

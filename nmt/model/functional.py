@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.data.batch import Sequences
-from nmt.model import kernels
+from nmt.model import kernels, products
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "silu": F.silu, "gelu": F.gelu}
 """They may overwrite their argument."""
@@ -236,7 +236,7 @@ def log_probabilities(states: Tensor, weight: Tensor, targets: Tensor, bias: Ten
     wide = torch.promote_types(states.dtype, torch.float32)
     return torch.cat(
         [
-            -F.cross_entropy(F.linear(part, weight, bias).to(wide), answers, reduction="none")
+            -F.cross_entropy(products.linear(part, weight, bias).to(wide), answers, reduction="none")
             for part, answers in zip(states.split(rows), targets.split(rows), strict=True)
         ]
     )

@@ -2,7 +2,8 @@
 
 PyTorch multiplies by MKL, which takes its code for AVX2 on AMD's processors even where they have AVX-512. oneDNN, which
 is a part of PyTorch too, takes AVX-512 there. Which of the two multiplies is a rule of the processor and no race, whose
-winner could change when a run is resumed. All other types, devices and compiled code keep PyTorch's own products.
+winner could change when a run is resumed. Other types and devices, compiled code, batched products and sums in place
+keep PyTorch's own products.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def library() -> str:
 
     NMT_PRODUCTS chooses mkl or onednn where both are there. Raise UserError if it has another value.
     """
-    both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+    both = torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     given = os.environ.get(VARIABLE)
     if given not in (None, "", MKL, ONEDNN):
         raise UserError(f"{VARIABLE}={given}: is neither {MKL} nor {ONEDNN}", f"unset {VARIABLE}")
@@ -49,8 +50,8 @@ def _is_amd() -> bool:
 
 
 def by_onednn(x: Tensor) -> bool:
-    """Tell whether oneDNN multiplies x: fp32 on a CPU, neither under autocast nor being compiled."""
-    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+    """Tell whether oneDNN multiplies x: fp32 on a CPU, not empty, neither under autocast nor being compiled."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu") or not x.numel():
         return False
     return x.dtype is torch.float32 and x.device.type == "cpu" and library() == ONEDNN
 
@@ -75,19 +76,8 @@ def product(a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None
     return y if bias is None else y.add_(bias)
 
 
-def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add a b to `total`, of matrices of one type."""
-    if by_onednn(total):
-        total += rows_by_rows(a, b.t())
-    else:
-        total.addmm_(a, b)
-
-
 def rows_by_rows(x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x yᵀ + b by oneDNN: x (…, k), y (n, k), the result (…, n). It copies what is not contiguous.
-
-    y may be what `packed` returns.
-    """
+    """x yᵀ + b by oneDNN: x (…, k), y (n, k), the result (…, n). y may be what `packed` returns."""
     return torch.ops.mkldnn._linear_pointwise(x, y, bias, "none", [], "")  # type: ignore[no-any-return]
 
 
@@ -100,7 +90,6 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.has_bias = bias is not None
         return rows_by_rows(x, weight, bias)
 
     @staticmethod
@@ -110,4 +99,4 @@ class _Linear(torch.autograd.Function):
         rows = grad.reshape(-1, grad.size(-1))
         x_grad = rows_by_rows(grad, weight.t()) if ctx.needs_input_grad[0] else None
         weight_grad = rows_by_rows(rows.t(), x.reshape(-1, x.size(-1)).t()) if ctx.needs_input_grad[1] else None
-        return x_grad, weight_grad, rows.sum(0) if ctx.has_bias else None
+        return x_grad, weight_grad, rows.sum(0) if ctx.needs_input_grad[2] else None

@@ -12,10 +12,9 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nmt.data.batch import Packing, Sequences
-from nmt.model import kernels
+from nmt.model import kernels, products
 from nmt.model.cache import KVCache
 from nmt.model.functional import Packed
 from nmt.model.layers import DecoderLayer, Embed, EncoderLayer, Positions
@@ -106,7 +105,7 @@ class Transformer(nn.Module):
         `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at their ends. Raises
         ValueError if a language model is given a source, or another model is given none.
         """
-        return F.linear(self.states(source, target_in), self.output_embedding.weight, self.output_bias)
+        return products.linear(self.states(source, target_in), self.output_embedding.weight, self.output_bias)
 
     def states(self, source: Tensor | None, target_in: Tensor, packing: Packing | None = None) -> Tensor:
         """As `forward`, before the softmax matrix: (batch, target length, d_model).

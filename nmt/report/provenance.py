@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nmt.data.corpus import LENGTH_STEPS
+from nmt.data.pairs import LENGTH_STEPS
 from nmt.recipe import Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.report.record import LENGTHS, RunRecord, labels, plain
@@ -189,7 +189,7 @@ def length_classes(counts: Mapping[str, int]) -> dict[str, int]:
     Empty classes between others are included. Lengths beyond the last of `LENGTH_STEPS` make one class.
     """
     tops = {int(top): count for top, count in counts.items()}
-    steps: list[int] = LENGTH_STEPS.tolist()
+    steps = LENGTH_STEPS
     used = [step for step, before in zip(steps, [0, *steps], strict=False) if before < max(tops, default=0)]
     found = {f"{before + 1:,}–{step:,}": tops.get(step, 0) for step, before in zip(used, [0, *used], strict=False)}
     if longer := sum(count for top, count in tops.items() if top > steps[-1]):

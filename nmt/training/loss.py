@@ -113,7 +113,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """Add the product a b to `total`, whose type may be wider."""
     if total.dtype == a.dtype:
-        products.add_product(total, a, b)
+        total.addmm_(a, b)
     elif total.device.type == "cuda" and total.dtype == torch.float32:  # without rounding or storing the product
         torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
     else:

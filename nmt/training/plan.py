@@ -36,7 +36,7 @@ from nmt.training.validation import Validation
 # the Treebank's section 23, which has 23.5 words and 18.3 constituents a sentence.
 ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_model": (ABSENT, 28.0)}
 ASSUMED_SYMBOLS = 57  # of trees: brackets of 26 labels, as the Treebank and GUM have them, and XX
-EFFICIENCY = 0.5  # share of the device's matrix-product speed that a training update reaches
+EFFICIENCY = 0.5  # share of the device's matrix-product speed that a training update reaches; of GPUs assumed
 
 
 @dataclass(frozen=True)

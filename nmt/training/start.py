@@ -161,7 +161,7 @@ def make_run(
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "base": base and base.model_dump(mode="json"),
         "products": products.library() if trainer.device.type == "cpu" else None,
-        "data": read_report(prepared),
+        "data": read_report(prepared) if group.leads else {},
     }
     return Run(
         recipe=recipe,

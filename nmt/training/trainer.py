@@ -42,6 +42,8 @@ from nmt.training.run_files import ABOUT, METRICS, DevExample, Samples, forget_a
 from nmt.training.state import BestScore, Clock, RunState, cost_of
 from nmt.training.validation import Validation
 
+CHECKED = 50  # updates after which skipped ones are counted at the latest, which has the host wait for a GPU
+
 
 class Requests(NamedTuple):
     """Requests of one rank after an update or, once the ranks have agreed, of all."""
@@ -105,6 +107,8 @@ class Trainer:
         self.divergence.note(update.rows, skipped)
         self.clock.tick()
         self.progress.advance()
+        if state.step % CHECKED == 0:
+            self.divergence.check()
         if state.step == 1 or state.step % self.settings.log_updates == 0:
             self._log()
         return agreed

@@ -91,20 +91,18 @@ def test_a_layer_need_not_have_all_gradients(library: str) -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1.25])
-def test_products_are_scaled_shifted_and_added(library: str, scale: float) -> None:
+def test_products_are_scaled_and_shifted(library: str, scale: float) -> None:
     torch.manual_seed(1)
-    a, b, bias, total = torch.randn(30, 20).t(), torch.randn(12, 30).t(), torch.randn(12), torch.randn(20, 12)
+    a, b, bias = torch.randn(30, 20).t(), torch.randn(12, 30).t(), torch.randn(12)
     exact = a.double() @ b.double()
     torch.testing.assert_close(products.product(a, b, scale).double(), scale * exact, rtol=1e-5, atol=1e-5)
     shifted = scale * exact + bias.double()
     torch.testing.assert_close(products.product(a, b, scale, bias).double(), shifted, rtol=1e-5, atol=1e-5)
-    expected = total.double() + exact
-    products.add_product(total, a, b)
-    torch.testing.assert_close(total.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_doubles_and_reduced_precision_keep_pytorchs_products(library: str) -> None:
     assert products.by_onednn(torch.zeros(2)) == (library == "onednn")
     assert not products.by_onednn(torch.zeros(2, dtype=torch.float64))
+    assert not products.by_onednn(torch.zeros(0, 2))
     with torch.autocast("cpu"):
         assert not products.by_onednn(torch.zeros(2))

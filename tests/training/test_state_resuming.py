@@ -171,7 +171,10 @@ def test_what_killed_processes_left_is_cleared_when_a_run_is_opened(train, task:
 @pytest.mark.parametrize(
     ("place", "size"), [("1 × CPU", 77), ("2 × CPU", CPU_DEVICE_TOKENS), ("1 × NVIDIA H200", CPU_DEVICE_TOKENS)]
 )
-def test_the_size_of_micro_batches_is_kept_on_the_same_devices_alone(train, task: Path, place: str, size: int) -> None:
+def test_the_size_of_micro_batches_is_kept_on_the_same_devices_alone(
+    train, task: Path, place: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "library", lambda: products.MKL)
     train("training.updates=2")
     assert position(task / "ckpts")["place"] == "1 × CPU"
     path = task / "ckpts/step-00000002/training.json"
