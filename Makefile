@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: install demo docs test test-slow coverage verify faults kills fuzz mutants bench table3 lint format schema multi30k clean
+.PHONY: install demo docs test test-slow coverage verify faults kills fuzz bench table3 lint format schema multi30k clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -103,14 +103,10 @@ coverage: $(INSTALLED)
 
 FOUND := runs/verify
 
-verify: coverage faults kills fuzz mutants
+verify: coverage faults kills fuzz
 
 faults: $(INSTALLED)
 	$(VENV)/bin/python verify/faults.py --report $(FOUND)/faults.json
-
-mutants: $(INSTALLED)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[verify]'
-	$(VENV)/bin/python verify/mutants.py --report $(FOUND)/mutants.json
 
 kills: $(INSTALLED)
 	$(VENV)/bin/python verify/kills.py --report $(FOUND)/kills.json

@@ -185,7 +185,7 @@ def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
 
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-OPTIONAL = [needed for extra in EXTRAS if extra not in ("dev", "docs", "fuzz", "verify") for needed in EXTRAS[extra]]
+OPTIONAL = [needed for extra in EXTRAS if extra not in ("dev", "docs", "fuzz") for needed in EXTRAS[extra]]
 INSTALLED = {"pyyaml": "yaml"}  # the modules of packages, where they have other names
 COMES_WITH = {"pydantic_core": "pydantic"}  # modules that a package installs besides its own
 

@@ -153,7 +153,7 @@ def test_parts_of_processes_that_are_gone_are_removed_and_all_others_stay(tmp_pa
     here = os.uname().nodename
     gone = part_of(f"{here}-{a_process_that_has_ended()}", target)
     of_parent = part_of(f"{here}-{os.getppid()}", target)
-    of_another_host = part_of("0123456789ab-1", target)
+    of_other_hosts = [part_of(f"{host}-{a_process_that_has_ended()}", target) for host in ("0", "~")]
     of_another_name = part_of(f"{here}-{a_process_that_has_ended()}", tmp_path / "out1")
     if kind == "file":
         shutil.rmtree(gone)
@@ -163,7 +163,7 @@ def test_parts_of_processes_that_are_gone_are_removed_and_all_others_stay(tmp_pa
     else:
         with whole_directory(target, "a") as part:
             (part / "a").write_text("1")
-    assert sorted(tmp_path.iterdir()) == sorted([target, of_parent, of_another_host, of_another_name])
+    assert sorted(tmp_path.iterdir()) == sorted([target, of_parent, *of_other_hosts, of_another_name])
 
 
 def test_whoever_holds_the_lock_clears_parts_of_other_hosts_too(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from nmt.system.errors import UserError
-from nmt.system.integrity import check_files, intact, read_manifest, replace_manifest, write_manifest
+from nmt.system.integrity import check_files, checked, intact, read_manifest, replace_manifest, write_manifest
 
 
 @pytest.fixture
@@ -86,3 +87,12 @@ def test_what_is_missing_or_no_regular_file_is_named_without_opening_it(folder: 
         if name != "bundle.json":
             os.rename(path, folder.parent / f"{folder.name}-{name}")
             path.write_bytes({"words": b"one two", "weights": bytes(1000)}[name])
+
+
+def test_of_several_wrong_values_the_first_is_named() -> None:
+    class Counts(BaseModel):
+        lines: int
+        tokens: int
+
+    with pytest.raises(UserError, match=r"counts\.json: damaged: lines: must be a valid integer"):
+        checked(Counts, {"lines": [], "tokens": []}, "counts.json")
