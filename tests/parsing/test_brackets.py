@@ -11,6 +11,7 @@ import pytest
 
 from nmt.parsing.brackets import BracketScores, report, score_brackets, score_files
 from nmt.parsing.tree import parse_tree, read_tree_lines
+from nmt.system.errors import UserError
 
 GOLD = "(TOP (S (NP (DT The) (NN cat)) (VP (VBZ sees) (NP (DT a) (NN dog))) (. .)))"
 
@@ -236,3 +237,10 @@ def test_the_report_has_every_figure_and_label() -> None:
     assert re.search(r"^F1, failures missed +70\.00 +70\.00$", text, re.M)
     assert re.search(r"^VP +2 +1 +1 +100\.00 +50\.00 +66\.67$", text, re.M)
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("gold", "found"), [(5, 3), (3, 5)])
+def test_files_of_other_lengths_are_told_with_both_counts(gold: int, found: int) -> None:
+    tree = parse_tree("(TOP (S (NN a)))")
+    with pytest.raises(UserError, match=f"the gold has {gold} trees and the hypothesis {found}"):
+        score_brackets([tree] * gold, [tree] * found)
