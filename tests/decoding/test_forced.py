@@ -173,6 +173,11 @@ def test_learned_positions_cut_both_sides_and_cuts_are_counted(tokenizer):
     assert found.log_probability == pytest.approx(plain([model], source[:11], target[:12]), abs=1e-9)
 
 
+def test_sinusoids_cut_nothing(tokenizer) -> None:
+    decoder = decoder_of(tokenizer, random_model(tokenizer, positions="sinusoidal", max_positions=12), max_source=50)
+    assert (decoder.max_source, decoder.max_target) == (50, forced.LONGEST_TARGET)
+
+
 def test_a_target_is_cut_where_its_line_would_take_too_long(tokenizer, monkeypatch):
     monkeypatch.setattr(forced, "LONGEST_TARGET", 20, raising=False)
     model, line = random_model(tokenizer), sentence(40, seed=1)

@@ -19,6 +19,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
 from nmt.model import kernels
 from nmt.system.console import Console
+from nmt.system.errors import UserError
 from nmt.training.loss import MANY, Divergence, Objective
 from nmt.training.optimizer import Optimizer
 from nmt.training.state import RunState
@@ -78,6 +79,15 @@ def test_a_run_goes_on_after_a_skipped_update_and_resumes_to_the_bit(
     rows = metrics(task / "whole")
     assert [row["skipped"] for row in rows if "skipped" in row] == [0, 0, 1, 1]  # updates 1, 4, 8, 12
     assert all(math.isfinite(row["gradient_norm"]) for row in rows if "gradient_norm" in row)
+
+
+def test_weights_that_are_not_finite_stop_the_run() -> None:
+    model = torch.nn.Linear(2, 2)
+    torch.nn.init.constant_(model.weight, math.inf)
+    divergence = Divergence(model, None, Console(quiet=True), RunState(step=7, epoch=0, offset=7))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="the norm of the weights is inf after update 7") as caught:
+        divergence.check()
+    assert caught.value.hint.endswith("; earlier checkpoints are intact")
 
 
 def test_many_in_a_row_stop_the_run_and_name_the_lines(train, inject, task) -> None:
