@@ -1,8 +1,8 @@
-"""Plan which pairs make up each update of an epoch (section 5.1).
+"""Assign an epoch's pairs to updates (section 5.1).
 
-The plan of an epoch is a pure function of the lengths, the weights, the seed and the epoch's number: a checkpoint
-saves two integers, and a resumed run continues at any update on any number of devices. One rank computes the plan, and
-all ranks of a host map it from disk, so that it is in memory once.
+An epoch's plan is a pure function of lengths, weights, seed and epoch number, so a checkpoint stores only two integers,
+and a run can resume at any update on any number of devices. One rank writes the plan; all ranks of a host share its
+memory map.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from nmt.system.errors import UserError
 from nmt.system.files import wait_for, whole_directory
 from nmt.system.integrity import check_files, write_manifest
 
-AHEAD = 2  # updates whose batches are made in advance
+AHEAD = 2  # number of updates to prefetch
 ORDER, BOUNDS, MANIFEST = "order.npy", "bounds.npy", "plan.json"
-BLOCK = 1 << 20  # pairs processed at a time, which bounds the memory of intermediate arrays
+BLOCK = 1 << 20  # pairs per block; bounds the memory of intermediate arrays
 
 
 @dataclass(frozen=True)
@@ -33,32 +33,32 @@ class EpochPlan:
     """The updates of one epoch."""
 
     order: NDArray[np.int32] | Rows
-    """(pairs,) rows of the corpus, sorted by length"""
+    """(pairs,) corpus rows, sorted by length"""
     bounds: Rows
-    """(updates, 2) begin and end of each update in `order`; the updates are shuffled"""
+    """(updates, 2) start and end of each update in `order`; updates are shuffled"""
 
     def __len__(self) -> int:
         return len(self.bounds)
 
     def rows(self, update: int) -> Rows:
-        """Return the rows of one update, which are similar in length."""
+        """Return the corpus rows of an update."""
         begin, end = self.bounds[update]
         return self.order[begin:end].astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """How often an epoch sees the pairs of each training set."""
+    """Sampling weights of the training sets."""
 
     sizes: Sequence[int]
-    """Pairs of each set; the corpus holds one set after another."""
+    """Number of pairs in each set; the corpus concatenates the sets"""
     weights: Sequence[float]
-    """1.5 takes every pair once and a fresh half of them a second time."""
+    """Passes over each set per epoch; 1.5 repeats a random half of its pairs"""
 
     def draw(self, random: np.random.Generator) -> Rows | None:
-        """Draw the rows of an epoch, each as often as it is seen; None if that is every row once.
+        """Sample an epoch's rows, with repetitions; return None if each occurs once.
 
-        Raises UserError if the weights leave no row.
+        Raise UserError if the weights leave no rows.
         """
         if all(weight == 1.0 for weight in self.weights):
             return None
@@ -81,11 +81,10 @@ def plan_epoch(
 ) -> EpochPlan:
     """Group pairs of similar length into updates of at most `batch_tokens` tokens on each side.
 
-    Lengths (pairs,) count subwords without `</s>`; tokens include it. Pairs are sorted by the length of their longer
-    side. Pairs of equal length are sorted by the difference between their sides, alternately ascending and descending,
-    so that neighbours differ little on both sides: 3.4% padding, against 8.7% when sorted by one side and then the
-    other (benchmarks/RESULTS.md). Ties are broken at random in every epoch, and updates come in random order.
-    Every pair is in one update, or in as many as `mixture` draws it for.
+    Lengths (pairs,) exclude `</s>`; tokens include it. Pairs are sorted by the length of the longer side, then by the
+    difference between the sides, alternately ascending and descending, so that neighbours are similar on both sides.
+    This leaves 3.4% padding, against 8.7% when sorting by one side and then the other (benchmarks/RESULTS.md). Ties are
+    broken at random, and updates are shuffled. Each pair occurs once, or as often as `mixture` draws it.
     """
     random = np.random.default_rng((seed, epoch))
     order = _sort(source_lengths, target_lengths, mixture.draw(random) if mixture else None, random)
@@ -98,7 +97,7 @@ def plan_epoch(
 def _sort(
     source_lengths: Ids, target_lengths: Ids, rows: Rows | None, random: np.random.Generator
 ) -> NDArray[np.int32] | Rows:
-    """Sort rows by length. Key, random number and row share 64 bits, which are fast to sort in place."""
+    """Sort rows by length: key, random tie-breaker and row are packed into 64 bits and sorted in place."""
     longest = int(max(source_lengths.max(initial=0), target_lengths.max(initial=0))) + 1
     span = 2 * longest + 1
     count = len(source_lengths) if rows is None else len(rows)
@@ -125,8 +124,8 @@ def _sort(
 
 
 def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: Ids, batch_tokens: int) -> Rows:
-    """Return where each update begins, and the end; each has as many pairs as `batch_tokens` allows."""
-    cuts, block = [0], max(BLOCK, batch_tokens + 1)  # more than an update can have, since a pair has a token
+    """Fill updates with pairs up to `batch_tokens`; return their boundaries in `order`: (updates + 1,)."""
+    cuts, block = [0], max(BLOCK, batch_tokens + 1)  # any update fits into a block: each pair has a token
     while (first := cuts[-1]) < len(order):
         part = order[first : first + block]
         sums = [np.cumsum(lengths[part].astype(np.int64) + 1) for lengths in (source_lengths, target_lengths)]
@@ -139,7 +138,7 @@ def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: 
             )
             end = max(end, begin + 1)
             if end == len(part) and not is_last:
-                break  # this update ends in the next block
+                break  # the update may continue in the next block
             begin = end
             cuts.append(first + end)
     return np.array(cuts, dtype=np.int64)
@@ -147,28 +146,28 @@ def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: 
 
 @dataclass(frozen=True)
 class EpochPlans:
-    """The plans of a run's epochs, which one rank makes and all map from the run's directory."""
+    """A run's epoch plans: one rank writes them to the run directory, and all ranks memory-map them."""
 
     out: Path
-    """Directory of the run"""
+    """Run directory"""
     data: str
     """Fingerprint of the prepared data"""
     corpus: Corpus
     mixture: Mixture
     settings: Training
     leads: bool = True
-    """Whether this rank makes the plans; others wait for them"""
+    """Whether this rank writes the plans; the others wait for them"""
     check: Callable[[], None] = lambda: None
-    """A function that is called now and then while waiting, and may raise to end the wait"""
+    """Callback polled while waiting; may raise to abort the wait"""
 
     def plan(self, epoch: int) -> EpochPlan:
-        """Return the plan of an epoch; raise UserError if the leading rank does not make it in time."""
+        """Return an epoch's plan; raise UserError if the leading rank does not write it in time."""
         settings = self.settings
         shaping = [self.data, self.mixture.weights, settings.batch_tokens, settings.seed, epoch]
         key = hashlib.sha256(json.dumps(shaping).encode()).hexdigest()[:12]
         folder = self.out / f".epoch-{epoch}-{key}"
         if self.leads and not (folder / ORDER).exists():
-            self.forget(range(epoch - AHEAD, epoch))  # other ranks may be so many updates behind
+            self.forget(range(epoch - AHEAD, epoch))  # other ranks may lag by up to AHEAD updates
             lengths = self.corpus.source_lengths, self.corpus.target_lengths
             made = plan_epoch(*lengths, settings.batch_tokens, settings.seed, epoch, self.mixture)
             with whole_directory(folder, ORDER) as part:
@@ -179,14 +178,14 @@ class EpochPlans:
         return EpochPlan(*(np.load(folder / name, mmap_mode="r") for name in (ORDER, BOUNDS)))
 
     def forget(self, keep: Collection[int] = ()) -> None:
-        """Remove the plans of all epochs except some."""
+        """Delete all plans except those of the epochs in `keep`."""
         for old in self.out.glob(".epoch-*"):
             if int(old.name.split("-")[1]) not in keep:
                 shutil.rmtree(old, ignore_errors=True)
 
 
 def remove_damaged_plans(out: Path) -> None:
-    """Remove damaged plans from a run's directory; rank 0 will make them again."""
+    """Delete damaged plans from a run directory; rank 0 recreates them."""
     for folder in out.glob(".epoch-*"):
         try:
             check_files(folder / MANIFEST)

@@ -1,7 +1,7 @@
-"""Stream the sentence pairs of data sets: text files, .tsv, .jsonl, .parquet, sacreBLEU's test sets, the hub, trees.
+"""Read sentence pairs from text, .tsv, .jsonl and .parquet files, sacreBLEU test sets, the hub and treebanks.
 
-A tree becomes a pair: its words, separated by spaces, and the prepared tree on one line. A language model is trained on
-pairs that consist of a target alone.
+A tree becomes a pair of its space-separated words and the prepared tree on one line. For a language model, a pair
+consists of a target alone.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from nmt.system.errors import UserError
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines
 
 Pair = tuple[str, ...]
-"""A sentence for each of `Data.languages`"""
-LENGTH_STEPS = [5, 10, 20, 30, 40, 60, 80, 120, 160, 256, 512, 1024]  # upper ends of the classes in report.json
+"""One sentence for each of `Data.languages`"""
+LENGTH_STEPS = [5, 10, 20, 30, 40, 60, 80, 120, 160, 256, 512, 1024]  # upper bounds of report.json's classes
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
-"""Hint for a .jsonl file that cannot be read."""
+"""Hint for malformed .jsonl files"""
 
 
 def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> list[Path]:
     """Return the local files of a data set.
 
-    If a folder or pattern of trees matches nothing any more, return the files among `before` that it matched. Raises
+    If a folder or pattern of trees no longer matches anything, return the files in `before` that it matched. Raise
     UserError if a folder holds no trees.
     """
     if dataset.trees is None:
@@ -45,9 +45,9 @@ def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> lis
 
 
 def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
-    """Raise UserError if a file is missing, or if the two sides of a data set differ in length.
+    """Check that files exist and that both sides of each data set have equally many lines, else raise UserError.
 
-    Downloads sacreBLEU's test sets. Returns the number of pairs if all data sets are text files, else None.
+    Download missing sacreBLEU test sets. Return the number of pairs, or None if a data set is not line-aligned text.
     """
     datasets = list(datasets)
     for dataset in datasets:
@@ -76,14 +76,14 @@ def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
 
 
 def _text_files(dataset: Dataset, data: Data) -> tuple[Path, ...] | None:
-    """Return the files of a data set with one sentence per line, one for each side; None for other data sets."""
+    """Return a data set's line-aligned text files, one per side; None if it has another format."""
     if dataset.sacrebleu is not None and data.source is not None:
         return find_test_set(dataset.sacrebleu, data.source, data.target)
     return tuple(data.path(name) for name in (dataset.source, dataset.target) if name is not None) or None
 
 
 def read_pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
-    """Yield the pairs of a data set in order; raises UserError if something cannot be read or is malformed."""
+    """Yield a data set's pairs in order; raise UserError if its data is unreadable or malformed."""
     if (files := _text_files(dataset, data)) is not None:
         yield from zip(*map(read_lines, files), strict=True)
     elif dataset.trees is not None:
@@ -96,7 +96,7 @@ def read_pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
 
 
 def _read_trees(path: Path, data: Data) -> Iterator[Pair]:
-    """Yield the words and the prepared tree of each tree; two empty strings if preparation leaves nothing."""
+    """Yield the words and prepared form of each tree; two empty strings if preparation leaves nothing."""
     for tree in read_trees(path):
         prepared = prepare_tree(tree, data.functional_tags, data.traces)
         yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
@@ -105,7 +105,7 @@ def _read_trees(path: Path, data: Data) -> Iterator[Pair]:
 def _read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Pair]:
     columns = [int(column) - 1 for column in fields]
     for number, line in enumerate(read_lines(path), 1):
-        cells = line.split("\t")  # no quoting: a quote is a character of the text
+        cells = line.split("\t")  # quotes are ordinary characters
         if len(cells) <= max(columns):
             raise UserError(
                 f"{path}:{number}: has no column {max(columns) + 1} (columns: {len(cells)})",
@@ -124,7 +124,7 @@ def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
     number = 0
     for number, record in enumerate(records, 1):
         if isinstance(record.get("translation"), dict):
-            record = record["translation"]  # WMT's records hold the languages one level down
+            record = record["translation"]  # WMT's data sets nest the languages here
         missing = [field for field in fields if field not in record]
         if missing:
             raise UserError(
@@ -145,13 +145,13 @@ def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
 def _text(value: str | None) -> str:
     if value is None:
         return ""
-    if not value.isascii():  # JSON can spell half a surrogate pair, which no encoder accepts
+    if not value.isascii():  # JSON may escape lone surrogates, which UTF-8 cannot encode
         value = value.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
     return one_line(value)
 
 
 def _read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file; `datasets` would give each record the fields of all others."""
+    """Yield a .jsonl file's records as they are; `datasets` would add the fields of all records to each."""
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
@@ -171,21 +171,21 @@ def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
     try:
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
             yield from batch.to_pylist()
-    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a text or a name is not UTF-8
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a text or column name is not UTF-8
         raise UserError(
             f"{path}: cannot be read: {_reason(error)}", "name a whole Parquet file, or take another copy of this one"
         ) from None
 
 
 def _read_hub(dataset: Dataset, data: Data) -> Iterator[dict[str, Any]]:
-    import datasets  # takes seconds, and only preprocessing needs it
+    import datasets  # takes seconds to import
 
     datasets.disable_progress_bars()
-    for name in ("datasets", "huggingface_hub"):  # what they log is also in the errors that they raise
+    for name in ("datasets", "huggingface_hub"):  # whatever they log is repeated in their exceptions
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         yield from datasets.load_dataset(dataset.hub, dataset.config, split=dataset.split)
-    except Exception as error:  # the library raises many kinds; all mean that the data is not available
+    except Exception as error:  # of many types, all meaning that the data is unavailable
         files = "{source: train.en, target: train.de}" if data.source else "{target: train.en}"
         raise UserError(
             f"{dataset.hub}: cannot be loaded from the hub: {_reason(error)}",
@@ -198,7 +198,7 @@ def _reason(error: Exception) -> str:
 
 
 def describe(dataset: Dataset, data: Data) -> dict[str, Any]:
-    """Return the settings that shape the pairs of a data set, without its files and its weight."""
+    """Return the settings that determine a data set's pairs, excluding file names and weight."""
     given = json.loads(dataset.model_dump_json(exclude_defaults=True))
     told = {key: value for key, value in given.items() if key not in ("source", "target", "file", "trees", "weight")}
     if dataset.trees is not None:
@@ -207,10 +207,10 @@ def describe(dataset: Dataset, data: Data) -> dict[str, Any]:
 
 
 def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
-    """Find the files of a test set's sources and of its (first) reference, such as wmt14/full from en to de.
+    """Return the source and first reference file of a sacreBLEU test set, such as wmt14/full from en to de.
 
-    They are in sacreBLEU's folder, which is ~/.sacrebleu or the environment variable SACREBLEU; sacreBLEU downloads
-    those that are missing. Raises UserError if it has no such set or direction, or cannot download it.
+    sacreBLEU downloads missing files to ~/.sacrebleu or the directory named by the environment variable SACREBLEU.
+    Raise UserError if it has no such test set or language pair, or cannot download it.
     """
     from sacrebleu.dataset import DATASETS
     from sacrebleu.utils import SACREBLEU_DIR, get_reference_files, get_source_file
@@ -228,11 +228,11 @@ def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
         )
     stem = Path(SACREBLEU_DIR) / name / f"{name.replace('/', '_')}.{pair}"
     sources, references = Path(f"{stem}.src"), Path(f"{stem}.ref")
-    if sources.exists() and references.exists():  # checked first: sacreBLEU also wants files that we do not need
+    if sources.exists() and references.exists():  # sacreBLEU would also require files that we do not need
         return sources, references
     try:
         return Path(get_source_file(name, pair)), Path(get_reference_files(name, pair)[0])
-    except (Exception, SystemExit) as error:  # sacreBLEU passes all kinds on, and exits where a download is damaged
+    except (Exception, SystemExit) as error:  # sacreBLEU wraps no errors, and exits on a damaged download
         reason = "its download failed" if isinstance(error, SystemExit) else error
         raise UserError(
             f"{name}: sacreBLEU cannot provide this test set: {reason}",

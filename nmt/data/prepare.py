@@ -1,7 +1,7 @@
-"""`nmt preprocess`: turn raw text into a tokenizer, Arrow files of ids, and a report of what was dropped.
+"""`nmt preprocess`: turn raw text into a tokenizer, Arrow files of ids, and a report of dropped pairs.
 
-A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the files of the tokenizer, `report.json` and
-`fingerprint.json`, which has the hashes of these files and identifies the inputs and settings they were made from.
+A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the tokenizer's files, `report.json` and
+`fingerprint.json`, which identifies the inputs and settings and has the hashes of the other files.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from nmt.text.tokenizer import Tokenizer
 FORMAT = 2
 MANIFEST = "fingerprint.json"
 REPORT = "report.json"
-SAMPLE = 10_000  # pairs whose lengths are measured
-CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs and approximate characters per record batch and `Chunk`
+SAMPLE = 10_000  # number of pairs that `measure_lengths` samples
+CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs and approximate characters per `Chunk` and record batch
 
 
 def directory(recipe: Recipe) -> Path:
@@ -45,18 +45,18 @@ def directory(recipe: Recipe) -> Path:
 
 
 def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None = None) -> bool:
-    """Prepare the recipe's data unless that is done already; return whether there was anything to do.
+    """Prepare the recipe's data unless it is up to date; return whether anything was done.
 
-    `tokenizer_from` is a bundle whose tokenizer is used instead of training one. Raises UserError if files are missing
-    or differ in length, before anything is written, and if a file of the prepared data is damaged. An error leaves
-    earlier prepared data as it is.
+    `tokenizer_from` names a bundle whose tokenizer is used instead of training one. Raise UserError, before writing
+    anything, if input files are missing or misaligned, or if existing prepared data is damaged. An error leaves
+    existing prepared data unchanged.
     """
     out = directory(recipe)
     before = _read_fingerprint(out)
     inputs = _identify(recipe, tokenizer_from, before)
     if before.get("fingerprint") == inputs["fingerprint"]:
         check_files(out / MANIFEST)
-        if before["files"] != inputs["files"]:  # so that files that were only touched are not read again next time
+        if before["files"] != inputs["files"]:  # touched: record the new times, to skip hashing the files next time
             with suppress(UserError):  # prepared data may be read-only
                 replace_manifest(out / MANIFEST, before | inputs)
         return False
@@ -81,20 +81,20 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
 
 
 def fingerprint(recipe: Recipe, tokenizer_from: Path | None = None) -> str:
-    """Return the hash of the inputs, as they are now, and the settings; prepared data and bundles record it."""
+    """Return the hash of the current inputs and settings, as recorded in prepared data and bundles."""
     return str(_identify(recipe, tokenizer_from, _read_fingerprint(directory(recipe)))["fingerprint"])
 
 
 def fingerprint_of(prepared: Path) -> str | None:
-    """Return the fingerprint that prepared data records; None if nothing is prepared."""
+    """Return the fingerprint recorded in prepared data; None if nothing is prepared."""
     found = _read_fingerprint(prepared).get("fingerprint")
     return None if found is None else str(found)
 
 
 def mean_lengths(prepared: Path) -> tuple[float, float] | None:
-    """Return the mean lengths of training's sources and targets; None if nothing is prepared.
+    """Return the mean source and target length of the training split; None if nothing is prepared.
 
-    For a language model, the former is ABSENT.
+    A language model's source length is ABSENT.
     """
     train = read_report(prepared)["train"] if (prepared / REPORT).exists() else {}
     source, target = train.get("mean length of sources", ABSENT), train.get("mean length of targets")
@@ -102,27 +102,27 @@ def mean_lengths(prepared: Path) -> tuple[float, float] | None:
 
 
 def set_sizes(prepared: Path) -> list[int]:
-    """Return the number of pairs in train.arrow from each training set, in order."""
+    """Return the number of pairs kept from each training set, in order."""
     return list(read_report(prepared)["train"]["kept by set"])
 
 
 class _Report(RootModel[dict[str, dict[str, Any]]]):
-    """Numbers of pairs read, kept and dropped, by split."""
+    """Contents of report.json: statistics by split."""
 
 
 def read_report(prepared: Path) -> dict[str, Any]:
-    """Read report.json: pairs read, kept and dropped by split; raises UserError if it is missing or damaged."""
+    """Read report.json, which counts pairs read, kept and dropped; raise UserError if it is missing or damaged."""
     return checked(_Report, read_json(intact(prepared / REPORT)), prepared / REPORT).root
 
 
 def _read_fingerprint(out: Path) -> dict[str, Any]:
-    """Read fingerprint.json, with each input's size, time and hash under `files`; empty if there is none."""
+    """Read fingerprint.json, with each input's size, mtime and hash under `files`; return {} if missing or outdated."""
     found = read_manifest(out / MANIFEST) if os.path.lexists(out / MANIFEST) else {}
     return found if found.get("format") == FORMAT else {}
 
 
 def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any]) -> dict[str, Any]:
-    """Identify inputs and settings; a missing file is left to `check_inputs`."""
+    """Return the fingerprint, and the inputs and settings that it hashes; `check_inputs` reports missing files."""
     seen = before.get("files", {})
     files: dict[str, list[Any]] = {}
     contents: dict[str, Any] = {}
@@ -146,12 +146,12 @@ def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any
 
 
 def _seen(path: Path, before: list[Any] | None) -> list[Any]:
-    """Identify a file; a missing one counts as unchanged, since prepared data is enough to train from."""
+    """Identify a file; a missing one counts as unchanged, since training needs only the prepared data."""
     return identify(path, before) if path.exists() else before or [0, 0, None]
 
 
 def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_from: Path | None) -> Tokenizer:
-    """Return the tokenizer of a bundle, or train one; `total` is the number of training pairs, if known."""
+    """Load the tokenizer of a bundle, or train one; `total` is the number of training pairs, if known."""
     if tokenizer_from is not None:
         console.say(f"tokenizer: from {tokenizer_from}")
         return load_tokenizer(tokenizer_from)
@@ -162,7 +162,7 @@ def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_fr
 
 @dataclass(frozen=True)
 class _TokenizerText:
-    """Training pairs, as the encoder will get them; each iteration shows its progress."""
+    """Training pairs as the encoder gets them; iterating displays progress."""
 
     data: Data
     total: int | None
@@ -176,7 +176,7 @@ class _TokenizerText:
 
 
 def _encoder(split: str, data: Data, tokenizer: Tokenizer) -> PairEncoder:
-    """Make the encoder of a split; that of the training split counts pairs of the other splits."""
+    """Return a split's encoder; that of the training split counts overlaps with the other splits."""
     others = (*data.valid, *data.test) if split == "train" else ()
     return PairEncoder(
         (tokenizer.source, tokenizer.target)[-len(data.languages) :],
@@ -191,9 +191,8 @@ def _encoder(split: str, data: Data, tokenizer: Tokenizer) -> PairEncoder:
 def _write_split(
     path: Path, chunks: Iterable[EncodedChunk], sides: Sequence[str], sets: int, advance: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Write a split of `sets` data sets; return its part of the report."""
-    # Its import takes seconds, and only preprocessing needs it.
-    from datasets.arrow_writer import ArrowWriter
+    """Write a split made of `sets` data sets; return its section of the report."""
+    from datasets.arrow_writer import ArrowWriter  # takes seconds to import
 
     counts: Counter[str] = Counter()
     lengths: Counter[int] = Counter()
@@ -223,7 +222,7 @@ def _write_split(
 
 
 def _check_some_kept(train: dict[str, Any], data: Data) -> None:
-    """Raise UserError if no training pair is usable."""
+    """Raise UserError if no training pair was kept."""
     if not train["kept"]:
         reasons = [f"{count:,} {name}" for name, count in train.items() if name.startswith("dropped")]
         raise UserError(
@@ -241,16 +240,16 @@ def _chunks(datasets: Sequence[Dataset], data: Data) -> Iterator[Chunk]:
 
 
 def _pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
-    """Yield the pairs of a data set, stripped of whitespace.
+    """Yield the pairs of a data set, stripped of surrounding whitespace.
 
-    Trees stay as they are: they have none around them, and their last word may be a no-break space.
+    Trees are not stripped, since their last word may be a no-break space.
     """
     pairs = read_pairs(dataset, data)
     return (tuple(map(str.strip, pair)) for pair in pairs) if dataset.trees is None else pairs
 
 
 def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, task: Task) -> Iterator[str]:
-    """Yield the lines that summarise the report."""
+    """Yield the report's summary line by line."""
     unit = task.unit
     pieces = f"{len(tokenizer.source):,} pieces"
     if not tokenizer.shared:
@@ -276,7 +275,7 @@ def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer,
 
 
 def measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> TrainedLengths | None:
-    """Measure the lengths of a translator's training pairs, on an evenly spread sample; None for other tasks."""
+    """Measure lengths on evenly spaced training pairs of a translator; return None for other tasks."""
     if recipe.task.name != "translate" or recipe.data.source is None or not len(corpus):
         return None
     rows = np.unique(np.linspace(0, len(corpus) - 1, SAMPLE).astype(np.int64))

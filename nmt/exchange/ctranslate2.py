@@ -1,4 +1,4 @@
-"""A translator as a folder that CTranslate2 loads; imports no torch."""
+"""Export of translators to CTranslate2, without importing torch."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from nmt.system.files import whole_directory
 Array = NDArray[np.float32]
 
 MULTIPLE = 8  # CTranslate2 pads lengths to multiples of this on a GPU
-KINDS = ("F32", "F16", "F64")  # of weights, as safetensors calls them; of those that torch has, numpy lacks bfloat16
+KINDS = ("F32", "F16", "F64")  # readable dtypes, by safetensors' names; numpy has no bfloat16
 
-ACTIVATIONS = {"relu": "RELU", "silu": "SWISH", "gelu": "GELU"}  # of a recipe, and as CTranslate2 calls them
+ACTIVATIONS = {"relu": "RELU", "silu": "SWISH", "gelu": "GELU"}  # from our names to CTranslate2's
 
 
 def export(bundle: Bundle, path: Path, quantization: str) -> None:
-    """Write a translator's bundle as a folder for `ctranslate2.Translator`, with its SentencePiece models.
+    """Export a translator as a directory for `ctranslate2.Translator`, with its SentencePiece models.
 
-    `quantization` is float32 or int8. Raises UserError if `check_expressible` does, if the bundle is damaged, or if the
-    folder cannot be written or is not empty.
+    `quantization` is float32 or int8. Raise UserError if CTranslate2 cannot express the model, the bundle is damaged,
+    or the directory cannot be written or is not empty.
     """
     check_expressible(bundle)
     with whole_directory(path, None) as part:
@@ -36,14 +36,14 @@ def export(bundle: Bundle, path: Path, quantization: str) -> None:
 
 
 def write(bundle: Bundle, folder: Path, decoding: Decoding, quantization: str = "float32") -> None:
-    """Write what `export` does into an empty folder, for inputs and outputs as long as `decoding` allows."""
+    """Write the exported files to an empty directory, with position encodings up to the length limits of `decoding`."""
     specification(bundle, positions_for(bundle.recipe.model, decoding), quantization).save(str(folder))
     for name, content in bundle.tokenizer().files().items():
         (folder / name).write_bytes(content)
 
 
 def check_expressible(bundle: Bundle) -> None:
-    """Raise UserError if CTranslate2 is not installed, or has no such model."""
+    """Raise UserError if CTranslate2 is not installed or does not support the model."""
     bundle.check_task("translate")
     if not (bundle.path / MANIFEST).is_file():
         raise UserError(
@@ -59,13 +59,13 @@ def check_expressible(bundle: Bundle) -> None:
 
 
 def positions_for(config: Model, decoding: Decoding) -> int:
-    """Return how many rows the tables of position encodings need."""
+    """Return the number of rows of the position encoding tables."""
     longest = config.max_positions if config.positions == "learned" else decoding.max_source + decoding.max_extra
     return -(-longest // MULTIPLE) * MULTIPLE
 
 
 def library() -> Any:
-    """Import the package ctranslate2; raise UserError if it is not installed."""
+    """Import and return ctranslate2; raise UserError if it is not installed."""
     try:
         import ctranslate2
     except ImportError as error:
@@ -74,11 +74,11 @@ def library() -> Any:
 
 
 def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
-    """Return a bundle's model as a `ctranslate2.specs.TransformerSpec` that can be saved, in float32 or int8.
+    """Convert a bundle's model to a `ctranslate2.specs.TransformerSpec`, ready to save, in float32 or int8.
 
-    `positions` is the number of rows in the tables of position encodings. The symbols are the pieces of the
-    SentencePiece models; CTranslate2 itself adds `</s>` to a source and `<s>` to a target. Raises UserError if weights
-    are damaged, or if there is no memory for the tables.
+    `positions` is the number of rows of the position encoding tables. The vocabularies are the pieces of the
+    SentencePiece models; CTranslate2 itself adds `</s>` to sources and `<s>` to targets. Raise UserError if weights are
+    damaged or the tables do not fit into memory.
     """
     check_room(
         2 * 8 * positions * bundle.recipe.model.d_model,
@@ -118,12 +118,12 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
     spec.register_target_vocabulary(tokenizer.target.listing())
     spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_epsilon
     spec.validate()
-    spec.optimize(quantization)  # also stores equal tensors once
+    spec.optimize(quantization)  # also stores tied weights once
     return spec
 
 
 def _layer_weight(read: _Reader, name: str, config: Model) -> Array:
-    """Read a weight of a stack as CTranslate2 stores it."""
+    """Read a layer's weight or bias in CTranslate2's layout."""
     d_model, d_ff, key, value = config.d_model, config.d_ff, config.key_width, config.value_width
     *_, module, kind = name.split(".")
     widths = {"qkv": (key, key, value), "query": (key,), "key_value": (key, value)}.get(module)
@@ -137,23 +137,23 @@ def _layer_weight(read: _Reader, name: str, config: Model) -> Array:
 
 
 def _position_table(read: _Reader, side: str, config: Model, positions: int) -> Array:
-    """Return the position encodings of a side: (positions, d_model)."""
+    """Return a side's position encodings: (positions, d_model)."""
     if config.positions == "sinusoidal":
         return sinusoids(positions, config.d_model)
     learned = read(f"{side}_positions.table", config.max_positions, config.d_model)
-    return np.pad(learned, ((0, positions - config.max_positions), (0, 0)))  # zeros for padding, which is never seen
+    return np.pad(learned, ((0, positions - config.max_positions), (0, 0)))  # the zero rows are for padding tokens
 
 
 def sinusoids(length: int, d_model: int) -> Array:
-    """Return `nmt.model.layers.sinusoids` without torch: (length, d_model)."""
+    """Compute `nmt.model.layers.sinusoids` without torch: (length, d_model)."""
     angles = np.arange(length)[:, None] * 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
     return np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(length, d_model).astype(np.float32)
 
 
 def _equal_heads(weight: Array, config: Model, widths: tuple[int, ...]) -> Array:
-    """Pad projections (Σ heads · width, d_model), or their biases, with zeros to heads of width max(d_k, d_v).
+    """Zero-pad each head of projections (Σ heads · width, d_model), or of their biases, to width max(d_k, d_v).
 
-    CTranslate2 has one width for both. Zeros do not change the products.
+    CTranslate2 has a single head width. Zeros do not change the dot products.
     """
     wide, heads = max(config.key_width, config.value_width), config.heads
     parts = np.split(weight, np.cumsum([heads * width for width in widths])[:-1])
@@ -163,7 +163,7 @@ def _equal_heads(weight: Array, config: Model, widths: tuple[int, ...]) -> Array
 
 
 class _Reader:
-    """The weights of a bundle, by name."""
+    """Reader of a bundle's weights by name."""
 
     def __init__(self, path: Path) -> None:
         from safetensors import safe_open
@@ -173,7 +173,7 @@ class _Reader:
             self._file: Any = safe_open(file, framework="numpy")
 
     def __call__(self, name: str, *shape: int) -> Array:
-        """Read a weight in float32; raises UserError if it is missing, has another shape or is no weight."""
+        """Read a weight as float32; raise UserError if it is missing, misshapen, not finite or not floating-point."""
         found = self._file.get_slice(name) if name in self._file.keys() else None  # noqa: SIM118  # it is no mapping
         if found is None or tuple(found.get_shape()) != shape:
             there = "is missing" if found is None else f"has shape {found.get_shape()}, but {list(shape)} by the recipe"
@@ -188,10 +188,10 @@ class _Reader:
 
 
 def _transformer_spec() -> Any:
-    """Import `ctranslate2.specs.transformer_spec` without torch, which takes seconds and which it does not need."""
+    """Import `ctranslate2.specs.transformer_spec` without its slow and optional import of torch."""
     hide = "torch" not in sys.modules
     if hide:
-        sys.modules["torch"] = None  # type: ignore[assignment]  # makes its `import torch` fail
+        sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
     try:
         from ctranslate2.specs import transformer_spec
     finally:

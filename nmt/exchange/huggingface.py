@@ -1,12 +1,12 @@
-"""A translator as a folder that Hugging Face's `transformers` loads, laid out as those of OPUS-MT.
+"""Export of translators to Hugging Face's `transformers`, in the layout of OPUS-MT.
 
-A post-norm model becomes a `MarianMTModel`, a pre-norm one a `PegasusForConditionalGeneration`. Both get a
-`MarianTokenizer`. They compute what ours does, except that LayerNorm's ε is always 1e-5 there. They put the sines of a
-position before its cosines, and ours alternate, so the d_model numbers of a state are in another order: every weight
-that reads or writes them is permuted. Biases that our model lacks are zero there.
+A post-norm model becomes a `MarianMTModel`, a pre-norm one a `PegasusForConditionalGeneration`, both with a
+`MarianTokenizer`. They are equivalent to ours, except that LayerNorm's ε is always 1e-5. Their position encodings have
+all sines before all cosines, where ours alternate, so weights that read or write the residual stream are permuted along
+d_model. Biases that our model lacks are zero.
 
-A model that was trained from one of OPUS-MT keeps the files of its tokenizer, and their ids. Its outputs begin with
-`<pad>` again, whose row becomes that of our `<s>`.
+A model fine-tuned from OPUS-MT keeps the original tokenizer files and ids. Its outputs begin with `<pad>` again, whose
+embedding becomes that of our `<s>`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LARGEST_EPSILON = 1e-5
-"""ε of LayerNorm in transformers; a smaller one makes almost no difference."""
+"""LayerNorm's ε in transformers; a smaller one makes almost no difference"""
 USUAL_LENGTH = 25
-"""Subwords of a sentence at which their length penalty should prefer longer outputs as much as ours."""
+"""Output length in subwords at which their length penalty is to match ours"""
 
 
 def export(bundle: Bundle, path: Path) -> None:
-    """Write a translator's bundle as a folder for `transformers`.
+    """Export a translator as a directory for `transformers`.
 
-    Raises UserError if `check_expressible` does, if the bundle is damaged, or if the folder cannot be written or is not
-    empty.
+    Raise UserError if `transformers` cannot express the model, the bundle is damaged, or the directory cannot be
+    written or is not empty.
     """
     import torch
 
@@ -59,7 +59,7 @@ def export(bundle: Bundle, path: Path) -> None:
 
 
 def check_expressible(bundle: Bundle) -> None:
-    """Raise UserError, naming the key, if `transformers` has no such model."""
+    """Raise UserError naming the recipe's key if `transformers` does not support the model."""
     bundle.check_task("translate")
     model = bundle.recipe.model
     width = model.d_model / model.heads
@@ -84,7 +84,7 @@ def check_expressible(bundle: Bundle) -> None:
 
 
 def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer) -> Iterator[tuple[str, Tensor]]:
-    """Yield every weight by its name in transformers, tied ones once."""
+    """Yield each weight with its name in transformers; tied weights once."""
     import torch
 
     from nmt.model.layers import sinusoids
@@ -98,7 +98,7 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
         for kind, tensor in zip(("weight", "bias"), both, strict=True):
             for name, part in zip(module.transformers, tensor.chunk(len(module.transformers)), strict=True):
                 yield f"{name}.{kind}", part
-    for side in ("encoder", "decoder") if config.norm == "pre" else ():  # Marian's table is computed when it loads
+    for side in ("encoder", "decoder") if config.norm == "pre" else ():  # Marian computes its table on loading
         yield f"model.{side}.embed_positions.weight", sinusoids(_longest(recipe.decoding), config.d_model)[:, order]
     names = {"source": "model.encoder.embed_tokens", "target": "model.decoder.embed_tokens", "output": "lm_head"}
     if config.tie_embeddings == "all":
@@ -112,7 +112,7 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
 
 
 def _rows(side: TargetVocabulary, start: bool) -> list[int]:
-    """Return our id of each of their ids; with `start`, that of `<s>` for `<pad>` if Marian's outputs begin with it."""
+    """Return our id for each of theirs; with `start`, `<s>` replaces the `<pad>` that begins Marian's outputs."""
     origins = origins_of(side)
     rows = sorted((origin, index) for index, origin in enumerate(origins) if origin != ABSENT)
     replaced = {PAD: BOS} if start and origins[BOS] == ABSENT else {}
@@ -120,10 +120,10 @@ def _rows(side: TargetVocabulary, start: bool) -> list[int]:
 
 
 def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
-    """Return the ids of control symbols, as both configurations have them."""
+    """Return the ids of control symbols, which config.json and generation_config.json share."""
     pad, _, begin, end = origins_of(tokenizer.target)[: EOS + 1]
     return {
-        "pad_token_id": min(pad, origins_of(tokenizer.source)[PAD]),  # transformers has one for both sides
+        "pad_token_id": min(pad, origins_of(tokenizer.source)[PAD]),  # both sides share it in transformers
         "bos_token_id": None if begin == ABSENT else begin,
         "eos_token_id": end,
         "decoder_start_token_id": pad if begin == ABSENT else begin,
@@ -135,7 +135,7 @@ def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
 
 
 def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the content of config.json, in full, since defaults there are those of other models."""
+    """Return the contents of config.json with all keys, since the defaults suit other models."""
     model, post = recipe.model, recipe.model.norm == "post"
     separate = {
         "decoder_vocab_size": len(_rows(tokenizer.target, start=False)),
@@ -155,7 +155,7 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
         "encoder_ffn_dim": model.d_ff,
         "decoder_ffn_dim": model.d_ff,
         "activation_function": model.activation,
-        "layer_norm_eps": model.norm_epsilon,  # for readers of the file: transformers uses 1e-5 in these models
+        "layer_norm_eps": model.norm_epsilon,  # informative: transformers always uses 1e-5 in these models
         "scale_embedding": True,
         "max_position_embeddings": _longest(recipe.decoding),
         "dropout": model.dropout,
@@ -167,32 +167,32 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the content of generation_config.json, which comes nearest to our search."""
+    """Return the contents of generation_config.json that best approximate our search."""
     config: dict[str, Any] = {
         "num_beams": decoding.beam,
         "max_length": _longest(decoding),
         "suppress_tokens": [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != ABSENT],
         **_ids(tokenizer),
     }
-    if decoding.beam > 1:  # else transformers warns of them
+    if decoding.beam > 1:  # transformers warns about these in greedy search
         config["length_penalty"] = round(decoding.alpha * USUAL_LENGTH / (USUAL_LENGTH + 5), 3)
-        config["early_stopping"] = False  # "never" takes several times as long and finds the same
+        config["early_stopping"] = False  # "never" is several times slower and finds the same outputs
     if decoding.min_length:
-        config["min_length"] = decoding.min_length + 1  # they count the symbol that an output begins with
+        config["min_length"] = decoding.min_length + 1  # theirs counts the start symbol
     if decoding.no_repeat:
         config["no_repeat_ngram_size"] = decoding.no_repeat
     return config
 
 
 def _longest(decoding: Decoding) -> int:
-    """Return the positions of the longest output, with `<s>`; the longest input has fewer."""
+    """Return the maximum output length, including `<s>`; inputs are shorter."""
     return decoding.max_source + decoding.max_extra + 1
 
 
 def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
-    """Return the contents of the files that `MarianTokenizer` reads, by name."""
+    """Return the contents of `MarianTokenizer`'s files by name."""
     if tokenizer.lossy:
-        return tokenizer.files()  # of the Marian model from which this one was trained
+        return tokenizer.files()  # those of the original Marian model
     config = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": recipe.data.source,
@@ -219,12 +219,12 @@ def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
     }
 
 
-SECTIONS = ("tokenizer", "model", "training", "decoding")  # of the recipe; data names local folders
-BAR = "\\|"  # does not end the cell of a table
+SECTIONS = ("tokenizer", "model", "training", "decoding")  # recipe sections to publish; `data` names local directories
+BAR = "\\|"  # escaped: a bare `|` would end the table cell
 
 
 def model_card(bundle: Bundle, name: str, parameters: int) -> str:
-    """Return the README.md of a translator of so many parameters that is called `name`."""
+    """Return the README.md of a translator called `name` with `parameters` parameters."""
     recipe = bundle.recipe
     languages = [language for language in recipe.data.languages if language.isalpha() and len(language) in (2, 3)]
     return (
@@ -246,7 +246,7 @@ def model_card(bundle: Bundle, name: str, parameters: int) -> str:
 
 
 def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
-    """Yield the known figures of data, scores and cost, each with its name."""
+    """Yield the model card's known facts about data, scores and cost, as pairs of name and value."""
     for split, datasets in bundle.recipe.data.splits.items():
         if datasets:
             yield f"{split} data", "; ".join(map(_described, datasets))
@@ -266,7 +266,7 @@ def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
 
 
 def _described(dataset: Dataset) -> str:
-    """Name what a data set is read from, and how often an epoch has it if that is not once."""
+    """Describe a data set by its file or hub names, and its weight unless it is 1."""
     files = [Path(name).name for name in (dataset.source, dataset.target, dataset.file) if name]
     names = [*files, *filter(None, (dataset.sacrebleu, dataset.hub, dataset.config))]
     return ", ".join(f"`{name}`" for name in names) + (f" × {dataset.weight:g}" if dataset.weight != 1 else "")

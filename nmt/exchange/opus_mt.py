@@ -1,7 +1,7 @@
-"""Models of transformers as bundles: folders in the layout of OPUS-MT, with a `MarianMTModel` and its tokenizer.
+"""Read-only bundles from models of transformers: directories in OPUS-MT's layout, with a `MarianMTModel`.
 
-`nmt average --format huggingface` writes such folders, too; those of pre-norm models are for Pegasus. Nothing is
-written here: recipe and weights are made when they are read. Nothing is unpickled: weights come from safetensors only.
+`nmt average --format huggingface` writes the same layout, with a Pegasus model if it is pre-norm. Recipe and weights
+are converted on reading. Weights are read from safetensors only, never unpickled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 NORMS = {"marian": "post", "pegasus": "pre"}
-"""The value of model.norm by the type of a model"""
+"""The recipe's model.norm by `model_type`"""
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 REFUSED = {
     "normalize_before": True,
@@ -36,24 +36,24 @@ REFUSED = {
     "add_final_layer_norm": True,
     "static_position_embeddings": False,
 }
-"""Values in the config.json of a post-norm model that it cannot have here."""
+"""Unsupported values in a post-norm model's config.json"""
 OUTPUT_BIAS = "final_logits_bias"
 BIAS = re.compile(r"_attn\.[qvo]\w*_proj\.bias$|^" + OUTPUT_BIAS)
 MARIANS_EPSILON = 1e-5
-"""ε of LayerNorm, which Marian's models have whatever their config.json says; a model of ours says what it had."""
+"""LayerNorm's ε in Marian's models; takes precedence over their config.json, but not over that of our exports"""
 LONGEST = 512
-"""Subwords of an input; the models are trained on single sentences."""
+"""Maximum source length in subwords: the models are trained on single sentences"""
 LEAST_VOCABULARY = 261
-"""The least tokenizer.vocab_size of a recipe"""
+"""Minimum of the recipe's tokenizer.vocab_size"""
 
 
 def is_marian(folder: Path) -> bool:
-    """Tell whether a folder holds a model of transformers."""
+    """Return whether a directory holds a model of transformers."""
     return (folder / CONFIG).is_file() and "model_type" in read_manifest(folder / CONFIG)
 
 
 def converting(model: str, out: str) -> str:
-    """Return the line by which transformers, and not nmt, writes a model as safetensors."""
+    """Return the shell command that converts a model to safetensors with transformers."""
     return (
         f'python -c "from transformers import MarianMTModel as M, MarianTokenizer as T; '
         f"[kind.from_pretrained('{model}').save_pretrained('{out}') for kind in (M, T)]\", and then name {out}"
@@ -62,13 +62,13 @@ def converting(model: str, out: str) -> str:
 
 @dataclass(frozen=True)
 class MarianBundle(Bundle):
-    """A model of transformers in its folder."""
+    """A model directory of transformers, read as a bundle."""
 
     @classmethod
     def read(cls, path: Path) -> MarianBundle:
-        """Read the metadata; raises UserError if a file is missing, or the model is unlike any of ours."""
+        """Read the metadata; raise UserError if a file is missing or the model is not supported."""
         config = read_manifest(path / CONFIG)
-        if (kind := config.get("model_type")) not in list(NORMS):  # it may be of any kind
+        if (kind := config.get("model_type")) not in list(NORMS):  # a list: `kind` may be unhashable
             raise UserError(
                 f"{path}: is a model of transformers of the type {kind}, and nmt reads those of the type marian",
                 "use one of the OPUS-MT collection, such as hf:Helsinki-NLP/opus-mt-en-de",
@@ -92,10 +92,10 @@ class MarianBundle(Bundle):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """A recipe for such a model; what this one was trained on is not known."""
+        """Recipe that describes the model; its training data is unknown."""
         config, tokenizer = self._config, self._tokenizer
         positions = config.get("max_position_embeddings", LONGEST)
-        known = _optional(self.path / TOKENIZER)  # the tokenizer of OPUS-MT's models tells the languages
+        known = _optional(self.path / TOKENIZER)  # OPUS-MT names the languages here
         values = {
             "name": _name(self.path),
             "data": {
@@ -118,17 +118,17 @@ class MarianBundle(Bundle):
 
     @property
     def lossy(self) -> bool:
-        """Whether the tokenizer cannot spell every text; it is always so with Marian's own."""
+        """Whether the tokenizer cannot spell every text; always true of Marian's own."""
         return self._tokenizer.lossy
 
     def tokenizer(self) -> Tokenizer:
-        """Read the tokenizer; raises UserError if it is missing or damaged, or has other symbols than the model."""
+        """Read the tokenizer; raise UserError if it is missing, damaged or does not fit the model."""
         return self._tokenizer
 
     def weights(self) -> dict[str, Tensor]:
-        """Map the weights of the `MarianMTModel` into memory and return ours, by name, in fp32.
+        """Memory-map the model's weights and convert them to ours: fp32, by name.
 
-        Raises UserError if a weight is missing, has another shape or cannot be one, or if there are others.
+        Raise UserError if weights are missing, misshapen, invalid or unexpected.
         """
         config, start = self.recipe.model, self._start
         theirs = _Tensors(self.path / WEIGHTS)
@@ -143,7 +143,7 @@ class MarianBundle(Bundle):
 
     @cached_property
     def _config(self) -> dict[str, Any]:
-        """What config.json says, and generation_config.json if there is one."""
+        """Merged contents of config.json and, if it exists, generation_config.json, without nulls."""
         values = read_manifest(self.path / CONFIG) | _optional(self.path / GENERATION)
         return {key: value for key, value in values.items() if value is not None}
 
@@ -163,7 +163,7 @@ class MarianBundle(Bundle):
 
     @property
     def _start(self) -> int:
-        """The row of the target's embedding with which outputs begin."""
+        """Target embedding row of the start symbol."""
         start = self._config.get("decoder_start_token_id")
         if type(start) is not int or not 0 <= start < len(origins_of(self._tokenizer.target)):
             raise UserError(
@@ -173,7 +173,7 @@ class MarianBundle(Bundle):
         return start
 
     def _shape(self) -> dict[str, Any]:
-        """Return the section `model` of the recipe."""
+        """Return the recipe's `model` section."""
         config = self._config
         shared = config.get("share_encoder_decoder_embeddings", True)
         tied = config.get("tie_word_embeddings", True)
@@ -196,7 +196,7 @@ class MarianBundle(Bundle):
         }
 
     def _biased(self) -> set[str]:
-        """Return the names of the nonzero biases of attention and softmax; exports of nmt may have zeros."""
+        """Return the names of nonzero attention and output biases; our exports write zeros for missing ones."""
         from safetensors import safe_open
 
         with tensors_of(self.path / WEIGHTS) as path, safe_open(path, framework="pt") as file:
@@ -205,32 +205,32 @@ class MarianBundle(Bundle):
 
 
 def _optional(path: Path) -> dict[str, Any]:
-    """Read a JSON object, which is empty if there is no file."""
+    """Read a JSON object; return {} if there is no file."""
     return read_manifest(path) if path.is_file() else {}
 
 
 def _name(folder: Path) -> str:
-    """Return a name for a run: that of the folder, or in the hub's cache that of the model."""
+    """Return a run name: the directory's, or the model's in the hub's cache."""
     cached = re.search(r"models--.+?--([^/]+)/snapshots/", f"{folder.absolute()}/")
     return re.sub(r"[^A-Za-z0-9._-]", "-", cached[1] if cached else folder.absolute().name).lstrip("._-") or "marian"
 
 
 # --- weights ----------------------------------------------------------------------------------------------------
 #
-# Both compute the same logits:
-# - Their sinusoids are all sines, then all cosines; ours alternate. So all that reads or writes the residual stream is
-#   permuted.
-# - They begin outputs with the row of `<pad>`, or of another symbol that the configuration names. Our `<s>` gets a copy
-#   of that row, and an output bias so low that it never comes.
-# - Without `scale_embedding`, embeddings are divided by √d_model, by which ours are multiplied, and if they are the
-#   softmax matrix as well, the states that it reads are multiplied by it.
+# The conversion preserves the logits:
+# - Their position encodings have all sines before all cosines; ours alternate. Weights that read or write the residual
+#   stream are permuted along d_model.
+# - Their outputs begin with `<pad>` or another configured symbol. Our `<s>` gets a copy of its embedding, and an output
+#   bias so low that it is never generated.
+# - Our model multiplies embeddings by √d_model; theirs does not without `scale_embedding`. Those embeddings are divided
+#   by √d_model, and if the softmax shares them, the decoder's output is multiplied by it.
 
 NEVER = -100.0
-"""The output bias of a symbol that must not occur: e^-100 vanishes in fp32"""
+"""Output bias of a symbol that must not be generated: e^-100 is negligible in fp32"""
 
 
 class _Tensors:
-    """The tensors of a file, each of which is taken once."""
+    """Tensors of a file, each to be taken once."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._tensors = path, read_tensors(path)
@@ -239,7 +239,7 @@ class _Tensors:
         return name in self._tensors
 
     def take(self, name: str, *shape: int) -> Tensor:
-        """Return a tensor in its own type; raises UserError if it is missing or has another shape."""
+        """Pop a tensor in its stored dtype; raise UserError if it is missing or misshapen."""
         if name not in self._tensors:
             raise UserError(f"{self._path}: lacks the weight {name}", remedy(self._path))
         tensor = self._tensors.pop(name)
@@ -251,20 +251,20 @@ class _Tensors:
         return tensor
 
     def take_one(self, names: Sequence[str], *shape: int) -> Tensor:
-        """Return a matrix that is stored under one or more of these names, of which the first counts."""
+        """Pop a tied matrix stored under one or more of `names`; return the first copy."""
         stored = [name for name in names if name in self] or [names[0]]
         matrix, *_ = [self.take(name, *shape) for name in stored]
         return matrix
 
     def check_rest(self) -> None:
-        """Raise UserError if there are tensors left, except for the sinusoids of positions."""
+        """Raise UserError if tensors other than position encodings are left."""
         if rest := [name for name in self._tensors if not name.endswith(".embed_positions.weight")]:
             problem = f"{self._path}: holds {rest[0]}, which is not as in Marian's models"
             raise UserError(problem, "use one of the OPUS-MT collection")
 
 
 def _order(d_model: int) -> Tensor:
-    """Return where each number of a state of ours, a sine or a cosine in turn, stands in theirs: (d_model,)."""
+    """Return the indices (d_model,) that permute a state of theirs to ours, interleaving sines and cosines."""
     import torch
 
     return torch.arange(d_model).view(2, -1).T.flatten()
@@ -273,10 +273,9 @@ def _order(d_model: int) -> Tensor:
 def _embeddings(
     theirs: _Tensors, config: Model, source: Sequence[int], target: Sequence[int], start: int
 ) -> dict[str, Tensor]:
-    """Return the matrices of source, target and softmax, and the bias of the softmax.
+    """Return the source, target and output embeddings and the output bias.
 
-    `source` and `target` are the rows of theirs for our ids, `ABSENT` if there is none; `start` is the row that outputs
-    begin with.
+    `source` and `target` hold their row for each of our ids, or ABSENT; `start` is the start symbol's row.
     """
     both, softmax, width, tied = "model.shared.weight", "lm_head.weight", config.d_model, config.tie_embeddings
     encoder, decoder = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
@@ -300,20 +299,20 @@ def _embeddings(
 
 
 def _rows(origins: Sequence[int], start: int) -> Tensor:
-    """Return the row of Marian's embedding for each of our ids, `start` for an id that has none."""
+    """Return Marian's embedding row for each of our ids, `start` where it is ABSENT."""
     import torch
 
     return torch.tensor([start if origin == ABSENT else origin for origin in origins])
 
 
 def _select(matrix: Tensor, origins: Sequence[int], start: int) -> Tensor:
-    """Return the rows of our ids, with the numbers of a state in our order."""
+    """Return an embedding matrix in the order of our ids and states."""
     index = _rows(origins, min(start, len(matrix) - 1))
     return matrix[index].index_select(1, _order(matrix.size(1)))
 
 
 def _weights(theirs: _Tensors, module: Module, config: Model) -> dict[str, Tensor]:
-    """Return the weight and bias of a module, from the modules of transformers that hold its rows."""
+    """Return a module's weight and bias, concatenated from the corresponding modules of transformers."""
     import torch
 
     order, reads, is_norm = _order(config.d_model), module.reads, module.name.endswith("norm")
@@ -329,21 +328,21 @@ def _weights(theirs: _Tensors, module: Module, config: Model) -> dict[str, Tenso
 
 
 def _unscale(found: dict[str, Tensor], config: Model) -> None:
-    """Let embeddings that our model multiplies by √d_model be as large as those that theirs takes as they are."""
+    """Compensate for the factor √d_model, by which only our model multiplies embeddings."""
     scale = math.sqrt(config.d_model)
     for name in ("source_embedding.weight", "target_embedding.weight"):
         if name in found:
             found[name] = found[name] / scale
-    if config.tie_embeddings != "none":  # the softmax reads nothing but what this norm writes
+    if config.tie_embeddings != "none":  # the softmax is the only reader of this norm's output
         last = f"decoder.{config.decoder_depth - 1}.feed_forward_residual.norm"
         last = last if config.norm == "post" else "decoder_norm"
         for name in (f"{last}.weight", f"{last}.bias"):
             found[name] = found[name].double() * scale
 
 
-# --- modules of our stacks, with their names in transformers and in CTranslate2 ------------------------------------
+# --- our modules and their names in transformers and CTranslate2 ---------------------------------------------------
 
-LAYER = (  # of one layer: the modules of transformers that hold the rows of ours in turn, and the scope in CTranslate2
+LAYER = (  # for each module of a layer: the modules of transformers that form its rows, and its scope in CTranslate2
     ("attention.qkv", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "self_attention/linear_0"),
     ("attention.out", ("self_attn.out_proj",), "self_attention/linear_1"),
     ("attention_residual.norm", ("self_attn_layer_norm",), "self_attention/layer_norm"),
@@ -359,20 +358,20 @@ READING = ("attention.qkv", "cross.query", "cross.key_value", "feed_forward.inne
 
 
 class Module(NamedTuple):
-    """A module of a stack."""
+    """A module of the encoder or decoder."""
 
     name: str
     transformers: list[str]
-    """Modules that hold its rows in turn"""
+    """Modules whose rows it concatenates"""
     ctranslate2: str
-    """Scope in a specification"""
+    """Scope in a CTranslate2 specification"""
     reads: bool
-    """Whether it reads states, so that the columns of its weight are in their order; else it writes them by rows"""
+    """Whether its weight's columns read the residual stream, rather than its rows write it"""
     has_bias: bool
 
 
 def modules(config: Model) -> Iterator[Module]:
-    """Yield the modules of both stacks."""
+    """Yield the modules of encoder and decoder."""
     for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
         for index in range(depth):
             for name, theirs, scope in LAYER:

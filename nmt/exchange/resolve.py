@@ -1,6 +1,6 @@
-"""Find the model that a path or a name of the hub means: a bundle, one of a run, or a folder of transformers.
+"""Resolve a path or hub name to a bundle, a run's best bundle, or a model of transformers.
 
-From the Hugging Face hub, only the files that nmt reads are downloaded, and none that would be unpickled.
+Only files that nmt reads are downloaded from the Hugging Face hub, never pickled ones.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from nmt.system.files import OutOfResources
 
 NAME = re.compile(r"hf:(?P<model>[\w.-]+/[\w.-]+)(?:@(?P<revision>\S+))?")
 FILES = ["*.json", "*.spm", "model.safetensors"]
-"""Patterns of the files that are downloaded"""
+"""Glob patterns of the files to download"""
 CONVERTER, PICKLED = "SFconvertbot", "pytorch_model.bin"
-"""The account that proposes safetensors for models that have only the pickled file, and the name of that file"""
+"""Hub account that proposes safetensors versions of pickled weights, and the pickled file's name"""
 
 
 def resolve(path: Path) -> tuple[Bundle, str]:
-    """Find the bundle that a path means; returns it with a sentence that says which and why.
+    """Resolve a path to a bundle; return it with a sentence that explains the choice.
 
-    A run's directory means its average if no checkpoint is newer, else the best checkpoint by dev score, else the
-    newest. Damaged checkpoints are skipped, and the sentence says so.
-    The path may also be a folder with a Marian model of transformers, or a name of the hub, hf:ORG/NAME. Raises
-    UserError if there is no bundle.
+    A run directory resolves to its average if no checkpoint is newer, else to the best checkpoint by dev score, else to
+    the newest. Damaged checkpoints are skipped, and the sentence names them. The path may also be a directory with a
+    Marian model of transformers, or a hub name, hf:ORG/NAME. Raise UserError if there is no bundle.
     """
     found, note = _resolve(path)
     return found, note + ("; its tokenizer cannot spell every character" if found.lossy else "")
@@ -72,10 +71,10 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
 
 
 def initial_bundle(recipe: Recipe) -> Bundle | None:
-    """Return the bundle that training.init_from names, if it names one; with training.init_state a checkpoint.
+    """Return the bundle named by training.init_from, if set; with training.init_state, a run's newest checkpoint.
 
-    Raises UserError if it is for another task, if it lacks a training state that it needs, or if the recipe gives a key
-    of `model` another value than it has.
+    Raise UserError if the bundle is for another task, lacks the training state for training.init_state, or differs from
+    the recipe in a key of `model`.
     """
     if recipe.training.init_from is None:
         return None
@@ -101,7 +100,7 @@ def initial_bundle(recipe: Recipe) -> Bundle | None:
 
 
 def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:
-    """Return a recipe with the tokenizer of `origin`, and with its model except for the keys that the recipe gives."""
+    """Return the recipe with the tokenizer and model of `origin`, except for the `model` keys that the recipe sets."""
     if origin is None or recipe.training.init_from is None:
         return recipe
     values, before = recipe.model_dump(), origin.recipe
@@ -112,11 +111,11 @@ def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:
 
 @cache
 def fetch(path: Path) -> Path:
-    """Return the folder of the hub's cache with the files of hf:ORG/NAME[@REVISION], downloaded if they are not there.
+    """Download hf:ORG/NAME[@REVISION] unless it is cached; return its directory in the hub's cache.
 
-    Without a revision it is the newest of main or, if that has no safetensors, the one that the hub's converter
-    proposes; the hub is asked once in a process. HF_HUB_OFFLINE, HF_ENDPOINT and the settings of the cache apply.
-    Raises UserError if there is no such model, or if it cannot be downloaded.
+    The default revision is the head of main or, if that has no safetensors, the one proposed by the hub's converter.
+    The hub is asked once per process. HF_HUB_OFFLINE, HF_ENDPOINT and the cache settings apply. Raise UserError if the
+    model does not exist or cannot be downloaded.
     """
     given = NAME.fullmatch(str(path))
     if given is None:
@@ -161,9 +160,9 @@ def _download(model: str, revision: str | None, name: str) -> Path:
 
 
 def _proposed(model: str) -> str | None:
-    """Return the revision in which the hub's converter proposes safetensors of main's weights, if there is one.
+    """Return the revision in which the hub's converter proposes main's weights as safetensors, if any.
 
-    If the hub does not answer, look for it in the cache.
+    If the hub cannot be reached, look in the cache.
     """
     from huggingface_hub import HfApi, constants
 
@@ -174,7 +173,7 @@ def _proposed(model: str) -> str | None:
                 files = [file for r in (revision, None) for file in api.get_paths_info(model, PICKLED, revision=r)]
                 if len(files) == 2 and len({getattr(file, "blob_id", "") for file in files}) == 1:
                     return revision
-    except Exception:  # which ones, depends on the library that this version of huggingface_hub uses
+    except Exception:  # the HTTP library's, which depends on the version of huggingface_hub
         references = Path(constants.HF_HUB_CACHE) / f"models--{model.replace('/', '--')}" / "refs/refs/pr"
         with suppress(OSError):
             return next((f"refs/pr/{number}" for number in sorted(os.listdir(references))), None)

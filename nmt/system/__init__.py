@@ -1,1 +1,1 @@
-"""Small services that every package may use."""
+"""Shared utilities: console, devices, errors and files."""

@@ -1,7 +1,7 @@
-"""Messages and progress on stderr: plain lines, and on a terminal a display that is redrawn.
+"""Messages and progress on stderr: plain lines in logs, a live display on terminals.
 
-All commands look alike because all of them write through this module. Text is in the terminal's own colour; of its
-sixteen colours only magenta is used, which is as readable on white as on black.
+All commands write through this module, which gives them a uniform look. Text has the terminal's default colour; the
+only other one is magenta, which is readable on both white and black.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.console import Group
 
-PLAIN_SECONDS = 60.0  # between two lines about the progress of the same work, in logs
+PLAIN_SECONDS = 60.0  # between progress lines in logs
 REDRAWS = 5  # per second
-NARROWEST, GAP = 10, "  "  # cells of a progress bar; what stands between the parts of a line
-BAR = "magenta"  # as readable on white as on black
+NARROWEST, GAP = 10, "  "  # minimum width of a progress bar; separator of a line's parts
+BAR = "magenta"
 
 
 class Advance(Protocol):
-    """A function that advances the progress of some work."""
+    """Callback that reports progress."""
 
     def __call__(self, more: int, figures: str | None = None, left: float | None = None) -> None:
-        """Count `more` as done; `figures` and `left` stay as they were if they are None.
+        """Add `more` to the amount done; None leaves `figures` or `left` unchanged.
 
-        `figures` are parts with two spaces between them, the most important first: where the terminal is narrow, the
-        last are left out. `left` is the time in seconds that the rest will take, if the caller knows it better than
-        by the mean speed so far.
+        `figures` are statistics to display, separated by two spaces, the most important first: narrow terminals
+        truncate them. `left` is the remaining time in seconds, if the caller can estimate it better than by the mean
+        speed.
         """
         ...
 
 
 def unseen(more: int, figures: str | None = None, left: float | None = None) -> None:
-    """Do nothing: the `Advance` of work whose progress is not shown."""
+    """Ignore progress: a no-op `Advance`."""
 
 
 def clock(seconds: float) -> str:
-    """Format a duration: 45s, 12m, 3h05m, 2d04h."""
+    """Format a duration in seconds as 45s, 12m, 3h05m or 2d04h."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f}s"
@@ -55,18 +55,18 @@ def clock(seconds: float) -> str:
 
 
 def can_redraw() -> bool:
-    """Return whether stderr is a terminal that can redraw lines, and not a log of CI."""
+    """Return whether stderr is a terminal that can redraw lines, not a CI log."""
     watched = os.environ.get("CI", "").lower() in ("", "0", "false")
     return sys.stderr.isatty() and watched and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 class Console:
-    """Messages and progress on stderr, unless `quiet`; `live` if lines there can be redrawn."""
+    """Writer of messages and progress to stderr, unless `quiet`; `live` if stderr can redraw lines."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
         self.live = not quiet and can_redraw()
-        self._terminal: RichConsole | None = None  # set while the display is on the screen
+        self._terminal: RichConsole | None = None  # set while the live display is shown
         self._pinned: Sequence[tuple[str, str]] = ()
 
     def say(self, text: str) -> None:
@@ -75,25 +75,25 @@ class Console:
             return
         text = printable(text)
         try:
-            if self._terminal is not None:  # the terminal wraps the line, so that it is copied as one
+            if self._terminal is not None:  # soft-wrapped, so that it copies as one line
                 self._terminal.print(text, markup=False, highlight=False, soft_wrap=True)
             else:
                 print(text, file=sys.stderr, flush=True)
-        except OSError:  # the terminal is gone, or the disk of the log is full; the work goes on
+        except OSError:  # the terminal is gone or the log's disk is full: carry on without messages
             self.quiet = True
 
     def pin(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Show labelled texts above the progress line, each cut to one line, until the next call; not in logs."""
+        """Set the labelled texts above the live progress line, each truncated to one line."""
         self._pinned = [(label, printable(text)) for label, text in rows]
 
     @contextmanager
     def progress(
         self, task: str, total: int | None, unit: str, done: int = 0, every: float | None = PLAIN_SECONDS
     ) -> Iterator[Advance]:
-        """Show the progress of some work, from `done` to `total`, which is None if the end is not known.
+        """Display progress from `done` to `total` (None if unknown) while the block runs; yield the callback.
 
-        On a terminal, a line is redrawn and disappears at the end; in logs, a plain line is written each `every`
-        seconds, or none.
+        On a terminal, a line is redrawn, and erased at the end. In logs, a plain line is written every `every` seconds,
+        or never if None.
         """
         work = Work(task, total, unit, done)
         if not (self.live or self.quiet or every is None):
@@ -109,22 +109,22 @@ class Console:
         terminal = RichConsole(stderr=True, force_terminal=True, force_interactive=True, emoji=False)
         live = Live(
             console=terminal,
-            get_renderable=lambda: self._drawn(work, terminal.width - 1),  # some wrap after their last column
+            get_renderable=lambda: self._drawn(work, terminal.width - 1),  # some terminals wrap full lines
             refresh_per_second=REDRAWS,
             transient=True,
-            redirect_stdout=False,  # what is written there is a result, and goes where stdout goes
+            redirect_stdout=False,  # stdout carries results, which the display must not capture
         )
         try:
-            live.start()  # hides the cursor, and may be interrupted after that
+            live.start()  # inside `try`: it hides the cursor, which must be restored after an interrupt
             self._terminal = terminal
             yield
         finally:
             self._terminal = None
-            with suppress(OSError):  # the terminal is gone, which is no error of the work
+            with suppress(OSError):  # the terminal may be gone
                 live.stop()
 
     def _drawn(self, work: Work, width: int) -> Group:
-        """Lay out the pinned rows and the progress line, each in one line of the terminal."""
+        """Render the pinned rows and the progress line, one terminal line each."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -138,7 +138,7 @@ class Console:
         line.add_column(style="bold", no_wrap=True)
         line.add_column(ratio=1, width=NARROWEST)
         line.add_column(no_wrap=True)
-        line.add_column()  # cut if the terminal is narrow
+        line.add_column()  # truncated on narrow terminals
         line.add_column(no_wrap=True)
         bar = ProgressBar(work.total, work.done, complete_style=BAR, finished_style=BAR, pulse_style=BAR)
         figures = Text(GAP.join(work.measures()), no_wrap=True, overflow="ellipsis")
@@ -147,19 +147,19 @@ class Console:
 
 
 class Work:
-    """Work in progress: how much is done, its speed, and the time left."""
+    """State of a task: amount done, speed and remaining time."""
 
     def __init__(self, task: str, total: int | None, unit: str, done: int = 0) -> None:
         self.task, self.total, self.done = task, total, done
         self._unit, self._first, self._began = unit, done, time.monotonic()
         self.say: Callable[[str], None] | None = None
-        """A function that is called with a line of progress each `every` seconds"""
+        """Callback that takes a progress line every `every` seconds"""
         self.every, self._said = PLAIN_SECONDS, self._began
         self._figures: list[str] | None = None
-        self._end: float | None = None  # by the caller's estimate
+        self._end: float | None = None  # the caller's estimate
 
     def advance(self, more: int, figures: str | None = None, left: float | None = None) -> None:
-        """Count `more` as done, as `Advance` does."""
+        """Update the progress; this is the task's `Advance`."""
         now = time.monotonic()
         self.done += more
         if figures is not None:
@@ -171,25 +171,25 @@ class Work:
             self._said = now
 
     def plain(self) -> str:
-        """Format the progress as a line of a log."""
+        """Format the progress as a log line."""
         return GAP.join([self.task, self.count(), *self.measures(), *self.time()])
 
     def count(self) -> str:
-        """Format how much is done, and of how much."""
+        """Format the amount done as `done/total unit`, or `done unit` without a total."""
         if self.total is None:
             return f"{self.done:,} {self._unit}"
         total = f"{self.total:,}"
-        return f"{self.done:>{len(total)},}/{total} {self._unit}"  # padded, so that the bar keeps its length
+        return f"{self.done:>{len(total)},}/{total} {self._unit}"  # padded, to keep the bar's width
 
     def measures(self) -> list[str]:
-        """Return the caller's figures, else the speed if it is at least 10 per second."""
+        """Return the caller's figures; by default the speed, if at least 10 per second."""
         if self._figures is not None:
             return self._figures
         speed = (self.done - self._first) / max(time.monotonic() - self._began, 1e-9)
         return [f"{speed:,.0f} {self._unit}/s"] if speed >= 10 else []
 
     def time(self) -> list[str]:
-        """Return the time left as far as it is known; without a known end, the time taken."""
+        """Return the time left, if known yet; without a total, the elapsed time."""
         now, did = time.monotonic(), self.done - self._first
         if self._end is not None:
             return [f"{clock(max(self._end - now, 0))} left"]

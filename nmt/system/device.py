@@ -19,37 +19,37 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-SPINS = 1000  # rounds that a waiting thread spins before it sleeps; GNU OpenMP has 300,000
+SPINS = 1000  # iterations that a waiting thread spins before it sleeps; GNU OpenMP's default is 300,000
 
 
 def cores() -> int:
-    """Count the CPU cores that this process may use: those of its affinity mask, or its container's CPU quota if lower.
+    """Return the number of usable CPU cores: the size of the affinity mask, or the container's CPU quota if lower.
 
-    In a task of Slurm, SLURM_CPUS_PER_TASK is a limit as well, since not every Slurm binds tasks to their cores.
+    In Slurm tasks, SLURM_CPUS_PER_TASK is a limit too, since not every Slurm binds tasks to their cores.
     """
     limits = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
     if quota := cpu_quota():
         limits.append(math.ceil(quota))
-    if "SLURM_STEP_NUM_TASKS" in os.environ:  # not set in a batch script, whose processes share the cores of all tasks
+    if "SLURM_STEP_NUM_TASKS" in os.environ:  # unset in batch scripts, which may use the cores of all tasks
         with suppress(KeyError, ValueError):
             limits.append(int(os.environ["SLURM_CPUS_PER_TASK"]))
     return max(1, min(limits))
 
 
 def let_waiting_threads_sleep() -> None:
-    """Shorten how long threads spin while they wait for one another; call this before torch is imported.
+    """Reduce the time that waiting OpenMP threads spin; call this before importing torch.
 
-    GNU OpenMP, which PyTorch uses, lets a waiting thread spin for milliseconds. If another process wants the same
-    cores, the spinning keeps the thread that is waited for from running. The user's own settings of OpenMP stay.
+    PyTorch's GNU OpenMP lets waiting threads spin for milliseconds. If another process competes for the cores, spinning
+    threads delay the very thread they wait for. The user's own OpenMP settings take precedence.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))
 
 
 def choose_device(name: str, threads: int | None, worker: int | None = None) -> torch.device:
-    """Return the device that `find_device` finds, made current; set PyTorch's threads and attention kernels.
+    """Resolve a device by `find_device` and make it current; configure PyTorch's threads, kernels and allocators.
 
-    Without `threads`, PyTorch's own default applies, up to `cores`.
+    `threads` defaults to PyTorch's own number of threads, at most `cores()`.
     """
     import torch
 
@@ -58,8 +58,8 @@ def choose_device(name: str, threads: int | None, worker: int | None = None) -> 
     if device.type == "cpu":
         _keep_memory()
         return device
-    # On recent GPUs PyTorch prefers cuDNN's attention, which builds a plan, up to half a second each, for every new
-    # shape. Sentences make thousands of shapes; the flash and memory-efficient kernels take any without preparation.
+    # On recent GPUs PyTorch prefers cuDNN's attention, which takes up to 0.5 s to build a plan for each new shape, and
+    # sentences come in thousands of shapes. The flash and memory-efficient kernels need no plan.
     torch.backends.cuda.enable_cudnn_sdp(False)
     if device.index is not None:
         torch.cuda.set_device(device)
@@ -68,9 +68,9 @@ def choose_device(name: str, threads: int | None, worker: int | None = None) -> 
 
 
 def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
-    """Return cpu, cuda or cuda:N for the name of a device, which may be auto; for a worker, from 0, its own GPU.
+    """Resolve a device name, such as auto, to cpu, cuda or cuda:N; the 0-based `worker` N gets cuda:N.
 
-    Raises UserError if there is no such device.
+    Raise UserError if there is no such device.
     """
     if name == "auto":
         name = "cuda" if cuda_devices else "cpu"
@@ -91,10 +91,7 @@ def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Return the bytes that this process can still allocate: on a GPU, what is free or cached by PyTorch's allocator.
-
-    On a CPU, return `host_memory`.
-    """
+    """Return the allocatable bytes: `host_memory` on a CPU, those free or cached by PyTorch's allocator on a GPU."""
     import torch
 
     if device.type != "cuda":
@@ -104,10 +101,7 @@ def available_memory(device: torch.device) -> int | None:
 
 
 def host_memory() -> int | None:
-    """Return the bytes that the machine has available, with swap, or the limit of the process's cgroup if lower.
-
-    None if neither is known.
-    """
+    """Return the available bytes of memory and swap, or the cgroup's limit if lower; None if neither is known."""
     limit = memory_limit()
     bounds = [] if limit is None else [limit]
     with suppress(OSError, KeyError, ValueError):
@@ -117,20 +111,20 @@ def host_memory() -> int | None:
     return min(bounds, default=None)
 
 
-def check_room(needed: int, there: int | None, what: str, hint: str) -> None:
-    """Raise UserError if `what` needs more bytes than are available, if that is known."""
-    if there is not None and needed > there:
-        available = f"{there / GIB:,.1f} GiB of memory are available"
-        raise UserError(f"{what} need {needed / GIB:,.1f} GiB or more, but {available}", hint)
+def check_room(needed: int, available: int | None, what: str, hint: str) -> None:
+    """Raise UserError if `what` needs more bytes than are `available`; None means unknown."""
+    if available is not None and needed > available:
+        memory = f"{available / GIB:,.1f} GiB of memory are available"
+        raise UserError(f"{what} need {needed / GIB:,.1f} GiB or more, but {memory}", hint)
 
 
 def memory_error(error: Exception) -> UserError | None:
-    """Return what to tell the user if an allocation failed; None for any other error."""
+    """Convert an out-of-memory error to a UserError; return None for any other error."""
     text = str(error)
     refused = r"can't allocate|[Cc]annot allocate memory|not enough memory|out of memory|size calculation overflowed"
     if not isinstance(error, MemoryError) and not (isinstance(error, RuntimeError) and re.search(refused, text)):
         return None
-    asked = re.search(r"allocate (\d+(?:\.\d+)? ?\w+)", text)  # 1024 bytes; or 20.00 GiB
+    asked = re.search(r"allocate (\d+(?:\.\d+)? ?\w+)", text)  # such as `1024 bytes` or `20.00 GiB`
     return UserError(
         "out of memory" + (f": {asked[1]} could not be allocated" if asked else ""),
         "use a smaller beam, fewer tokens at a time (decoding.batch_tokens, training.device_tokens), a smaller model "
@@ -139,9 +133,9 @@ def memory_error(error: Exception) -> UserError | None:
 
 
 def device_error(error: BaseException | None) -> UserError | None:
-    """Return what to tell the user if a GPU, or a kernel on it, failed and may work again in another process.
+    """Convert the failure of a GPU or a kernel to a UserError; return None for any other error.
 
-    None for any other error, also if memory ran out or PyTorch is not built for the GPU.
+    Out-of-memory errors, and those of a PyTorch not built for the GPU, give None: they would recur in a new process.
     """
     if not isinstance(error, RuntimeError) or memory_error(error) is not None:
         return None
@@ -154,9 +148,9 @@ def device_error(error: BaseException | None) -> UserError | None:
 
 
 def _let_segments_grow(device: torch.device) -> None:
-    """Use PyTorch's expandable segments, so that varying shapes fragment a GPU's memory less.
+    """Enable PyTorch's expandable segments where supported, to reduce fragmentation by varying shapes.
 
-    The user's own settings stay. Some virtual GPUs do not support it.
+    The user's own settings take precedence.
     """
     import torch
 
@@ -165,22 +159,22 @@ def _let_segments_grow(device: torch.device) -> None:
     try:
         torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
         torch.empty(1, device=device)
-    except RuntimeError:  # CUDA driver error: operation not supported
+    except RuntimeError:  # CUDA driver error: operation not supported, on some virtual GPUs
         torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
 
 
 def _keep_memory() -> None:
-    """Keep freed memory in the process, in huge pages, instead of returning it to the system.
+    """Make glibc keep freed memory, in huge pages, instead of returning it to the system.
 
-    The next tensor would get it back page by page, with a page fault each: 5% of a training update. Only glibc can.
+    Getting it back takes a page fault per page: 5% of a training update.
     """
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # PyTorch looks at its first large allocation
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # PyTorch reads this on its first large allocation
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, TypeError, AttributeError):
         return
-    mallopt(-1, -1)  # M_TRIM_THRESHOLD: never
-    mallopt(-4, 0)  # M_MMAP_MAX: no mappings of their own, which freeing would undo
+    mallopt(-1, -1)  # M_TRIM_THRESHOLD: never trim the heap
+    mallopt(-4, 0)  # M_MMAP_MAX: no separate mappings, which `free` would unmap
 
 
 # --- ranks: processes started by torchrun, by Slurm or by `nmt train` ------------------------------------------
@@ -188,7 +182,7 @@ def _keep_memory() -> None:
 
 @dataclass(frozen=True)
 class World:
-    """The rank of this process among those that train together."""
+    """This process's rank in distributed training."""
 
     rank: int = 0
     size: int = 1
@@ -196,17 +190,17 @@ class World:
     local_rank: int = 0
     """Rank on this host"""
     local_size: int = 1
-    """Ranks on this host"""
+    """Number of ranks on this host"""
     has_own_cores: bool = False
-    """Whether the cores of this process are its own, as Slurm may assign them; else the ranks of a host share them"""
+    """Whether this rank's cores are exclusive, as Slurm may assign them, not shared by all ranks of the host"""
 
     def threads(self, cores: int) -> int:
-        """Return how many threads this process should use if it may use so many cores."""
+        """Return the number of threads to use when limited to `cores` cores."""
         return cores if self.has_own_cores else max(1, cores // self.local_size)
 
 
 def find_world(environment: Mapping[str, str]) -> World | None:
-    """Return the rank that torchrun, or srun with several tasks, gives this process; None if it runs alone."""
+    """Return the rank assigned by torchrun or by srun with several tasks; None for a single process."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         names, has_own_cores = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), False
     elif environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
@@ -222,7 +216,7 @@ def find_world(environment: Mapping[str, str]) -> World | None:
 
 
 def device_of(device: str, world: World) -> str:
-    """Return the device of a rank, which sees all GPUs of its host or only its own."""
+    """Return the device of this process's rank, which may see all GPUs of its host or only its own."""
     import torch
 
     if device == "cpu" or world.size == 1 or not torch.cuda.is_available():
@@ -231,14 +225,14 @@ def device_of(device: str, world: World) -> str:
 
 
 # --- limits of Linux control groups, which containers and batch systems set --------------------------------------
-# Versions 1 and 2 are read. The limits of the process's group and of all groups above it apply.
+# Versions 1 and 2 are supported. The limits of the process's cgroup and all its ancestors apply.
 
 
 def cpu_quota(groups: Path = GROUPS, own: Path = OWN) -> float | None:
     """Return the CPU quota in cores, such as 2.0 under `docker --cpus=2`; None if there is no limit."""
     limits = []
     for folder in _folders("cpu", groups, own):
-        with suppress(OSError, ValueError, ZeroDivisionError):  # "max" is no number
+        with suppress(OSError, ValueError, ZeroDivisionError):  # ValueError: "max", which means no limit
             if (folder / "cpu.max").exists():
                 quota, period = map(int, (folder / "cpu.max").read_text().split())
             else:
@@ -249,17 +243,17 @@ def cpu_quota(groups: Path = GROUPS, own: Path = OWN) -> float | None:
 
 
 def memory_limit(groups: Path = GROUPS, own: Path = OWN) -> int | None:
-    """Return the bytes that the process may have; None if there is no limit."""
+    """Return the memory limit in bytes; None if there is no limit."""
     limits = []
     for folder in _folders("memory", groups, own):
         for name in ("memory.max", "memory.limit_in_bytes"):
-            with suppress(OSError, ValueError):  # "max" is no number
+            with suppress(OSError, ValueError):  # ValueError: "max", which means no limit
                 limits.append(int((folder / name).read_text()))
     return min(limits, default=None)
 
 
 def _folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
-    """Yield the process's groups for a controller, and those above them; none outside Linux."""
+    """Yield the directories of the process's cgroups for `controller` and of their ancestors; none outside Linux."""
     try:
         entries = [line.split(":", 2) for line in own.read_text().splitlines()]
     except OSError:
@@ -267,6 +261,6 @@ def _folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
     for _, controllers, path in (entry for entry in entries if len(entry) == 3):
         if not controllers or controller in controllers.split(","):
             group = PurePosixPath(path)
-            # A container sees its own group at the top of the hierarchy, whatever it is called outside.
+            # In a container, the cgroup is mounted at the root, whatever its path outside.
             for above in (group, *group.parents):
                 yield groups / controllers / above.relative_to("/")

@@ -1,4 +1,4 @@
-"""Files and directories that exist whole or not at all."""
+"""Atomic writes of files and directories, and reads that raise UserError."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from typing import IO, Any
 from nmt.system.errors import UserError
 
 OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/[^/]+/fd/[0-9]+")
-LOOK = 0.1  # seconds between checks for a file that another process is writing
-LARGEST = 1 << 25  # bytes of a file that is read whole: far more than of any vocabulary, and its JSON fits into 1 GiB
+LOOK = 0.1  # seconds between polls for a file
+LARGEST = 1 << 25  # bytes of the largest file to read whole: above any vocabulary, and its parsed JSON fits into 1 GiB
 FULL = (errno.ENOSPC, errno.EDQUOT)
-SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # the file may be intact
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of flock on NFS or Lustre without locks
+SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # out of resources: the file may be intact
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # from flock on NFS or Lustre without lock support
 
 
 class OutOfResources(UserError):
-    """A file that could not be read for lack of memory or descriptors, and may be intact."""
+    """Failure to read a possibly intact file for lack of memory or file descriptors."""
 
 
 @contextmanager
 def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
-    """Give an empty directory to fill; at the end, sync it to disk and put it in the place of `path` or of its target.
+    """Yield an empty directory to fill; on exit, sync it and replace `path`, or a symlink's target, with it.
 
-    Only a directory that holds a file `replaceable`, or nothing, is replaced. Raises UserError for anything else, and
-    if the directory cannot be written. If the block fails, `path` stays as it was.
+    Only an empty directory, or one that contains a file named `replaceable`, is replaced. Raise UserError for any
+    other, or if the directory cannot be written. If the block fails, `path` is unchanged.
     """
     if os.path.islink(path):
         path = Path(os.path.realpath(path))
@@ -51,7 +51,7 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
             for file in (*part.iterdir(), part):
                 _sync(file)
             if path.exists():
-                path.rename(old)  # `clear_parts` puts it back if the process is killed now
+                path.rename(old)  # `clear_parts` restores it if the process is killed now
             part.rename(path)
             _sync(path.parent)
             shutil.rmtree(old, ignore_errors=True)
@@ -61,10 +61,10 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Give a file to write; at the end, sync it to disk and put it in the place of `path`, or of the target of a link.
+    """Yield a file to write; on exit, sync it and atomically replace `path`, or a symlink's target, with it.
 
-    Devices, pipes and files that are open already, such as /dev/stdout, are written directly. Raises UserError if
-    `path` cannot be written. If the block fails, `path` stays as it was.
+    Devices, pipes and open file descriptors such as /dev/stdout are written directly. Raise UserError if `path` cannot
+    be written. If the block fails, `path` is unchanged.
     """
     direct = OPEN_ALREADY.fullmatch(os.path.abspath(path)) or (path.exists() and not path.is_file())
     target = Path(os.path.realpath(path))
@@ -74,7 +74,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             if not direct:
                 clear_parts(target.parent, escape(target.name))
             stream = part.open("ab" if direct else "wb")
-        with _naming(path, FULL), stream:  # other errors may be of anything that the block does
+        with _naming(path, FULL), stream:  # other errors may come from anything in the block
             yield stream
         if not direct:
             with _naming(path):
@@ -85,12 +85,12 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
                 _sync(target.parent)
     finally:
         if not direct:
-            with suppress(OSError):  # its directory is missing, or may not be written
+            with suppress(OSError):  # the directory is missing or read-only
                 part.unlink(missing_ok=True)
 
 
 def check_replaceable(path: Path, replaceable: str | None) -> None:
-    """Raise UserError unless `path` is missing, an empty directory or one that holds a file `replaceable`."""
+    """Raise UserError unless `path` is missing, an empty directory, or one that contains a file named `replaceable`."""
     if path.exists() and not path.is_dir():
         problem = "exists and is not a directory"
     elif path.exists() and any(path.iterdir()) and not (replaceable and (path / replaceable).is_file()):
@@ -101,16 +101,15 @@ def check_replaceable(path: Path, replaceable: str | None) -> None:
 
 
 def clear_parts(folder: Path, name: str, locked: bool = False) -> None:
-    """Remove the unfinished parts that killed processes left of `name`, a glob pattern, in a folder.
+    """Delete the temporary files and directories that killed processes left for names matching the glob `name`.
 
-    A directory that such a process was replacing is put back. Parts of a running process stay, and so do those of
-    other hosts, whose processes may be running. With `locked` these go too: the caller holds the lock under which
-    these names are written.
+    Restore a directory whose replacement was interrupted. Keep the files of running processes, and of other hosts,
+    whose processes may be running. With `locked`, the caller holds the lock for writing these names: delete all.
     """
     for left in folder.glob(f".{name}@*.tmp"):
         whole, _, owner = left.name.removeprefix(".").removesuffix(".tmp").rpartition("@")
         if owner == "old" and not (folder / whole).exists():
-            left.rename(folder / whole)  # killed between the two renames of whole_directory
+            left.rename(folder / whole)  # killed between the two renames in whole_directory
         elif locked or owner in ("old", "gone") or _is_gone(owner):
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
@@ -119,14 +118,14 @@ def clear_parts(folder: Path, name: str, locked: bool = False) -> None:
 
 
 def _part(path: Path) -> Path:
-    """Return where this process writes what will be called `path`."""
+    """Return this process's temporary path for writing `path`."""
     return path.with_name(f".{path.name}@{os.uname().nodename}-{os.getpid()}.tmp")
 
 
 def _is_gone(owner: str) -> bool:
-    """Has the process that writes a part, HOST-PID, run on this host and ended?
+    """Return whether a temporary file's owner, HOST-PID, was a process of this host that has ended.
 
-    A part with this process's own number was left by an earlier one, as in a container that is restarted.
+    The current PID counts as ended: an earlier process had it, as in a restarted container.
     """
     host, _, number = owner.rpartition("-")
     if host != os.uname().nodename:
@@ -135,15 +134,15 @@ def _is_gone(owner: str) -> bool:
         os.kill(int(number), 0)
     except ProcessLookupError:
         return True
-    except OSError:  # it runs as another user
+    except OSError:  # it belongs to another user
         return False
     return int(number) == os.getpid()
 
 
 def set_aside(path: Path) -> Path:
-    """Rename `path` to damaged-NAME, or damaged-NAME-2 and so on if that is taken; return the new path.
+    """Rename `path` to damaged-NAME, or damaged-NAME-2 and so on if that exists; return the new path.
 
-    Raises UserError if it cannot be renamed.
+    Raise UserError if it cannot be renamed.
     """
     names = (f"damaged-{path.name}" + (f"-{number}" if number > 1 else "") for number in count(1))
     free = next(other for other in map(path.with_name, names) if not os.path.lexists(other))
@@ -157,9 +156,9 @@ def set_aside(path: Path) -> Path:
 
 
 def wait_for(path: Path, patience: float, meanwhile: Callable[[], None]) -> None:
-    """Wait at most `patience` seconds until another process, perhaps of another host, has written `path`.
+    """Wait up to `patience` seconds until another process, perhaps on another host, has written `path`.
 
-    Calls `meanwhile` now and then, which may raise to end the wait. Raises UserError after the time.
+    Call `meanwhile` between polls; it may raise to abort the wait. Raise UserError on timeout.
     """
     until = time.monotonic() + patience
     while not path.exists():
@@ -173,10 +172,7 @@ def wait_for(path: Path, patience: float, meanwhile: Callable[[], None]) -> None
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a directory so that a kill leaves all of it or nothing.
-
-    What cannot be removed stays under a hidden name, which `clear_parts` removes later.
-    """
+    """Remove a directory atomically, by renaming it first; `clear_parts` deletes what an interruption leaves."""
     gone = path.parent / f".{path.name}@gone.tmp"
     path.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
@@ -184,10 +180,10 @@ def remove_directory(path: Path) -> None:
 
 @contextmanager
 def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = False) -> Iterator[None]:
-    """Hold a lock file while the block runs.
+    """Hold the lock file `lock` while the block runs.
 
-    If another process on this machine holds it, `wait` for it, else raise UserError. If the file system has no locks,
-    say so and run the block without one.
+    If another process on this machine holds it, `wait` for it, else raise UserError. If the file system does not
+    support locks, `say` so and run the block anyway.
     """
     with _naming(Path(what)):
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -210,18 +206,15 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def replace_json(path: Path, value: Any) -> None:
-    """Replace a file by indented JSON, so that a kill leaves the old or the new one whole.
-
-    Raises UserError if it cannot be written; the old one then stays.
-    """
+    """Atomically replace a file with indented JSON; raise UserError, keeping the old one, if it cannot be written."""
     with whole_file(path) as stream:
         stream.write(_json(value).encode())
 
 
 def regular(path: Path) -> Path:
-    """Return the path if it is a regular file, or a link to one; else raise UserError.
+    """Return `path` if it is a regular file or a link to one; else raise UserError.
 
-    Opening a pipe or a device in its place could wait forever.
+    Opening a pipe or device in its place could block forever.
     """
     try:
         mode = path.stat().st_mode
@@ -233,7 +226,7 @@ def regular(path: Path) -> Path:
 
 
 def not_read(path: Path, error: OSError, hint: str) -> UserError:
-    """Return the error for a file that cannot be read; the hint is for one that is missing or damaged."""
+    """Return the UserError for an unreadable file; `hint` is for one that is missing or damaged."""
     problem = f"{path}: cannot be read: {error.strerror or error}"
     if error.errno in SHORT:
         return OutOfResources(problem, "run this again once other programs have ended, or raise the limit: ulimit -a")
@@ -241,7 +234,7 @@ def not_read(path: Path, error: OSError, hint: str) -> UserError:
 
 
 def remedy(path: Path) -> str:
-    """Return the hint for a file that is missing or damaged, by the kind of its directory."""
+    """Return a hint for a missing or damaged file, based on its directory."""
     folder = path.parent
     if os.path.lexists(folder / "fingerprint.json"):
         return f"remove {folder}, then nmt preprocess writes it again"
@@ -251,7 +244,7 @@ def remedy(path: Path) -> str:
 
 
 def read_whole(path: Path) -> bytes:
-    """Read a regular file of at most LARGEST bytes; raises UserError naming it if it is larger or cannot be read."""
+    """Read a regular file; raise UserError naming it if it is unreadable or larger than LARGEST bytes."""
     try:
         if (size := regular(path).stat().st_size) <= LARGEST:
             return path.read_bytes()
@@ -261,7 +254,7 @@ def read_whole(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON; raises UserError naming the file if it is missing, no JSON or larger than LARGEST."""
+    """Read JSON; raise UserError naming the file if it is missing, malformed or larger than LARGEST bytes."""
     try:
         return json.loads(read_whole(path).decode())
     except (ValueError, RecursionError) as error:
@@ -273,7 +266,7 @@ def _json(value: Any) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Hash a file's content, in hexadecimal."""
+    """Return the SHA-256 of a file's contents, in hexadecimal."""
     try:
         with regular(path).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -282,7 +275,7 @@ def sha256(path: Path) -> str:
 
 
 def identify(path: Path, before: list[Any] | None) -> list[Any]:
-    """Return a file's size, time and SHA-256 (None for a pipe), without reading a file unchanged since `before`."""
+    """Return a file's size, mtime and SHA-256 (None for a pipe), or `before` if size and mtime are unchanged."""
     status = path.stat()
     stamp = [status.st_size, status.st_mtime_ns]
     return before if before and before[:2] == stamp else [*stamp, sha256(path) if path.is_file() else None]
@@ -290,7 +283,7 @@ def identify(path: Path, before: list[Any] | None) -> list[Any]:
 
 @contextmanager
 def _naming(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
-    """Turn an OSError, of these codes if given, into the UserError that `path` cannot be written."""
+    """Convert an OSError (with an errno in `codes`, if given) to a UserError about writing `path`."""
     try:
         yield
     except OSError as error:

@@ -1,10 +1,9 @@
-"""Hashes by which damaged files are noticed.
+"""Detection of damaged files by hashes.
 
-A bundle's `bundle.json`, the `fingerprint.json` of prepared data, the `converted.json` of a conversion and the
-`plan.json` of an epoch's plan hold, under `hashes`, the xxh3_64 of every other file in the directory and of their own
-content. Each file is compared with its hash when it is read. This finds accidents, such as bit rot or a broken copy; it
-is no protection from attackers, who can change a hash as well. Directories of early versions have no hashes, and their
-files are read without the check.
+A directory's manifest (`bundle.json` of a bundle, `fingerprint.json` of prepared data, `converted.json` of a conversion
+or `plan.json` of an epoch's plan) holds under `hashes` the xxh3_64 of every other file and of its own contents. Files
+are verified when read. This detects accidents such as bit rot or an incomplete copy, not attackers, who could also
+change the hashes. Directories from early versions have no hashes; their files are not verified.
 """
 
 from __future__ import annotations
@@ -22,45 +21,45 @@ from nmt.system.errors import UserError
 from nmt.system.files import not_read, read_json, read_whole, regular, remedy, replace_json, write_json
 
 MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json", "plan.json")
-"""Files that hold the hashes of their directories."""
+"""Names of the files that hold their directory's hashes"""
 HASHES = "hashes"
 M = TypeVar("M", bound=BaseModel)
-BLOCK = 1 << 18  # bytes that are hashed at a time: they fit into a core's cache
+BLOCK = 1 << 18  # bytes hashed at a time; fits into a core's cache
 
-FileName = Annotated[str, Field(pattern=r"^[^/]*$")]  # a stranger's manifest must not name files elsewhere
+FileName = Annotated[str, Field(pattern=r"^[^/]*$")]  # an untrusted manifest must not name files elsewhere
 
 
 class _Manifest(BaseModel):
-    """The checked part of every manifest."""
+    """Validated part of a manifest."""
 
     hashes: dict[FileName, str] = {}
 
 
-_unchanged: set[tuple[Path, int, int, str]] = set()  # files hashed by this process: path, size, time and hash
+_unchanged: set[tuple[Path, int, int, str]] = set()  # files verified by this process: path, size, mtime and hash
 
 
 def write_manifest(path: Path, values: Mapping[str, Any]) -> None:
-    """Write JSON with the hashes of all files in its directory, and of its own content."""
+    """Write a manifest: `values` with the hashes of all files in its directory and of its own contents."""
     hashes = {file.name: hash_file(file) for file in sorted(path.parent.iterdir()) if file != path}
     write_json(path, _sealed(path, {**values, HASHES: hashes}))
 
 
 def replace_manifest(path: Path, values: Mapping[str, Any]) -> None:
-    """Replace a manifest, whole or not at all; the hashes of files are those among the values."""
+    """Atomically replace a manifest, keeping the file hashes in `values`."""
     replace_json(path, _sealed(path, values))
 
 
 def _sealed(path: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add the hash of a manifest's own content, if there are hashes."""
+    """Add the hash of a manifest's own contents, if it has hashes."""
     if HASHES not in values:
         return values
     return {**values, HASHES: {**values[HASHES], path.name: _hash_values(path, values)}}
 
 
 def checked(kind: type[M], given: object, name: str | Path, hint: str | None = None) -> M:
-    """Parse JSON, as bytes or already read, into a model; raises UserError naming the first problem.
+    """Validate JSON, as bytes or parsed, as a model of type `kind`; raise UserError with the first problem.
 
-    `name` is that of the file; the default hint is its `remedy`.
+    `name` is the file's name; `hint` defaults to its `remedy`.
     """
     try:
         return kind.model_validate_json(given) if isinstance(given, bytes) else kind.model_validate(given)
@@ -72,7 +71,7 @@ def checked(kind: type[M], given: object, name: str | Path, hint: str | None = N
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Read a JSON object, with or without hashes; raises UserError if it is missing or damaged."""
+    """Read a JSON object and verify its own hash, if any; raise UserError if it is missing or damaged."""
     values = read_json(path)
     hashes = checked(_Manifest, values, path).hashes
     if HASHES in values and hashes.get(path.name) != _hash_values(path, values):
@@ -81,9 +80,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def intact(path: Path) -> Path:
-    """Return the path of a file that equals its hash, if a manifest beside it has one; else raise UserError.
+    """Verify a file against its hash in the directory's manifest, if any; return `path`.
 
-    Raises UserError also if it is missing or no regular file. A process hashes a file once unless it changes.
+    Raise UserError if it is damaged, missing or not a regular file. A process hashes a file once unless it changes.
     """
     status = regular(path).stat()
     expected = next((_hashes(path.parent / name) for name in MANIFESTS if os.path.lexists(path.parent / name)), {})
@@ -97,27 +96,27 @@ def intact(path: Path) -> Path:
 
 
 def content(path: Path) -> bytes:
-    """Read the bytes of an `intact` file; raises UserError as that and `read_whole` do."""
-    found = read_whole(path)  # first, since it limits the size
+    """Read and verify a file's bytes; raise UserError as `read_whole` and `intact` do."""
+    found = read_whole(path)  # before `intact`, since it limits the size
     intact(path)
     return found
 
 
 def known_files(folder: Path) -> set[str]:
-    """Return the names of the files in a directory, and of those that its manifest lists."""
+    """Return the names of files that are in a directory or listed by its manifest."""
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     return there.union(*(_hashes(folder / name) for name in there.intersection(MANIFESTS)))
 
 
 def check_files(manifest: Path) -> None:
-    """Raise UserError naming the first file that is missing or damaged by the hashes of a directory's manifest."""
+    """Verify all files listed by a manifest; raise UserError naming the first that is missing or damaged."""
     for name in _hashes(manifest):
         if name != manifest.name:
             intact(manifest.parent / name)
 
 
 def hash_file(path: Path) -> str:
-    """Hash a file's content by xxh3_64, in hexadecimal."""
+    """Return the xxh3_64 of a file's contents, in hexadecimal."""
     digest, buffer = xxhash.xxh3_64(), bytearray(BLOCK)
     view = memoryview(buffer)
     try:
@@ -135,7 +134,7 @@ def _hashes(manifest: Path) -> dict[str, Any]:
 
 
 def _hash_values(path: Path, values: Mapping[str, Any]) -> str:
-    """Hash a manifest's values without this hash itself, whatever the spaces and the order of keys."""
+    """Hash a manifest's values except this hash itself, regardless of whitespace and key order."""
     others = {name: value for name, value in values[HASHES].items() if name != path.name}
     return xxhash.xxh3_64_hexdigest(json.dumps({**values, HASHES: others}, sort_keys=True).encode())
 
