@@ -103,6 +103,16 @@ def test_a_worker_killed_while_it_sends_is_named() -> None:
         worker.receive()
 
 
+def test_a_worker_that_failed_before_it_was_sent_anything_says_why() -> None:
+    here, there = Pipe()
+    there.send(("idle",))
+    there.send(("failed", "no such key", "try another", "Traceback"))
+    there.close()
+    process: Any = SimpleNamespace()
+    with pytest.raises(UserError, match=r"^worker 2 of 3: no such key\n"):
+        _Worker("worker 2 of 3", process, here).send([])
+
+
 @pytest.mark.parametrize(("number", "fork"), [(signal.SIGINT, False), (signal.SIGKILL, True)])
 def test_no_worker_outlives_its_parent(tmp_path: Path, number: int, fork: bool) -> None:
     script = tmp_path / "parent.py"

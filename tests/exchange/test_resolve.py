@@ -1,4 +1,7 @@
-"""Names of the hub: what is downloaded, from which revision, and what is said of one that cannot be had."""
+"""Names of the hub: what is downloaded, from which revision, and what is said of one that cannot be had.
+
+Also what a recipe takes from the model that its training starts from.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 from huggingface_hub import constants, errors
+from prepared import recipe
 
 from nmt.exchange import resolve as hub
 from nmt.system.errors import UserError
@@ -113,3 +117,11 @@ def test_without_the_hub_the_cache_serves(cache: Path, monkeypatch: pytest.Monke
             hub.fetch(Path("hf:org/other"))
         assert error.value.message == f"hf:org/other: is not in {cache}, and cannot be downloaded: {reason}"
         assert "hf download org/other" in error.value.hint
+
+
+def test_a_resumed_run_takes_the_model_of_its_checkpoint_only_if_it_began_with_another() -> None:
+    checkpoint: Any = SimpleNamespace(recipe=recipe(model={"dropout": 0.3}))
+    fresh = recipe()
+    assert hub.with_model_of(fresh, checkpoint) is fresh
+    continued = recipe(training={"init_from": "ckpts"})
+    assert hub.with_model_of(continued, checkpoint).model == checkpoint.recipe.model

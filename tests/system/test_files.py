@@ -166,6 +166,16 @@ def test_parts_of_processes_that_are_gone_are_removed_and_all_others_stay(tmp_pa
     assert sorted(tmp_path.iterdir()) == sorted([target, of_parent, *of_other_hosts, of_another_name])
 
 
+def test_parts_of_another_users_process_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(number: int, signal: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    part_of(f"{os.uname().nodename}-{a_process_that_has_ended()}", tmp_path / "out")
+    monkeypatch.setattr(os, "kill", refuse)
+    clear_parts(tmp_path, "out")
+    assert list(tree(tmp_path).values()) == ["half"]
+
+
 def test_whoever_holds_the_lock_clears_parts_of_other_hosts_too(tmp_path: Path) -> None:
     part_of("0123456789ab-1", tmp_path / "step-00000007")
     part_of("1", tmp_path / "step-00000008")  # a name that earlier versions gave
@@ -343,6 +353,14 @@ def test_pipes_and_devices_are_written_as_they_are(tmp_path: Path) -> None:
     with whole_file(Path(os.devnull)) as stream:
         stream.write(b"away")
     assert not Path(os.devnull).is_file()
+
+
+def test_what_an_open_file_holds_already_is_kept(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb", buffering=0) as opened:
+        opened.write(b"before, ")
+        with whole_file(Path(f"/dev/fd/{opened.fileno()}")) as stream:
+            stream.write(b"after")
+    assert (tmp_path / "out").read_bytes() == b"before, after"
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
