@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from nmt.system.errors import printable
@@ -96,13 +96,11 @@ class Console:
         or never if None.
         """
         work = Work(task, total, unit, done)
-        if not (self.live or self.quiet or every is None):
-            work.say, work.every = self.say, every
-        with self._displayed(work) if self.live else nullcontext():
+        if not self.live:
+            if every is not None:
+                work.say, work.every = self.say, every
             yield work.advance
-
-    @contextmanager
-    def _displayed(self, work: Work) -> Iterator[None]:
+            return
         from rich.console import Console as RichConsole
         from rich.live import Live
 
@@ -117,7 +115,7 @@ class Console:
         try:
             live.start()  # inside `try`: it hides the cursor, which must be restored after an interrupt
             self._terminal = terminal
-            yield
+            yield work.advance
         finally:
             self._terminal = None
             with suppress(OSError):  # the terminal may be gone
@@ -152,8 +150,7 @@ class Work:
     def __init__(self, task: str, total: int | None, unit: str, done: int = 0) -> None:
         self.task, self.total, self.done = task, total, done
         self._unit, self._first, self._began = unit, done, time.monotonic()
-        self.say: Callable[[str], None] | None = None
-        """Callback that takes a progress line every `every` seconds"""
+        self.say: Callable[[str], None] | None = None  # gets a progress line every `every` seconds
         self.every, self._said = PLAIN_SECONDS, self._began
         self._figures: list[str] | None = None
         self._end: float | None = None  # the caller's estimate

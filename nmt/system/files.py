@@ -267,11 +267,16 @@ def _json(value: Any) -> str:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file's contents, in hexadecimal."""
+    return digest(path, hashlib.sha256, f"make it readable: chmod u+r {path}")
+
+
+def digest(path: Path, kind: Callable[[], Any], hint: str) -> str:
+    """Return a hash of a file's contents, in hexadecimal; raise UserError with `hint` if it cannot be read."""
     try:
-        with regular(path).open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        with regular(path).open("rb", buffering=0) as stream:
+            return hashlib.file_digest(stream, kind).hexdigest()
     except OSError as error:
-        raise not_read(path, error, f"make it readable: chmod u+r {path}") from None
+        raise not_read(path, error, hint) from None
 
 
 def identify(path: Path, before: list[Any] | None) -> list[Any]:

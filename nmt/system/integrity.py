@@ -18,13 +18,12 @@ import xxhash
 from pydantic import BaseModel, Field, ValidationError
 
 from nmt.system.errors import UserError
-from nmt.system.files import not_read, read_json, read_whole, regular, remedy, replace_json, write_json
+from nmt.system.files import digest, read_json, read_whole, regular, remedy, replace_json, write_json
 
 MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json", "plan.json")
 """Names of the files that hold their directory's hashes"""
 HASHES = "hashes"
 M = TypeVar("M", bound=BaseModel)
-BLOCK = 1 << 18  # bytes hashed at a time; fits into a core's cache
 
 FileName = Annotated[str, Field(pattern=r"^[^/]*$")]  # an untrusted manifest must not name files elsewhere
 
@@ -117,20 +116,11 @@ def check_files(manifest: Path) -> None:
 
 def hash_file(path: Path) -> str:
     """Return the xxh3_64 of a file's contents, in hexadecimal."""
-    digest, buffer = xxhash.xxh3_64(), bytearray(BLOCK)
-    view = memoryview(buffer)
-    try:
-        with regular(path).open("rb", buffering=0) as stream:
-            while size := stream.readinto(buffer):
-                digest.update(view[:size])
-    except OSError as error:
-        raise not_read(path, error, remedy(path)) from None
-    return digest.hexdigest()
+    return digest(path, xxhash.xxh3_64, remedy(path))
 
 
 def _hashes(manifest: Path) -> dict[str, Any]:
-    hashes: dict[str, Any] = read_manifest(manifest).get(HASHES, {})
-    return hashes
+    return dict(read_manifest(manifest).get(HASHES, {}))
 
 
 def _hash_values(path: Path, values: Mapping[str, Any]) -> str:
