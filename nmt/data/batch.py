@@ -30,16 +30,15 @@ class Sequences(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """Sequence boundaries of a packed batch, with equally many sequences on both sides."""
+    """Sequences of a packed batch, equally many on both sides; a language model has no source."""
 
     source: Sequences | None
-    """None for a language model"""
     target: Sequences
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch of pairs: padded with one pair per row, or packed into a single row."""
+    """A micro-batch of pairs: padded with one pair per row, or packed into a single row described by `packing`."""
 
     source: Tensor | None
     """(batch, source length), each row ending in `</s>`; None for a language model"""
@@ -50,7 +49,6 @@ class Batch:
     real: Tensor
     """(tokens,) indices of non-padding tokens in the flattened `target_out`; finding them on a GPU would need a sync"""
     packing: Packing | None = None
-    """Sequence boundaries; None for a padded batch"""
 
     @property
     def num_tokens(self) -> int:

@@ -37,24 +37,17 @@ class Chunk(NamedTuple):
     first: int
     """1-based line number of the first pair in its split"""
     pairs: list[Pair]
-    """Text pairs; sentences are stripped of surrounding whitespace"""
 
 
 class Sentences(NamedTuple):
-    """Concatenated ids of several sentences."""
+    """Concatenated ids (subwords,) of sentences, and the length of each (sentences,)."""
 
     ids: Ids
-    """(subwords,) ids of all sentences"""
     lengths: Ids
-    """(sentences,) number of subwords in each"""
 
     def only(self, kept: NDArray[np.bool_]) -> Sentences:
         """Return the sentences selected by the mask `kept` (sentences,)."""
         return Sentences(self.ids[np.repeat(kept, self.lengths)], self.lengths[kept])
-
-    def count_with(self, symbol: int) -> int:
-        """Return the number of sentences that contain `symbol`."""
-        return len(np.unique(np.repeat(np.arange(len(self.lengths)), self.lengths)[self.ids == symbol]))
 
 
 @dataclass(frozen=True)
@@ -79,16 +72,14 @@ class EncodedChunk:
         """
         lengths = np.concatenate([side.lengths for side in self.sides])
         steps = np.array(LENGTH_STEPS)[np.searchsorted(LENGTH_STEPS[:-1], lengths)]
-        tops, sentences = np.unique(np.maximum(steps, lengths), return_counts=True)
-        return Counter(dict(zip(tops.tolist(), sentences.tolist(), strict=True)))
+        return Counter(np.maximum(steps, lengths).tolist())
 
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """Encoder and filter for chunks of pairs."""
+    """Encoder and filter for chunks of pairs, with a vocabulary per side."""
 
     vocabularies: Sequence[TargetVocabulary]
-    """One vocabulary per side"""
     max_length: int
     max_ratio: float
     evaluation: frozenset[Pair]
@@ -108,9 +99,10 @@ class PairEncoder:
         lines, pairs = self._usable(chunk, counts)
         self._count_leaks(pairs, counts)
         columns = zip(*pairs, strict=True) if pairs else [()] * len(self.vocabularies)
-        sides = [_encode_all(*side) for side in zip(self.vocabularies, columns, strict=True)]
+        rows = [vocabulary.encode_all(texts) for vocabulary, texts in zip(self.vocabularies, columns, strict=True)]
         if reason := self.vocabularies[-1].UNSEEN:
-            counts[reason] = sides[-1].count_with(UNK)
+            counts[reason] = sum(UNK in ids for ids in rows[-1])
+        sides = [_concatenate(side) for side in rows]
         if not self.keep_all and not (kept := self._fitting(sides, counts)).all():
             sides, lines = [side.only(kept) for side in sides], lines[kept]
         return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, pairs if self.keep_all else None, +counts)
@@ -145,8 +137,7 @@ class PairEncoder:
         return kept
 
 
-def _encode_all(vocabulary: TargetVocabulary, texts: Sequence[str]) -> Sentences:
-    rows = vocabulary.encode_all(texts)
+def _concatenate(rows: Sequence[Sequence[int]]) -> Sentences:
     lengths = np.fromiter(map(len, rows), np.int32, len(rows))
     return Sentences(np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths)
 
@@ -197,12 +188,10 @@ def _lists(sentences: Sentences) -> pa.ListArray:
 
 
 class Lengths(NamedTuple):
-    """Lengths of pairs in subwords, excluding `</s>`."""
+    """Lengths (pairs,) in subwords, excluding `</s>`; a language model's sources have the length ABSENT."""
 
     source: Ids
-    """(pairs,) source lengths; ABSENT for a language model"""
     target: Ids
-    """(pairs,) target lengths"""
 
     @property
     def source_tokens(self) -> int:
@@ -312,8 +301,6 @@ class _Column:
 
     def spans(self, rows: Rows) -> tuple[Rows, Ids]:
         """Return the word offsets of the ids at `rows`, and their lengths: (rows,) each."""
-        if not len(rows):
-            return np.empty(0, np.int64), np.empty(0, np.int32)
         chunk = np.searchsorted(self._first_rows, rows, side="right") - 1
         offset = self._offsets[chunk] + (rows - self._first_rows[chunk])
         begin, end = self._words[offset], self._words[offset + 1]
@@ -329,11 +316,10 @@ class _Column:
         return ids, lengths
 
 
-def _read_ahead(path: str | os.PathLike[str]) -> None:
+def _read_ahead(path: Path) -> None:
     """Read a file sequentially into the page cache, before training reads it at random."""
-    buffer = bytearray(READ_AHEAD)
     with suppress(OSError), open(path, "rb", buffering=0) as file:
-        while file.readinto(buffer):
+        while file.read(READ_AHEAD):
             pass
 
 

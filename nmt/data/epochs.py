@@ -103,11 +103,6 @@ def _sort(
     count = len(source_lengths) if rows is None else len(rows)
     row_bits = max(1, (len(source_lengths) - 1).bit_length())
     random_bits = 64 - row_bits - ((longest + 1) * span).bit_length()
-    if random_bits < 1:
-        raise UserError(
-            f"data.train: {len(source_lengths):,} pairs of up to {longest:,} subwords are too many to sort",
-            f"lower data.max_length below {longest:,}",
-        )
     packed = np.empty(count, dtype=np.uint64)
     for begin in range(0, count, BLOCK):
         part = np.arange(begin, min(begin + BLOCK, count)) if rows is None else rows[begin : begin + BLOCK]
@@ -128,15 +123,12 @@ def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: 
     cuts, block = [0], max(BLOCK, batch_tokens + 1)  # any update fits into a block: each pair has a token
     while (first := cuts[-1]) < len(order):
         part = order[first : first + block]
-        sums = [np.cumsum(lengths[part].astype(np.int64) + 1) for lengths in (source_lengths, target_lengths)]
+        tokens = [np.append(0, lengths[part].astype(np.int64) + 1) for lengths in (source_lengths, target_lengths)]
+        sums = [np.cumsum(side) for side in tokens]
         is_last, begin = first + len(part) == len(order), 0
         while begin < len(part):
-            before = [side[begin - 1] if begin else 0 for side in sums]
-            end = min(
-                int(np.searchsorted(side, done + batch_tokens, side="right"))
-                for side, done in zip(sums, before, strict=True)
-            )
-            end = max(end, begin + 1)
+            ends = [int(np.searchsorted(side, side[begin] + batch_tokens, side="right")) - 1 for side in sums]
+            end = max(min(ends), begin + 1)
             if end == len(part) and not is_last:
                 break  # the update may continue in the next block
             begin = end
@@ -146,10 +138,9 @@ def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: 
 
 @dataclass(frozen=True)
 class EpochPlans:
-    """A run's epoch plans: one rank writes them to the run directory, and all ranks memory-map them."""
+    """A run's epoch plans: one rank writes them to the run directory `out`, and all ranks memory-map them."""
 
     out: Path
-    """Run directory"""
     data: str
     """Fingerprint of the prepared data"""
     corpus: Corpus
@@ -162,19 +153,18 @@ class EpochPlans:
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return an epoch's plan; raise UserError if the leading rank does not write it in time."""
-        settings = self.settings
-        shaping = [self.data, self.mixture.weights, settings.batch_tokens, settings.seed, epoch]
+        shaping = [self.data, self.mixture.weights, self.settings.batch_tokens, self.settings.seed, epoch]
         key = hashlib.sha256(json.dumps(shaping).encode()).hexdigest()[:12]
         folder = self.out / f".epoch-{epoch}-{key}"
         if self.leads and not (folder / ORDER).exists():
             self.forget(range(epoch - AHEAD, epoch))  # other ranks may lag by up to AHEAD updates
             lengths = self.corpus.source_lengths, self.corpus.target_lengths
-            made = plan_epoch(*lengths, settings.batch_tokens, settings.seed, epoch, self.mixture)
+            made = plan_epoch(*lengths, self.settings.batch_tokens, self.settings.seed, epoch, self.mixture)
             with whole_directory(folder, ORDER) as part:
                 np.save(part / ORDER, made.order)
                 np.save(part / BOUNDS, made.bounds)
                 write_manifest(part / MANIFEST, {})
-        wait_for(folder / ORDER, 60 * settings.timeout_minutes, self.check)
+        wait_for(folder / ORDER, 60 * self.settings.timeout_minutes, self.check)
         return EpochPlan(*(np.load(folder / name, mmap_mode="r") for name in (ORDER, BOUNDS)))
 
     def forget(self, keep: Collection[int] = ()) -> None:

@@ -24,7 +24,6 @@ Pair = tuple[str, ...]
 """One sentence for each of `Data.languages`"""
 LENGTH_STEPS = [5, 10, 20, 30, 40, 60, 80, 120, 160, 256, 512, 1024]  # upper bounds of report.json's classes
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
-"""Hint for malformed .jsonl files"""
 
 
 def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> list[Path]:
@@ -44,12 +43,11 @@ def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> lis
     return sorted(found or gone) or [path]
 
 
-def check_inputs(datasets: Iterable[Dataset], data: Data) -> int | None:
+def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
     """Check that files exist and that both sides of each data set have equally many lines, else raise UserError.
 
     Download missing sacreBLEU test sets. Return the number of pairs, or None if a data set is not line-aligned text.
     """
-    datasets = list(datasets)
     for dataset in datasets:
         for path in input_files(dataset, data):
             if not path.exists():

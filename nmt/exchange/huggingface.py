@@ -24,7 +24,7 @@ from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory, write_json
-from nmt.text.opus_mt_tokenizer import ABSENT, origins_of
+from nmt.text.opus_mt_tokenizer import ABSENT, VOCAB, origins_of
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, PAD, TargetVocabulary, Vocabulary
 
@@ -136,17 +136,14 @@ def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
 
 def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the contents of config.json with all keys, since the defaults suit other models."""
-    model, post = recipe.model, recipe.model.norm == "post"
-    separate = {
-        "decoder_vocab_size": len(_rows(tokenizer.target, start=False)),
-        "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
-    }
+    model, post, tied = recipe.model, recipe.model.norm == "post", recipe.model.tie_embeddings
+    target_size = len(_rows(tokenizer.target, start=False))
     return {
         "architectures": ["MarianMTModel" if post else "PegasusForConditionalGeneration"],
         "model_type": "marian" if post else "pegasus",
         "vocab_size": len(_rows(tokenizer.source, start=False)),
-        **(separate if post else {}),
-        "tie_word_embeddings": model.tie_embeddings != "none",
+        **({"decoder_vocab_size": target_size, "share_encoder_decoder_embeddings": tied == "all"} if post else {}),
+        "tie_word_embeddings": tied != "none",
         "d_model": model.d_model,
         "encoder_layers": model.layers,
         "decoder_layers": model.decoder_depth,
@@ -207,10 +204,8 @@ def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
         "clean_up_tokenization_spaces": False,
     }
     assert isinstance(tokenizer.target, Vocabulary)
-    vocabularies = {"vocab.json": tokenizer.source}
-    if not tokenizer.shared:
-        vocabularies["target_vocab.json"] = tokenizer.target
-    ids = {name: {piece: i for i, piece in enumerate(side.listing())} for name, side in vocabularies.items()}
+    sides = [tokenizer.source] if tokenizer.shared else [tokenizer.source, tokenizer.target]
+    ids = {name: {piece: i for i, piece in enumerate(side.listing())} for name, side in zip(VOCAB, sides, strict=False)}
     files = {"tokenizer_config.json": config, **ids}
     return {
         "source.spm": tokenizer.source.serialized,
@@ -227,21 +222,17 @@ def model_card(bundle: Bundle, name: str, parameters: int) -> str:
     """Return the README.md of a translator called `name` with `parameters` parameters."""
     recipe = bundle.recipe
     languages = [language for language in recipe.data.languages if language.isalpha() and len(language) in (2, 3)]
-    return (
-        Path(__file__)
-        .with_name("model_card.md")
-        .read_text(encoding="utf-8")
-        .format(
-            languages="".join(["language:\n", *(f"- {language}\n" for language in languages)]) if languages else "",
-            name=name,
-            parameters=parameters,
-            source=recipe.data.source,
-            target=recipe.data.target,
-            version=__version__,
-            figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in _figures(bundle)),
-            epsilon=recipe.model.norm_epsilon,
-            recipe=dump(recipe.model_dump(mode="json", include=set(SECTIONS))),
-        )
+    template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
+    return template.format(
+        languages="".join(["language:\n", *(f"- {language}\n" for language in languages)]) if languages else "",
+        name=name,
+        parameters=parameters,
+        source=recipe.data.source,
+        target=recipe.data.target,
+        version=__version__,
+        figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in _figures(bundle)),
+        epsilon=recipe.model.norm_epsilon,
+        recipe=dump(recipe.model_dump(mode="json", include=set(SECTIONS))),
     )
 
 

@@ -95,6 +95,7 @@ class MarianBundle(Bundle):
         """Recipe that describes the model; its training data is unknown."""
         config, tokenizer = self._config, self._tokenizer
         positions = config.get("max_position_embeddings", LONGEST)
+        size = max(LEAST_VOCABULARY, len(tokenizer.source), len(tokenizer.target))
         known = _optional(self.path / TOKENIZER)  # OPUS-MT names the languages here
         values = {
             "name": _name(self.path),
@@ -103,10 +104,7 @@ class MarianBundle(Bundle):
                 **{side: str(known.get(f"{side}_lang") or side) for side in ("source", "target")},
                 "train": [{"source": "unknown", "target": "unknown"}],
             },
-            "tokenizer": {
-                "vocab_size": max(LEAST_VOCABULARY, len(tokenizer.source), len(tokenizer.target)),
-                "shared": tokenizer.shared,
-            },
+            "tokenizer": {"vocab_size": size, "shared": tokenizer.shared},
             "model": self._shape(),
             "decoding": {
                 "beam": config.get("num_beams", 1),
@@ -290,25 +288,21 @@ def _embeddings(
         found["target_embedding.weight"] = _select(targets, target, start)
     if tied == "none":
         found["output_embedding.weight"] = _select(theirs.take(softmax, rows[1], width), target, start)
-    name = "final_logits_bias"
-    bias = theirs.take(name, 1, rows[1])[0].float() if name in theirs else targets.new_zeros(rows[1]).float()
+    bias = (theirs.take(OUTPUT_BIAS, 1, rows[1])[0] if OUTPUT_BIAS in theirs else targets.new_zeros(rows[1])).float()
     if config.output_bias:
         added = bias.new_tensor([NEVER if origin == ABSENT else 0.0 for origin in target])
         found["output_bias"] = bias[_rows(target, start)] + added
     return found
 
 
-def _rows(origins: Sequence[int], start: int) -> Tensor:
+def _rows(origins: Sequence[int], start: int) -> list[int]:
     """Return Marian's embedding row for each of our ids, `start` where it is ABSENT."""
-    import torch
-
-    return torch.tensor([start if origin == ABSENT else origin for origin in origins])
+    return [start if origin == ABSENT else origin for origin in origins]
 
 
 def _select(matrix: Tensor, origins: Sequence[int], start: int) -> Tensor:
     """Return an embedding matrix in the order of our ids and states."""
-    index = _rows(origins, min(start, len(matrix) - 1))
-    return matrix[index].index_select(1, _order(matrix.size(1)))
+    return matrix[_rows(origins, min(start, len(matrix) - 1))].index_select(1, _order(matrix.size(1)))
 
 
 def _weights(theirs: _Tensors, module: Module, config: Model) -> dict[str, Tensor]:
@@ -330,12 +324,11 @@ def _weights(theirs: _Tensors, module: Module, config: Model) -> dict[str, Tenso
 def _unscale(found: dict[str, Tensor], config: Model) -> None:
     """Compensate for the factor √d_model, by which only our model multiplies embeddings."""
     scale = math.sqrt(config.d_model)
-    for name in ("source_embedding.weight", "target_embedding.weight"):
-        if name in found:
-            found[name] = found[name] / scale
+    for name in found.keys() & {"source_embedding.weight", "target_embedding.weight"}:
+        found[name] = found[name] / scale
     if config.tie_embeddings != "none":  # the softmax is the only reader of this norm's output
-        last = f"decoder.{config.decoder_depth - 1}.feed_forward_residual.norm"
-        last = last if config.norm == "post" else "decoder_norm"
+        last_layer = f"decoder.{config.decoder_depth - 1}"
+        last = f"{last_layer}.feed_forward_residual.norm" if config.norm == "post" else "decoder_norm"
         for name in (f"{last}.weight", f"{last}.bias"):
             found[name] = found[name].double() * scale
 

@@ -102,8 +102,7 @@ def available_memory(device: torch.device) -> int | None:
 
 def host_memory() -> int | None:
     """Return the available bytes of memory and swap, or the cgroup's limit if lower; None if neither is known."""
-    limit = memory_limit()
-    bounds = [] if limit is None else [limit]
+    bounds = [limit for limit in (memory_limit(),) if limit is not None]
     with suppress(OSError, KeyError, ValueError):
         lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
         sizes = {words[0]: 1024 * int(words[1]) for words in lines}
@@ -182,15 +181,12 @@ def _keep_memory() -> None:
 
 @dataclass(frozen=True)
 class World:
-    """This process's rank in distributed training."""
+    """This process's rank in distributed training: `rank` of `size`, and `local_rank` of `local_size` on this host."""
 
     rank: int = 0
     size: int = 1
-    """Number of ranks"""
     local_rank: int = 0
-    """Rank on this host"""
     local_size: int = 1
-    """Number of ranks on this host"""
     has_own_cores: bool = False
     """Whether this rank's cores are exclusive, as Slurm may assign them, not shared by all ranks of the host"""
 
@@ -209,10 +205,8 @@ def find_world(environment: Mapping[str, str]) -> World | None:
         has_own_cores = "SLURM_CPUS_PER_TASK" in environment or "cpu" in environment.get("SLURM_CPU_BIND_TYPE", "")
     else:
         return None
-    rank, size, local_rank, local_size = (
-        int(environment.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)
-    )
-    return World(rank, size, local_rank, local_size, has_own_cores)
+    numbers = [int(environment.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)]
+    return World(*numbers, has_own_cores=has_own_cores)
 
 
 def device_of(device: str, world: World) -> str:
