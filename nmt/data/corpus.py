@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import mmap
-import os
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -207,11 +206,10 @@ class Lengths(NamedTuple):
 class Corpus:
     """Memory-mapped split of prepared data, read without the slow import of `datasets`."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: Path) -> None:
         """Map an .arrow file; raise UserError if it is missing or damaged."""
-        path = regular(Path(path))
         try:
-            with open(path, "rb") as file:
+            with regular(path).open("rb") as file:
                 pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             pages.madvise(mmap.MADV_RANDOM)  # no read-ahead: opening a stream touches only record batch headers
             if pages[-len(END) :] != END:  # Arrow accepts a file truncated between record batches
@@ -219,7 +217,8 @@ class Corpus:
             mapped = pa.py_buffer(pages)
             self._table = _checked(pa.ipc.open_stream(mapped).read_all())
             source, target = SIDES
-            self._source = _Column(self._table[source], mapped) if source in self._table.column_names else None
+            self.has_source = source in self._table.column_names  # false for a language model
+            self._source = _Column(self._table[source], mapped) if self.has_source else None
             self._target = _Column(self._table[target], mapped)
         except OSError as error:
             raise not_read(path, error, remedy(path)) from None
@@ -229,11 +228,6 @@ class Corpus:
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
-
-    @property
-    def has_source(self) -> bool:
-        """Whether there are sources; false for a language model."""
-        return self._source is not None
 
     @property
     def source_lengths(self) -> Ids:

@@ -110,9 +110,8 @@ def _sort(
         longer, difference = np.maximum(source, target), source - target
         key = longer * span + longest + np.where(longer % 2 == 0, difference, -difference)
         tie = random.integers(0, 1 << random_bits, len(part), dtype=np.uint64)
-        packed[begin : begin + len(part)] = (
-            key.astype(np.uint64) << np.uint64(row_bits + random_bits) | tie << np.uint64(row_bits)
-        ) | part.astype(np.uint64)
+        high = key.astype(np.uint64) << np.uint64(row_bits + random_bits) | tie << np.uint64(row_bits)
+        packed[begin : begin + len(part)] = high | part.astype(np.uint64)
     packed.sort()
     packed &= np.uint64((1 << row_bits) - 1)
     return packed.astype(np.int32) if row_bits < 32 else packed.astype(np.int64)

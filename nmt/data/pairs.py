@@ -163,13 +163,12 @@ def _read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
     import pyarrow.parquet
 
     try:
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
             yield from batch.to_pylist()
-    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a text or column name is not UTF-8
+    except (OSError, ValueError, pyarrow.ArrowException) as error:  # ValueError: a text or column name is not UTF-8
         raise UserError(
             f"{path}: cannot be read: {_reason(error)}", "name a whole Parquet file, or take another copy of this one"
         ) from None

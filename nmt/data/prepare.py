@@ -178,14 +178,9 @@ class _TokenizerText:
 def _encoder(split: str, data: Data, tokenizer: Tokenizer) -> PairEncoder:
     """Return a split's encoder; that of the training split counts overlaps with the other splits."""
     others = (*data.valid, *data.test) if split == "train" else ()
-    return PairEncoder(
-        (tokenizer.source, tokenizer.target)[-len(data.languages) :],
-        data.max_length,
-        data.max_ratio,
-        frozenset(pair for dataset in others for pair in _pairs(dataset, data)),
-        keep_all=split != "train",
-        unit=data.task.unit,
-    )
+    evaluation = frozenset(pair for dataset in others for pair in _pairs(dataset, data))
+    sides = (tokenizer.source, tokenizer.target)[-len(data.languages) :]
+    return PairEncoder(sides, data.max_length, data.max_ratio, evaluation, split != "train", data.task.unit)
 
 
 def _write_split(
@@ -269,8 +264,7 @@ def _summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer,
         yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
     histogram = report["train"]["sentences by length in subwords, up to"]
     yield "  train sentences by length: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
-    leaked = report["train"].get(f"{unit} also in valid or test", 0)
-    if leaked:
+    if leaked := report["train"].get(f"{unit} also in valid or test"):
         yield f"  warning: {leaked:,} training {unit} are in valid or test word for word, so scores there are too high"
 
 

@@ -31,10 +31,8 @@ from nmt.text.vocabulary import BOS, EOS, PAD, TargetVocabulary, Vocabulary
 if TYPE_CHECKING:
     from torch import Tensor
 
-LARGEST_EPSILON = 1e-5
-"""LayerNorm's ε in transformers; a smaller one makes almost no difference"""
-USUAL_LENGTH = 25
-"""Output length in subwords at which their length penalty is to match ours"""
+LARGEST_EPSILON = 1e-5  # LayerNorm's ε in transformers; a smaller one makes almost no difference
+USUAL_LENGTH = 25  # output length in subwords at which their length penalty is to match ours
 
 
 def export(bundle: Bundle, path: Path) -> None:

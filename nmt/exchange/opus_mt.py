@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
-NORMS = {"marian": "post", "pegasus": "pre"}
-"""The recipe's model.norm by `model_type`"""
+NORMS = {"marian": "post", "pegasus": "pre"}  # the recipe's model.norm by `model_type`
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 REFUSED = {
     "normalize_before": True,
@@ -39,12 +38,9 @@ REFUSED = {
 """Unsupported values in a post-norm model's config.json"""
 OUTPUT_BIAS = "final_logits_bias"
 BIAS = re.compile(r"_attn\.[qvo]\w*_proj\.bias$|^" + OUTPUT_BIAS)
-MARIANS_EPSILON = 1e-5
-"""LayerNorm's ε in Marian's models; takes precedence over their config.json, but not over that of our exports"""
-LONGEST = 512
-"""Maximum source length in subwords: the models are trained on single sentences"""
-LEAST_VOCABULARY = 261
-"""Minimum of the recipe's tokenizer.vocab_size"""
+MARIANS_EPSILON = 1e-5  # LayerNorm's ε in Marian's models, whatever their config.json says; our exports state theirs
+LONGEST = 512  # maximum source length in subwords: the models are trained on single sentences
+LEAST_VOCABULARY = 261  # minimum of the recipe's tokenizer.vocab_size
 
 
 def is_marian(folder: Path) -> bool:
@@ -128,9 +124,12 @@ class MarianBundle(Bundle):
 
         Raise UserError if weights are missing, misshapen, invalid or unexpected.
         """
-        config, start = self.recipe.model, self._start
-        theirs = _Tensors(self.path / WEIGHTS)
+        config, start = self.recipe.model, self._config.get("decoder_start_token_id")
         source, target = origins_of(self._tokenizer.source), origins_of(self._tokenizer.target)
+        if type(start) is not int or not 0 <= start < len(target):
+            problem = f"{self.path / CONFIG}: decoder_start_token_id {start} is no symbol of the target"
+            raise UserError(problem, remedy(self.path / CONFIG))
+        theirs = _Tensors(self.path / WEIGHTS)
         found = _embeddings(theirs, config, source, target, start)
         for module in modules(config):
             found |= _weights(theirs, module, config)
@@ -158,17 +157,6 @@ class MarianBundle(Bundle):
                     "in transformers: model.resize_token_embeddings(len(tokenizer)), and save both again",
                 )
         return tokenizer
-
-    @property
-    def _start(self) -> int:
-        """Target embedding row of the start symbol."""
-        start = self._config.get("decoder_start_token_id")
-        if type(start) is not int or not 0 <= start < len(origins_of(self._tokenizer.target)):
-            raise UserError(
-                f"{self.path / CONFIG}: decoder_start_token_id {start} is no symbol of the target",
-                remedy(self.path / CONFIG),
-            )
-        return start
 
     def _shape(self) -> dict[str, Any]:
         """Return the recipe's `model` section."""
@@ -223,8 +211,7 @@ def _name(folder: Path) -> str:
 # - Our model multiplies embeddings by √d_model; theirs does not without `scale_embedding`. Those embeddings are divided
 #   by √d_model, and if the softmax shares them, the decoder's output is multiplied by it.
 
-NEVER = -100.0
-"""Output bias of a symbol that must not be generated: e^-100 is negligible in fp32"""
+NEVER = -100.0  # output bias of a symbol that must not be generated: e^-100 is negligible in fp32
 
 
 class _Tensors:

@@ -20,8 +20,7 @@ from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources
 
 NAME = re.compile(r"hf:(?P<model>[\w.-]+/[\w.-]+)(?:@(?P<revision>\S+))?")
-FILES = ["*.json", "*.spm", "model.safetensors"]
-"""Glob patterns of the files to download"""
+FILES = ["*.json", "*.spm", "model.safetensors"]  # glob patterns of the files to download
 CONVERTER, PICKLED = "SFconvertbot", "pytorch_model.bin"
 """Hub account that proposes safetensors versions of pickled weights, and the pickled file's name"""
 

@@ -102,12 +102,12 @@ def available_memory(device: torch.device) -> int | None:
 
 def host_memory() -> int | None:
     """Return the available bytes of memory and swap, or the cgroup's limit if lower; None if neither is known."""
-    bounds = [limit for limit in (memory_limit(),) if limit is not None]
+    bounds = [memory_limit()]
     with suppress(OSError, KeyError, ValueError):
         lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
         sizes = {words[0]: 1024 * int(words[1]) for words in lines}
         bounds.append(sizes["MemAvailable:"] + sizes["SwapFree:"])
-    return min(bounds, default=None)
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def check_room(needed: int, available: int | None, what: str, hint: str) -> None:

@@ -20,8 +20,7 @@ from pydantic import BaseModel, Field, ValidationError
 from nmt.system.errors import UserError
 from nmt.system.files import digest, read_json, read_whole, regular, remedy, replace_json, write_json
 
-MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json", "plan.json")
-"""Names of the files that hold their directory's hashes"""
+MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json", "plan.json")  # hold their directory's hashes
 HASHES = "hashes"
 M = TypeVar("M", bound=BaseModel)
 
@@ -87,10 +86,9 @@ def intact(path: Path) -> Path:
     expected = next((_hashes(path.parent / name) for name in MANIFESTS if os.path.lexists(path.parent / name)), {})
     if path.name in expected:
         known = (path.absolute(), status.st_size, status.st_mtime_ns, str(expected[path.name]))
-        if known not in _unchanged:
-            if hash_file(path) != expected[path.name]:
-                raise _damaged(path)
-            _unchanged.add(known)
+        if known not in _unchanged and hash_file(path) != expected[path.name]:
+            raise _damaged(path)
+        _unchanged.add(known)
     return path
 
 

@@ -75,7 +75,7 @@ def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], DevSc
         prepare(recipe, Console(quiet=True), 1)
         tokenizer = load_tokenizer(Path("data/x"))
         model = Transformer(recipe.model, len(tokenizer.source), len(tokenizer.target))
-        corpus = Corpus("data/x/valid.arrow")
+        corpus = Corpus(Path("data/x/valid.arrow"))
         group = Group(World(), 1.0)
         return Validation(corpus, tokenizer, recipe, group)(model)
 
