@@ -205,8 +205,10 @@ def find_world(environment: Mapping[str, str]) -> World | None:
         has_own_cores = "SLURM_CPUS_PER_TASK" in environment or "cpu" in environment.get("SLURM_CPU_BIND_TYPE", "")
     else:
         return None
-    numbers = [int(environment.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)]
-    return World(*numbers, has_own_cores=has_own_cores)
+    rank, size, local_rank, local_size = (
+        int(environment.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)
+    )
+    return World(rank, size, local_rank, local_size, has_own_cores)
 
 
 def device_of(device: str, world: World) -> str:
