@@ -1,18 +1,17 @@
-"""F1 of constituents: the figures of EVALB with COLLINS.prm, and an F1 that counts failures as missed.
+"""Constituent F1: the figures of EVALB with COLLINS.prm, and an F1 that counts parser failures as missed.
 
-These rules apply to each tree. Leaves tagged -NONE-, TOP or `, : `` '' .` are removed with their words, and so are
-constituents that become empty. Labels are cut at the first - or =, and PRT becomes ADVP. Preterminals are not counted,
-nor are constituents whose label is then TOP or one of those tags. What is left of both trees is matched one to one by
-label and span. Counts are summed over sentences before they are divided.
+In each tree, leaves tagged -NONE-, TOP or `, : `` '' .` are removed with their words, as are constituents left empty.
+Labels are cut at the first - or =, and PRT becomes ADVP. Preterminals do not count, nor do constituents then labelled
+TOP or with one of those tags. The remaining constituents of both trees are matched one to one by label and span. Counts
+are summed over sentences before division.
 
-In an error, the remaining words differ from those of the gold; in a skip, no words remain. EVALB leaves both out of all
-sums, which favours a parser that fails on hard sentences, so `f1_all` counts their gold constituents as missed. Unlike
-the C program, this one has no limit on errors or on the length of sentences, and an F1 of nothing is 0.
+A sentence is an error if its remaining words differ from the gold's, and a skip if none remain. EVALB excludes both
+from all sums, which favours parsers that fail on hard sentences, so `f1_all` counts their gold constituents as missed.
+Unlike the C program, this one limits neither errors nor sentence lengths, and F1 is 0 if there are no constituents.
 
-`score_brackets` takes trees as they are; ROOT and S1 are labels like any other. `score_files` first compares the roots
-of a pair. If they differ and one is only a root (a gold may have ROOT, S1 or `( (S …) )`, and a parser TOP or nothing),
-it becomes TOP and does not count, as if the gold had been prepared. Equal roots are left to the rules, by which ROOT
-counts.
+`score_brackets` takes trees as they are: ROOT and S1 count like any label. `score_files` first compares the roots of
+each pair. If they differ, root labels become TOP and do not count, as if the gold had been prepared (gold roots may be
+ROOT, S1 or unlabelled; parsers write TOP or no root). Equal roots stay, so an equal ROOT counts.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ DELETED = frozenset({TOP, EMPTY, ",", ":", "``", "''", "."})
 SHORT = 40
 
 Bracket = tuple[str, int, int]
-"""Label, first word, and the word after the last, among the words that are scored."""
+"""Label, start and end (exclusive) of a constituent, counting scored words only"""
 
 
 def _percent(part: float, whole: float) -> float:
@@ -45,7 +44,7 @@ def _harmonic_mean(one: float, other: float) -> float:
 
 @dataclass(frozen=True)
 class Matches:
-    """Numbers of constituents of one label, or of all, and their rates in percent."""
+    """Constituent counts for one label or for all, with rates in percent."""
 
     gold: int
     test: int
@@ -66,31 +65,31 @@ class Matches:
 
 @dataclass
 class Sums:
-    """Counts over some sentences, and the figures computed from them."""
+    """Counts summed over sentences, and figures computed from them."""
 
     sentences: int = 0
     errors: int = 0
-    """Sentences whose words differ from those of the gold"""
+    """Sentences whose words differ from the gold's"""
     skips: int = 0
-    """Sentences without a word to score in the hypothesis: failures of the parser, and punctuation alone"""
+    """Sentences without a scored word in the hypothesis: parser failures, or punctuation only"""
     empty: int = 0
-    """Skips in which there was no tree at all"""
+    """Skips without a tree"""
     exact_matches: int = 0
     crossings: int = 0
-    """Constituents of the hypothesis that overlap one of the gold, with neither inside of the other"""
+    """Hypothesis constituents that overlap a gold constituent, neither containing the other"""
     without_crossing: int = 0
     two_or_less: int = 0
     """Sentences with at most two crossings"""
     missed: int = 0
-    """Constituents of the gold in errors and skips"""
+    """Gold constituents in errors and skips"""
     gold: Counter[str] = field(default_factory=Counter)
-    """Constituents of valid sentences by label, like the next two"""
+    """Constituents of valid sentences by label, as in `test` and `matched`"""
     test: Counter[str] = field(default_factory=Counter)
     matched: Counter[str] = field(default_factory=Counter)
 
     @property
     def valid(self) -> int:
-        """Sentences that are neither errors nor skips."""
+        """Number of sentences that are neither errors nor skips."""
         return self.sentences - self.errors - self.skips
 
     @property
@@ -99,25 +98,25 @@ class Sums:
 
     @property
     def labels(self) -> dict[str, Matches]:
-        """The matches of each label, by frequency in the gold, then by name; PRT is part of ADVP."""
+        """Matches by label, sorted by frequency in the gold, then in the hypothesis; PRT counts as ADVP."""
         order = sorted(self.gold | self.test, key=lambda label: (-self.gold[label], -self.test[label], label))
         return {label: Matches(self.gold[label], self.test[label], self.matched[label]) for label in order}
 
     @property
     def recall_all(self) -> float:
-        """Recall over all sentences: the constituents of errors and skips count as missed."""
+        """Recall over all sentences, counting gold constituents of errors and skips as missed."""
         return _percent(self.matched.total(), self.gold.total() + self.missed)
 
     @property
     def f1_all(self) -> float:
-        """F1 of the precision and `recall_all`."""
+        """Harmonic mean of precision and `recall_all`."""
         return _harmonic_mean(self.total.precision, self.recall_all)
 
     def figures(self) -> dict[str, float]:
-        """Compute all figures and counts by name; crossings are per valid sentence, the other figures percentages."""
+        """Return all figures and counts by name; crossings are per valid sentence, other figures percentages."""
         total, valid = self.total, self.valid
         return {
-            "f1": total.f1,  # of EVALB, over valid sentences
+            "f1": total.f1,  # as in EVALB, over valid sentences only
             "f1_all": self.f1_all,
             "precision": total.precision,
             "recall": total.recall,
@@ -132,29 +131,27 @@ class Sums:
 
 @dataclass
 class BracketScores(Sums):
-    """Sums over all sentences, and over the short ones."""
+    """Sums over all sentences, and separately over short ones."""
 
     short: Sums = field(default_factory=Sums)
-    """Over sentences of at most 40 words in the gold, with punctuation"""
+    """Sums over sentences of at most 40 gold words, punctuation included"""
     first_error: str = ""
-    """Where the first error is, and what differs"""
+    """Location of the first error, and the difference"""
 
 
 def score_brackets(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> BracketScores:
-    """Score hypotheses, None for a failure, against as many gold trees by the rules of EVALB alone.
+    """Score hypotheses (None for a failure) against gold trees by EVALB's rules alone.
 
-    Both are read side by side, in constant memory. Raises UserError naming both numbers if they differ, or if there is
-    nothing to score.
+    Both are read in parallel, in constant memory. Raise UserError if their numbers differ or there is nothing to score.
     """
     return _score(_pairs(gold, hypotheses))
 
 
 def score_files(gold: Path, hypotheses: Path | Iterable[str], name: str = "<stdin>") -> BracketScores:
-    """Score a file of trees, or lines of which an empty one is a failure, against any treebank file or folder.
+    """Score a file or lines of trees, blank for a failure, against a treebank file or folder.
 
-    Errors call lines `name`.
-
-    Roots that differ become TOP, see above. Raises UserError as `score_brackets` does, or if a file cannot be read.
+    Different roots become TOP, as the module docstring explains. `name` stands for the lines in errors. Raise UserError
+    as `score_brackets` does, or if a file cannot be read.
     """
     return _score(_with_one_root(*pair) for pair in _pairs(read_trees(gold), read_tree_lines(hypotheses, name)))
 
@@ -172,7 +169,7 @@ def _score(pairs: Iterable[tuple[Tree, Tree | None]]) -> BracketScores:
 
 def _pairs(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> Iterator[tuple[Tree, Tree | None]]:
     trees, tests = iter(gold), iter(hypotheses)
-    for before, (tree, test) in enumerate(zip_longest(trees, tests, fillvalue="")):  # a string where one side has ended
+    for before, (tree, test) in enumerate(zip_longest(trees, tests, fillvalue="")):  # "" marks the side that has ended
         if isinstance(tree, str) or isinstance(test, str):
             rest = before + 1 + sum(1 for _ in (tests if isinstance(tree, str) else trees))
             counts = (before, rest) if isinstance(tree, str) else (rest, before)
@@ -194,7 +191,7 @@ def _as_top(tree: Tree) -> Tree:
 
 
 def _add(scores: BracketScores, gold: Tree, hypothesis: Tree | None) -> None:
-    """Add a sentence to all sums that it belongs to."""
+    """Add a sentence to the overall sums and, if it is short, to the short ones."""
     length, words, brackets = _scored(gold)
     _, tested, found = _scored(hypothesis) if hypothesis else (0, [], [])
     sums = (scores, scores.short) if length <= SHORT else (scores,)
@@ -222,13 +219,13 @@ def _add(scores: BracketScores, gold: Tree, hypothesis: Tree | None) -> None:
 
 
 def _scored(tree: Tree) -> tuple[int, list[str], list[Bracket]]:
-    """Return the length of a tree, and the words and the constituents over them that the rules leave."""
+    """Return a tree's length in words, its scored words, and its scored constituents."""
     length, words, brackets = 0, list[str](), list[Bracket]()
     opened: list[tuple[str, int]] = []
     stack: list[Tree | str | None] = [tree]
-    while stack:  # one walk, not Tree.pos and Tree.spans, which take twice as long
+    while stack:  # collecting words and spans in one traversal takes half the time
         node = stack.pop()
-        if node is None:  # the end of a constituent
+        if node is None:  # closing bracket
             label, start = opened.pop()
             if start < len(words) and (name := _name(label)) not in DELETED:
                 brackets.append((name, start, len(words)))
@@ -256,7 +253,7 @@ def _crossings(gold: Iterable[Bracket], found: Iterable[Bracket]) -> int:
     return sum(
         any(start < first < end < after or first < start < after < end for start, end in spans)
         for _, first, after in found
-        if (first, after) not in spans  # constituents of the same tree do not cross
+        if (first, after) not in spans  # a gold span crosses no other
     )
 
 
@@ -285,7 +282,7 @@ COUNTS = {"sentences": "sentences", "errors": "errors", "skips": "skips", "empty
 
 
 def as_dict(scores: BracketScores) -> dict[str, Any]:
-    """Collect all figures and counts for JSON; `short` has those of short sentences, `labels` those of each label."""
+    """Return all figures and counts for JSON, with `short` for short sentences and `labels` for each label."""
     labels = {
         label: vars(counts) | {name: getattr(counts, name) for name in ("f1", "precision", "recall")}
         for label, counts in scores.labels.items()
@@ -294,7 +291,7 @@ def as_dict(scores: BracketScores) -> dict[str, Any]:
 
 
 def report(scores: BracketScores) -> str:
-    """Show the figures as lines, the main ones first."""
+    """Format the figures as a table below a summary line."""
     total, figures, short = scores.total, scores.figures(), scores.short.figures()
     lines = [
         f"F1 {total.f1:.2f}  precision {total.precision:.2f}  recall {total.recall:.2f}  "

@@ -1,9 +1,8 @@
-"""Trees as sequences of symbols, as in Vinyals et al. 2015: `(S (NP XX XX )NP (VP XX )VP )S`.
+"""Linearised trees and a parser's target vocabulary, as in Vinyals et al. 2015: `(S (NP XX XX )NP (VP XX )VP )S`.
 
-Each symbol is one entry of the vocabulary, which is the target vocabulary of a parser. The root TOP is not written.
-XX stands for any word. Instead of XX, the part-of-speech tag of the word may be written, as in the code that the
-paper's authors released: `(S (NP DT NN )NP (VP VBZ )VP )S`. A model learns that faster, because the tags tell it how
-many words it has covered. The sequence has no words, so they are needed to restore the tree.
+Each symbol is one entry of the vocabulary. The root TOP is omitted. Each leaf is XX or, as in the code that the paper's
+authors released, the word's part-of-speech tag: `(S (NP DT NN )NP (VP VBZ )VP )S`. Tags are learnt faster, because they
+tell the model how many words it has covered. Restoring a tree takes its words, which are not in the sequence.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from nmt.text.vocabulary import DAMAGED, EOS, UNK, TargetVocabulary, Vocabulary
 LEAF = 4  # id of XX, or of the first tag
 XX = "XX"  # the tag of words that are not punctuation
 
-AMBIGUOUS = 0.05  # share of the rarer reading of a word, as punctuation or not, above which it may be either
-LONGEST_RUN = 10**9  # limit of a number in the file, so that a damaged one overflows no arithmetic
+AMBIGUOUS = 0.05  # a word is ambiguous if its rarer reading, as punctuation or not, has a larger share than this
+LONGEST_RUN = 10**9  # upper bound on `longest_run`, so that a damaged file overflows no arithmetic
 
 KnownTag = Literal[",", ":", "``", "''", ".", "XX"]
-PUNCTUATION_TAGS = get_args(KnownTag)[:-1]  # EVALB deletes these; a tree that differs in them is an error to it
-PUNCTUATION = {  # tags of the Treebank, for words that are not in the training data
+PUNCTUATION_TAGS = get_args(KnownTag)[:-1]  # EVALB deletes these; if they differ from the gold's, it counts an error
+PUNCTUATION = {  # Treebank tags for words unseen in training
     **dict.fromkeys((",", "،", "，", "、"), ","),
     **dict.fromkeys((":", ";", "-", "--", "---", "–", "—", "...", "..", "…", "：", "；"), ":"),
     **dict.fromkeys(("``", "`", "“", "‘", "«", "„", "‚"), "``"),
@@ -40,12 +39,12 @@ PUNCTUATION = {  # tags of the Treebank, for words that are not in the training 
 
 
 def escape(word: str) -> str:
-    """Spell a word as treebanks do, so that its brackets are not taken for those of the tree."""
+    """Escape brackets in a word, as treebanks do, to tell them from those of the tree."""
     return word.replace("(", "-LRB-").replace(")", "-RRB-")
 
 
 def linearise(tree: Tree, pos_tags: bool = False) -> list[str]:
-    """Write a prepared tree as symbols, without its root; leaves are XX, or with `pos_tags` tags."""
+    """Return a prepared tree's symbols, without its root; leaves are XX or, with `pos_tags`, tags."""
     symbols = [
         f"){word}" if label is None else f"({label}" if word is None else label if pos_tags else XX
         for label, word in tree.symbols()
@@ -57,7 +56,7 @@ Name = Annotated[str, Field(pattern=r"^[^()\t-\r ]+$")]
 
 
 class _Content(BaseModel):
-    """What the file of a vocabulary of trees holds."""
+    """Content of a tree vocabulary's file."""
 
     model_config = ConfigDict(strict=True)
 
@@ -69,19 +68,18 @@ class _Content(BaseModel):
 
 
 class TreeVocabulary(TargetVocabulary):
-    """The symbols of linear trees: <pad> <unk> <s> </s>, leaves, an opening bracket for each label, then the closing
-    brackets in the same order.
+    """Tree symbols: <pad> <unk> <s> </s>, leaves, opening brackets by label, closing brackets by label.
 
-    `tags` are the tags of leaves, none if XX is the only leaf, and `labels` those of constituents, both by frequency.
-    `longest_run` is the largest number of opening brackets in a row in the training data. `punctuation` maps words to
-    tags that EVALB deletes, and words of `PUNCTUATION` that are mostly something else in the training data to XX.
+    `tags` (empty if XX is the only leaf) and `labels` are sorted by frequency. `longest_run` is the maximum number of
+    consecutive opening brackets in the training data. `punctuation` maps words to tags that EVALB deletes, and words of
+    `PUNCTUATION` that the training data mostly tags otherwise to XX.
     """
 
     FILE = "tree.json"
     UNSEEN = "trees with a label unseen in training"
 
     def __init__(self, serialized: bytes, name: str) -> None:
-        """Read a vocabulary, which errors call `name`; raises UserError if the bytes are no tree vocabulary of ours."""
+        """Load a vocabulary from bytes; raise UserError, citing `name`, if they do not hold one."""
         self.serialized = serialized
         content = checked(_Content, serialized, name, DAMAGED)
         self.tags, self.labels, self.longest_run = content.tags, content.labels, content.longest_run
@@ -92,20 +90,20 @@ class TreeVocabulary(TargetVocabulary):
         last = first + len(self.labels)
         self.leaves, self.openers = range(LEAF, first), range(first, last)
         self.closers = range(last, len(self._symbols))
-        """Ids of leaves and of brackets, these in the order of `labels`"""
+        """Id ranges of leaves and brackets; brackets are in the order of `labels`"""
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
         self._tag_of = PUNCTUATION | self.punctuation
 
     @classmethod
     def train(cls, trees: Iterable[str], pos_tags: bool = False) -> TreeVocabulary:
-        """Collect the vocabulary of prepared trees; its leaves are XX, or with `pos_tags` tags.
+        """Build the vocabulary of prepared trees; leaves are XX or, with `pos_tags`, tags.
 
-        Raises UserError if no tree has a constituent below TOP.
+        Raise UserError if no tree has a constituent below TOP.
         """
         labels: Counter[str] = Counter()
         tagged: Counter[tuple[str, str]] = Counter()
         longest_run = 0
-        for text in filter(None, trees):  # without blank targets
+        for text in filter(None, trees):  # targets may be blank
             tree, run = parse_tree(text), 0
             tagged.update(tree.pos())
             for symbol in linearise(tree):
@@ -139,42 +137,42 @@ class TreeVocabulary(TargetVocabulary):
         return [index in self.leaves for index in range(len(self))]
 
     def encode(self, text: str) -> list[int]:
-        """Encode a prepared tree, without `</s>`; a blank text has no ids.
+        """Encode a prepared tree without `</s>`; an empty text has no ids.
 
-        Labels and tags that are not in the training data become <unk>. Raises ValueError if the text is no tree.
+        Labels and tags unseen in training become <unk>. Raise ValueError if the text is not a tree.
         """
         symbols = linearise(parse_tree(text), bool(self.tags)) if text else []
         return [self._ids.get(symbol, UNK) for symbol in symbols]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Join the symbols by spaces, without control symbols."""
+        """Join the symbols with spaces, skipping control symbols."""
         return " ".join(self.pieces([index for index in ids if index > EOS]))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the symbols of ids."""
+        """Look up symbols by id."""
         return [self._symbols[index] for index in ids]
 
     def tag(self, word: str, leaf: str = XX) -> str:
-        """Choose the tag that a word gets in an output tree, if the model wrote this leaf for it.
+        """Choose the tag of a word in an output tree, given the `leaf` that the model predicted.
 
-        If EVALB deletes a word of the hypothesis but not of the gold, the whole sentence is an error. So the leaf
-        decides what is punctuation only for words that are ambiguous in the training data. For any other word, it is
-        kept if it agrees with the training data about that, and else replaced by the word's punctuation tag or XX.
+        If EVALB deletes a word from the hypothesis but not from the gold, the whole sentence is an error. So the leaf
+        decides whether a word is punctuation only if the training data is ambiguous about it. Any other leaf that
+        disagrees with the training data is replaced with the word's punctuation tag or XX.
         """
         known = self._tag_of.get(word, XX)
         agreed = (leaf in PUNCTUATION_TAGS) == (known in PUNCTUATION_TAGS) or word in self._ambiguous
         return leaf if self.tags and agreed else known
 
     def tree(self, ids: Sequence[int], words: Sequence[str]) -> Tree:
-        """Build the tree over these words from its ids, without `</s>`; words are escaped and tagged by `tag`.
+        """Build the tree from its ids, without `</s>`, and its words, which are escaped and tagged by `tag`.
 
-        Raises ValueError saying what is wrong if there are not as many leaves as words, if brackets do not match, or
-        if a constituent is empty.
+        Raise ValueError with the reason if the numbers of leaves and words differ, brackets do not match, or a
+        constituent is empty.
         """
         if (leaves := sum(index in self.leaves for index in ids)) != len(words) or not words:
             raise ValueError(f"{leaves:,} leaves for {len(words):,} words")
         rest = map(escape, words)
-        outer: list[tuple[str, list[Tree | str]]] = []  # label and children of the constituents around this one
+        outer: list[tuple[str, list[Tree | str]]] = []  # labels and children of enclosing constituents
         label, children = TOP, list[Tree | str]()
         for place, (index, symbol) in enumerate(zip(ids, self.pieces(ids), strict=True), 1):
             if index in self.leaves:
@@ -201,10 +199,10 @@ def _by_frequency(counts: Counter[str]) -> list[str]:
 
 
 def _punctuation(tags: Counter[tuple[str, str]]) -> tuple[dict[str, str], list[str]]:
-    """Decide which words are punctuation, given how often each word had each tag.
+    """Decide from counts of (word, tag) which words are punctuation; return their tags, and the ambiguous words.
 
-    Returns a map from words to tags: if most tags of a word are ones that EVALB deletes, the most frequent of these; if
-    not, XX for a word of PUNCTUATION. Also returns the words that are ambiguous by AMBIGUOUS.
+    A word whose tags are mostly ones that EVALB deletes gets the most frequent of these. Any other word gets XX if it
+    is in PUNCTUATION, else no entry.
     """
     votes: dict[str, Counter[str]] = {}
     for (word, tag), count in sorted(tags.items()):
@@ -222,7 +220,7 @@ def _punctuation(tags: Counter[tuple[str, str]]) -> tuple[dict[str, str], list[s
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """Read a tokenizer, whose target is the symbols of trees if the directory has a `tree.json`.
+    """Load a tokenizer, with tree symbols as its target if the directory has a `tree.json`.
 
     Raise UserError as `Tokenizer.load` does.
     """

@@ -1,7 +1,6 @@
 """Constituency trees: read and written as Penn-style brackets, prepared for training, drawn for a terminal.
 
-Words and labels end at ASCII whitespace and at brackets, and nowhere else. Nothing recurses, because a tree may be as
-deep as its file is long.
+Only ASCII whitespace and brackets end words and labels. Nothing recurses, because trees may be arbitrarily deep.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from nmt.system.errors import UserError
 from nmt.text.lines import read_lines
 
 TOP = "TOP"
-ROOTS = frozenset((TOP, "ROOT", "S1", ""))  # labels that treebanks and parsers give the root
+ROOTS = frozenset((TOP, "ROOT", "S1", ""))  # root labels of treebanks and parsers
 EMPTY = "-NONE-"  # the tag of traces
-LONGEST = 1 << 22  # characters of a tree, or of a line with trees; its brackets take a hundred times as much memory
+LONGEST = 1 << 22  # maximum characters of a tree or a line of trees; parsing takes a hundred times as much memory
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tree:
-    """A constituent over other constituents, or a preterminal: a tag over its word.
+    """A constituent with subtrees, or a preterminal: a tag with its word.
 
-    Words stand in preterminals only, only a constituent may have an empty label (an unnamed bracket), and labels and
-    words hold no ASCII whitespace and no brackets. Reading ensures this; code that builds a tree must ensure it.
+    Only preterminals hold words, only constituents may have an empty label (an unnamed bracket), and labels and words
+    contain neither ASCII whitespace nor brackets. The parser ensures this; code that builds trees must do so too.
     """
 
     label: str
@@ -36,11 +35,11 @@ class Tree:
 
     @property
     def is_preterminal(self) -> bool:
-        """Whether this is a tag over a word."""
+        """Whether this is a tag with its word."""
         return len(self.children) == 1 and isinstance(self.children[0], str)
 
     def symbols(self) -> Iterator[tuple[str | None, str | None]]:
-        """Yield (label, None) and (None, label) where a constituent opens and closes, (tag, word) for preterminals."""
+        """Yield (label, None) and (None, label) for opening and closing brackets, (tag, word) for preterminals."""
         stack: list[Tree | str] = [self]
         while stack:
             node = stack.pop()
@@ -58,16 +57,16 @@ class Tree:
         return [word for tag, word in self.symbols() if tag and word]
 
     def pos(self) -> list[tuple[str, str]]:
-        """Return (word, tag) of every preterminal."""
+        """Return (word, tag) for every preterminal."""
         return [(word, tag) for tag, word in self.symbols() if tag and word]
 
     def pretty(self) -> str:
-        """Draw the tree for a terminal, without tags: each constituent on a line below its parent.
+        """Draw the tree as an indented outline without tags, one constituent per line.
 
-        Neighbouring words share a line, which is that of the label if there is nothing else below it.
+        Neighbouring words share a line; if a constituent has only words, they share the line of its label.
         """
         lines: list[str] = []
-        stack: list[tuple[str, str, Tree | str]] = [("", "", self)]  # indents of a node and of those below, the node
+        stack: list[tuple[str, str, Tree | str]] = [("", "", self)]  # (indent, indent of its children, node)
         while stack:
             lead, below, node = stack.pop()
             if isinstance(node, str):
@@ -87,7 +86,7 @@ class Tree:
         return "\n".join(lines)
 
     def __str__(self) -> str:
-        """Return the tree as one line, from which `parse_tree` reads an equal tree."""
+        """Return the tree as one line that `parse_tree` reads back."""
         parts = (
             ")" if label is None else f" ({label}" if word is None else f" ({label} {word})"
             for label, word in self.symbols()
@@ -109,12 +108,12 @@ class Tree:
 _SPACE = r"[\t-\r ]"
 _ATOM = r"[^()\t-\r ]+"
 _TOKEN = re.compile(rf"\(({_ATOM}){_SPACE}+({_ATOM}){_SPACE}*\)|(\()({_ATOM})?|(\))|({_ATOM})")
-_COMMENT = re.compile(rf"{_SPACE}*(?:[%#;]|\*x\*)")  # *x* begins the lines of Switchboard's headers
+_COMMENT = re.compile(rf"{_SPACE}*(?:[%#;]|\*x\*)")  # *x* starts header lines in Switchboard
 _FAILURE = re.compile(rf"{_SPACE}*(?:\({_SPACE}*(?:\({_SPACE}*\){_SPACE}*)?\){_SPACE}*)?")
 
 
 class MalformedTree(ValueError):
-    """Brackets are no tree; `line` and `column` count from 1."""
+    """Malformed brackets at `line` and `column`, both 1-based."""
 
     def __init__(self, reason: str, line: int, column: int) -> None:
         super().__init__(f"line {line:,}, column {column:,}: {reason}")
@@ -122,7 +121,7 @@ class MalformedTree(ValueError):
 
 
 def parse_tree(text: str) -> Tree:
-    """Read the one tree of a text of one line or more; raises MalformedTree, a ValueError, if there is not one."""
+    """Parse a text of one or more lines; raise MalformedTree, a ValueError, unless it holds exactly one tree."""
     trees = list(_parse(text.split("\n")))
     if len(trees) != 1:
         raise MalformedTree(f"{len(trees):,} trees stand where one must", 1, 1)
@@ -130,7 +129,7 @@ def parse_tree(text: str) -> Tree:
 
 
 def tree_files(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the files that `read_trees` reads: the path, or those below the folder that end in .mrg, sorted."""
+    """Return the path or, for a folder, the sorted .mrg files below it; raise UserError if there are none."""
     path = Path(path)
     if not path.is_dir():
         return [path]
@@ -144,8 +143,8 @@ def tree_files(path: str | os.PathLike[str]) -> list[Path]:
 def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
     """Yield the trees of a file, plain or .gz, or of the .mrg files below a folder; a tree may span lines.
 
-    Between trees there may be blank lines and comments, which begin with %, #, ; or *x*. Raises UserError naming file,
-    line and column.
+    Blank lines and comments, which start with %, #, ; or *x*, may separate trees. Raise UserError naming file, line and
+    column.
     """
     for file in tree_files(path):
         try:
@@ -158,10 +157,10 @@ def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
 
 
 def read_tree_lines(source: str | os.PathLike[str] | Iterable[str], name: str = "<stdin>") -> Iterator[Tree | None]:
-    """Yield the trees of a file, or of lines that errors call `name`, one on each line.
+    """Yield one tree per line of a file, or of an iterable of lines that errors call `name`.
 
-    A blank line, `()` and `(())` are how parsers say that they found no tree, and give None. Raises UserError naming
-    file, line and column.
+    Yield None for a blank line, `()` or `(())`, by which parsers report a failure. Raise UserError naming file, line
+    and column.
     """
     if isinstance(source, str | os.PathLike):
         name, source = str(source), read_lines(source)
@@ -176,17 +175,17 @@ def read_tree_lines(source: str | os.PathLike[str] | Iterable[str], name: str = 
 
 
 def _unmarked(lines: Iterable[str]) -> Iterator[str]:
-    """Remove a byte order mark from the first line."""
+    """Strip a byte order mark from the first line."""
     for number, line in enumerate(lines):
         yield line if number else line.removeprefix("\ufeff")
 
 
 def _parse(lines: Iterable[str]) -> Iterator[Tree]:
-    """Yield the trees, each at the end of the line where it closes; raises MalformedTree."""
-    outer: list[tuple[str, list[Tree | str]]] = []  # of the open brackets: what is in the one around it
+    """Yield each tree at the end of the line that closes it; raise MalformedTree."""
+    outer: list[tuple[str, list[Tree | str]]] = []  # labels and children of enclosing brackets
     label, children = "", list[Tree | str]()  # of the innermost bracket, or of the file
-    has_word = False  # the innermost bracket is a preterminal, which can only close
-    begun, size = ("", 0, 0), 0  # where the outermost bracket stands: the line, its number, and which of its tokens
+    has_word = False  # whether the innermost bracket is a preterminal, which must close next
+    begun, size = ("", 0, 0), 0  # position of the outermost bracket: line, line number and token index
     for number, line in enumerate(lines, 1):
         size = len(line) + (size if outer else 0)
         if size > LONGEST:
@@ -222,7 +221,7 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
 
 
 def _reason(closer: str, word: str, inside: bool, label: str) -> str:
-    """Say what is wrong with a closing bracket, or else with a word, which is inside of a bracket or not."""
+    """Explain why a closing bracket, or else `word` (`inside` a bracket or not), is unexpected."""
     if closer:
         return f"nothing stands in ({_shown(label)})" if inside else "there is no bracket to close"
     if inside:
@@ -231,29 +230,29 @@ def _reason(closer: str, word: str, inside: bool, label: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Show a label or word in a message: escaped, and without the middle if it is long."""
+    """Escape and abbreviate a label or word for a message."""
     return reprlib.repr(text)[1:-1]
 
 
 def _column(line: str, index: int) -> int:
-    """Return the column, from 1, at which a token of the line begins."""
+    """Return the 1-based column of the line's token `index`."""
     return next(islice(_TOKEN.finditer(line), index, None)).start() + 1
 
 
 # --- preparation ------------------------------------------------------------------------------------------------
 
-_BASIC = re.compile("[^-=]+|.*")  # a label up to its first - or =, all of it where it begins with one
+_BASIC = re.compile("[^-=]+|.*")  # a label up to its first - or =, or all of it if it starts with one
 
 
 def prepare_tree(tree: Tree, functions: bool = False, traces: bool = False) -> Tree | None:
-    """Prepare a tree for the training of a parser; returns None if no word is left of it.
+    """Prepare a tree for training; return None if no words remain.
 
-    There is one root TOP, unnamed brackets are removed, and so are functional tags (NP-SBJ, NP=2 → NP; -LRB- stays)
-    unless `functions`, and traces with the constituents that they leave empty unless `traces`.
+    The result has a single root TOP and no unnamed brackets. Functional tags (NP-SBJ, NP=2 → NP; -LRB- stays) are
+    removed unless `functions`, and traces, with the constituents they leave empty, unless `traces`.
     """
     top: list[Tree | str] = []
-    # Of each open constituent: its label, its children that are still to come, and the list for those that are done.
-    # That list is `top` for the children of a root, whatever stands above it.
+    # For each open constituent: its label, its remaining children, and the list for finished ones. Roots and unnamed
+    # brackets, which are removed, share the list of their parent.
     stack: list[tuple[str, Iterator[Tree | str], list[Tree | str]]] = [(TOP, iter((tree,)), top)]
     while stack:
         label, rest, done = stack[-1]

@@ -1,4 +1,4 @@
-"""The tasks, and the section `data` of a recipe: the data sets of each split, and what applies to all of them."""
+"""The tasks, and a recipe's `data` section: the data sets of each split, and the settings that apply to all."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from nmt.recipe.settings import MOST_SUBWORDS, Refusal, Settings
 
 TaskName = Literal["translate", "parse", "language_model"]
 TREE = "tree"
-"""The `data.target` of a parser."""
+"""Value of `data.target` for a parser"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is special about the models of one task."""
+    """A kind of model, with everything that depends on it by value."""
 
     name: TaskName
-    """What recipes and bundle.json call it."""
+    """Name in recipes and bundle.json"""
     noun: str
-    """What messages call such a model."""
+    """Noun for such a model in messages"""
     command: str
-    """The command that runs it."""
+    """Command that runs such a model"""
     condition: str
-    """What makes a recipe one for this task."""
+    """Recipe settings that select this task, for messages"""
     metric: str
-    """Name of the dev score by which checkpoints are compared."""
+    """Key of the dev score that ranks checkpoints"""
     label: str
-    """Name of that score for people."""
+    """Display name of the metric"""
     sign: int = 1
-    """-1 if a lower score is better."""
+    """-1 if a lower score is better"""
     has_source: bool = True
-    """False if the model reads nothing before it writes."""
+    """False for a decoder-only model"""
     has_trees: bool = False
-    """Whether the target is trees."""
+    """Whether targets are trees"""
     unit: str = "pairs"
-    """What training examples are called."""
+    """Plural noun for training examples in messages"""
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Values of recipe keys, by section, that replace the general defaults."""
+    """Recipe defaults of this task, by section and key"""
     fixed: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
-    """The only value that a recipe key may have, and why."""
+    """Recipe keys with a mandatory value, and the reason"""
 
     def rank(self, score: float) -> float:
-        """Map a dev score to a number that is larger the better the score; to -inf if the score is not finite."""
+        """Map a dev score to a number that is larger for a better score, and -inf if it is not finite."""
         return self.sign * score if math.isfinite(score) else -math.inf
 
 
@@ -72,8 +72,8 @@ TASKS: Mapping[TaskName, Task] = {
         metric="f1",
         label="F1",
         has_trees=True,
-        # The search is as in section 6.3 of the paper. A tree has about three symbols for each word, so the limits on
-        # lengths must be higher than those of translations.
+        # Section 6.3 of the paper gives the search settings. A tree has about three symbols per word, so length limits
+        # must be higher than for translation.
         defaults={
             "data": {"max_length": 512, "max_ratio": 20.0},
             "tokenizer": {"shared": False},
@@ -108,11 +108,11 @@ TASKS: Mapping[TaskName, Task] = {
         },
     ),
 }
-"""Everything that differs between tasks in a value, by the name that recipes and bundle.json give the task."""
+"""All tasks by name"""
 
 
 def task_of(source: object, target: object) -> TaskName:
-    """Return the task of a recipe with this `data.source` and `data.target`."""
+    """Return the task that `data.source` and `data.target` select."""
     if target == TREE:
         return "parse"
     return "language_model" if source is None else "translate"
@@ -120,37 +120,37 @@ def task_of(source: object, target: object) -> TaskName:
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
-"""What the names of files of pairs end in."""
+"""Suffixes of files of pairs"""
 
 
 class Dataset(Settings):
-    """One set of sentence pairs: two text files, a file of pairs, a test set of sacreBLEU, or a data set of the Hugging
-    Face hub. Or a set of trees. Or, for a language model, a set of sentences: `target`, `file` or `hub`."""
+    """A set of sentence pairs: two text files, a file of pairs, a sacreBLEU test set, or a data set on the Hugging Face
+    hub. For a parser, a set of trees. For a language model, a set of sentences from `target`, `file` or `hub`."""
 
     source: str | None = None
-    """Text file, one sentence per line, plain or .gz; goes with `target`."""
+    """Text file, one sentence per line, plain or .gz; requires `target`."""
     target: str | None = None
     """Text file whose line N translates line N of `source`; for a language model, the only text file."""
     file: str | None = None
-    """A file of pairs: .tsv, .jsonl (either may be .gz) or .parquet; a language model reads only the targets."""
+    """File of pairs: .tsv or .jsonl, plain or .gz, or .parquet. A language model reads only the targets."""
     trees: str | None = None
-    """Bracketed trees, for `data.target: tree`: a file, plain or .gz; a folder, whose files that end in .mrg are read;
-    or a pattern of files and folders, such as wsj/0[2-9]."""
+    """Bracketed trees, for `data.target: tree`: a file, plain or .gz; a folder, searched for .mrg files; or a glob
+    pattern of files and folders, such as wsj/0[2-9]."""
     sacrebleu: str | None = None
-    """Name of a test set of sacreBLEU, such as wmt14/full, for the direction from `data.source` to `data.target`. It is
-    downloaded into sacreBLEU's folder when it is needed."""
+    """sacreBLEU test set, such as wmt14/full, in the direction `data.source` to `data.target`. It is downloaded to
+    sacreBLEU's folder on first use."""
     hub: str | None = None
-    """Name of a data set on the hub, such as wmt/wmt14."""
+    """Data set on the Hugging Face hub, such as wmt/wmt14."""
     config: str | None = None
     """Configuration of the hub data set, such as de-en."""
     split: str = "train"
     """Split of the hub data set."""
     fields: tuple[str, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
-    """Where source and target stand: column numbers of a .tsv, from 1, else field names. Default: columns 1 and 2, or
-    the fields named `data.source` and `data.target`. For a language model, only that of the target."""
+    """Source and target fields: 1-based column numbers for a .tsv, otherwise field names. Default: columns 1 and 2, or
+    the fields named `data.source` and `data.target`. For a language model, the target field only."""
     weight: float = Field(1.0, gt=0, le=1000)
-    """For training sets: how often an epoch has each pair. 0.5 is a new half of the pairs in each epoch; 2.5 is every
-    pair twice and a new half of them a third time."""
+    """For training sets: how often an epoch uses each pair. With 0.5, each epoch draws a new half of the pairs; with
+    2.5, it uses every pair twice and a new half a third time."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -183,41 +183,40 @@ class Dataset(Settings):
 
     @property
     def is_tsv(self) -> bool:
-        """Whether this is a file of columns."""
+        """Whether this is a .tsv file, plain or .gz."""
         return self.file is not None and self.file.endswith((".tsv", ".tsv.gz"))
 
 
 class Data(Settings):
-    """Where the sentences come from."""
+    """Training, development and test data."""
 
     name: str = Field(pattern=NAME)
-    """Prepared data goes to data/NAME. Default: the recipe's name, or the name of the recipe that it `extends` if it
-    changes neither data nor tokenizer."""
+    """Name of the prepared data, stored in data/NAME. Default: the recipe's name, or that of the recipe it `extends` if
+    it changes neither data nor tokenizer."""
     root: str = "."
     """Folder that file names are relative to; itself relative to the working directory."""
     source: str | None = None
-    """Language of the input, such as en. Without a source, a language model of the targets is trained."""
+    """Input language, such as en; omit it to train a language model on the targets."""
     target: str
-    """Language of the output, such as de; or tree, which trains a parser."""
+    """Output language, such as de; or tree, to train a parser."""
     train: tuple[Dataset, ...] = Field(min_length=1, strict=False)
     """Training sets, concatenated."""
     valid: tuple[Dataset, ...] = Field((), strict=False)
-    """Development sets. Their score at every checkpoint decides which one is the best: BLEU, F1 of trees, or the
-    perplexity of a language model."""
+    """Development sets. Their score ranks checkpoints: BLEU, F1 for trees, or perplexity for a language model."""
     test: tuple[Dataset, ...] = Field((), strict=False)
-    """Test sets, which are encoded and looked for in the training data."""
+    """Test sets, encoded and checked for overlap with the training data."""
     max_length: int = Field(256, ge=1, le=MOST_SUBWORDS)
-    """Training pairs with more subwords than this on a side are dropped. Default for trees: 512."""
+    """Maximum subwords on either side of a training pair; longer pairs are dropped. Default for trees: 512."""
     max_ratio: float = Field(9.0, ge=1)
-    """Training pairs with more than this many times as many subwords on one side as on the other are dropped. Default
-    for trees: 20."""
+    """Maximum ratio of subwords between the sides of a training pair, in either direction; other pairs are dropped.
+    Default for trees: 20."""
     functional_tags: bool = False
-    """Trees: keep the functional tags and indices of labels, such as -SBJ of NP-SBJ."""
+    """Trees: keep functional tags and indices in labels, such as -SBJ in NP-SBJ."""
     traces: bool = False
-    """Trees: keep traces, the leaves tagged -NONE-, which are not part of the text."""
+    """Trees: keep traces (leaves tagged -NONE-), which are not part of the text."""
     pos_tags: bool = False
-    """Trees: let the model write the part-of-speech tag of each word, as the paper's released code does, instead of XX
-    (Vinyals et al. 2015). It learns much faster, and its trees have tags."""
+    """Trees: predict each word's part-of-speech tag, as the paper's released code does, instead of XX (Vinyals et al.
+    2015). The model learns much faster, and its trees have tags."""
 
     @model_validator(mode="after")
     def _fits_the_task(self) -> Self:
@@ -250,7 +249,7 @@ class Data(Settings):
         return self
 
     def _check_task(self, where: str, dataset: Dataset) -> None:
-        """Refuse a data set that holds something else than this task needs."""
+        """Refuse a data set of a kind that does not fit the task."""
         if self.task.has_trees and dataset.trees is None:
             raise Refusal(
                 f"{where}: must be trees, {{trees: NAME}}, since data.target is {TREE}",
@@ -275,7 +274,7 @@ class Data(Settings):
             )
 
     def _check_fields(self, where: str, dataset: Dataset) -> None:
-        """Refuse a number of fields other than the number of sides."""
+        """Refuse `fields` that do not match the number of sides."""
         if dataset.fields is not None and len(dataset.fields) != len(self.languages):
             sides = "the source's and the target's" if self.task.has_source else "the target's, without data.source"
             raise Refusal(
@@ -290,19 +289,19 @@ class Data(Settings):
 
     @property
     def task(self) -> Task:
-        """What the model is for."""
+        """The model's task."""
         return TASKS[task_of(self.source, self.target)]
 
     @property
     def splits(self) -> dict[str, tuple[Dataset, ...]]:
-        """The data sets of every split."""
+        """Data sets by split."""
         return {"train": self.train, "valid": self.valid, "test": self.test}
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages of the sides: source and target, or the target alone for a language model."""
+        """Source and target language, or only the target's for a language model."""
         return (self.target,) if self.source is None else (self.source, self.target)
 
     def path(self, name: str) -> Path:
-        """Return the path of a data file: `name` below `root`, unless it is absolute."""
+        """Return a data file's path: `name` relative to `root`, unless it is absolute."""
         return Path(os.path.expanduser(self.root)) / os.path.expanduser(name)

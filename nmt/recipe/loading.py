@@ -1,7 +1,7 @@
-"""A whole recipe: what its sections must agree on, how it is read, and what is said of one that is wrong.
+"""A complete recipe: loading, validation across sections, and error messages.
 
-Validation happens before any work starts. An error names the file and line, the key, the value, what is allowed and
-the nearest valid key.
+Validation precedes all work. An error names the file and line, the key, its value, the allowed values and the most
+similar valid key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nmt.system.errors import UserError
 
 
 class Recipe(Settings):
-    """A whole run."""
+    """All settings of a run."""
 
     name: str = Field(pattern=NAME)
     """Name of the run."""
@@ -38,7 +38,7 @@ class Recipe(Settings):
     @model_validator(mode="before")
     @classmethod
     def _with_defaults_of_the_task(cls, given: Any) -> Any:
-        """Fill in the defaults that depend on the task."""
+        """Fill in task-dependent defaults."""
         if not isinstance(given, dict) or not isinstance(data := given.get("data"), dict):
             return given
         defaults = TASKS[task_of(data.get("source"), data.get("target"))].defaults
@@ -47,7 +47,7 @@ class Recipe(Settings):
 
     @property
     def task(self) -> Task:
-        """What the model is for."""
+        """The model's task."""
         return self.data.task
 
     @model_validator(mode="after")
@@ -92,7 +92,7 @@ class Recipe(Settings):
         return self
 
     def to_yaml(self) -> str:
-        """Write the resolved recipe with every key; `load` reads an equal recipe from it."""
+        """Return the resolved recipe, with every key, as YAML that `load` reads back."""
         return dump(self.model_dump(mode="json"))
 
 
@@ -107,10 +107,10 @@ def json_schema() -> dict[str, Any]:
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), alone: bool = False) -> Recipe:
-    """Read, merge and validate a recipe.
+    """Load and validate a recipe, merged with those it extends.
 
-    `overrides` are strings `section.key=value` whose values are YAML. Raises UserError if anything is wrong, or if it
-    extends another recipe though it must stand `alone`, as that of a model.
+    `overrides` are `section.key=value` strings with YAML values. Raise UserError if anything is invalid, or if the
+    recipe extends another although it must stand `alone`, as a model's must.
     """
     return load_with_base(path, overrides, alone)[0]
 
@@ -118,7 +118,7 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), alone: boo
 def load_with_base(
     path: str | os.PathLike[str], overrides: Sequence[str] = (), alone: bool = False
 ) -> tuple[Recipe, Recipe | None]:
-    """Load a recipe as `load`, and the one that it extends; None if it has none that is valid by itself."""
+    """Load a recipe as `load` does; return it and the recipe it extends, or None unless that is valid by itself."""
     tree, origins, base = read(Path(path), alone=alone)
     for setting in overrides:
         override(tree, origins, setting)
@@ -127,20 +127,20 @@ def load_with_base(
     recipe = validated(tree, str(path), origins)
     if base is None:
         return recipe, None
-    with suppress(UserError):  # it may leave name and data to those that extend it
+    with suppress(UserError):  # a base may omit name and data
         data = recipe.data.model_dump() | base.get("data", {})
         return recipe, validated({"name": recipe.name, **base, "data": data}, str(path))
     return recipe, None
 
 
 def without_settings(recipe: Recipe) -> Recipe:
-    """Return the recipe of the same task and training data in which everything else has its default."""
+    """Return a recipe for the same task and training data, with defaults for everything else."""
     data = recipe.data.model_dump(include={"name", "source", "target", "train"})
     return validated({"name": recipe.name, "data": data}, recipe.name)
 
 
 def validated(values: object, where: str, origins: Origins | None = None) -> Recipe:
-    """Make a recipe of plain values; raises UserError as `load` does, naming the `origins` of a key, else `where`."""
+    """Build a recipe from plain values; raise UserError citing the invalid key's entry in `origins`, else `where`."""
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
@@ -155,9 +155,9 @@ def validated(values: object, where: str, origins: Origins | None = None) -> Rec
 
 
 def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
-    """Apply `--set decoding.key=value` (or `key=value`) to the decoding settings of a recipe; returns them.
+    """Return a recipe's decoding settings with overrides of the form `decoding.key=value` or `key=value`.
 
-    Raises UserError if another section is named, or if a key or value is wrong, or not allowed for the recipe's task.
+    Raise UserError for a key of another section, or for a key or value that is invalid or that the task does not allow.
     """
     tree: dict[str, Any] = recipe.model_dump()
     origins: Origins = {}
@@ -173,9 +173,9 @@ def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
 
 
 def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, ...], str, str]:
-    """Return the path of the key that a problem is about, what is wrong, and what to do."""
+    """Return a problem's key path, message and hint."""
     refusal, given = problem.get("ctx", {}).get("error"), repr(problem["input"])
-    if isinstance(refusal, Refusal):  # its text may begin with a key of the settings at `path`
+    if isinstance(refusal, Refusal):  # its text may start with a key relative to `path`
         key, colon, text = str(refusal).partition(": ")
         if colon and " " not in key:
             return (*path, *key.split(".")), text, refusal.hint
@@ -197,14 +197,14 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
 
 
 def _nearest_value(problem: ErrorDetails) -> str | None:
-    """Suggest the allowed word that is most like the given one, if one is."""
+    """Suggest the allowed word most similar to the given one, if any is similar."""
     allowed = re.findall(r"'([^']+)'", problem.get("ctx", {}).get("expected", ""))
     near = difflib.get_close_matches(str(problem["input"]), allowed, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else None
 
 
 def _nearest_key(path: tuple[str, ...]) -> str:
-    """Suggest the key of this section that is most like an unknown one, or the same key of another section."""
+    """Suggest this section's key most similar to an unknown one, or else the same key of another section."""
     *outer, key = path
     sections = {name: field.annotation for name, field in Recipe.model_fields.items()}
     kinds = {name: kind for name, kind in sections.items() if isinstance(kind, type) and issubclass(kind, Settings)}

@@ -1,6 +1,6 @@
-"""The sections of a recipe that shape the model, its training and its search: keys, types, defaults and limits.
+"""The recipe sections for tokenizer, model, training and decoding: keys, types, defaults and limits.
 
-Every default of these sections is defined here; `nmt/recipe/data.py` has the few that depend on the task.
+All their defaults are defined here, except the task-dependent ones in `nmt/recipe/data.py`.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 CPU_DEVICE_TOKENS = 4096
-"""The default of training.device_tokens on a CPU."""
+"""Default of training.device_tokens on a CPU"""
 CPU_BATCH_TOKENS = 2048
-"""What decoding.batch_tokens: auto means on a CPU, for beams of up to CPU_BEAM."""
+"""Value of decoding.batch_tokens: auto on a CPU, for beams up to CPU_BEAM"""
 CPU_BEAM = 4
-# Limits far beyond any sensible use. A value above one of them is a typing error that would make a search or an
-# allocation practically endless.
-MOST_SUBWORDS = 100_000  # of a sequence; its cost grows with the square of its length
-MOST_EXTRA = 10_000  # of an output beyond its input; a model that never ends a sentence takes minutes to get there
-MOST_TOKENS = 1_000_000_000  # of an update or a batch
+# Upper bounds far beyond sensible use: a larger value is a typo that would make a search or an allocation practically
+# endless.
+MOST_SUBWORDS = 100_000  # in a sequence, whose cost grows quadratically with its length
+MOST_EXTRA = 10_000  # beyond the input's length; a model that never ends a sentence takes minutes to get there
+MOST_TOKENS = 1_000_000_000  # in an update or a batch
 MOST_UPDATES = 1_000_000_000
-WIDEST = 1_000_000  # of a layer
+WIDEST = 1_000_000  # width of a layer
 
 
 class Refusal(ValueError):
-    """What a validator raises: what is wrong, after `key: ` if one key is, and what to do about it."""
+    """A validator's error: the problem, prefixed with `key: ` if it is about one key, and a hint."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class Refusal(ValueError):
 
 
 class Settings(BaseModel):
-    """The base of all sections: frozen, strict types, no unknown keys, and docstrings as descriptions."""
+    """Base class of all sections: frozen, strictly typed, no unknown keys, attribute docstrings as descriptions."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -45,62 +45,63 @@ class TokenizerSettings(Settings):
     algorithm: Literal["bpe", "unigram"] = "bpe"
     """Subword algorithm."""
     vocab_size: int = Field(37000, ge=261, le=10_000_000)
-    """Number of entries, including 4 control symbols and 256 bytes; of each side if vocabularies are separate. The
-    symbols of trees are not among them."""
+    """Vocabulary size, including 4 control symbols and 256 bytes; per side if vocabularies are separate. Tree symbols
+    do not count."""
     shared: bool = True
-    """One vocabulary for both languages, or one for each. A parser has two, and a language model has one."""
+    """Whether both languages share a vocabulary. A parser always has two, a language model one."""
     character_coverage: float = Field(0.9995, ge=0.98, le=1)
-    """Share of the characters of the training text that get entries; other characters are spelled in bytes."""
+    """Fraction of the training text's characters that get entries; other characters are encoded as bytes."""
     sample: int = Field(10_000_000, ge=101, lt=2**31)
-    """At most this many sentences, drawn at random, train the model."""
+    """Maximum number of randomly drawn sentences to train on."""
 
 
 class Model(Settings):
     """The Transformer of sections 3.1 to 3.5; every column of Table 3 is a key."""
 
     layers: int = Field(6, ge=1, le=1000)
-    """N: number of layers in the encoder, and in the decoder."""
+    """N: number of layers in the encoder and in the decoder."""
     decoder_layers: int | None = Field(None, ge=1, le=1000)
-    """Number of layers in the decoder, if it differs from `layers`. A language model is a decoder alone."""
+    """Number of decoder layers, if different from `layers`. A language model has only a decoder."""
     d_model: int = Field(512, ge=1, le=WIDEST)
     """Width of embeddings and layers."""
     d_ff: int = Field(2048, ge=1, le=WIDEST)
     """Inner width of the feed-forward layers."""
     heads: int = Field(8, ge=1, le=WIDEST)
-    """h: attention heads."""
+    """h: number of attention heads."""
     d_k: int | None = Field(None, ge=1, le=WIDEST)
-    """Width of a head's queries and keys; default: d_model / heads."""
+    """Width of each head's queries and keys. Default: d_model / heads."""
     d_v: int | None = Field(None, ge=1, le=WIDEST)
-    """Width of a head's values; default: d_model / heads."""
+    """Width of each head's values. Default: d_model / heads."""
     attention_bias: bool = False
-    """Add biases to the queries, keys, values and outputs of attention."""
+    """Add biases to the query, key, value and output projections of attention."""
     output_bias: bool = False
-    """Add a bias to every symbol's logit."""
+    """Add a bias to the output logits."""
     attention_window: int | None = Field(None, ge=1, le=MOST_SUBWORDS)
-    """r of section 4: self-attention sees only the r positions around each one, in the decoder the last r. Default:
-    all."""
+    """r of section 4: self-attention sees only the r positions around each position, itself included; in the decoder,
+    the last r. Default: all."""
     activation: Literal["relu", "silu", "gelu"] = "relu"
-    """Function between the two products of a feed-forward layer: relu, as in the paper; silu, x · sigmoid(x), which is
-    also called swish; or gelu, x · Φ(x), by the exact Φ."""
+    """Activation function of feed-forward layers: relu, as in the paper; silu (also called swish), x · sigmoid(x); or
+    gelu, x · Φ(x), computed exactly."""
     dropout: float = Field(0.1, ge=0, lt=1)
-    """P_drop, on each sub-layer's output and on embedding + position."""
+    """P_drop, on each sub-layer's output and on the sums of embeddings and positions."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout on attention weights."""
     feed_forward_dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout on the inner layer of the feed-forward networks."""
+    """Dropout on the inner layer of feed-forward networks."""
     norm: Literal["post", "pre"] = "post"
-    """LayerNorm after each residual sum, as in the paper, or on each sub-layer's input, with one more at the end."""
+    """Place of LayerNorm: post, after each residual sum, as in the paper; or pre, on each sub-layer's input, plus one
+    after the last layer."""
     norm_epsilon: float = Field(1e-6, gt=0, le=1)
     """ε of LayerNorm, added to the variance."""
     positions: Literal["sinusoidal", "learned", "words"] = "sinusoidal"
-    """Position encoding, section 3.5. With words, which is not in the paper, half of the encoding is the number of the
-    word, on the target side that of the next word. A parser of a small treebank learns much faster with it, because the
-    decoder does not have to count."""
+    """Position encoding, section 3.5. words, which is not in the paper, encodes the word's number in half of the
+    dimensions, on the target side that of the next word. A parser of a small treebank learns much faster with it,
+    because the decoder need not count."""
     max_positions: int = Field(1024, ge=1, le=2 * MOST_SUBWORDS)
-    """Longest sequence for learned positions, with `</s>` or `<s>`; the other encodings have no limit."""
+    """Maximum sequence length for learned positions, including `</s>` or `<s>`; other encodings have no limit."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
-    """Which of source embedding, target embedding and softmax share a matrix (section 3.4): all of them, the latter two
-    (target), or none. A parser's default is target; for a language model, all means the same as target."""
+    """Which of source embedding, target embedding and softmax share a matrix (section 3.4): all three, the last two
+    (target), or none. Default for trees: target. For a language model, all means the same as target."""
 
     @model_validator(mode="after")
     def _widths(self) -> Self:
@@ -121,23 +122,23 @@ class Model(Settings):
 
     @property
     def key_width(self) -> int:
-        """d_k, width of one head's queries and keys."""
+        """d_k: width of each head's queries and keys."""
         return self.d_k or self.d_model // self.heads
 
     @property
     def value_width(self) -> int:
-        """d_v, width of one head's values."""
+        """d_v: width of each head's values."""
         return self.d_v or self.d_model // self.heads
 
     @property
     def decoder_depth(self) -> int:
-        """Layers of the decoder."""
+        """Number of decoder layers."""
         return self.decoder_layers or self.layers
 
     def reach(self, causal: bool) -> tuple[int, int] | None:
-        """Return how many positions before and after itself a position sees in self-attention; None if it sees all.
+        """Return how many positions self-attention sees before and after each position; None if unlimited.
 
-        If the window is even, one position more lies before it than after it.
+        If the window is even, it has one more position before than after.
         """
         if self.attention_window is None:
             return None
@@ -146,20 +147,21 @@ class Model(Settings):
 
 
 class Training(Settings):
-    """Section 5 of the paper."""
+    """Training, section 5 of the paper."""
 
     updates: int = Field(100_000, ge=1, le=MOST_UPDATES)
-    """Total number of updates; a resumed run continues up to it."""
+    """Total number of updates; a resumed run continues up to this number."""
     batch_tokens: int = Field(25_000, ge=1, le=MOST_TOKENS)
-    """Most tokens on each side of an update, with `</s>` and without padding."""
+    """Maximum tokens on each side of an update, including `</s>` but not padding."""
     device_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Most padded tokens on each side of a device's micro-batch (a longer pair makes one alone). An update accumulates
-    the gradients of its micro-batches. Default: 4,096 on a CPU; on a GPU as many as fit into memory, tried out once."""
+    """Maximum tokens on each side of a device's micro-batch, including padding; a longer pair gets its own. Gradients
+    are accumulated over an update's micro-batches. Default: 4,096 on a CPU; on a GPU, as many as fit into memory, which
+    is measured once."""
     warmup: int = Field(4000, ge=1, le=MOST_UPDATES)
-    """Number of updates over which the learning rate grows linearly."""
+    """Number of updates over which the learning rate rises linearly."""
     schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = "inverse_sqrt"
-    """Learning rate after warm-up, at whose end it is the paper's peak, d_model^-0.5 · warmup^-0.5. It falls with the
-    inverse square root of the update, as in the paper; stays; or falls to zero at `updates` along a line or cosine."""
+    """Learning rate after warm-up, which ends at the paper's peak, d_model^-0.5 · warmup^-0.5: decay with the inverse
+    square root of the update, as in the paper; constant; or linear or cosine decay to zero at `updates`."""
     learning_rate_scale: float = Field(1.0, gt=0)
     """Factor on the learning rate, which in the paper is d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
     adam_betas: tuple[float, float] = Field((0.9, 0.98), strict=False)
@@ -167,54 +169,54 @@ class Training(Settings):
     adam_epsilon: float = Field(1e-9, gt=0)
     """ε of Adam."""
     weight_decay: float = Field(0.0, ge=0, lt=1)
-    """Decay of weights apart from Adam's moments, as in AdamW: every update multiplies matrices by 1 - learning rate ·
-    weight_decay. Biases and LayerNorms do not decay, nor do frozen embeddings."""
+    """Decoupled weight decay, as in AdamW: each update multiplies matrices by 1 - learning rate · weight_decay. Biases,
+    LayerNorms and frozen embeddings do not decay."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """ε_ls, spread uniformly over the vocabulary."""
     clip_norm: float | None = Field(None, gt=0)
-    """Largest norm of the gradient; default: no clipping."""
+    """Maximum gradient norm. Default: no clipping."""
     precision: Literal["auto", "bf16", "bf32", "tf32", "fp32", "fp64"] = "auto"
     """Number format of matrix products. Weights and sums stay in fp32; fp64 (for verification) applies to everything.
-    With bf16 activations are in bf16 too; bf32 only rounds the factors of products to bf16, on a CPU with AMX, and tf32
-    to tf32, on a GPU. auto is bf16 on a GPU whose hardware has it, else fp32."""
+    bf16 also applies to activations; bf32 only rounds factors to bf16, on a CPU with AMX, and tf32 to tf32, on a GPU.
+    auto is bf16 on a GPU whose hardware supports it, else fp32."""
     compile: bool | None = None
-    """Compile the layers with torch.compile, which takes a minute at the start; default: on a GPU only."""
+    """Compile the layers with torch.compile, which takes about a minute at the start. Default: on a GPU only."""
     packing: Literal["auto"] | bool = "auto"
-    """Lay the sentences of a micro-batch end to end instead of padding them, so that tensors have few shapes. auto
-    does so on a GPU where the kernel of such attention can: with bf16, without `attention_dropout`, and with heads
-    whose keys and values are equally wide, in a multiple of 8 up to 256. On a CPU it is slower."""
+    """Concatenate the sentences of a micro-batch instead of padding them, so that tensors have few distinct shapes.
+    auto does so on a GPU whose attention kernel supports it: with bf16, without `attention_dropout`, and with equal
+    widths of a head's keys and values, a multiple of 8 up to 256. It is slower on a CPU."""
     timeout_minutes: float = Field(10, gt=0, le=100_000)
-    """Minutes that devices wait for one of them before they give it up."""
+    """Minutes that devices wait for one another before giving up."""
     report: bool = True
-    """Write report.html, a page about the run, into its directory, and refresh it while training goes on."""
+    """Write report.html, a page about the run, to its directory, and refresh it during training."""
     tensorboard: bool = False
-    """Also write all figures, and some outputs for data.valid, for TensorBoard, into the run's directory."""
+    """Also write all figures, and some outputs for data.valid, to the run's directory for TensorBoard."""
     seed: int = Field(1, ge=0, lt=2**63)
-    """Seed of the initial weights, the order of batches and dropout."""
+    """Seed of the initial weights, batch order and dropout."""
     checkpoint_minutes: float | None = Field(10, gt=0)
     """Minutes between checkpoints; ignored if `checkpoint_updates` is given."""
     checkpoint_updates: int | None = Field(None, ge=1, le=MOST_UPDATES)
     """Updates between checkpoints."""
     keep_last: int = Field(20, ge=1, le=MOST_UPDATES)
-    """Number of newest checkpoints to keep; the best one by dev score is kept as well."""
+    """Number of latest checkpoints to keep, besides the best by dev score."""
     log_updates: int = Field(50, ge=1, le=MOST_UPDATES)
     """Updates between lines of metrics.jsonl."""
     valid_beam: int | None = Field(None, ge=1, le=1000)
-    """Beam for dev BLEU or F1; default: `decoding.beam`."""
+    """Beam size for dev BLEU or F1. Default: `decoding.beam`."""
     patience: int | None = Field(None, ge=1, le=MOST_UPDATES)
-    """Stop after this many checkpoints in a row without a better dev score."""
+    """Stop after this many consecutive checkpoints without a better dev score."""
     init_from: str | None = None
-    """What training starts from (fine-tuning): a bundle, a run's directory, a folder with a Marian model, or a name of
-    the hub, hf:ORG/NAME. Its tokenizer is used, and its keys of `model` where the recipe does not give them."""
+    """Model to fine-tune: a bundle, a run's directory, a folder with a Marian model, or hf:ORG/NAME on the hub. Its
+    tokenizer is used, as are its `model` keys that the recipe does not give."""
     init_state: bool = False
-    """Also take over Adam's moments and the number of updates of `init_from`, a checkpoint or a run's directory, whose
-    newest checkpoint is taken: training goes on with other data, up to `updates` in all."""
+    """Also restore Adam's moments and the update number from `init_from`, a checkpoint or a run's directory (its latest
+    checkpoint), and train on other data up to `updates` in total."""
     source_embeddings: str | None = None
-    """Text file in word2vec format with initial vectors of source subwords or words."""
+    """word2vec text file with initial vectors for source subwords or words."""
     target_embeddings: str | None = None
-    """The same for the target side."""
+    """word2vec text file with initial vectors for target subwords or words."""
     freeze_embeddings: bool = False
-    """Do not train the vectors that are read from those files."""
+    """Do not train the vectors read from those files."""
 
     @model_validator(mode="after")
     def _betas(self) -> Self:
@@ -253,44 +255,43 @@ class Training(Settings):
 
 
 class Decoding(Settings):
-    """Beam search, section 6.1, and samples; a bundle holds these settings as its defaults."""
+    """Beam search (section 6.1) and sampling; a bundle stores these settings as its defaults."""
 
     beam: int = Field(4, ge=1, le=1000)
-    """Number of hypotheses kept alive; 1 is greedy search. Default for trees: 21."""
+    """Beam size; 1 is greedy search. Default for trees: 21."""
     alpha: float = Field(0.6, ge=0, le=5)
     """α of the length penalty ((5 + |Y|) / 6)^α. Default for trees: 0.3."""
     max_extra: int = Field(50, ge=1, le=MOST_EXTRA)
-    """An output has at most this many subwords more than its input. Default for trees: 300."""
+    """Maximum number of subwords by which an output may exceed its input. Default for trees: 300."""
     max_source: int = Field(1024, ge=1, le=MOST_SUBWORDS)
-    """Inputs of more subwords are split, searched in parts and joined."""
+    """Maximum subwords in an input; longer inputs are split, and the outputs of the parts joined."""
     split: Literal["auto", "sentences", "length", "none"] = "auto"
-    """Where a translator splits other inputs. auto: at the ends of sentences, if there are more of them than in 99% of
-    the training inputs, or if the input is longer than 99% of those; and a sentence longer than 99.9% of them behind a
-    clause. sentences: at the end of every sentence. length: only beyond max_source. none: never; a longer input is an
-    error."""
+    """Where a translator splits other inputs. auto: between sentences, if there are more than in 99% of the training
+    inputs, or the input is longer than 99% of them; and after clauses, in a sentence longer than 99.9% of them.
+    sentences: between all sentences. length: only beyond max_source. none: never; a longer input is an error."""
     keep: bool = True
-    """Copy URLs, e-mail addresses and placeholders such as {name} and %s as they are, each as often as it comes."""
+    """Copy URLs, e-mail addresses and placeholders such as {name} and %s unchanged, as often as they occur."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
-    """An output has at least this many subwords, not counting `</s>`."""
+    """Minimum number of subwords in an output, not counting `</s>`."""
     no_repeat: int | None = Field(None, ge=1, le=MOST_SUBWORDS)
-    """No sequence of this many subwords comes twice in the translation of an input; default: any may. It
-    ends loops, but also forbids a phrase that rightly comes twice, the more so the smaller the number."""
+    """Forbid a second occurrence of any sequence of this many subwords in the translation of an input. Default: no
+    limit. This ends loops, but the smaller the number, the more legitimate repetition it forbids."""
     temperature: float = Field(1.0, ge=1e-6, le=1000)
-    """Samples are drawn from the model's probabilities to the power of 1 / temperature: below 1 probable subwords
-    become more probable, above 1 less."""
+    """Sampling temperature: the model's probabilities are raised to the power of 1 / temperature. Lower values favour
+    probable subwords."""
     top_k: int | None = Field(None, ge=1, le=10_000_000)
-    """Samples are drawn from this many of the most probable subwords only; default: from all."""
+    """Sample only from this many most probable subwords. Default: all."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Samples are drawn from the fewest most probable subwords only that have this share of the probability."""
+    """Sample only from the smallest set of most probable subwords whose probabilities sum to at least this."""
     seed: int = Field(1, ge=0, lt=2**63)
-    """Seed of samples."""
+    """Seed for sampling."""
     batch_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["auto"] = "auto"
-    """Padded source tokens that are searched together. auto is 2,048 on a CPU, and proportionally fewer for a beam
-    above 4 or more than 4 samples; on a GPU as many as fit into free memory.
-    A GPU's search that runs out of memory goes on with half as many."""
+    """Source tokens in a batch, including padding. auto is 2,048 on a CPU, proportionally fewer for a beam above 4 or
+    more than 4 samples; on a GPU, as many as fit into free memory. A GPU search that runs out of memory continues with
+    half as many."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
-    """Number format of matrix products; auto is fp32 on a CPU, bf16 on a GPU, and fp16 on GPUs that only emulate bf16,
-    such as V100 and T4. fp16 is for GPUs, int8 for CPUs."""
+    """Number format of matrix products. auto is fp32 on a CPU, bf16 on a GPU, and fp16 on GPUs that only emulate bf16,
+    such as V100 and T4. fp16 requires a GPU, int8 a CPU."""
     average_last: int = Field(5, ge=1, le=MOST_UPDATES)
     """Number of checkpoints that `nmt average` averages by default."""
 

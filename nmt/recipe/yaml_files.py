@@ -1,6 +1,6 @@
-"""Recipe files as plain values: YAML, what they extend, --set, and where each value comes from.
+"""Recipe files as plain values: YAML, `extends`, --set, and the origin of each value.
 
-This module knows no types, and of the keys only `extends` and the names of runs and data. Errors name the file and
+This module knows no types and, of the keys, only `extends` and the names of runs and data. Errors name the file and
 line.
 """
 
@@ -19,23 +19,23 @@ import yaml
 from nmt.system.errors import UserError
 from nmt.system.files import not_read
 
-MOST_CHARACTERS = 1_000_000  # of a file
-MOST_VALUES = 10_000  # a few lines of aliases of aliases can stand for billions
+MOST_CHARACTERS = 1_000_000  # in a file
+MOST_VALUES = 10_000  # in a file; a few lines of nested aliases can expand to billions
 MOST_LEVELS = 20
 NOT_YAML = (yaml.YAMLError, ValueError, AttributeError, RecursionError)
-"""What the YAML parser raises."""
+"""Exceptions that the YAML parser raises"""
 Origins = dict[tuple[str, ...], str]
-"""From the path of a key to `file:line`, or to the --set that gave it."""
+"""Map from a key's path to the `file:line` or --set that gave it"""
 
 
 class Loader(yaml.SafeLoader):
-    """YAML with the scalars of its version 1.2: `no` is Norwegian, not false; 1e-9 is a number, 1:30 is not.
+    """YAML loader with the scalars of version 1.2: `no` is a string, not false; 1e-9 is a number, 1:30 is not.
 
-    It has no tags: `!!merge` makes billions of values of a few lines, and what `!!int` and others take can be too long.
+    Tags are refused: `!!merge` can expand a few lines to billions of values, and `!!int` can take overlong values.
     """
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose a key or value; raises ConstructorError for a tag."""
+        """Compose a key or value; raise ConstructorError for a tag."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if tag := getattr(event, "tag", None):
             problem = f"recipes have no tags, such as {tag}"
@@ -61,7 +61,7 @@ Loader.add_constructor("tag:yaml.org,2002:float", _float)
 
 
 class Dumper(yaml.SafeDumper):
-    """Quotes strings that `Loader` would not read as strings."""
+    """YAML dumper that quotes any string that `Loader` would not read as a string."""
 
 
 Dumper.yaml_implicit_resolvers = {
@@ -71,27 +71,27 @@ Dumper.yaml_implicit_resolvers = {
 
 
 def dump(values: Mapping[str, Any]) -> str:
-    """Write values as YAML from which `read` reads equal values."""
+    """Return values as YAML that `read` reads back."""
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 class Values(NamedTuple):
-    """What stands in a recipe and in those that it extends."""
+    """Plain values of a recipe."""
 
     tree: dict[str, Any]
-    """All values, merged"""
+    """Its values, merged with those of the recipes it extends"""
     origins: Origins
     base: dict[str, Any] | None
-    """Those of the recipe that it extends, merged with what that extends; None if it extends none"""
+    """Merged values of the recipe that it extends, if any"""
 
 
 def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -> Values:
-    """Read the values of a recipe, merged with those that it extends, and where each of them stands.
+    """Read a recipe's values and their origins, following `extends`.
 
-    Raises UserError if a file is missing or no recipe, if recipes extend each other, or if one extends another though
-    it must stand `alone`.
+    Raise UserError if a file is missing or is not a recipe, if recipes extend each other, or if a recipe extends
+    another although it must stand `alone`.
     """
-    real = Path(os.path.realpath(path))  # Path.resolve fails for a link to itself
+    real = Path(os.path.realpath(path))  # Path.resolve fails for a symlink to itself
     if real in extended_by:
         names = ", ".join(p.name for p in extended_by)
         raise UserError(f"{path}: extends itself through {names}", "remove `extends` from one of them")
@@ -115,7 +115,7 @@ def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) ->
 
 
 def _read_file(path: Path) -> tuple[dict[str, Any], Origins]:
-    """Read one recipe, without what it extends."""
+    """Read one file without following `extends`."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
@@ -130,7 +130,7 @@ def _read_file(path: Path) -> tuple[dict[str, Any], Origins]:
     try:
         tree, node = _parse(text)
     except NOT_YAML as error:
-        raise UserError(f"{path}{_told(error)}", "correct it there, or take another copy") from None
+        raise UserError(f"{path}{_format_error(error)}", "correct it there, or take another copy") from None
     tree = {} if tree is None else tree
     if not isinstance(tree, dict):
         raise UserError(
@@ -141,9 +141,9 @@ def _read_file(path: Path) -> tuple[dict[str, Any], Origins]:
 
 
 def _name_data(base: dict[str, Any], tree: dict[str, Any]) -> None:
-    """Give the prepared data of both recipes a name: the same, unless `tree` changes data or tokenizer.
+    """Set the default `data.name` of both recipes: the same name, unless `tree` changes data or tokenizer.
 
-    A recipe that changes them must not overwrite the data that was prepared for its base.
+    A recipe that changes them must not overwrite the data prepared for its base.
     """
     if not isinstance(base.get("data"), dict):
         return
@@ -154,23 +154,23 @@ def _name_data(base: dict[str, Any], tree: dict[str, Any]) -> None:
 
 
 def _parse(text: str) -> tuple[Any, yaml.Node]:
-    """Parse YAML into its value and its nodes; raises one of NOT_YAML."""
+    """Parse YAML; return its value and its root node. Raise one of NOT_YAML if it is invalid."""
     loader = Loader(text)  # a SafeLoader: plain values only
     node = loader.get_single_node() or yaml.ScalarNode("tag:yaml.org,2002:null", "")
     return loader.construct_document(node), node
 
 
-def _told(error: Exception) -> str:
-    """Return the line and what is wrong in it, as far as the parser says."""
+def _format_error(error: Exception) -> str:
+    """Format a parser error, with its line if known."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f":{error.problem_mark.line + 1}: not valid YAML: {error.problem}"
     return f": not valid YAML: {' '.join(str(error).split())}"
 
 
 def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origins | None = None) -> Origins:
-    """Find file and line of every key, also those that are `found` already.
+    """Add the file and line of each key below `node`, whose path is `path`, to `found`; return it.
 
-    Raises UserError if there are too many, or one is too deep, or given twice, which YAML would accept silently.
+    Raise UserError for too many values, deep nesting, or a duplicate key, which YAML would accept silently.
     """
     found = {} if found is None else found
     if len(path) > MOST_LEVELS or len(found) > MOST_VALUES:
@@ -196,14 +196,14 @@ def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origi
 
 
 def _merged(base: Any, changes: Any) -> Any:
-    """Return a copy of `base` in which `changes` are merged key by key; lists and scalars replace those of the base."""
+    """Return a copy of `base` with `changes` merged key by key; lists and scalars are replaced, not merged."""
     if not (isinstance(base, dict) and isinstance(changes, dict)):
         return deepcopy(changes)
     return deepcopy(base) | {key: _merged(base.get(key), value) for key, value in changes.items()}
 
 
 def override(tree: dict[str, Any], origins: Origins, setting: str) -> None:
-    """Apply a `section.key=value`, whose value is YAML; raises UserError if it is not of this form."""
+    """Apply a `section.key=value` setting, whose value is YAML; raise UserError if it is malformed."""
     key, equals, text = setting.partition("=")
     parts = key.strip().split(".")
     shown = setting if len(setting) <= 200 else f"{setting[:200]}…"

@@ -1,9 +1,8 @@
 """Text files as lines.
 
-A line ends at `\\n` and nowhere else: not at U+2028, `\\x0b`, `\\x85` or a lone `\\r`. A `\\r` right before `\\n` is
-not part of the line. Python's text mode, `str.splitlines` and most loaders split at some of these, which shifts all
-later lines against their translations. Files whose names end in .gz are compressed. Bytes that are not UTF-8 become
-U+FFFD.
+Only `\\n` ends a line, not U+2028, `\\x0b`, `\\x85` or a lone `\\r`; a `\\r` before `\\n` is stripped. Python's text
+mode, `str.splitlines` and most loaders also split elsewhere, which misaligns all later lines with their translations.
+Files named *.gz are compressed. Invalid UTF-8 is decoded as U+FFFD.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from typing import IO, TypeVar, cast
 from nmt.system.errors import UserError
 from nmt.system.files import not_read
 
-BLOCK = 1 << 20  # bytes that are read at a time to count lines
-LONGEST = 1 << 24  # bytes of a line; a few kilobytes of a .gz can stand for gigabytes without a line end
+BLOCK = 1 << 20  # bytes read at a time when counting lines
+LONGEST = 1 << 24  # maximum bytes in a line: a small .gz file can expand to gigabytes without a newline
 REALIGN = "find the first line that the same line of the other file does not translate; only \\n ends a line"
-"""Hint if one of two files has more lines"""
+"""Hint for parallel files of different length"""
 
 Texts = TypeVar("Texts", bound=tuple[str, ...])
 
 
 def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file for reading bytes; raises UserError naming it if that fails."""
+    """Open a file, decompressing .gz, to read bytes; raise UserError on failure."""
     path = Path(path)
     try:
         return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
@@ -42,25 +41,25 @@ def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
 
 @contextmanager
 def compressed(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Give what to write to so that `stream` becomes the file `path`, compressed if its name ends in .gz."""
+    """Yield a stream that writes to `stream`, gzip-compressed if `path` ends in .gz."""
     if Path(path).suffix != ".gz":
         yield stream
         return
-    with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as file:  # no name or time: equal texts give equal files
+    with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as file:  # no name or timestamp: equal texts give equal files
         yield cast(IO[bytes], file)
 
 
 def decode(line: bytes) -> str:
-    """Decode a line of a stream, without its end."""
+    """Decode a line, stripping its line end."""
     if line.endswith(b"\n"):
         line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
     return line.decode("utf-8", errors="replace")
 
 
 def decoded(stream: IO[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield the lines of a stream without their ends; raises UserError naming the first with more than LONGEST bytes.
+    """Yield a stream's lines without line ends.
 
-    No more of that line is read.
+    Raise UserError, citing `name` and line number, for a line of more than LONGEST bytes; the rest of it is not read.
     """
     for number, line in enumerate(iter(partial(stream.readline, LONGEST + 1), b""), 1):
         if len(line) > LONGEST:
@@ -69,18 +68,18 @@ def decoded(stream: IO[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Open a file at once and yield its lines without their ends, in constant memory; raises UserError as `decoded`."""
+    """Open a file immediately, then yield its lines lazily, without line ends; raise UserError as `decoded` does."""
     return _lines(open_input(path), path)
 
 
 def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[str]:
-    with stream, _to_its_end(path):
+    with stream, _read_errors(path):
         yield from decoded(stream, path)
 
 
 @contextmanager
-def _to_its_end(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise UserError naming the file if it cannot be read to its end."""
+def _read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Convert errors in reading a file into a UserError that names it."""
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
@@ -88,7 +87,7 @@ def _to_its_end(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
-    """Yield the lines of two files side by side, in constant memory; raises UserError if one has fewer."""
+    """Yield pairs of lines from two files, in constant memory; raise UserError if one file has fewer lines."""
     for number, (one, other) in enumerate(zip_longest(read_lines(source), read_lines(target))):
         if one is None or other is None:
             ended, longer = (source, target) if one is None else (target, source)
@@ -102,12 +101,12 @@ def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]
 
 def count_lines(path: str | os.PathLike[str]) -> int:
     """Count the lines that `read_lines` would yield, several times as fast."""
-    with open_input(path) as stream, _to_its_end(path):
+    with open_input(path) as stream, _read_errors(path):
         return _count(iter(lambda: stream.read(BLOCK), b""))
 
 
 def count_rest(descriptor: int) -> int | None:
-    """Count the lines from the position of an open file, which stays, to its end; None for a pipe or a terminal."""
+    """Count an open file's remaining lines without moving its position; return None for a pipe or a terminal."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return None
     starts = itertools.count(os.lseek(descriptor, 0, os.SEEK_CUR), BLOCK)
@@ -123,18 +122,18 @@ def _count(blocks: Iterator[bytes]) -> int:
 
 
 def one_line(text: str) -> str:
-    """Replace line ends by spaces, so that the text stays one line wherever it is written."""
+    """Replace line ends with spaces, so that the text takes one line in a file."""
     return text.replace("\r", " ").replace("\n", " ")
 
 
-def in_groups(pairs: Iterable[Texts], most: int, characters: int) -> Iterator[list[Texts]]:
-    """Yield groups of neighbouring pairs: `most` of them, or fewer once they have so many `characters`."""
+def in_groups(pairs: Iterable[Texts], count: int, characters: int) -> Iterator[list[Texts]]:
+    """Yield groups of consecutive pairs; a group ends once it has `count` pairs or `characters` characters."""
     group: list[Texts] = []
     size = 0
     for pair in pairs:
         group.append(pair)
         size += sum(map(len, pair))
-        if len(group) == most or size >= characters:
+        if len(group) == count or size >= characters:
             yield group
             group, size = [], 0
     if group:

@@ -1,9 +1,9 @@
-"""The tokenizers of OPUS-MT's models: text to the ids that `MarianTokenizer` of transformers gives it, and back.
+"""OPUS-MT tokenizers: encode and decode text as the `MarianTokenizer` of transformers does.
 
-A folder has a SentencePiece model for each side, `source.spm` and `target.spm`, whose pieces have other ids in
-`vocab.json`; with `separate_vocabs` in `tokenizer_config.json`, those of the target are in `target_vocab.json`. Pieces
-without an id become `<unk>`, so text can be lost. Here the control symbols have our ids, and the other pieces follow in
-their order. `MarianTokenizer` has a normaliser of punctuation that it does not call, and so has nothing of it here.
+A Marian folder has a SentencePiece model for each side, `source.spm` and `target.spm`, and assigns ids to their pieces
+in `vocab.json`; with `separate_vocabs` in `tokenizer_config.json`, target pieces get theirs from `target_vocab.json`.
+Pieces without an id become `<unk>`, so encoding can lose text. We renumber: control symbols get our ids, and the other
+pieces follow in the order of their Marian ids. Like `MarianTokenizer`, this does not normalise punctuation.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from nmt.system.integrity import checked
 from nmt.text.vocabulary import BOS, DAMAGED, EOS, PAD, SPACE_MARK, UNK, Vocabulary, read_processor
 
 SPM, VOCAB = ("source.spm", "target.spm"), ("vocab.json", "target_vocab.json")
-"""Names of the files of source and target; with one vocabulary for both sides it is in the first of `VOCAB`."""
+"""File names for source and target; a joint vocabulary has only the first of `VOCAB`"""
 CONFIG = "tokenizer_config.json"
 
 _CONTROL = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
 _LITERAL = re.compile("(" + "|".join(_CONTROL) + ")")
 ABSENT = -1
-"""The origin of a symbol that vocab.json lacks."""
+"""Marian id of a symbol missing from vocab.json"""
 
 
 class MarianVocabulary(Vocabulary):
-    """The pieces of one side, or of both if they share the ids."""
+    """The pieces of one side, or of both sides if they share ids."""
 
     UNSEEN = "targets that the tokenizer cannot spell"
     LOSSY = True
 
     def __init__(self, ids: Mapping[str, int], encoder: Any, decoder: Any) -> None:
-        """Order the pieces by their `ids` in vocab.json; `encoder` and `decoder` are SentencePiece processors."""
+        """Renumber pieces given their `ids` in vocab.json; `encoder` and `decoder` are SentencePiece processors."""
         controls = [ids.get(symbol, ABSENT) for symbol in ("<pad>", "<unk>", "", "</s>")]
         pieces = sorted((index, piece) for piece, index in ids.items() if piece not in _CONTROL)
         self.origins = [*controls, *(index for index, _ in pieces)]
-        """For each of our ids that of vocab.json; `ABSENT` for `<s>`, which Marian's models have no use for."""
+        """Marian id for each of our ids; `ABSENT` for `<s>`, which Marian models do not use"""
         self._pieces = ["<pad>", "<unk>", "<s>", "</s>", *(piece for _, piece in pieces)]
         self._ids = {piece: index for index, piece in enumerate(self._pieces) if index != BOS}
         self._encoder, self._decoder = encoder, decoder
@@ -49,7 +49,7 @@ class MarianVocabulary(Vocabulary):
         return len(self._pieces)
 
     def encode(self, text: str) -> list[int]:
-        """Encode one line, without `</s>`; a literal `</s>`, `<pad>` or `<unk>` is that symbol."""
+        """Encode one line, without `</s>`; a literal `</s>`, `<pad>` or `<unk>` becomes that control symbol."""
         ids: list[int] = []
         for part in filter(None, _LITERAL.split(text)):
             if part in _CONTROL:
@@ -62,12 +62,12 @@ class MarianVocabulary(Vocabulary):
         return ids
 
     def language(self, text: str) -> str:
-        """Return a beginning such as >>fra<<, by which a text asks a model for a language; it is empty without one."""
+        """Return the target-language tag that starts the text, such as >>fra<<; empty if there is none."""
         end = text.find("<<") if text.startswith(">>") else -1
         return text[: end + 2] if end != -1 else ""
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode many lines on one thread; other threads may call this at the same time."""
+        """Encode lines on one thread; thread-safe."""
         rows = self._encoder.encode(list(texts), num_threads=1) if texts else []
         return [
             self.encode(text) if text.startswith(">>") or _LITERAL.search(text) else self._encode_plain(text, row)
@@ -75,22 +75,22 @@ class MarianVocabulary(Vocabulary):
         ]
 
     def _encode_plain(self, text: str, row: list[int]) -> list[int]:
-        """Return the ids of a text without control symbols, of whose pieces `row` has SentencePiece's own ids."""
-        if self._encoder.unk_id() in row:  # vocab.json may have what this side's SentencePiece does not know
+        """Return the ids of a text without control symbols; `row` holds its SentencePiece ids."""
+        if self._encoder.unk_id() in row:  # vocab.json may list pieces that this side's SentencePiece model lacks
             return [self._index(piece) for piece in self._encoder.encode(text, out_type=str)]
         return [self._from_encoder[index] for index in row]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, without control symbols and unknown pieces."""
+        """Decode ids to text, skipping control symbols and unknown pieces."""
         pieces = [self._pieces[index] for index in ids if index > EOS]
         return str(self._decoder.decode_pieces(pieces)).replace(SPACE_MARK, " ").strip()
 
     def spellings(self) -> list[str]:
-        """Return what each piece spells, by id, a space as U+2581; nothing for control symbols."""
+        """Return each piece's text by id, with spaces as U+2581; empty for control symbols."""
         return ["" if index <= EOS else piece for index, piece in enumerate(self._pieces)]
 
     def count_unknown(self, ids: Iterable[int]) -> int:
-        """Count the pieces that have no id: characters, or several in a row, that are lost."""
+        """Count unknown pieces; each stands for one or more lost characters."""
         return sum(index == UNK for index in ids)
 
     def _piece(self, index: int) -> str:
@@ -101,18 +101,18 @@ class MarianVocabulary(Vocabulary):
 
 
 def origins_of(side: Sized) -> Sequence[int]:
-    """Return the ids that a Marian folder gives the symbols of a vocabulary, by ours; our own have the same there."""
+    """Return the Marian id of each symbol, indexed by our id; the two are equal for our own vocabularies."""
     return side.origins if isinstance(side, MarianVocabulary) else range(len(side))
 
 
 class _Config(BaseModel):
-    """What is read of tokenizer_config.json."""
+    """The relevant key of tokenizer_config.json."""
 
     separate_vocabs: bool = False
 
 
 class _Ids(RootModel[dict[str, Annotated[int, Field(ge=0)]]]):
-    """A vocab.json: pieces and their ids."""
+    """The content of vocab.json: an id for each piece."""
 
     model_config = ConfigDict(strict=True)
 
@@ -120,12 +120,11 @@ class _Ids(RootModel[dict[str, Annotated[int, Field(ge=0)]]]):
 def read_vocabularies(
     known: Collection[str], read: Callable[[str], tuple[bytes, str]]
 ) -> tuple[Vocabulary, Vocabulary, dict[str, bytes]]:
-    """Read the vocabularies of source and target, and the contents of their files by name, from a Marian folder.
+    """Read a Marian folder; return its source and target vocabularies, and its files' contents by name.
 
-    `known` are the names of the folder's files, and `read` gives the content of one and what errors call it. A folder
-    whose SentencePiece models are our own, as `nmt average --format huggingface` writes it, has our own vocabularies
-    and no other files. Raises UserError if a file is missing or damaged. Tokens that were added to the pieces are not
-    read; a model that has rows for them does not fit.
+    `known` lists the folder's file names; `read` returns a file's content and its name for errors. If the folder was
+    written by `nmt average --format huggingface`, the vocabularies are plain ones of ours and the contents are empty.
+    Raise UserError if a file is missing or damaged. Added tokens are ignored; models with rows for them do not fit.
     """
     separate = CONFIG in known and checked(_Config, *read(CONFIG)).separate_vocabs
     names = [*SPM, *VOCAB[: 1 + separate]]
@@ -134,7 +133,7 @@ def read_vocabularies(
     if own := _own(files, tables):
         return *own, {}
     source, target = (read_processor(*files[name]) for name in SPM)
-    joined = target if separate else source  # with one vocabulary, MarianTokenizer decodes by that of the source
+    joined = target if separate else source  # MarianTokenizer decodes a joint vocabulary with the source model
     contents = {name: content for name, (content, _) in files.items()}
     if CONFIG in known:
         contents[CONFIG] = read(CONFIG)[0]
@@ -144,7 +143,7 @@ def read_vocabularies(
 def _own(
     files: Mapping[str, tuple[bytes, str]], tables: Sequence[Mapping[str, int]]
 ) -> tuple[Vocabulary, Vocabulary] | None:
-    """Return the vocabularies of SentencePiece models that are our own, with the same ids in vocab.json, else None."""
+    """Return our own vocabularies if both SentencePiece models are ours and agree with vocab.json, else None."""
     try:
         source, target = (Vocabulary(*files[name]) for name in SPM)
     except UserError:

@@ -1,8 +1,8 @@
 """Split lines into sentences by rules for full stops, abbreviations, initials, numbers and quotation marks.
 
-`TrainedLengths` has the lengths a translator was trained on, by which lines are split. In doubt, the rules keep
-sentences together: a model translates two sentences better than half of one.
-sentencex 1.0 is faster but fails on no-break spaces, and pysbd 0.3 takes half a millisecond for a line.
+`TrainedLengths` holds a translator's training lengths, which decide which lines are split. In doubt, the rules keep
+sentences together: a model translates two sentences better than half of one. Alternatives: sentencex 1.0 is faster but
+fails on no-break spaces; pysbd 0.3 takes half a millisecond per line.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-_WIDE = "。｡！？．।॥۔؟።"  # end a sentence without a space behind them
-_CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close a quotation in German
-_OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open one in Swedish and in German books
-_END = re.compile(  # possessive, so that no line takes long
+_WIDE = "。｡！？．।॥۔؟።"  # end a sentence even without a following space
+_CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # in German, the last four close a quotation
+_OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # in Swedish and in German books, the last two open one
+_END = re.compile(  # possessive quantifiers prevent slow backtracking
     rf"(?<![{_WIDE}.!?…])(?:(?P<wide>[.!?…]*+[{_WIDE}][{_WIDE}.!?…]*+)(?P<closed>[{re.escape(_CLOSING)}]*+)\s*+"
     rf"|(?P<stop>[.!?…]++)(?:\s»(?=\s|\Z)|[{re.escape(_CLOSING)}]*+)(?:\s++|\Z))"
     r"|[\u2028\u2029]\s*+"
 )
 _NEXT = re.compile(rf"[{re.escape(_OPENING)}\-–—•*\s]*(?P<word>\w+(?:['’]\w+)?)")
-_LAST = re.compile(r"[\w.&'’\-]*\Z")  # the word before a full stop, with full stops inside it
+_LAST = re.compile(r"[\w.&'’\-]*\Z")  # the word before a full stop, including any full stops inside it
 _INITIALS = re.compile(r"(?:[^\W\d_]\.-?)*[^\W\d_]\Z")  # J, J.-P, U.S
 _LETTER, _LETTER_AND_STOP = re.compile(r"[^\W\d_]\Z"), re.compile(r"[^\W\d_]\.")
 _ORDINAL = re.compile(r"\d{1,2}\Z|[IVXLC]+\Z")
 
-LONGEST_WORD = 40  # characters before a full stop that are looked at
+LONGEST_WORD = 40  # characters examined before a full stop
 
 WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-"""Abbreviations and small words by language, which sentences.toml explains"""
-_SMALL_WORD = re.compile(  # tried once for each word, and possessive, so that no line takes long
+"""Abbreviations and function words by language; sentences.toml explains the keys"""
+_SMALL_WORD = re.compile(  # the lookbehind and possessive quantifiers prevent slow backtracking
     r"(?<![\w'’\-])['’\-]*+(?P<small>\w[\w'’\-]*+)\s++(?=(?P<word>\w+))"
 )
-# Languages that write ordinal numbers with a full stop.
+# Languages that mark ordinal numbers with a full stop
 _ORDINALS = {"de", "da", "no", "nb", "nn", "fi", "is", "et", "lv", "cs", "sk", "sl", "hr", "sr", "bs", "hu", "pl", "tr"}
 
 
 class SentenceSplitter:
-    """The rules by which lines in one language are split into sentences."""
+    """Rule-based sentence splitter for one language."""
 
     def __init__(self, language: str) -> None:
-        """Read the words of a language, a code such as de or de_AT; a language without its own has the general ones."""
+        """Load the word lists for a language code such as de or de_AT; unlisted languages use the general lists."""
         code = re.split(r"[-_]", language.lower())[0]
 
         def words(kind: str) -> set[str]:
@@ -60,14 +60,14 @@ class SentenceSplitter:
         self._ordinals = code in _ORDINALS
 
     def split(self, text: str) -> list[str]:
-        """Return the sentences of a line, each with the space after it; joined they are the line."""
+        """Return a line's sentences, each with its trailing space; concatenated, they equal the line."""
         starts = [0, *self._starts(text), len(text)]
         return [text[start:end] for start, end in pairwise(starts) if end > start]
 
     def split_unmarked(self, sentence: str) -> list[str]:
-        """Split a sentence where another seems to begin without a mark: A man sings A dog barks.
+        """Split where another sentence seems to begin without punctuation: A man sings A dog barks.
 
-        A name may look the same, so this is for long sentences.
+        Use this on long sentences only, because names can look the same.
         """
         if not self._openers:
             return [sentence]
@@ -80,8 +80,8 @@ class SentenceSplitter:
         return [sentence[start:end] for start, end in pairwise([*starts, len(sentence)])]
 
     def _starts(self, text: str) -> Iterator[int]:
-        """Yield where the second sentence begins, the third, and so on."""
-        has_case = text.lower() != text  # else small letters say nothing
+        """Yield the start offsets of all sentences but the first."""
+        has_case = text.lower() != text  # if all is lower case, a small letter does not mean that a sentence continues
         start = 0
         for end in _END.finditer(text):
             following = _NEXT.match(text, end.end())
@@ -90,9 +90,9 @@ class SentenceSplitter:
                 yield start
 
     def _ends(self, text: str, start: int, end: re.Match[str], word: str, has_case: bool) -> bool:
-        """Does the sentence that begins at `start` end at these marks, before `word`?"""
+        """Return whether the sentence that starts at `start` ends at the punctuation `end`, before `word`."""
         if end["wide"]:
-            # What follows a quotation at once, as in 「…。」と言った, belongs to the same sentence.
+            # Text directly after a quotation, as in 「…。」と言った, continues the sentence.
             return not end["closed"] or text[end.end()] in _OPENING or text[end.end() - 1].isspace()
         if not end["stop"]:
             return True  # a line separator
@@ -109,9 +109,9 @@ class SentenceSplitter:
         return self._ends_at_full_stop(last, text.startswith(f"{last}.", start), word)
 
     def _ends_at_full_stop(self, last: str, first: bool, word: str) -> bool:
-        """Does a full stop after the word `last` end a sentence, if `word` follows?
+        """Return whether a full stop between the words `last` and `word` ends a sentence.
 
-        `first` says that the sentence begins with `last`.
+        `first` tells whether `last` is the first word of its sentence.
         """
         lower, starts = last.lower(), word.lower() in self._starters
         if first and last.isdigit():
@@ -134,30 +134,30 @@ Ratio = Annotated[float, Field(ge=0, le=2**31)]
 
 
 class TrainedLengths(BaseModel):
-    """Quantiles over the training pairs, stored in bundle.json; lengths in subwords, without `</s>`."""
+    """Length quantiles of the training pairs, stored in bundle.json; lengths are in subwords, without `</s>`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     language: str
-    """Code of the source's language."""
+    """Source language code"""
     sentences: Count
-    """99% of the sources have at most so many sentences."""
+    """99th percentile of the number of sentences per source"""
     usual_sentences: Count
-    """Half of the sources have at most so many sentences."""
+    """Median number of sentences per source"""
     source: Count
-    """99% of the sources are at most so long."""
+    """99th percentile of source lengths"""
     longest_source: Count
-    """99.9% of the sources are at most so long."""
+    """99.9th percentile of source lengths"""
     least_ratio: Ratio
-    """The ratio (target + 1) / (source + 1) is at least this for 99.9% of the pairs."""
+    """0.1th percentile of the length ratio (target + 1) / (source + 1)"""
     greatest_ratio: Ratio
-    """That ratio is at most this for 99.9% of the pairs."""
+    """99.9th percentile of the length ratio"""
 
     @classmethod
     def of(
         cls, language: str, sources: Sequence[int], targets: Sequence[int], sentences: Sequence[int]
     ) -> TrainedLengths:
-        """Compute the quantiles of at least one pair: lengths, and the number of sentences of the source."""
+        """Compute the quantiles from the lengths and source sentence counts of at least one pair."""
         ratios = sorted((target + 1) / (source + 1) for source, target in zip(sources, targets, strict=True))
         return cls(
             language=language,
@@ -170,10 +170,10 @@ class TrainedLengths(BaseModel):
         )
 
     def is_unusual(self, source: int, target: int) -> bool:
-        """Is a target of this length shorter or longer than those of such sources in training?"""
+        """Return whether the length ratio is outside the range of 99.8% of training pairs."""
         return not self.least_ratio <= (target + 1) / (source + 1) <= self.greatest_ratio
 
 
 def _quantile(ordered: Sequence[Any], part: float) -> Any:
-    """Return the least value that at least this part of all values do not exceed."""
-    return ordered[max(0, ceil(part * len(ordered) - 1e-9) - 1)]  # less what rounding may have added
+    """Return the smallest value that is no less than a fraction `part` of the values."""
+    return ordered[max(0, ceil(part * len(ordered) - 1e-9) - 1)]  # 1e-9 absorbs rounding errors

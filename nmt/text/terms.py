@@ -1,7 +1,7 @@
-"""Terms of a table and text to keep: what a translation must contain because of its source.
+"""Terminology tables and text to keep: phrases that a translation must contain, given its source.
 
-A phrase occurs in a text only at word boundaries: "Hund" does not occur in "Hunde". In scripts without spaces, it
-occurs wherever its characters do.
+A phrase matches only at word boundaries: "Hund" does not match in "Hunde". In scripts without spaces, it matches
+anywhere.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines
 
-CASE = "case"  # the flag of a term whose case matters on both sides
-_END = r"[^\s<>\"'{}|\\^`.,;:!?)\]]"  # the last character of a URL, which is no punctuation
+CASE = "case"  # third column of a case-sensitive term
+_END = r"[^\s<>\"'{}|\\^`.,;:!?)\]]"  # last character of a URL: no punctuation
 KEPT = (
     rf"(?:https?|ftp)://[^\s<>\"'{{}}|\\^`]*{_END}",
     rf"(?<![\w.])www\.[^\s<>\"'{{}}|\\^`]*{_END}",
@@ -26,57 +26,57 @@ KEPT = (
     r"\$?\{\{[\w.:\-]{1,60}\}\}|\$?\{[\w.:\-]{0,60}\}",  # {name}, {0}, {{name}}, ${name}
     r"%(?:\(\w{1,60}\)|\d{1,2}\$)?[#0\-+]?\d{0,3}(?:\.\d{1,3})?[sdifgxu](?![^\W\d_])",  # %s, %(name)s, %1$d, %.2f
 )
-"""Patterns of URLs, e-mail addresses and placeholders."""
-FIRST = 3  # characters by which terms are looked up
+"""Patterns for URLs, e-mail addresses and placeholders"""
+FIRST = 3  # length of the prefix by which terms are looked up
 NO_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # Thai, Lao, Burmese, Khmer
 
 
 class Term(NamedTuple):
-    """A line of a table; lines with the same source are alternatives."""
+    """One row of a terminology table; rows with the same source are alternatives."""
 
     source: str
     target: str
     case: bool = False
-    """Whether case matters on both sides; else a source may have any case, and the target may begin with a capital"""
+    """Whether both sides are case-sensitive; otherwise the source may have any case, the target an initial capital"""
 
 
 @dataclass(frozen=True)
 class Phrase:
-    """Text that a translation must contain."""
+    """A phrase that a translation must contain."""
 
     source: str
-    """The text in the source"""
+    """Its form in the source"""
     targets: tuple[str, ...]
-    """The alternatives in the translation"""
+    """Its alternative forms in the translation"""
     times: int = 1
-    """How often it must occur"""
+    """Minimum number of occurrences in the translation"""
     exactly: bool = False
-    """Whether it must not occur more often"""
+    """Whether `times` is also the maximum"""
     stands_free: tuple[bool, bool] = (True, True)
-    """Whether it is never next to a letter in the source, before and after"""
+    """Whether a word boundary precedes, and follows, every occurrence in the source"""
     inside: int = 0
-    """How many of its `times` are inside longer text that is kept"""
+    """How many of the `times` are inside longer kept text"""
 
     def __str__(self) -> str:
         return self.source if self.exactly else f"{self.source} → {' | '.join(self.targets)}"
 
     def bounds(self, target: str) -> tuple[bool, bool]:
-        """Return whether one of its targets needs a word boundary before and after it."""
+        """Return whether `target` must have a word boundary before it, and after it."""
         return self.stands_free if self.exactly else (joins(target[0]), joins(target[-1]))
 
     def is_missing(self, translation: str) -> bool:
-        """Does a translation lack it, or not contain it as often as it must?"""
-        found = sum(1 for target in self.targets for _ in _places(target, translation, self.bounds(target)))
+        """Return whether the phrase does not occur in the translation as often as required."""
+        found = sum(1 for target in self.targets for _ in _occurrences(target, translation, self.bounds(target)))
         return found != self.times if self.exactly else found < self.times
 
 
 class Terms:
-    """A table of terms, and patterns of text to keep."""
+    """A terminology table, and patterns for text to keep."""
 
     def __init__(self, table: Iterable[Term] = (), keep: Iterable[str] = (), common: bool = True) -> None:
-        """Compile regular expressions of text to `keep`, besides the `common` ones (KEPT), and index the table.
+        """Compile the regular expressions `keep`, plus KEPT if `common`, and index the table.
 
-        Raises UserError for a wrong regular expression, or a blank term.
+        Raise UserError for an invalid regular expression or a blank term.
         """
         self._patterns = [_compiled(pattern) for pattern in (*keep, *(KEPT if common else ()))]
         self._table: dict[str, list[Term]] = {}
@@ -93,9 +93,9 @@ class Terms:
         self._lengths = {beginning: sorted(found, reverse=True) for beginning, found in lengths.items()}
 
     def phrases(self, text: str) -> list[Phrase]:
-        """Find the text to keep, and the longest terms in the rest, from left to right."""
+        """Return phrases for text to keep and, in the rest, for terms; the leftmost and longest term wins."""
         kept = list(self._kept(text))
-        found = list(_as_often(text, kept))
+        found = list(_kept_phrases(text, kept))
         if self._table:
             folded, ends = _folded(text), [0, *(end for _, end in kept)]
             gaps = zip(ends, [*(start for start, _ in kept), len(text)], strict=True)
@@ -104,7 +104,7 @@ class Terms:
         return found
 
     def _kept(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the spans to keep: the leftmost match, of several that of the first pattern."""
+        """Yield non-overlapping spans to keep, leftmost first; on a tie, the earlier pattern wins."""
         spans = (
             (match.start(), order, match.end())
             for order, pattern in enumerate(self._patterns)
@@ -118,7 +118,7 @@ class Terms:
                 yield start, start + len(stripped)
 
     def _terms(self, text: str, folded: str, at: int, limit: int) -> Iterator[Phrase]:
-        """Yield the terms in text[at:limit], given the text `folded`."""
+        """Yield a phrase for each term in text[at:limit]; `folded` is the text in lower case."""
         while at < limit:
             end, terms = next(self._terms_at(text, folded, at, limit), (at + 1, []))
             if terms:
@@ -127,19 +127,19 @@ class Terms:
             at = end
 
     def _terms_at(self, text: str, folded: str, at: int, limit: int) -> Iterator[tuple[int, list[Term]]]:
-        """Yield the ends of terms that begin at a character and end by `limit`, the longest first, and the terms."""
+        """Yield (end, terms) for terms that start at `at` and end by `limit`, longest first."""
         beginnings = (self._lengths.get(folded[at : at + length], []) for length in range(FIRST, 0, -1))
         for end in (at + length for lengths in beginnings for length in lengths if at + length <= limit):
             terms = self._table.get(folded[at:end], [])
             fitting = [term for term in terms if not term.case or text[at:end] == term.source]
-            if fitting and _stands(text, at, end, (joins(text[at]), joins(text[end - 1]))):
+            if fitting and _has_bounds(text, at, end, (joins(text[at]), joins(text[end - 1]))):
                 yield end, fitting
 
 
 def read_terms(path: Path) -> list[Term]:
-    """Read a table: source term, tab, target term, and perhaps another tab and `case`; blank lines are left out.
+    """Read a tab-separated table of source term, target term and, optionally, `case`; skip blank lines.
 
-    Raises UserError naming the file and the line that is wrong.
+    Raise UserError naming file and line of an invalid row.
     """
     table = []
     for number, line in enumerate(read_lines(path), 1):
@@ -157,25 +157,25 @@ def read_terms(path: Path) -> list[Term]:
 
 
 def joins(character: str) -> bool:
-    """Is this a word character?"""
+    """Return whether this is a word character of a script with spaces."""
     wide = unicodedata.east_asian_width(character) in "WF" or NO_SPACES.match(character)
     return not wide and (character == "_" or unicodedata.category(character)[0] in "LNM")
 
 
 def _forms(term: Term) -> list[str]:
-    """Return the target, and with a capital as at the beginning of a sentence."""
+    """Return the target term and, unless it is case-sensitive, its capitalised form."""
     return [term.target] if term.case else [term.target, term.target[0].upper() + term.target[1:]]
 
 
-def _as_often(text: str, kept: list[tuple[int, int]]) -> Iterator[Phrase]:
-    """Yield what is `kept` of a text, to occur as often as there, also inside longer text."""
+def _kept_phrases(text: str, kept: list[tuple[int, int]]) -> Iterator[Phrase]:
+    """Yield a phrase for each distinct text in the spans `kept`, required exactly as often as `text` contains it."""
     starts = [start for start, _ in kept]
     free: dict[str, tuple[bool, bool]] = {}
     for start, end in kept:
         before, after = free.get(text[start:end], (True, True))
         free[text[start:end]] = (before and _is_free(text, start - 1), after and _is_free(text, end))
     for source, bounds in free.items():
-        places = list(_places(source, text, bounds))
+        places = list(_occurrences(source, text, bounds))
         around = (kept[max(0, bisect_right(starts, at) - 1)] for at in places)
         inside = sum(
             start <= at and at + len(source) <= end and end - start > len(source)
@@ -184,27 +184,27 @@ def _as_often(text: str, kept: list[tuple[int, int]]) -> Iterator[Phrase]:
         yield Phrase(source, (source,), len(places), True, bounds, inside)
 
 
-def _places(phrase: str, text: str, bounds: tuple[bool, bool]) -> Iterator[int]:
-    """Yield where a phrase occurs in a text."""
+def _occurrences(phrase: str, text: str, bounds: tuple[bool, bool]) -> Iterator[int]:
+    """Yield the offsets at which `phrase` occurs in a text with the word boundaries that `bounds` requires."""
     at = text.find(phrase)
     while at >= 0:
-        if _stands(text, at, at + len(phrase), bounds):
+        if _has_bounds(text, at, at + len(phrase), bounds):
             yield at
         at = text.find(phrase, at + 1)
 
 
-def _stands(text: str, start: int, end: int, bounds: tuple[bool, bool]) -> bool:
-    """Is text[start:end] at word boundaries, as far as `bounds` asks before and after it?"""
+def _has_bounds(text: str, start: int, end: int, bounds: tuple[bool, bool]) -> bool:
+    """Return whether text[start:end] has the word boundaries that `bounds` requires, before and after it."""
     return all(_is_free(text, at) for at, matters in zip((start - 1, end), bounds, strict=True) if matters)
 
 
 def _is_free(text: str, at: int) -> bool:
-    """Is there no word character at a place, which may be outside the text?"""
+    """Return whether there is no word character at an offset, which may be out of range."""
     return not 0 <= at < len(text) or not joins(text[at])
 
 
 def _folded(text: str) -> str:
-    """Return the text in lower case, with its length unchanged."""
+    """Return the text in lower case, except characters whose lower case is longer."""
     return "".join(lower if len(lower := character.lower()) == 1 else character for character in text)
 
 

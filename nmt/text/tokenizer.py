@@ -1,7 +1,7 @@
-"""Text to subword ids and back, by SentencePiece; every string survives the round trip.
+"""Encode text as subword ids and decode it, losslessly, with SentencePiece.
 
-Text is not normalised, and characters without an entry are spelled in bytes, so nothing is unknown and nothing is lost.
-The target of a parser has a vocabulary of trees, which it is handed. `</s>` and `<s>` are added where batches are made.
+Text is not normalised, and characters without an entry are encoded as bytes, so nothing is unknown or lost. A parser's
+target vocabulary, of tree symbols, is passed in. `<s>` and `</s>` are added when batches are made.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from nmt.text.opus_mt_tokenizer import SPM, VOCAB, read_vocabularies
 from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, STAND_IN, UNK, TargetVocabulary, Vocabulary
 
 SHARED, SOURCE = "tokenizer.model", "source.model"
-"""Names of the files that hold the vocabulary of both sides, or that of the source alone."""
+"""File names of a vocabulary for both sides, and of one for the source only"""
 THREADS = 16
-"""Threads of SentencePiece on any machine: its file records the number, and the sums for unigrams depend on it."""
+"""SentencePiece threads on every machine: the model file records the number, and unigram sums depend on it"""
 
 
 class Tokenizer:
-    """The vocabularies of both sides; the same object twice if they share it, or if there is only one side."""
+    """The source and target vocabularies; the same object twice if shared, or if there is only one side."""
 
     def __init__(self, source: Vocabulary, target: TargetVocabulary, files: Mapping[str, bytes] | None = None) -> None:
-        """Combine two vocabularies; `files` has the contents, by name, of the Marian folder they are from, if any."""
+        """Combine two vocabularies; if read from a Marian folder, `files` holds its contents by name."""
         self.source = source
         self.target = target
         self._files = dict(files or {})
@@ -44,23 +44,23 @@ class Tokenizer:
 
     @property
     def lossy(self) -> bool:
-        """Whether there are texts that it cannot spell."""
+        """Whether encoding can lose text."""
         return self.source.LOSSY
 
     def starts(self) -> tuple[list[bool], list[bool]]:
-        """Return whether each symbol of source and target, by id, begins a word, or is a leaf of a tree."""
+        """Return for source and target whether each symbol, by id, begins a word or is a tree leaf."""
         return self.source.starts(), self.target.starts()
 
     def equals(self, other: Tokenizer) -> bool:
-        """Tell whether both give the same ids to the same subwords."""
+        """Return whether both tokenizers map the same subwords to the same ids."""
         return self.source.listing() == other.source.listing() and self.target.listing() == other.target.listing()
 
     @classmethod
     def load(cls, directory: Path, target: type[TargetVocabulary] = Vocabulary) -> Tokenizer:
-        """Read `tokenizer.model`, or `source.model` with the file of a target's vocabulary, from a directory.
+        """Load a directory's `tokenizer.model`, or its `source.model` and the file of a `target` vocabulary.
 
-        A directory with a `source.spm` has the tokenizer of a Marian model, see `nmt/text/opus_mt_tokenizer.py`.
-        Raises UserError naming the file that is missing or damaged.
+        If there is a `source.spm`, load a Marian tokenizer (`nmt/text/opus_mt_tokenizer.py`). Raise UserError naming a
+        missing or damaged file.
         """
 
         def read(name: str) -> tuple[bytes, str]:
@@ -94,11 +94,11 @@ class Tokenizer:
         say: Callable[[str], None] = lambda line: None,
         target: Callable[[Iterator[str]], TargetVocabulary] | None = None,
     ) -> Tokenizer:
-        """Learn the subwords of (source, target) pairs, or of (target,) alone if the vocabulary is shared.
+        """Learn subwords from (source, target) pairs, or from (target,) tuples if the vocabulary is shared.
 
-        `target` makes another vocabulary of the targets, such as that of trees. `pairs` is read once for each
-        vocabulary, so it must not be an iterator. `say` reports how much text is used. Raises UserError
-        naming `tokenizer.vocab_size` if the text has too few subwords for it, or needs more.
+        `target` builds another kind of target vocabulary, such as tree symbols. `pairs` is read once per vocabulary, so
+        it must not be an iterator. `say` receives progress messages. Raise UserError naming `tokenizer.vocab_size` if
+        the text has too few subwords to fill it, or needs more.
         """
         if settings.shared:
             both = _train("all text", (text for pair in pairs for text in pair), settings, say)
@@ -116,7 +116,7 @@ def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: C
     model, stops = io.BytesIO(), list[BaseException]()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_fed(sample, stops),
+            sentence_iterator=_feed(sample, stops),
             model_writer=model,
             model_type=settings.algorithm,
             vocab_size=settings.vocab_size,
@@ -132,14 +132,14 @@ def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: C
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise (stops or [_explained(error, settings)])[0] from None
+        raise (stops or [_explain(error, settings)])[0] from None
     return Vocabulary(model.getvalue(), "the trained model")
 
 
 def draw(texts: Iterator[str], size: int) -> tuple[list[str], int]:
-    """Draw at most `size` texts, each equally likely and always the same ones; also returns how many there were.
+    """Draw a uniform, reproducible sample of at most `size` texts; return it and the total number of texts.
 
-    SentencePiece would draw others in every process. Only the sample is in memory (Vitter 1985, algorithm R).
+    SentencePiece's own sample differs between processes. Only the sample is in memory (Vitter 1985, algorithm R).
     """
     sample = list(islice(texts, size))
     random = Random(1).random
@@ -151,10 +151,10 @@ def draw(texts: Iterator[str], size: int) -> tuple[list[str], int]:
     return sample, seen
 
 
-def _fed(texts: list[str], stops: list[BaseException]) -> Iterator[str]:
-    """Yield the texts as the trainer takes them, and free each one, since it keeps its own copy.
+def _feed(texts: list[str], stops: list[BaseException]) -> Iterator[str]:
+    """Yield texts to the trainer, freeing each one because the trainer keeps a copy.
 
-    What a signal raises meanwhile goes into `stops`: SentencePiece turns it into a RuntimeError.
+    An exception from a signal is appended to `stops`, because SentencePiece turns it into a RuntimeError.
     """
     try:
         texts.reverse()
@@ -165,7 +165,7 @@ def _fed(texts: list[str], stops: list[BaseException]) -> Iterator[str]:
         raise
 
 
-def _explained(error: RuntimeError, settings: TokenizerSettings) -> UserError:
+def _explain(error: RuntimeError, settings: TokenizerSettings) -> UserError:
     key = f"tokenizer.vocab_size: {settings.vocab_size}"
     if most := re.search(r"too high.*value <= (\d+)", str(error)):
         return UserError(
