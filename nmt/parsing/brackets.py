@@ -83,7 +83,7 @@ class Sums:
     missed: int = 0
     """Gold constituents in errors and skips"""
     gold: Counter[str] = field(default_factory=Counter)
-    """Constituents of valid sentences by label, as in `test` and `matched`"""
+    """Gold constituents of valid sentences, by label; likewise `test` and `matched`"""
     test: Counter[str] = field(default_factory=Counter)
     matched: Counter[str] = field(default_factory=Counter)
 
@@ -253,7 +253,7 @@ def _crossings(gold: Iterable[Bracket], found: Iterable[Bracket]) -> int:
     return sum(
         any(start < first < end < after or first < start < after < end for start, end in spans)
         for _, first, after in found
-        if (first, after) not in spans  # a gold span crosses no other
+        if (first, after) not in spans  # gold spans cannot cross each other
     )
 
 

@@ -156,8 +156,8 @@ class TreeVocabulary(TargetVocabulary):
         """Choose the tag of a word in an output tree, given the `leaf` that the model predicted.
 
         If EVALB deletes a word from the hypothesis but not from the gold, the whole sentence is an error. So the leaf
-        decides whether a word is punctuation only if the training data is ambiguous about it. Any other leaf that
-        disagrees with the training data is replaced with the word's punctuation tag or XX.
+        decides whether a word is punctuation only if the training data is ambiguous about it. For other words, a leaf
+        that disagrees with the training data is replaced with the word's punctuation tag or XX.
         """
         known = self._tag_of.get(word, XX)
         agreed = (leaf in PUNCTUATION_TAGS) == (known in PUNCTUATION_TAGS) or word in self._ambiguous

@@ -181,7 +181,7 @@ def _unmarked(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _parse(lines: Iterable[str]) -> Iterator[Tree]:
-    """Yield each tree at the end of the line that closes it; raise MalformedTree."""
+    """Yield each tree at the end of the line that closes it; raise MalformedTree for invalid brackets."""
     outer: list[tuple[str, list[Tree | str]]] = []  # labels and children of enclosing brackets
     label, children = "", list[Tree | str]()  # of the innermost bracket, or of the file
     has_word = False  # whether the innermost bracket is a preterminal, which must close next
@@ -221,7 +221,7 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
 
 
 def _reason(closer: str, word: str, inside: bool, label: str) -> str:
-    """Explain why a closing bracket, or else `word` (`inside` a bracket or not), is unexpected."""
+    """Explain an unexpected closing bracket or, if `closer` is empty, an unexpected word, `inside` brackets or not."""
     if closer:
         return f"nothing stands in ({_shown(label)})" if inside else "there is no bracket to close"
     if inside:

@@ -21,7 +21,7 @@ TREE = "tree"
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A kind of model, with everything that depends on it by value."""
+    """A kind of model: the values in which it differs from others."""
 
     name: TaskName
     """Name in recipes and bundle.json"""
@@ -46,7 +46,7 @@ class Task:
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Recipe defaults of this task, by section and key"""
     fixed: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
-    """Recipe keys with a mandatory value, and the reason"""
+    """Mandatory value of a recipe key, and the reason"""
 
     def rank(self, score: float) -> float:
         """Map a dev score to a number that is larger for a better score, and -inf if it is not finite."""

@@ -160,8 +160,8 @@ class Training(Settings):
     warmup: int = Field(4000, ge=1, le=MOST_UPDATES)
     """Number of updates over which the learning rate rises linearly."""
     schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = "inverse_sqrt"
-    """Learning rate after warm-up, which ends at the paper's peak, d_model^-0.5 · warmup^-0.5: decay with the inverse
-    square root of the update, as in the paper; constant; or linear or cosine decay to zero at `updates`."""
+    """Learning rate after warm-up: inverse square root decay, as in the paper; constant; or linear or cosine decay to
+    zero at `updates`. Warm-up ends at the paper's peak, d_model^-0.5 · warmup^-0.5."""
     learning_rate_scale: float = Field(1.0, gt=0)
     """Factor on the learning rate, which in the paper is d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
     adam_betas: tuple[float, float] = Field((0.9, 0.98), strict=False)
@@ -177,7 +177,7 @@ class Training(Settings):
     """Maximum gradient norm. Default: no clipping."""
     precision: Literal["auto", "bf16", "bf32", "tf32", "fp32", "fp64"] = "auto"
     """Number format of matrix products. Weights and sums stay in fp32; fp64 (for verification) applies to everything.
-    bf16 also applies to activations; bf32 only rounds factors to bf16, on a CPU with AMX, and tf32 to tf32, on a GPU.
+    bf16 also applies to activations; bf32 (on a CPU with AMX) only rounds factors to bf16, and tf32 (on a GPU) to tf32.
     auto is bf16 on a GPU whose hardware supports it, else fp32."""
     compile: bool | None = None
     """Compile the layers with torch.compile, which takes about a minute at the start. Default: on a GPU only."""
@@ -266,8 +266,8 @@ class Decoding(Settings):
     max_source: int = Field(1024, ge=1, le=MOST_SUBWORDS)
     """Maximum subwords in an input; longer inputs are split, and the outputs of the parts joined."""
     split: Literal["auto", "sentences", "length", "none"] = "auto"
-    """Where a translator splits other inputs. auto: between sentences, if there are more than in 99% of the training
-    inputs, or the input is longer than 99% of them; and after clauses, in a sentence longer than 99.9% of them.
+    """Where a translator splits other inputs. auto: between sentences, if an input has more of them than 99% of the
+    training inputs or is longer than 99% of those; and after a clause, in a sentence longer than 99.9% of those.
     sentences: between all sentences. length: only beyond max_source. none: never; a longer input is an error."""
     keep: bool = True
     """Copy URLs, e-mail addresses and placeholders such as {name} and %s unchanged, as often as they occur."""

@@ -122,7 +122,7 @@ def _count(blocks: Iterator[bytes]) -> int:
 
 
 def one_line(text: str) -> str:
-    """Replace line ends with spaces, so that the text takes one line in a file."""
+    """Replace line ends with spaces, so that the text can be written as one line."""
     return text.replace("\r", " ").replace("\n", " ")
 
 

@@ -62,7 +62,7 @@ class MarianVocabulary(Vocabulary):
         return ids
 
     def language(self, text: str) -> str:
-        """Return the target-language tag that starts the text, such as >>fra<<; empty if there is none."""
+        """Return the target-language tag at the start of the text, such as >>fra<<; empty if there is none."""
         end = text.find("<<") if text.startswith(">>") else -1
         return text[: end + 2] if end != -1 else ""
 
@@ -106,13 +106,13 @@ def origins_of(side: Sized) -> Sequence[int]:
 
 
 class _Config(BaseModel):
-    """The relevant key of tokenizer_config.json."""
+    """Schema of tokenizer_config.json; other keys are ignored."""
 
     separate_vocabs: bool = False
 
 
 class _Ids(RootModel[dict[str, Annotated[int, Field(ge=0)]]]):
-    """The content of vocab.json: an id for each piece."""
+    """Schema of vocab.json: an id for each piece."""
 
     model_config = ConfigDict(strict=True)
 
@@ -122,9 +122,9 @@ def read_vocabularies(
 ) -> tuple[Vocabulary, Vocabulary, dict[str, bytes]]:
     """Read a Marian folder; return its source and target vocabularies, and its files' contents by name.
 
-    `known` lists the folder's file names; `read` returns a file's content and its name for errors. If the folder was
-    written by `nmt average --format huggingface`, the vocabularies are plain ones of ours and the contents are empty.
-    Raise UserError if a file is missing or damaged. Added tokens are ignored; models with rows for them do not fit.
+    `known` lists the folder's file names; `read` returns a file's content and its name for errors. For a folder written
+    by `nmt average --format huggingface`, return the original vocabularies and no contents. Raise UserError if a file
+    is missing or damaged. Added tokens are ignored; models with rows for them do not fit.
     """
     separate = CONFIG in known and checked(_Config, *read(CONFIG)).separate_vocabs
     names = [*SPM, *VOCAB[: 1 + separate]]

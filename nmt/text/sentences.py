@@ -17,9 +17,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-_WIDE = "。｡！？．।॥۔؟።"  # end a sentence even without a following space
-_CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # in German, the last four close a quotation
-_OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # in Swedish and in German books, the last two open one
+_WIDE = "。｡！？．।॥۔؟።"  # marks that end a sentence even without a following space
+_CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
+_OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open quotations in Swedish and in German books
 _END = re.compile(  # possessive quantifiers prevent slow backtracking
     rf"(?<![{_WIDE}.!?…])(?:(?P<wide>[.!?…]*+[{_WIDE}][{_WIDE}.!?…]*+)(?P<closed>[{re.escape(_CLOSING)}]*+)\s*+"
     rf"|(?P<stop>[.!?…]++)(?:\s»(?=\s|\Z)|[{re.escape(_CLOSING)}]*+)(?:\s++|\Z))"

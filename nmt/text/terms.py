@@ -45,9 +45,9 @@ class Phrase:
     """A phrase that a translation must contain."""
 
     source: str
-    """Its form in the source"""
+    """The phrase in the source"""
     targets: tuple[str, ...]
-    """Its alternative forms in the translation"""
+    """Alternatives in the translation"""
     times: int = 1
     """Minimum number of occurrences in the translation"""
     exactly: bool = False
@@ -55,7 +55,7 @@ class Phrase:
     stands_free: tuple[bool, bool] = (True, True)
     """Whether a word boundary precedes, and follows, every occurrence in the source"""
     inside: int = 0
-    """How many of the `times` are inside longer kept text"""
+    """Number of occurrences in the source that are inside longer kept text"""
 
     def __str__(self) -> str:
         return self.source if self.exactly else f"{self.source} → {' | '.join(self.targets)}"
@@ -157,7 +157,7 @@ def read_terms(path: Path) -> list[Term]:
 
 
 def joins(character: str) -> bool:
-    """Return whether this is a word character of a script with spaces."""
+    """Return whether `character` is a word character, of a script that separates words with spaces."""
     wide = unicodedata.east_asian_width(character) in "WF" or NO_SPACES.match(character)
     return not wide and (character == "_" or unicodedata.category(character)[0] in "LNM")
 

@@ -23,7 +23,7 @@ from nmt.text.opus_mt_tokenizer import SPM, VOCAB, read_vocabularies
 from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, STAND_IN, UNK, TargetVocabulary, Vocabulary
 
 SHARED, SOURCE = "tokenizer.model", "source.model"
-"""File names of a vocabulary for both sides, and of one for the source only"""
+"""File names of a shared vocabulary, and of the source's own"""
 THREADS = 16
 """SentencePiece threads on every machine: the model file records the number, and unigram sums depend on it"""
 

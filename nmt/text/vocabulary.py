@@ -59,7 +59,7 @@ class TargetVocabulary(Protocol):
 
 
 class Vocabulary(TargetVocabulary):
-    """A SentencePiece vocabulary of one side, or shared by both."""
+    """A SentencePiece vocabulary for one side, or shared by both."""
 
     FILE = "target.model"
     UNSEEN = ""  # bytes spell every character
@@ -139,7 +139,7 @@ class Vocabulary(TargetVocabulary):
         return begin, end
 
     def language(self, text: str) -> str:
-        """Return the target-language tag that starts the text: always empty, since only Marian models have tags."""
+        """Return the target-language tag at the start of the text: none, as only Marian models have tags."""
         return ""
 
     def encode_within(self, text: str) -> list[int] | None:
