@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import reprlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -75,11 +75,8 @@ class Sums:
     empty: int = 0
     """Skips without a tree"""
     exact_matches: int = 0
-    crossings: int = 0
-    """Hypothesis constituents that overlap a gold constituent, neither containing the other"""
-    without_crossing: int = 0
-    two_or_less: int = 0
-    """Sentences with at most two crossings"""
+    crossings: Counter[int] = field(default_factory=Counter)
+    """Valid sentences by number of hypothesis constituents that cross the boundary of a gold constituent"""
     missed: int = 0
     """Gold constituents in errors and skips"""
     gold: Counter[str] = field(default_factory=Counter)
@@ -114,19 +111,8 @@ class Sums:
 
     def figures(self) -> dict[str, float]:
         """Return all figures and counts by name; crossings are per valid sentence, other figures percentages."""
-        total, valid = self.total, self.valid
-        return {
-            "f1": total.f1,  # as in EVALB, over valid sentences only
-            "f1_all": self.f1_all,
-            "precision": total.precision,
-            "recall": total.recall,
-            "recall_all": self.recall_all,
-            "exact": _percent(self.exact_matches, valid),
-            "average_crossing": self.crossings / max(valid, 1),
-            "no_crossing": _percent(self.without_crossing, valid),
-            "two_or_less_crossing": _percent(self.two_or_less, valid),
-            **{name: getattr(self, name) for name in COUNTS},
-        }
+        figures = {name: compute(self) for name, (_, compute) in FIGURES.items()}
+        return figures | {name: getattr(self, name) for name in COUNTS}
 
 
 @dataclass
@@ -147,8 +133,8 @@ def score_brackets(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> B
     return _score(_pairs(gold, hypotheses))
 
 
-def score_files(gold: Path, hypotheses: Path | Iterable[str], name: str = "<stdin>") -> BracketScores:
-    """Score a file or lines of trees, blank for a failure, against a treebank file or folder.
+def score_files(gold: Path, hypotheses: Iterable[str], name: str = "<stdin>") -> BracketScores:
+    """Score lines of trees, blank for a failure, against a treebank file or folder.
 
     Different roots become TOP, as the module docstring explains. `name` stands for the lines in errors. Raise UserError
     as `score_brackets` does, or if a file cannot be read.
@@ -213,33 +199,24 @@ def _add(scores: BracketScores, gold: Tree, hypothesis: Tree | None) -> None:
         each.test.update(label for label, _, _ in found)
         each.matched.update(label for label, _, _ in matched)
         each.exact_matches += len(matched) == len(brackets) == len(found)
-        each.crossings += crossings
-        each.without_crossing += crossings == 0
-        each.two_or_less += crossings <= 2
+        each.crossings[crossings] += 1
 
 
 def _scored(tree: Tree) -> tuple[int, list[str], list[Bracket]]:
     """Return a tree's length in words, its scored words, and its scored constituents."""
     length, words, brackets = 0, list[str](), list[Bracket]()
     opened: list[tuple[str, int]] = []
-    stack: list[Tree | str | None] = [tree]
-    while stack:  # collecting words and spans in one traversal takes half the time
-        node = stack.pop()
-        if node is None:  # closing bracket
-            label, start = opened.pop()
-            if start < len(words) and (name := _name(label)) not in DELETED:
+    for label, word in tree.symbols():
+        if label is None:  # closing bracket
+            opening, start = opened.pop()
+            if start < len(words) and (name := _name(opening)) not in DELETED:
                 brackets.append((name, start, len(words)))
-            continue
-        assert isinstance(node, Tree), "a word has a tag, and nothing beside it"
-        word = node.children[0]
-        if isinstance(word, Tree):
-            opened.append((node.label, len(words)))
-            stack.append(None)
-            stack.extend(reversed(node.children))
-            continue
-        length += node.label != EMPTY
-        if node.label not in DELETED:
-            words.append(word)
+        elif word is None:
+            opened.append((label, len(words)))
+        else:
+            length += label != EMPTY
+            if label not in DELETED:
+                words.append(word)
     return length, words, brackets
 
 
@@ -267,16 +244,19 @@ def _difference(gold: list[str], test: list[str]) -> str:
     return f"{len(gold)} words without punctuation in the gold and {len(test)} in the hypothesis"
 
 
-FIGURES = {
-    "f1": "F1",
-    "f1_all": "F1, failures missed",
-    "precision": "precision",
-    "recall": "recall",
-    "recall_all": "recall, failures missed",
-    "exact": "exact match",
-    "average_crossing": "average crossing",
-    "no_crossing": "no crossing",
-    "two_or_less_crossing": "two or less crossing",
+FIGURES: dict[str, tuple[str, Callable[[Sums], float]]] = {
+    "f1": ("F1", lambda sums: sums.total.f1),  # as in EVALB, over valid sentences only
+    "f1_all": ("F1, failures missed", lambda sums: sums.f1_all),
+    "precision": ("precision", lambda sums: sums.total.precision),
+    "recall": ("recall", lambda sums: sums.total.recall),
+    "recall_all": ("recall, failures missed", lambda sums: sums.recall_all),
+    "exact": ("exact match", lambda sums: _percent(sums.exact_matches, sums.valid)),
+    "average_crossing": ("average crossing", lambda sums: sum(sums.crossings.elements()) / max(sums.valid, 1)),
+    "no_crossing": ("no crossing", lambda sums: _percent(sums.crossings[0], sums.valid)),
+    "two_or_less_crossing": (
+        "two or less crossing",
+        lambda sums: _percent(sum(sums.crossings[number] for number in range(3)), sums.valid),
+    ),
 }
 COUNTS = {"sentences": "sentences", "errors": "errors", "skips": "skips", "empty": "skips: no tree"}
 
@@ -299,7 +279,7 @@ def report(scores: BracketScores) -> str:
         "",
         f"{'EVALB, COLLINS.prm':24}{'all':>10}{f'≤ {SHORT} words':>14}",
     ]
-    for names, form in ((COUNTS, ","), (FIGURES, ".2f")):
+    for names, form in ((COUNTS, ","), ({name: text for name, (text, _) in FIGURES.items()}, ".2f")):
         for name, text in names.items():
             lines.append(f"{text:24}{figures[name]:>10{form}}{short[name]:>14{form}}")
     lines += ["", f"{'label':14}{'gold':>10}{'test':>10}{'matched':>10}{'precision':>11}{'recall':>9}{'F1':>9}"]

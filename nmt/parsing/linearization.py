@@ -116,9 +116,7 @@ class TreeVocabulary(TargetVocabulary):
                 "data.train: no tree has a constituent, so there is nothing to train a parser on",
                 "name trees that have brackets above the tags, such as (TOP (NP (NN tree)))",
             )
-        tags: Counter[str] = Counter()
-        for (_, tag), count in tagged.items():
-            tags[tag] += count
+        tags = Counter(tag for _, tag in tagged.elements())
         punctuation, ambiguous = _punctuation(tagged)
         content = {
             "tags": _by_frequency(tags) if pos_tags else [],
@@ -166,31 +164,26 @@ class TreeVocabulary(TargetVocabulary):
     def tree(self, ids: Sequence[int], words: Sequence[str]) -> Tree:
         """Build the tree from its ids, without `</s>`, and its words, which are escaped and tagged by `tag`.
 
-        Raise ValueError with the reason if the numbers of leaves and words differ, brackets do not match, or a
-        constituent is empty.
+        `TreeConstraint` ensures that there is a leaf for each word and that brackets match.
         """
-        if (leaves := sum(index in self.leaves for index in ids)) != len(words) or not words:
-            raise ValueError(f"{leaves:,} leaves for {len(words):,} words")
+        assert len(words) == sum(index in self.leaves for index in ids) > 0, "each word has a leaf"
         rest = map(escape, words)
         outer: list[tuple[str, list[Tree | str]]] = []  # labels and children of enclosing constituents
         label, children = TOP, list[Tree | str]()
-        for place, (index, symbol) in enumerate(zip(ids, self.pieces(ids), strict=True), 1):
+        for index, symbol in zip(ids, self.pieces(ids), strict=True):
             if index in self.leaves:
                 word = next(rest)
                 children.append(Tree(self.tag(word, symbol), (word,)))
             elif symbol[0] == "(":
                 outer.append((label, children))
                 label, children = symbol[1:], []
-            elif not outer or symbol != f"){label}":
-                raise ValueError(f"symbol {place:,} is {symbol}, where {f'({label}' if outer else 'nothing'} is open")
-            elif not children:
-                raise ValueError(f"symbol {place:,} is {symbol}, but nothing stands in it")
             else:
+                assert symbol == f"){label}", f"{symbol} cannot close ({label}"
+                assert children, f"({label} is empty"
                 closed = Tree(label, tuple(children))
                 label, children = outer.pop()
                 children.append(closed)
-        if outer:
-            raise ValueError(f"({label} is not closed")
+        assert not outer, f"({label} is not closed"
         return Tree(TOP, tuple(children))
 
 

@@ -156,15 +156,13 @@ def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
             ) from None
 
 
-def read_tree_lines(source: str | os.PathLike[str] | Iterable[str], name: str = "<stdin>") -> Iterator[Tree | None]:
-    """Yield one tree per line of a file, or of an iterable of lines that errors call `name`.
+def read_tree_lines(lines: Iterable[str], name: str = "<stdin>") -> Iterator[Tree | None]:
+    """Yield one tree per line; errors call the lines `name`.
 
     Yield None for a blank line, `()` or `(())`, by which parsers report a failure. Raise UserError naming file, line
     and column.
     """
-    if isinstance(source, str | os.PathLike):
-        name, source = str(source), read_lines(source)
-    for number, line in enumerate(_unmarked(source), 1):
+    for number, line in enumerate(_unmarked(lines), 1):
         try:
             yield None if _FAILURE.fullmatch(line) else parse_tree(line)
         except MalformedTree as error:
@@ -184,7 +182,6 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
     """Yield each tree at the end of the line that closes it; raise MalformedTree for invalid brackets."""
     outer: list[tuple[str, list[Tree | str]]] = []  # labels and children of enclosing brackets
     label, children = "", list[Tree | str]()  # of the innermost bracket, or of the file
-    has_word = False  # whether the innermost bracket is a preterminal, which must close next
     begun, size = ("", 0, 0), 0  # position of the outermost bracket: line, line number and token index
     for number, line in enumerate(lines, 1):
         size = len(line) + (size if outer else 0)
@@ -193,6 +190,7 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
         if not outer and _COMMENT.match(line):
             continue
         for index, (tag, word, opener, name, closer, atom) in enumerate(_TOKEN.findall(line)):
+            has_word = bool(children) and isinstance(children[0], str)  # so the innermost bracket must close next
             if tag and not has_word:
                 children.append(Tree(tag, (word,)))
             elif opener and not has_word:
@@ -203,12 +201,10 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
                 closed = Tree(label, tuple(children))
                 label, children = outer.pop()
                 children.append(closed)
-                has_word = False
             elif atom and outer and not label and not children:
                 label = atom
             elif atom and outer and not children:
                 children.append(atom)
-                has_word = True
             else:
                 reason = _reason(closer, str(children[0]) if has_word else atom, bool(outer), label)
                 raise MalformedTree(reason, number, _column(line, index))

@@ -13,6 +13,7 @@ from strategies import TREES
 
 from nmt.parsing.tree import MalformedTree, Tree, parse_tree, prepare_tree, read_tree_lines, read_trees, tree_files
 from nmt.system.errors import UserError
+from nmt.text.lines import read_lines
 
 DEEP = 30_000
 DEEP_TEXT = "(A " * DEEP + "(B b)" + ")" * DEEP
@@ -202,7 +203,7 @@ LINE_TREES = [SLEEPS, None, "(NN a)", None, None, None, None, "(NN b)"]
 
 def test_hypotheses_stand_one_on_a_line_and_an_empty_one_is_none(tmp_path: Path) -> None:
     path = write(tmp_path / "hyp.gz", "\ufeff" + "\n".join(LINES))
-    for trees in (read_tree_lines(path), read_tree_lines(str(path)), read_tree_lines(iter(LINES))):
+    for trees in (read_tree_lines(read_lines(path)), read_tree_lines(iter(LINES))):
         assert [tree and str(tree) for tree in trees] == LINE_TREES
 
 
@@ -224,7 +225,7 @@ def test_a_hypothesis_that_is_no_tree_is_an_error(tmp_path: Path, line: str, col
     assert error.value.message == f"hyp:2:{column}: {reason}"
     path = write(tmp_path / "hyp", f"(NN a)\n{line}")
     with pytest.raises(UserError, match=re.escape(f"{path}:2:{column}: ")):
-        list(read_tree_lines(path))
+        list(read_tree_lines(read_lines(path), str(path)))
 
 
 # --- preparation -------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def lines(content: bytes) -> bool:
 def trees(content: bytes) -> bool:
     """Trees are what they are written as, in one tree a line and in trees that span lines."""
     path = file("x.mrg", content)
-    one_a_line = accepted(lambda: list(read_tree_lines(path)))
+    one_a_line = accepted(lambda: list(read_tree_lines(read_lines(path), str(path))))
     found = accepted(lambda: list(read_trees(path)))
     for tree in [*(found or []), *filter(None, one_a_line or [])]:
         assert parse_tree(str(tree)) == tree, f"read as another tree: {tree}"
