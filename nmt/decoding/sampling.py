@@ -24,9 +24,10 @@ from torch import Tensor
 from nmt.decoding.beam import Beams, Search, SearchModels, length_penalty
 from nmt.decoding.engine import Source
 from nmt.model.cache import upload
-from nmt.recipe import CPU_BEAM, Decoding
+from nmt.recipe import Decoding
 from nmt.text.vocabulary import EOS
 
+CPU_BEAM = 4  # beyond this beam size, automatic batch sizes shrink in proportion
 BLOCK = 64  # symbols of which one is drawn in two stages
 STEP, FIRST, SECOND = (signed - (1 << 64) for signed in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 

@@ -10,10 +10,10 @@ import torch
 from nmt.decoding.beam import AT_ONCE, BLOCK, Found, Search, SearchModels
 from nmt.decoding.constraints import MakeConstraint, MinLength
 from nmt.decoding.engine import Hypothesis, SourceQueue
-from nmt.decoding.sampling import Sampling
+from nmt.decoding.sampling import CPU_BEAM, Sampling
 from nmt.model.inference import for_inference, half_precision, pays
 from nmt.model.transformer import Transformer
-from nmt.recipe import CPU_BATCH_TOKENS, CPU_BEAM, Decoding
+from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.system.device import available_memory, check_room
 
 LANES = 16  # small vocabularies are padded to a multiple of this, a cache line

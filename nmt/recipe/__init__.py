@@ -2,12 +2,4 @@
 
 from nmt.recipe.data import TASKS, Data, Dataset, Task, TaskName
 from nmt.recipe.loading import Recipe, json_schema, load, load_with_base, override_decoding, validated, without_settings
-from nmt.recipe.settings import (
-    CPU_BATCH_TOKENS,
-    CPU_BEAM,
-    CPU_DEVICE_TOKENS,
-    Decoding,
-    Model,
-    TokenizerSettings,
-    Training,
-)
+from nmt.recipe.settings import CPU_BATCH_TOKENS, CPU_DEVICE_TOKENS, Decoding, Model, TokenizerSettings, Training

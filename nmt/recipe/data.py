@@ -28,7 +28,6 @@ class Task:
     noun: str
     """Noun for such a model in messages"""
     command: str
-    """Command that runs such a model"""
     condition: str
     """Recipe settings that select this task, for messages"""
     metric: str
@@ -40,7 +39,6 @@ class Task:
     has_source: bool = True
     """False for a decoder-only model"""
     has_trees: bool = False
-    """Whether targets are trees"""
     unit: str = "pairs"
     """Plural noun for training examples in messages"""
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -108,7 +106,6 @@ TASKS: Mapping[TaskName, Task] = {
         },
     ),
 }
-"""All tasks by name"""
 
 
 def task_of(source: object, target: object) -> TaskName:
@@ -120,7 +117,6 @@ def task_of(source: object, target: object) -> TaskName:
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
-"""Suffixes of files of pairs"""
 
 
 class Dataset(Settings):
@@ -208,8 +204,7 @@ class Data(Settings):
     max_length: int = Field(256, ge=1, le=MOST_SUBWORDS)
     """Maximum subwords on either side of a training pair; longer pairs are dropped. Default for trees: 512."""
     max_ratio: float = Field(9.0, ge=1)
-    """Maximum ratio of subwords between the sides of a training pair, in either direction; other pairs are dropped.
-    Default for trees: 20."""
+    """Maximum ratio of a training pair's lengths in subwords; other pairs are dropped. Default for trees: 20."""
     functional_tags: bool = False
     """Trees: keep functional tags and indices in labels, such as -SBJ in NP-SBJ."""
     traces: bool = False

@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 
 from nmt.recipe.data import NAME, TASKS, Data, Dataset, Task, task_of
 from nmt.recipe.settings import Decoding, Model, Refusal, Settings, TokenizerSettings, Training
-from nmt.recipe.yaml_files import Origins, dump, override, read
+from nmt.recipe.yaml_files import Origins, dump, merged, override, read
 from nmt.system.errors import UserError
 
 
@@ -37,10 +37,11 @@ class Recipe(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_defaults_of_the_task(cls, given: Any) -> Any:
-        """Fill in task-dependent defaults."""
+    def _with_defaults(cls, given: Any) -> Any:
+        """Fill in task-dependent defaults and `data.name`."""
         if not isinstance(given, dict) or not isinstance(data := given.get("data"), dict):
             return given
+        given = given | {"data": {"name": given.get("name"), **data}}
         defaults = TASKS[task_of(data.get("source"), data.get("target"))].defaults
         sections = {name: given.get(name, {}) for name in defaults}
         return given | {name: {**defaults[name], **own} for name, own in sections.items() if isinstance(own, dict)}
@@ -51,7 +52,7 @@ class Recipe(Settings):
         return self.data.task
 
     @model_validator(mode="after")
-    def _fits_the_task(self) -> Self:
+    def _sections_agree(self) -> Self:
         for key, (value, reason) in self.task.fixed.items():
             section, name = key.split(".")
             if (given := getattr(getattr(self, section), name)) != value:
@@ -60,10 +61,6 @@ class Recipe(Settings):
                     f"(got {json.dumps(given)})",
                     f"--set {key}={json.dumps(value)}",
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _sections_agree(self) -> Self:
         if self.model.tie_embeddings == "all" and not self.tokenizer.shared:
             raise Refusal(
                 "model.tie_embeddings: all needs one vocabulary; with tokenizer.shared: false use target or none",
@@ -122,14 +119,11 @@ def load_with_base(
     tree, origins, base = read(Path(path), alone=alone)
     for setting in overrides:
         override(tree, origins, setting)
-    if isinstance(tree.get("data"), dict):
-        tree["data"].setdefault("name", tree.get("name"))
     recipe = validated(tree, str(path), origins)
     if base is None:
         return recipe, None
     with suppress(UserError):  # a base may omit name and data
-        data = recipe.data.model_dump() | base.get("data", {})
-        return recipe, validated({"name": recipe.name, **base, "data": data}, str(path))
+        return recipe, validated(merged({"name": recipe.name, "data": recipe.data.model_dump()}, base), str(path))
     return recipe, None
 
 

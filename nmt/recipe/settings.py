@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 CPU_DEVICE_TOKENS = 4096
 """Default of training.device_tokens on a CPU"""
 CPU_BATCH_TOKENS = 2048
-"""Value of decoding.batch_tokens: auto on a CPU, for beams up to CPU_BEAM"""
-CPU_BEAM = 4
+"""Value of decoding.batch_tokens: auto on a CPU, for beams up to 4"""
 # Upper bounds far beyond sensible use: a larger value is a typo that would make a search or an allocation practically
 # endless.
 MOST_SUBWORDS = 100_000  # in a sequence, whose cost grows quadratically with its length
@@ -45,8 +44,7 @@ class TokenizerSettings(Settings):
     algorithm: Literal["bpe", "unigram"] = "bpe"
     """Subword algorithm."""
     vocab_size: int = Field(37000, ge=261, le=10_000_000)
-    """Vocabulary size, including 4 control symbols and 256 bytes; per side if vocabularies are separate. Tree symbols
-    do not count."""
+    """Size of each SentencePiece vocabulary, including 4 control symbols and 256 bytes; tree symbols do not count."""
     shared: bool = True
     """Whether both languages share a vocabulary. A parser always has two, a language model one."""
     character_coverage: float = Field(0.9995, ge=0.98, le=1)
@@ -77,8 +75,7 @@ class Model(Settings):
     output_bias: bool = False
     """Add a bias to the output logits."""
     attention_window: int | None = Field(None, ge=1, le=MOST_SUBWORDS)
-    """r of section 4: self-attention sees only the r positions around each position, itself included; in the decoder,
-    the last r. Default: all."""
+    """r of section 4: self-attention sees the r positions around each one; in the decoder, the last r. Default: all."""
     activation: Literal["relu", "silu", "gelu"] = "relu"
     """Activation function of feed-forward layers: relu, as in the paper; silu (also called swish), x · sigmoid(x); or
     gelu, x · Φ(x), computed exactly."""
@@ -89,8 +86,7 @@ class Model(Settings):
     feed_forward_dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout on the inner layer of feed-forward networks."""
     norm: Literal["post", "pre"] = "post"
-    """Place of LayerNorm: post, after each residual sum, as in the paper; or pre, on each sub-layer's input, plus one
-    after the last layer."""
+    """LayerNorm after each residual sum, as in the paper (post), or before each sub-layer and after the last (pre)."""
     norm_epsilon: float = Field(1e-6, gt=0, le=1)
     """ε of LayerNorm, added to the variance."""
     positions: Literal["sinusoidal", "learned", "words"] = "sinusoidal"
@@ -154,9 +150,8 @@ class Training(Settings):
     batch_tokens: int = Field(25_000, ge=1, le=MOST_TOKENS)
     """Maximum tokens on each side of an update, including `</s>` but not padding."""
     device_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Maximum tokens on each side of a device's micro-batch, including padding; a longer pair gets its own. Gradients
-    are accumulated over an update's micro-batches. Default: 4,096 on a CPU; on a GPU, as many as fit into memory, which
-    is measured once."""
+    """Maximum tokens on each side of a device's micro-batch, including padding; a longer pair gets its own. An update
+    accumulates gradients over micro-batches. Default: 4,096 on a CPU; as many as fit on a GPU, measured once."""
     warmup: int = Field(4000, ge=1, le=MOST_UPDATES)
     """Number of updates over which the learning rate rises linearly."""
     schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = "inverse_sqrt"
@@ -277,8 +272,7 @@ class Decoding(Settings):
     """Forbid a second occurrence of any sequence of this many subwords in the translation of an input. Default: no
     limit. This ends loops, but the smaller the number, the more legitimate repetition it forbids."""
     temperature: float = Field(1.0, ge=1e-6, le=1000)
-    """Sampling temperature: the model's probabilities are raised to the power of 1 / temperature. Lower values favour
-    probable subwords."""
+    """Sampling temperature: probabilities are raised to 1 / temperature, so lower values favour probable subwords."""
     top_k: int | None = Field(None, ge=1, le=10_000_000)
     """Sample only from this many most probable subwords. Default: all."""
     top_p: float = Field(1.0, gt=0, le=1)
@@ -287,8 +281,7 @@ class Decoding(Settings):
     """Seed for sampling."""
     batch_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["auto"] = "auto"
     """Source tokens in a batch, including padding. auto is 2,048 on a CPU, proportionally fewer for a beam above 4 or
-    more than 4 samples; on a GPU, as many as fit into free memory. A GPU search that runs out of memory continues with
-    half as many."""
+    more than 4 samples; on a GPU, as many as fit into free memory, halved whenever a search runs out of it."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
     """Number format of matrix products. auto is fp32 on a CPU, bf16 on a GPU, and fp16 on GPUs that only emulate bf16,
     such as V100 and T4. fp16 requires a GPU, int8 a CPU."""

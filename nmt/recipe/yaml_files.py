@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -24,6 +24,7 @@ MOST_VALUES = 10_000  # in a file; a few lines of nested aliases can expand to b
 MOST_LEVELS = 20
 NOT_YAML = (yaml.YAMLError, ValueError, AttributeError, RecursionError)
 """Exceptions that the YAML parser raises"""
+Tree = dict[str, Any]
 Origins = dict[tuple[str, ...], str]
 """Map from a key's path to the `file:line` or --set that gave it"""
 
@@ -75,18 +76,8 @@ def dump(values: Mapping[str, Any]) -> str:
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
-class Values(NamedTuple):
-    """Plain values of a recipe."""
-
-    tree: dict[str, Any]
-    """Its values, merged with those of the recipes it extends"""
-    origins: Origins
-    base: dict[str, Any] | None
-    """Merged values of the recipe that it extends, if any"""
-
-
-def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -> Values:
-    """Read a recipe's values and their origins, following `extends`.
+def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -> tuple[Tree, Origins, Tree | None]:
+    """Read a recipe's values and their origins, following `extends`; also return its base's values, if it has a base.
 
     Raise UserError if a file is missing or is not a recipe, if recipes extend each other, or if a recipe extends
     another although it must stand `alone`.
@@ -98,7 +89,7 @@ def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) ->
     tree, origins = _read_file(path)
     base_name = tree.pop("extends", None)
     if base_name is None:
-        return Values(tree, origins, None)
+        return tree, origins, None
     if alone:
         raise UserError(
             f"{origins[('extends',)]}: extends: the recipe of a model has all its keys in this file",
@@ -111,10 +102,10 @@ def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) ->
         )
     base, base_origins, _ = read(path.parent / base_name, (*extended_by, real))
     _name_data(base, tree)
-    return Values(_merged(base, tree), base_origins | origins, base)
+    return merged(base, tree), base_origins | origins, base
 
 
-def _read_file(path: Path) -> tuple[dict[str, Any], Origins]:
+def _read_file(path: Path) -> tuple[Tree, Origins]:
     """Read one file without following `extends`."""
     try:
         with path.open(encoding="utf-8") as file:
@@ -140,7 +131,7 @@ def _read_file(path: Path) -> tuple[dict[str, Any], Origins]:
     return tree, _locate(node, str(path))
 
 
-def _name_data(base: dict[str, Any], tree: dict[str, Any]) -> None:
+def _name_data(base: Tree, tree: Tree) -> None:
     """Set the default `data.name` of both recipes: the same name, unless `tree` changes data or tokenizer.
 
     A recipe that changes them must not overwrite the data prepared for its base.
@@ -195,14 +186,14 @@ def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origi
     return found
 
 
-def _merged(base: Any, changes: Any) -> Any:
+def merged(base: Any, changes: Any) -> Any:
     """Return a copy of `base` with `changes` merged key by key; lists and scalars are replaced, not merged."""
     if not (isinstance(base, dict) and isinstance(changes, dict)):
         return deepcopy(changes)
-    return deepcopy(base) | {key: _merged(base.get(key), value) for key, value in changes.items()}
+    return deepcopy(base) | {key: merged(base.get(key), value) for key, value in changes.items()}
 
 
-def override(tree: dict[str, Any], origins: Origins, setting: str) -> None:
+def override(tree: Tree, origins: Origins, setting: str) -> None:
     """Apply a `section.key=value` setting, whose value is YAML; raise UserError if it is malformed."""
     key, equals, text = setting.partition("=")
     parts = key.strip().split(".")
