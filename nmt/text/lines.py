@@ -49,13 +49,6 @@ def compressed(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[IO[b
         yield cast(IO[bytes], file)
 
 
-def decode(line: bytes) -> str:
-    """Decode a line, stripping its line end."""
-    if line.endswith(b"\n"):
-        line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
-    return line.decode("utf-8", errors="replace")
-
-
 def decoded(stream: IO[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
     """Yield a stream's lines without line ends.
 
@@ -64,7 +57,7 @@ def decoded(stream: IO[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
     for number, line in enumerate(iter(partial(stream.readline, LONGEST + 1), b""), 1):
         if len(line) > LONGEST:
             raise UserError(f"{name}:{number}: is longer than {LONGEST:,} bytes", "see that its lines end with \\n")
-        yield decode(line)
+        yield line.removesuffix(b"\r\n").removesuffix(b"\n").decode("utf-8", errors="replace")
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:

@@ -32,7 +32,6 @@ class MarianVocabulary(Vocabulary):
     """The pieces of one side, or of both sides if they share ids."""
 
     UNSEEN = "targets that the tokenizer cannot spell"
-    LOSSY = True
 
     def __init__(self, ids: Mapping[str, int], encoder: Any, decoder: Any) -> None:
         """Renumber pieces given their `ids` in vocab.json; `encoder` and `decoder` are SentencePiece processors."""
@@ -68,7 +67,7 @@ class MarianVocabulary(Vocabulary):
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode lines on one thread; thread-safe."""
-        rows = self._encoder.encode(list(texts), num_threads=1) if texts else []
+        rows = self._encoder.encode(list(texts), num_threads=1)
         return [
             self.encode(text) if text.startswith(">>") or _LITERAL.search(text) else self._encode_plain(text, row)
             for text, row in zip(texts, rows, strict=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -154,9 +154,7 @@ class TrainedLengths(BaseModel):
     """99.9th percentile of the length ratio"""
 
     @classmethod
-    def of(
-        cls, language: str, sources: Sequence[int], targets: Sequence[int], sentences: Sequence[int]
-    ) -> TrainedLengths:
+    def of(cls, language: str, sources: Sequence[int], targets: Sequence[int], sentences: Sequence[int]) -> Self:
         """Compute the quantiles from the lengths and source sentence counts of at least one pair."""
         ratios = sorted((target + 1) / (source + 1) for source, target in zip(sources, targets, strict=True))
         return cls(

@@ -45,7 +45,6 @@ class Phrase:
     """A phrase that a translation must contain."""
 
     source: str
-    """The phrase in the source"""
     targets: tuple[str, ...]
     """Alternatives in the translation"""
     times: int = 1

@@ -40,12 +40,12 @@ class Tokenizer:
     @property
     def shared(self) -> bool:
         """Whether both sides use the same ids."""
-        return self.source is self.target or (bool(self._files) and VOCAB[1] not in self._files)
+        return self.source is self.target or (self.lossy and VOCAB[1] not in self._files)
 
     @property
     def lossy(self) -> bool:
-        """Whether encoding can lose text."""
-        return self.source.LOSSY
+        """Whether encoding can lose text, as Marian tokenizers do."""
+        return bool(self._files)
 
     def starts(self) -> tuple[list[bool], list[bool]]:
         """Return for source and target whether each symbol, by id, begins a word or is a tree leaf."""

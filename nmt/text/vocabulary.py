@@ -63,8 +63,6 @@ class Vocabulary(TargetVocabulary):
 
     FILE = "target.model"
     UNSEEN = ""  # bytes spell every character
-    LOSSY = False
-    """Whether encoding can lose text"""
 
     def __init__(self, serialized: bytes, name: str) -> None:
         """Load a SentencePiece model from bytes; raise UserError, citing `name`, if they do not hold one of ours."""
@@ -84,8 +82,6 @@ class Vocabulary(TargetVocabulary):
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode lines on one thread; thread-safe."""
-        if not texts:
-            return []  # SentencePiece would start a thread even for an empty list
         lines = [text.replace(SPACE_MARK, STAND_IN) for text in texts]
         return list(self._processor.encode(lines, num_threads=1))
 
