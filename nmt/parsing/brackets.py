@@ -180,26 +180,23 @@ def _add(scores: BracketScores, gold: Tree, hypothesis: Tree | None) -> None:
     """Add a sentence to the overall sums and, if it is short, to the short ones."""
     length, words, brackets = _scored(gold)
     _, tested, found = _scored(hypothesis) if hypothesis else (0, [], [])
-    sums = (scores, scores.short) if length <= SHORT else (scores,)
-    for each in sums:
+    matched = list((Counter(brackets) & Counter(found)).elements())
+    crossings = _crossings(brackets, found)
+    for each in (scores, scores.short) if length <= SHORT else (scores,):
         each.sentences += 1
-    if not tested or tested != words:
-        for each in sums:
+        if tested and tested == words:
+            each.gold.update(label for label, _, _ in brackets)
+            each.test.update(label for label, _, _ in found)
+            each.matched.update(label for label, _, _ in matched)
+            each.exact_matches += len(matched) == len(brackets) == len(found)
+            each.crossings[crossings] += 1
+        else:
             each.skips += not tested
             each.empty += hypothesis is None
             each.errors += bool(tested)
             each.missed += len(brackets)
-        if tested and not scores.first_error:
-            scores.first_error = f"tree {scores.sentences:,}: {_difference(words, tested)}"
-        return
-    matched = list((Counter(brackets) & Counter(found)).elements())
-    crossings = _crossings(brackets, found)
-    for each in sums:
-        each.gold.update(label for label, _, _ in brackets)
-        each.test.update(label for label, _, _ in found)
-        each.matched.update(label for label, _, _ in matched)
-        each.exact_matches += len(matched) == len(brackets) == len(found)
-        each.crossings[crossings] += 1
+    if scores.errors and not scores.first_error:
+        scores.first_error = f"tree {scores.sentences:,}: {_difference(words, tested)}"
 
 
 def _scored(tree: Tree) -> tuple[int, list[str], list[Bracket]]:

@@ -218,16 +218,12 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
 
 def _reason(closer: str, word: str, inside: bool, label: str) -> str:
     """Explain an unexpected closing bracket or, if `closer` is empty, an unexpected word, `inside` brackets or not."""
+    shown = reprlib.repr(label if closer else word)  # escaped and abbreviated, in quotes
     if closer:
-        return f"nothing stands in ({_shown(label)})" if inside else "there is no bracket to close"
+        return f"nothing stands in ({shown[1:-1]})" if inside else "there is no bracket to close"
     if inside:
-        return f"a word must stand alone with its tag: (TAG {_shown(word)})"
-    return f"{reprlib.repr(word)} stands outside of brackets"
-
-
-def _shown(text: str) -> str:
-    """Escape and abbreviate a label or word for a message."""
-    return reprlib.repr(text)[1:-1]
+        return f"a word must stand alone with its tag: (TAG {shown[1:-1]})"
+    return f"{shown} stands outside of brackets"
 
 
 def _column(line: str, index: int) -> int:

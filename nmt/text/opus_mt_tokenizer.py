@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, Field, RootModel
 
 from nmt.system.errors import UserError
 from nmt.system.integrity import checked
@@ -110,10 +110,8 @@ class _Config(BaseModel):
     separate_vocabs: bool = False
 
 
-class _Ids(RootModel[dict[str, Annotated[int, Field(ge=0)]]]):
+class _Ids(RootModel[dict[str, Annotated[int, Field(ge=0, strict=True)]]]):
     """Schema of vocab.json: an id for each piece."""
-
-    model_config = ConfigDict(strict=True)
 
 
 def read_vocabularies(

@@ -29,6 +29,12 @@ def test_inheritance_goes_over_two_levels_and_folders(write: Write, tmp_path: Pa
     assert (recipe.name, recipe.model.layers, recipe.model.d_ff, recipe.model.heads) == ("leaf", 4, 32, 2)
 
 
+def test_a_base_without_data_of_its_own_is_not_a_recipe_by_itself(write: Write) -> None:
+    write("name: base\ndata: 3\nmodel: {layers: 2}\n", "base.yaml")
+    recipe, base = recipes.load_with_base(write(BASE.replace("name: tiny", "name: tiny\nextends: base.yaml")))
+    assert (recipe.model.layers, base) == (2, None)
+
+
 def test_inheriting_from_oneself_is_refused(write: Write) -> None:
     assert "extends itself" in refusal(write("extends: r.yaml\n")).message
     write("extends: r.yaml\n", "other.yaml")
