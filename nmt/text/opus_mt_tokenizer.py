@@ -9,7 +9,7 @@ pieces follow in the order of their Marian ids. Like `MarianTokenizer`, this doe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, RootModel
@@ -41,6 +41,7 @@ class MarianVocabulary(Vocabulary):
         """Marian id for each of our ids; `ABSENT` for `<s>`, which Marian models do not use"""
         self._pieces = ["<pad>", "<unk>", "<s>", "</s>", *(piece for _, piece in pieces)]
         self._ids = {piece: index for index, piece in enumerate(self._pieces) if index != BOS}
+        self._unknown = frozenset((UNK,))
         self._encoder, self._decoder = encoder, decoder
         self._from_encoder = [self._index(str(encoder.id_to_piece(i))) for i in range(encoder.get_piece_size())]
 
@@ -87,10 +88,6 @@ class MarianVocabulary(Vocabulary):
     def spellings(self) -> list[str]:
         """Return each piece's text by id, with spaces as U+2581; empty for control symbols."""
         return ["" if index <= EOS else piece for index, piece in enumerate(self._pieces)]
-
-    def count_unknown(self, ids: Iterable[int]) -> int:
-        """Count unknown pieces; each stands for one or more lost characters."""
-        return sum(index == UNK for index in ids)
 
     def _piece(self, index: int) -> str:
         return self._pieces[index]

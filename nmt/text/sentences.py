@@ -69,8 +69,6 @@ class SentenceSplitter:
 
         Use this on long sentences only, because names can look the same.
         """
-        if not self._openers:
-            return [sentence]
         starts = [0]
         for found in _SMALL_WORD.finditer(sentence):
             small, word = found["small"], found["word"]

@@ -102,11 +102,7 @@ class Vocabulary(TargetVocabulary):
 
     def spellings(self) -> list[str]:
         """Return each subword's text by id, with spaces as U+2581; empty for control symbols and bytes."""
-        sp = self._processor
-        return [
-            "" if sp.is_control(i) or sp.is_unknown(i) or sp.is_byte(i) else str(sp.id_to_piece(i))
-            for i in range(len(self))
-        ]
+        return ["" if i <= EOS or self._processor.is_byte(i) else self._piece(i) for i in range(len(self))]
 
     def encode_beginning(self, text: str) -> tuple[list[int], str, list[int]]:
         """Encode a prefix of a line, ignoring leading space; its last word may be incomplete.
@@ -141,13 +137,13 @@ class Vocabulary(TargetVocabulary):
     def encode_within(self, text: str) -> list[int] | None:
         """Encode a text that follows without a space; return None if no subword can begin it."""
         first, *rest = self.encode(text)
-        if (piece := self.pieces([first])[0]) == SPACE_MARK:
+        if (piece := self._piece(first)) == SPACE_MARK:
             return rest
         index, exact = self.find(piece.removeprefix(SPACE_MARK))
         return [index, *rest] if index is not None and exact else None
 
     def count_unknown(self, ids: Iterable[int]) -> int:
-        """Count characters without an entry, which are encoded as bytes."""
+        """Count characters without an entry, which are encoded as bytes or, in Marian vocabularies, lost."""
         return sum(index in self._unknown for index in ids)
 
     def starts(self) -> list[bool]:
