@@ -4,7 +4,7 @@
     model = nmt.load("ckpts/")
     model.translate(["I like trees."])  # a parser: model.parse(["I like trees ."])
 
-Names are imported when first used, so that the command line answers before torch is loaded.
+Names are imported on first use, so the command line can answer before torch loads.
 """
 
 from importlib import import_module

@@ -1,12 +1,12 @@
-"""`python -m nmt` is the command `nmt`."""
+"""The entry point of `nmt` and `python -m nmt`."""
 
 import signal
 from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command; Ctrl-C ends it without a traceback even while its modules load."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # under nohup it is ignored
+    """Run the command. Ctrl-C ends it without a traceback, even during imports."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a script's background jobs ignore it
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from nmt.cli import main as command
 

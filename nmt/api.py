@@ -1,6 +1,6 @@
-"""`nmt.load`: a translator or a parser for Python programs.
+"""`nmt.load`: translators and parsers for Python programs.
 
-Nothing is printed. The result of a line does not depend on the other lines of its batch.
+Nothing is printed, and a line's result does not depend on the rest of its batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nmt.recipe import TaskName, override_decoding
 ModelPath = str | os.PathLike[str]
 
 PIPELINES: dict[TaskName, type[Translator] | type[Parser]] = {"translate": Translator, "parse": Parser}
-"""The pipeline of each task; language models have none, since they only score."""
+"""Pipeline class by task; language models have none, because they only score."""
 
 
 def load(
@@ -33,15 +33,15 @@ def load(
     threads: int | None = None,
     **decoding: object,
 ) -> Translator | Parser:
-    """Load the model of a bundle or a run's directory, as in `nmt.load("ckpts/", beam=8)`; of several, an ensemble.
+    """Load a model from a bundle or a run's directory, as in `nmt.load("ckpts/", beam=8)`; several form an ensemble.
 
-    Other keywords replace keys of the (first) bundle's decoding settings, `precision` among them. `device` is auto,
-    cpu, cuda or cuda:N. Several `workers`, which are processes, share the lines, and on a CPU `threads`. They are
-    spawned, so the program's main module must be importable (`if __name__ == "__main__":`), and end with `close` or
-    with the block of a `with`.
+    Other keywords override the first bundle's decoding settings, such as `beam` and `precision`. `device` is auto, cpu,
+    cuda or cuda:N. If `workers` is above 1, that many spawned processes share the lines and, on a CPU, the `threads`;
+    the program's main module must then be importable (`if __name__ == "__main__":`). `close` or leaving a `with` block
+    stops them.
 
-    Raise UserError if there is no such model, key, value or device, if models have different tokenizers, or if one is
-    a language model, which only `nmt score` uses.
+    Raise UserError if a model, key, value or device does not exist, if the tokenizers differ, or if a model is a
+    language model, which only `nmt score` uses.
     """
     paths = [path] if isinstance(path, str | os.PathLike) else path
     bundles = [resolve(Path(path))[0] for path in paths]
@@ -57,4 +57,4 @@ def load(
 
 
 def _silent(line: str) -> None:
-    """Print nothing; a function that workers can import by name."""
+    """Discard a message. Spawned workers import this function by name, so it is not a lambda."""

@@ -1,7 +1,7 @@
-"""The six commands: their help texts and examples; each passes its options to the module of its name.
+"""The six commands, with their help texts and examples.
 
-Results go to stdout, everything else to stderr. That module is imported when the command runs, so that `nmt --help`
-answers before torch is loaded.
+Results go to stdout, everything else to stderr. Each command imports its implementation when it runs, so that
+`nmt --help` answers before torch loads.
 """
 
 from __future__ import annotations
@@ -169,5 +169,5 @@ def score(options: ScoreOptions) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command `nmt`; its exit codes are those of `nmt/commands/process.py:run`."""
+    """Run the command `nmt` with the exit codes of `nmt.commands.process.run`."""
     process.run(cli)

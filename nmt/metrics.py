@@ -1,7 +1,4 @@
-"""Score translations: BLEU, chrF and TER by sacreBLEU, and BLEU of words as papers report it.
-
-Every score has its signature.
-"""
+"""Corpus scores, with signatures: sacreBLEU's BLEU, chrF and TER, and the tokenised BLEU of papers."""
 
 from __future__ import annotations
 
@@ -16,18 +13,18 @@ from nmt.system.errors import UserError
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
-COMPOUND = re.compile(r"(\S)-(\S)")  # matches do not overlap, so a-b-c is split at the first hyphen only
+COMPOUND = re.compile(r"(\S)-(\S)")  # matches do not overlap: a-b-c is split only at the first hyphen
 
 
 class Moses:
-    """Moses' tokenizer, which splits a detokenised line into words."""
+    """Moses' tokenizer, for detokenised lines."""
 
     def __init__(self, language: str) -> None:
-        """Load the rules of a language, such as de or fr, for abbreviations and apostrophes.
+        """Load the rules for abbreviations and apostrophes of `language`, a code such as de.
 
-        Raises UserError if sacremoses does not know the language, or is not installed.
+        Raise UserError if sacremoses does not know the language or is not installed.
         """
-        from importlib.metadata import version  # which takes a moment that every command would pay
+        from importlib.metadata import version  # slow to import
 
         try:
             from sacremoses import MosesTokenizer
@@ -37,7 +34,7 @@ class Moses:
                 f"BLEU of Moses' words: sacremoses is not installed: {error}", "pip install sacremoses"
             ) from None
         known = sorted(set(NonbreakingPrefixes().available_langs.values()))
-        if language not in known:  # for which sacremoses would use the abbreviations of English
+        if language not in known:  # sacremoses would silently use the rules for English
             raise UserError(
                 f"BLEU of Moses' words: the language of the reference, {language!r}, is none of {', '.join(known)}",
                 "give --language CODE, or a reference whose name ends in it, such as test.de",
@@ -46,22 +43,22 @@ class Moses:
         self.signature = f"sacremoses-{version('sacremoses')}-{language}"
 
     def __call__(self, line: str, *, compounds: bool) -> str:
-        """Return the words of a line, with spaces between; `compounds` are split: `rich ##AT##-##AT## text format`.
+        """Return the words joined by spaces; with `compounds`, split at hyphens: `rich ##AT##-##AT## text format`.
 
-        Words are not escaped as by Moses (&quot; for "), which makes no difference to which words are equal.
+        Unlike Moses, do not escape characters (&quot; for "): this does not change which words match.
         """
         words: str = self._tokenizer.tokenize(line, return_str=True, escape=False)
         return COMPOUND.sub(r"\1 ##AT##-##AT## \2", words) if compounds else words
 
 
 def language_of(path: Path) -> str:
-    """Return the suffix of a file's name, before .gz: de for test.de.gz."""
+    """Return the suffix of a file name, ignoring .gz: de for test.de.gz."""
     return Path(path.name.removesuffix(".gz")).suffix[1:]
 
 
 METRICS = ("bleu", "chrf", "ter", "tokenised", "paper")
 OF_WORDS = ("tokenised", "paper")
-"""Metrics of words, which need Moses' tokenizer."""
+"""Metrics on words, which need Moses' tokenizer"""
 LABELS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "tokenised": "BLEU-tokenised", "paper": "BLEU-2017"}
 NOTES = {
     "tokenised": "for comparison with figures on words that Moses cut only",
@@ -75,23 +72,23 @@ COMPARED = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """A corpus score and its spread over bootstrap samples of the lines."""
+    """A corpus score and its distribution over bootstrap samples of the lines."""
 
     score: float
     mean: float
-    """Mean of the scores of the samples"""
+    """Mean over the samples"""
     ci: float
-    """Half the width of the interval that holds 95% of them"""
+    """Half-width of the 95% confidence interval"""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A paired bootstrap test by sacreBLEU: a system and a baseline, scored on the same samples of the lines."""
+    """The result of sacreBLEU's paired bootstrap test of a system against a baseline."""
 
     system: Estimate
     baseline: Estimate
     p_value: float
-    """Probability of a larger difference if the two were equally good; 1 if there is no difference"""
+    """Probability of a larger difference if the systems were equally good; 1 if the scores are equal"""
 
 
 @dataclass(frozen=True)
@@ -99,9 +96,9 @@ class Score:
     """A corpus score and how it was computed."""
 
     score: float
-    """From 0 to 100; TER can be higher"""
+    """0 to 100; TER can exceed 100"""
     signature: str
-    """The signature of sacreBLEU"""
+    """sacreBLEU's signature"""
     comparison: Comparison | None = None
 
 
@@ -113,12 +110,10 @@ def score(
     moses: Moses | None = None,
     lowercase: bool = False,
 ) -> dict[str, Score]:
-    """Score detokenised, cased hypotheses against one or more references of as many lines.
+    """Score detokenised, cased hypotheses against one or more references by each of `metrics`.
 
-    With a baseline, the output of another system for the same lines, every score is compared with the baseline's. The
-    metrics in `OF_WORDS` need `moses`. With `lowercase`, case is ignored.
-
-    Raises UserError naming both numbers of lines if they differ, or if there is nothing to score.
+    With `baseline`, another system's output for the same lines, compare each score with the baseline's. The metrics in
+    `OF_WORDS` need `moses`. `lowercase` ignores case. Raise UserError if there are no lines, or if line counts differ.
     """
     others = {} if baseline is None else {"the baseline": baseline}
     for number, reference in enumerate(references, 1):
@@ -139,7 +134,7 @@ def score(
 
 
 def sentence_chrf(references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
-    """Compute the chrF2 of each hypothesis by itself, 0 to 100."""
+    """Return each hypothesis's sentence-level chrF2, 0 to 100."""
     from sacrebleu.metrics import CHRF
 
     metric = CHRF()
@@ -148,8 +143,7 @@ def sentence_chrf(references: Sequence[str], hypotheses: Sequence[str]) -> list[
 
 
 def as_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
-    """Collect all figures by metric, for JSON."""
-
+    """Return all figures by metric, ready for JSON."""
     found: dict[str, Any] = {}
     for name, result in scores.items():
         found[name] = {"score": result.score, "signature": result.signature}
@@ -162,8 +156,7 @@ def as_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
 
 
 def report(scores: Mapping[str, Score]) -> str:
-    """Show the figures, a line for each metric; `COMPARED` explains those of a comparison."""
-
+    """Format the scores, one line per metric; `COMPARED` explains the figures of a comparison."""
     lines = []
     for name, result in scores.items():
         figures = f"{result.score:.2f}"
@@ -183,7 +176,7 @@ def _score(
     moses: Moses | None,
     lowercase: bool,
 ) -> Score:
-    """Score the first system, and compare it with the second if there is one."""
+    """Score the first system; if there is a second, compare the two."""
     from sacrebleu.metrics import BLEU, CHRF, TER
 
     metric: Metric
@@ -192,31 +185,31 @@ def _score(
         compounds = name == "paper"
 
         def words(line: str) -> str:
-            # Lowercased first, as in the published words of Multi30k.
+            # Lowercase before tokenising, as Multi30k's published tokens do.
             return moses(line.lower() if lowercase else line, compounds=compounds)
 
         systems, references = ([list(map(words, lines)) for lines in texts] for texts in (systems, references))
-        # multi-bleu.perl
+        # the settings of multi-bleu.perl
         metric = BLEU(lowercase, tokenize="none", smooth_method="none", force=True, references=references)
         metric.tokenizer_signature = moses.signature + "-compounds" * compounds
     elif name == "ter":
-        metric = TER(references=references)  # which ignores case by default
+        metric = TER(references=references)  # case-insensitive by default
     else:
         metric = {"bleu": BLEU, "chrf": CHRF}[name](lowercase=lowercase, references=references)
     if len(systems) > 1:
         return _compare(systems[0], systems[1], metric)
-    result = metric.corpus_score(systems[0], None)  # None stands for the references that the metric has
+    result = metric.corpus_score(systems[0], None)  # None: the references given to the metric
     return Score(float(result.score), str(metric.get_signature()))
 
 
 def _compare(hypotheses: Sequence[str], baseline: Sequence[str], metric: Metric) -> Score:
     from sacrebleu.significance import PairedTest
 
-    named = [("baseline", baseline), ("system", hypotheses)]  # the first is the baseline
-    test: Any = PairedTest(named, {"": metric}, None, test_type="bs")  # its types allow for figures that are missing
+    named = [("baseline", baseline), ("system", hypotheses)]  # PairedTest takes the first as the baseline
+    test: Any = PairedTest(named, {"": metric}, None, test_type="bs")  # Any: its figures are typed as optional
     signatures, results = test()
     ((label, signature),) = signatures.items()
     other, one = (Estimate(float(of.score), float(of.mean), float(of.ci)) for of in results[label])
-    # sacreBLEU finds the difference of a system from itself significant
+    # sacreBLEU calls the difference between identical outputs significant.
     p_value = 1.0 if one.score == other.score else float(results[label][1].p_value)
     return Score(one.score, str(signature), Comparison(one, other, p_value))

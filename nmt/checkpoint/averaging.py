@@ -1,4 +1,4 @@
-"""Average the checkpoints of a run, or several models."""
+"""Average a run's checkpoints, or the weights of several models."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ def average(
     best: int | None = None,
     console: Console | None = None,
 ) -> Bundle:
-    """Average the newest `last` checkpoints of a run, or the `best` by dev score, into a bundle.
+    """Write the average of a run's newest `last` checkpoints, or its `best` by dev score, as a bundle.
 
-    The bundle is `out`, by default DIRECTORY/averaged. By default, `last` is the recipe's decoding.average_last. If
-    there are fewer checkpoints, all are averaged. `console` shows the progress of reading them. Raises UserError if
-    there are none, or if they are of different runs.
+    `out` defaults to DIRECTORY/averaged, `last` to the recipe's decoding.average_last. If there are fewer checkpoints,
+    average all. `console` shows progress. Raise UserError if there are none, or if they are from different runs.
     """
     found, path = averageable(directory, out)
     chosen = ranked(found)[-best:] if best else found[-(last or found[-1].recipe.decoding.average_last) :]
@@ -46,9 +45,9 @@ def average(
 
 
 def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
-    """Return the checkpoints of a run, oldest first, and the path of their average.
+    """Return a run's checkpoints, oldest first, and the path for their average.
 
-    Raises UserError if there are none, or if the average would replace anything but a bundle.
+    Raise UserError if there are none, or if the average would replace anything but a bundle.
     """
     found = checkpoints(directory)
     if not found:
@@ -64,19 +63,19 @@ def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
 
 
 class Mean:
-    """The running mean of checkpoints in fp32.
+    """The running mean of a run's checkpoints, in fp32.
 
-    The last bits of a sum depend on the order, so every caller adds the newest checkpoint first.
+    The last bits of a sum depend on the order, so callers add the newest checkpoint first.
     """
 
     def __init__(self, newest: Bundle) -> None:
-        """Begin the mean for the run of this newest checkpoint."""
+        """Start an empty mean; `newest` is the run's newest checkpoint."""
         self.newest = newest
         self.steps: list[int] = []
         self._sums: dict[str, Tensor] = {}
 
     def add(self, bundle: Bundle) -> None:
-        """Add a checkpoint; raises UserError if it is of another run, or if its weights have other shapes."""
+        """Add a checkpoint; raise UserError if it is from another run, or if the weights' shapes differ."""
         newest = self.newest
         if bundle.info["run"] != newest.info["run"]:
             raise UserError(
@@ -96,11 +95,11 @@ class Mean:
         self.steps.append(bundle.step)
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the mean of the checkpoints that were added so far, as a copy."""
+        """Return a copy of the mean so far."""
         return {name: total / len(self.steps) for name, total in self._sums.items()}
 
     def save(self, path: Path, weights: Mapping[str, Tensor], count: int | None = None, **more: Any) -> Bundle:
-        """Write `weights`, the mean of the first `count` checkpoints or of all; `more` goes into bundle.json."""
+        """Write `weights`, the mean of the first `count` checkpoints (default: all), with `more` in bundle.json."""
         about = self.newest.info
         info: dict[str, Any] = {key: about[key] for key in ("run", "step", "data", "lengths", "cost") if key in about}
         info |= {"steps": sorted(self.steps[:count]), **more}
@@ -109,19 +108,19 @@ class Mean:
 
 
 def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
-    """Write the weighted mean of models as a bundle with the recipe and history of the last one.
+    """Write the weighted mean of models as a bundle with the last model's recipe and history.
 
-    The shares are at least 0 and are normalised by their sum, which is above 0. Raises UserError if the models are for
-    different tasks, or differ in their tokenizers or in the shape of their weights.
+    The shares are non-negative and are normalised by their sum, which must be positive. Raise UserError if the models'
+    tasks, tokenizers or weight shapes differ.
     """
     check_replaceable(out, MANIFEST)
     last, total = models[-1], sum(shares)
     for model in models[:-1]:
         model.check_task(last.info["task"])
         for key, value in model.recipe.model:
-            if key not in MAY_VARY and value != (its := getattr(last.recipe.model, key)):
+            if key not in MAY_VARY and value != (other := getattr(last.recipe.model, key)):
                 raise UserError(
-                    f"{model.path} and {last.path} differ in model.{key}: {value} and {its}",
+                    f"{model.path} and {last.path} differ in model.{key}: {value} and {other}",
                     "average models of which one was trained from the other, by training.init_from",
                 )
     tokenizer = common_tokenizer(models)

@@ -1,4 +1,4 @@
-"""Write bundles and checkpoints atomically; during training, on a thread of their own."""
+"""Write bundles and checkpoints atomically; during training, on a background thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def save_bundle(
     info: Mapping[str, Any],
     training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
 ) -> None:
-    """Write a bundle or, with `training` (tensors and plain values), a checkpoint; raises UserError if that fails."""
+    """Write a bundle or, with `training` (tensors, JSON values), a checkpoint; raise UserError if that fails."""
     with whole_directory(path, MANIFEST) as part:
         save_tensors(part / WEIGHTS, weights, path)
         (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
@@ -42,15 +42,15 @@ def save_bundle(
 
 
 def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> None:
-    """Write a .safetensors file into a part of what becomes `directory`; raises UserError if that fails."""
+    """Write a .safetensors file; raise UserError if that fails, naming `directory`, where it will end up."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
-        save_file(on_cpu, file, {"format": "pt"})  # transformers 4 wants to be told that these are PyTorch's
-        file.chmod(file.parent.stat().st_mode & 0o666)  # safetensors 0.8 writes for the owner alone
-    except SafetensorError as error:  # raised for a full disk, among others
+        save_file(on_cpu, file, {"format": "pt"})  # required by transformers 4
+        file.chmod(file.parent.stat().st_mode & 0o666)  # safetensors 0.8 denies access to all but the owner
+    except SafetensorError as error:  # for example, the disk is full
         raise UserError(
             f"{directory / file.name}: cannot be written: {error}",
             f"free some space on the disk of {directory.parent}, and see that you may write there",
@@ -58,14 +58,14 @@ def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> 
 
 
 def add_info(path: Path, info: Mapping[str, Any]) -> None:
-    """Add or replace values in the bundle.json of a bundle."""
+    """Add or replace values in a bundle's bundle.json."""
     replace_manifest(path / MANIFEST, read_manifest(path / MANIFEST) | dict(info))
 
 
 class Checkpoints:
-    """The writer of a run's checkpoints, on one thread, in order, up to the first that fails.
+    """The background writer of a run's checkpoints: one thread, in order, until the first failure.
 
-    A failure leaves what a kill at that moment would leave.
+    A failure leaves the same files as a kill at that moment.
     """
 
     def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
@@ -82,10 +82,10 @@ class Checkpoints:
         info: Mapping[str, Any],
         then: Callable[[], None],
     ) -> None:
-        """Begin to write a checkpoint and to prune old ones; the tensors may change as soon as this returns.
+        """Start to write a checkpoint and prune old ones; the tensors may change once this returns.
 
-        They are copied to the host's memory, in stream order on a GPU and without synchronising. An older checkpoint at
-        `path` is replaced. `check` or `wait` calls `then` once the checkpoint is written.
+        They are copied to host memory, on a GPU in stream order and without synchronising. An existing checkpoint at
+        `path` is replaced. `check` or `wait` calls `then` after the checkpoint has been written.
         """
         device = next(iter(weights.values())).device
         copies = [{name: _on_host(tensor) for name, tensor in part.items()} for part in (weights, training[0])]
@@ -95,7 +95,7 @@ class Checkpoints:
 
         def work() -> None:
             if copied is not None:
-                torch.cuda.set_device(device)  # the thread's own; else its first call would occupy cuda:0
+                torch.cuda.set_device(device)  # per thread; the default would allocate memory on cuda:0
                 copied.synchronize()
             save_bundle(path, copies[0], self._recipe, self._tokenizer, info, (copies[1], training[1]))
             copies.clear()
@@ -104,18 +104,18 @@ class Checkpoints:
         self._submit(work, then)
 
     def add(self, path: Path, info: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Add values to the bundle.json of a checkpoint once it is written; `then` is called as by `write`."""
+        """Add values to a checkpoint's bundle.json after all pending writes; `then` is called as for `write`."""
         self._submit(lambda: add_info(path, info), then)
 
     def check(self) -> None:
-        """Call `then` of each checkpoint written by now; raise the error of one that could not be written."""
+        """Call `then` for each write finished by now; raise the error of a failed one."""
         while self._waiting and self._waiting[0][0].done():
-            self._take()
+            self._complete_next()
 
     def wait(self) -> None:
-        """Wait until everything is written; raise the error of a checkpoint that could not be written."""
+        """Wait for all pending writes and call their `then`; raise the error of a failed one."""
         while self._waiting:
-            self._take()
+            self._complete_next()
 
     def _submit(self, work: Callable[[], None], then: Callable[[], None]) -> None:
         def unless_failed() -> None:
@@ -129,21 +129,21 @@ class Checkpoints:
 
         self._waiting.append((self._thread.submit(unless_failed), then))
 
-    def _take(self) -> None:
+    def _complete_next(self) -> None:
         written, then = self._waiting.pop(0)
         try:
             written.result()
         except BaseException:
-            self._waiting.clear()  # later ones were not written either, and would hide the cause
+            self._waiting.clear()  # later writes were cancelled, and their errors would hide the cause
             raise
         then()
 
 
 def _on_host(tensor: Tensor) -> Tensor:
-    """Copy a tensor to the host's memory; from a GPU in stream order, without waiting."""
+    """Copy a tensor to host memory; from a GPU, in stream order without waiting."""
     try:
-        return tensor.detach().to("cpu", copy=True, non_blocking=True)  # from a GPU into pinned memory
+        return tensor.detach().to("cpu", copy=True, non_blocking=True)  # from a GPU, into pinned memory
     except RuntimeError as error:
         if memory_error(error) is None:
             raise
-        return tensor.detach().to("cpu", copy=True)  # little can be pinned under WSL, say
+        return tensor.detach().to("cpu", copy=True)  # too little memory can be pinned, for example under WSL

@@ -1,1 +1,1 @@
-"""Ids to logits: the Transformer, which knows neither text nor files."""
+"""The Transformer, from ids to logits; it knows neither text nor files."""

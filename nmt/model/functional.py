@@ -1,7 +1,7 @@
-"""The operations of the layers. Each chooses its kernel: one of `kernels` where those apply, on a CPU, else PyTorch's.
+"""The layers' operations; each uses a kernel of `kernels` where they apply, on a CPU, and PyTorch's elsewhere.
 
 Shapes: b batch, h heads, t queries, s keys, d_k and d_v the widths of one head. Masks are true where attention is
-allowed. Packed sequences lie end to end in a batch of 1, and instead of a mask `Packed` says where.
+allowed. Packed sequences lie end to end in a batch of 1; a `Packed` replaces their mask.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from nmt.data.batch import Sequences
 from nmt.model import kernels, products
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "silu": F.silu, "gelu": F.gelu}
-"""They may overwrite their argument."""
+"""Activation functions by name; they may overwrite their argument"""
 Reach = tuple[int, int]
-"""How many positions one sees before and after itself"""
-LEAST = 32  # queries in a block; smaller products take as long
+"""Number of positions visible before and after a query's own"""
+MIN_QUERIES = 32  # per block; smaller matrix products take as long
 CHUNK_LOGITS = {"cpu": 1 << 20, "cuda": 1 << 27}  # 4 MB fit in a core's cache, 512 MB keep a GPU busy
-"""How many logits are held at a time, by type of device"""
+"""Number of logits to compute at a time, by device type"""
 
 
 class Packed(NamedTuple):
-    """What stands in the place of a mask for packed sequences: each sequence of queries sees the keys of its number."""
+    """The mask of packed sequences: the queries of sequence i see the keys of sequence i."""
 
     queries: Sequences
     keys: Sequences
@@ -37,14 +37,14 @@ def attention(
     query: Tensor,  # (b, h, t, d_k)
     key: Tensor,  # (b, h, s, d_k)
     value: Tensor,  # (b, h, s, d_v)
-    mask: Tensor | Packed | None = None,  # broadcastable to (b, h, t, s); in a search a bias to add, which is a float
+    mask: Tensor | Packed | None = None,  # broadcastable to (b, h, t, s); in a search, a float bias to add
     causal: bool = False,
     dropout: float = 0.0,
     record: list[Tensor] | None = None,
 ) -> Tensor:
-    """softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys and excludes a mask.
+    """Return softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys and excludes a mask.
 
-    If a `record` is given, the weights (b, h, t, s) are appended to it, and nothing is dropped.
+    If `record` is given, append the weights (b, h, t, s) to it and skip dropout.
     """
     if isinstance(mask, Packed):
         return _packed_attention(query, key, value, mask, causal, dropout=dropout)
@@ -59,7 +59,7 @@ def attention(
 
 
 def _recorded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, record: list[Tensor]) -> Tensor:
-    """`attention` by the plain formula, because the kernels do not return the weights."""
+    """Compute `attention` by the plain formula, because the kernels do not return the weights."""
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (b, h, t, s)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
@@ -76,9 +76,9 @@ def restricted_attention(
     dropout: float = 0.0,
     record: list[Tensor] | None = None,
 ) -> Tensor:
-    """`attention` of a sequence to itself in which each position sees only its `reach`, section 4; (b, h, t, d_v).
+    """Return self-attention in which each position sees only its `reach`, section 4; (b, h, t, d_v).
 
-    The work is O(r · t · d), except that a `record` holds all t² weights.
+    The cost is O(r · t · d), except that a `record` holds all t² weights.
     """
     if isinstance(mask, Packed):
         return _packed_attention(query, key, value, mask, reach=reach, dropout=dropout)
@@ -98,9 +98,9 @@ def _packed_attention(
     reach: Reach | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """`attention`, or with a `reach` `restricted_attention`, within each sequence; (1, h, t, d_v).
+    """Return attention within each packed sequence, restricted to `reach` if given; (1, h, t, d_v).
 
-    One sequence after another on a CPU, in any precision.
+    On a CPU, loop over the sequences, in any precision.
     """
     if query.is_cuda:
         return _attention_by_kernel(query, key, value, packed, causal, reach, dropout)
@@ -116,68 +116,68 @@ def _packed_attention(
 def _attention_by_kernel(
     query: Tensor, key: Tensor, value: Tensor, packed: Packed, causal: bool, reach: Reach | None, dropout: float
 ) -> Tensor:
-    """As `_packed_attention`, in bf16 or fp16 on a GPU, without dropout."""
+    """Compute `_packed_attention` on a GPU, in bf16 or fp16 and without dropout."""
     from torch.nn.attention.varlen import varlen_attn  # imports torch.compile, which takes seconds
 
     assert dropout == 0.0, "the kernel drops nothing"
     query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (t or s, h, d)
     (queries, _, most_queries), (keys, _, most_keys) = packed
-    seen = reach or (-1, 0 if causal else -1)  # positions before and after; -1 is all
-    mixed = varlen_attn(query, key, value, queries, keys, most_queries, most_keys, window_size=seen)
-    assert isinstance(mixed, Tensor)  # it returns more if it is asked to
+    window = reach or (-1, 0 if causal else -1)  # -1: no limit
+    mixed = varlen_attn(query, key, value, queries, keys, most_queries, most_keys, window_size=window)
+    assert isinstance(mixed, Tensor)  # it returns a tuple only on request
     return mixed.transpose(0, 1).unsqueeze(0)
 
 
 def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
-    """(length, length): position i may look at j ≤ i."""
+    """Return the causal mask (length, length): position i sees j ≤ i."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 def split_heads(x: Tensor, heads: int, widths: Sequence[int]) -> Sequence[Tensor]:
-    """(b, t, h · Σ d) to a (b, h, t, d) for each d of `widths`."""
+    """Split (b, t, h · Σ d) into one (b, h, t, d) for each d of `widths`."""
     split = kernels.split_heads if kernels.apply_to(x) else kernels.head_views
     return split(x, heads, widths)
 
 
 def join_heads(x: Tensor) -> Tensor:
-    """(b, h, t, d) to (b, t, h · d)."""
+    """Concatenate the heads: (b, h, t, d) to (b, t, h · d)."""
     return x.transpose(1, 2).flatten(2)
 
 
 def feed_forward(x: Tensor, inner: nn.Linear, outer: nn.Linear, activation: str, p: float) -> Tensor:
-    """Two Linear layers, between them an activation and dropout with probability `p`; x and the result (…, d_model)."""
+    """Apply `inner`, the activation, dropout with probability `p`, and `outer`; (…, d_model) to (…, d_model)."""
     if activation == "relu" and kernels.apply_to(x):
         return kernels.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias, p)
     return outer(dropout(ACTIVATIONS[activation](inner(x)), p))  # type: ignore[no-any-return]
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """x with elements set to 0 with probability `p` and the others divided by 1 − p."""
+    """Zero elements with probability `p` and divide the others by 1 − p."""
     if p == 0.0:
         return x
     return kernels.dropout(x, p) if kernels.on_cpu(x) else F.dropout(x, p)
 
 
 def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
-    """x + dropout(y, p), of one shape."""
+    """Return x + dropout(y, p); both have the same shape."""
     return kernels.add_dropped(x, y, p) if p > 0.0 and kernels.apply_to(x) else x + dropout(y, p)
 
 
 # --- self-attention restricted to a neighbourhood (section 4) -----------------------------------------------------
 
-# It is cut into blocks, so that its cost is linear in the length: n blocks of q queries, c keys of a block. A position
-# always sees itself, even if it is padding: otherwise a neighbourhood of nothing but padding would have weights of
-# 0 / 0, which no later mask removes from a gradient.
+# A sequence is cut into n blocks of q queries and c keys each, so the cost is linear in its length. Every position sees
+# itself, even padding: a neighbourhood of nothing but padding would have weights of 0 / 0 = NaN, and no later mask
+# removes a NaN from a gradient.
 
 
 def block_size(reach: Reach) -> tuple[int, int]:
-    """q and c: blocks are as long as the neighbourhood, so that about half of what they compute is used."""
-    queries = max(LEAST, sum(reach) + 1)
+    """Return q and c. Blocks are as long as the neighbourhood, so about half of the computed scores are used."""
+    queries = max(MIN_QUERIES, sum(reach) + 1)
     return queries, queries + sum(reach)
 
 
 def band(length: int, mask: Tensor | None, reach: Reach, device: torch.device) -> Tensor:
-    """(1 or b, 1, t, t): which of the positions that `mask` (b, 1, 1, t) allows each position sees."""
+    """Return the mask (1 or b, 1, t, t) of each position's `reach`, within `mask` (b, 1, 1, t)."""
     return _visible(mask, _offsets(length, length, 0, device), reach)
 
 
@@ -188,8 +188,8 @@ def cut(
     mask: Tensor | None,  # (b, 1, 1, t)
     reach: Reach,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Blocks of queries (b · n, h, q, d_k), the keys and values around each, (b · n, h, c, …), and what each query sees
-    of them, (b · n, 1, q, c)."""
+    """Return blocks of queries (b · n, h, q, d_k), the keys and values around each block (b · n, h, c, …), and the
+    mask of each block (b · n, 1, q, c)."""
     (batch, _, length, _), (queries, keys), (before, after) = query.shape, block_size(reach), reach
     filling = -length % queries
 
@@ -206,13 +206,13 @@ def cut(
 
 
 def join(blocks: Tensor, length: int) -> Tensor:
-    """(b · n, h, q, d) to (b, h, t, d), without what fills the last block."""
+    """Concatenate blocks (b · n, h, q, d) to (b, h, length, d), without the padding of the last block."""
     count = -(-length // blocks.size(2))
     return blocks.unflatten(0, (-1, count)).transpose(1, 2).flatten(2, 3)[:, :, :length]  # type: ignore[no-any-return]
 
 
 def _offsets(queries: int, keys: int, first: int, device: torch.device) -> Tensor:
-    """(q, c): how many positions after each query each key stands; the first query stands at key number `first`."""
+    """Return each key's offset from each query (q, c), where query 0 is at key `first`."""
     return torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None] - first
 
 
@@ -224,13 +224,14 @@ def _visible(real: Tensor | None, offsets: Tensor, reach: Reach) -> Tensor:
 
 # --- log-probabilities --------------------------------------------------------------------------------------------
 
-# Logits, tokens × vocabulary, would be the largest tensor by far. They are computed chunk by chunk.
+# Logits (tokens × vocabulary) are computed in chunks: they would be the largest tensor by far.
 
 
 def log_probabilities(states: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
-    """(tokens,) log-probability of each of targets (tokens,) over the whole vocabulary, in nats, at least fp32.
+    """Return the log-probability of each of `targets` (tokens,), in nats and at least fp32.
 
-    Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ + bias (vocabulary,). Not meant for training.
+    Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ + bias (vocabulary,). Not for training, where
+    autograd would keep all of them.
     """
     rows = max(1, CHUNK_LOGITS[states.device.type] // weight.size(0))
     wide = torch.promote_types(states.dtype, torch.float32)
@@ -243,5 +244,5 @@ def log_probabilities(states: Tensor, weight: Tensor, targets: Tensor, bias: Ten
 
 
 def perplexity(nll: float, tokens: float) -> float:
-    """Exponential of the negative log-likelihood in nats per token."""
-    return math.exp(min(nll / tokens, 700.0))  # e^700 is about the largest float
+    """Return the perplexity for a total negative log-likelihood in nats."""
+    return math.exp(min(nll / tokens, 700.0))  # e^710 overflows

@@ -1,7 +1,7 @@
-"""Linear layers laid out for inference, in fp32, bf16, fp16 or int8, and a twin of a model that consists of them.
+"""Linear layers laid out for inference in fp32, bf16, fp16 or int8, and the conversion of a model to them.
 
-A search multiplies few rows, one per hypothesis, by large matrices again and again, so its speed depends on how these
-lie in memory.
+A search multiplies few rows, one per hypothesis, by large matrices again and again, so its speed depends on the
+matrices' memory layout.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from nmt.system.errors import UserError
 
 M = TypeVar("M", bound=nn.Module)
 Multiply = Callable[[Tensor], Tensor]
-"""(m, in) to (m, out)."""
+"""A function from (m, in) to (m, out)"""
 Norm = tuple[Tensor, Tensor, float]
 """Weight, shift and epsilon of a layer normalisation"""
-LINE = 16  # numbers of a cache line
-ROWS = 64  # of a matrix that are transposed at a time: their cache lines fit in the cache, which is five times as fast
-GROUP = 4  # the kernels read lists of places up to a multiple of it
+CACHE_LINE = 16  # fp32 numbers
+TRANSPOSED_ROWS = 64  # at a time: their cache lines fit in the cache, which makes it five times as fast
+GROUP = 4  # the kernels read lists of places in groups of this size
 
 
 class Product(nn.Module):
-    """x Wᵀ + b for few rows; x (…, in) and the result (…, out) are fp32."""
+    """A linear layer for few rows: x Wᵀ + b; x (…, in) and the result (…, out) are fp32."""
 
     bias: Tensor | None
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Lays out W, `weight` (out, in)."""
+        """Lay out `weight` (out, in)."""
         super().__init__()
         self.bias = None if bias is None else bias.detach()
 
     def product(self, x: Tensor) -> Tensor:
-        """x Wᵀ."""
+        """Return x Wᵀ."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
@@ -54,30 +54,27 @@ class Product(nn.Module):
 
 
 class FewRows(Product):
-    """In fp32. For few rows, a matrix stored as (in, out) is up to twice as fast.
+    """An fp32 product whose matrix is stored as (in, out), up to twice as fast for few rows.
 
-    Its rows are a cache line longer than needed. If their length were a power of two, a column would fall into few
-    places of the processor's cache.
+    Its rows are padded by a cache line: with a power of two as stride, a column would map to few cache sets.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
         outputs, inputs = weight.shape
-        self.matrix = weight.new_empty((inputs, outputs + LINE))[:, :outputs]
-        for start in range(0, outputs, ROWS):
-            part = slice(start, start + ROWS)
+        self.matrix = weight.new_empty((inputs, outputs + CACHE_LINE))[:, :outputs]
+        for start in range(0, outputs, TRANSPOSED_ROWS):
+            part = slice(start, start + TRANSPOSED_ROWS)
             self.matrix[:, part].copy_(weight.detach()[part].t())
 
     def product(self, x: Tensor) -> Tensor:
-        """See `Product`."""
         return torch.mm(x.flatten(0, -2), self.matrix).view(*x.shape[:-1], -1)
 
 
 class HalfPrecision(nn.Module):
-    """On a GPU, in bf16 or fp16: x, W, b and the result are rounded to it, sums are in fp32, as under autocast.
+    """A bf16 or fp16 linear layer for GPUs: x, W, b and the result are rounded, sums are fp32, as under autocast.
 
-    So attention's factors, and the keys and values of a cache, have this type. Where a result is added to the residual
-    stream, which is fp32, the sum is fp32.
+    Queries and a cache's keys and values therefore have this dtype; the residual stream stays fp32.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
@@ -90,7 +87,7 @@ class HalfPrecision(nn.Module):
 
 
 class Logits(nn.Module):
-    """x Wᵀ + b on a GPU: x and W are rounded to a type; b is not, nor is the result rounded to bf16 or fp16."""
+    """The softmax matrix on a GPU: x and W are rounded to `dtype`; b and the logits are not rounded to 16 bits."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__()
@@ -106,22 +103,21 @@ class Logits(nn.Module):
 
 
 class Reordered(Product):
-    """By oneDNN, in fp32 or, on a CPU's units for bf16 matrices, with x and the product rounded to bf16."""
+    """A product by oneDNN in fp32, or in bf16 with x and the product rounded to bf16."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__(weight, bias)
         self._dtype, self.matrix = dtype, products.packed(weight.detach().to(dtype))
 
     def product(self, x: Tensor) -> Tensor:
-        """See `Product`."""
         return products.rows_by_rows(x.to(self._dtype), self.matrix).float()
 
 
 class Int8(Product):
-    """In 8-bit integers.
+    """A product in 8-bit integers.
 
-    Each row of W and of x has its own scale, so that the result of a row does not depend on the others (the "dynamic
-    quantisation" of Zafrir et al. 2019, symmetric).
+    Each row of W and of x has its own scale, so a row's result does not depend on other rows (symmetric "dynamic
+    quantisation", Zafrir et al. 2019).
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -134,7 +130,6 @@ class Int8(Product):
         self._few = for_few_rows(quantised, self.scales, limit)
 
     def product(self, x: Tensor) -> Tensor:
-        """See `Product`."""
         quantised, scales = quantise_rows(x.flatten(0, -2))
         y = None if self._few is None else self._few.product(quantised, scales)
         if y is None:
@@ -143,7 +138,7 @@ class Int8(Product):
 
 
 def _int8_product(x: Tensor, zero_point: int, matrix: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
-    """(rows, out) in fp32 of unsigned 8-bit x (rows, in) and a packed signed 8-bit matrix, before x is scaled."""
+    """Multiply uint8 x (rows, in) by a packed int8 matrix to fp32 (rows, out), without applying the scale of x."""
     return torch.ops.onednn.qlinear_pointwise(  # type: ignore[no-any-return]
         x, 1.0, zero_point, matrix, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
     )
@@ -151,10 +146,10 @@ def _int8_product(x: Tensor, zero_point: int, matrix: Tensor, scales: Tensor, ze
 
 @cache
 def largest_exact_weight() -> int:
-    """Largest absolute value of an 8-bit weight with which this processor adds up products of 8 bits exactly.
+    """Return the largest absolute int8 weight with which this processor sums products exactly.
 
-    A processor without VNNI adds pairs of products in 16 bits, where the sum may saturate: 2 · 255 · 127 does not fit,
-    2 · 255 · 64 does. oneDNN itself chooses its instructions, so the largest possible product is tried.
+    Without VNNI, pairs of products are added in 16 bits and can saturate: 2 · 255 · 127 does not fit, 2 · 255 · 64
+    does. oneDNN chooses its own instructions, so try the largest possible product.
     """
     width, full = 64, 127
     matrix = torch.ops.onednn.qlinear_prepack(torch.full((width, width), full, dtype=torch.int8), None)
@@ -165,22 +160,22 @@ def largest_exact_weight() -> int:
 
 # --- a step of the decoder by C kernels ---------------------------------------------------------------------------
 
-# Between the matrix products, which are PyTorch's, a kernel does all that is left in one pass over memory. Shapes: n
-# rows, which are sentences, k hypotheses of each, m hypotheses that are still of interest.
+# PyTorch computes the matrix products; between two of them, one kernel does everything in a single pass over memory.
+# Shapes: n rows (sentences), k hypotheses per row, m live hypotheses.
 
 
 class _Seen(NamedTuple):
-    """Which places the hypotheses see in self-attention and in cross-attention."""
+    """What the hypotheses see in self-attention and in cross-attention."""
 
-    which: Tensor | None  # (m,): of the n · k hypotheses; all if it is None
-    newest: Tensor  # (n, k): the place of its newest position
-    places: Tensor  # (n, k, room): all places that it sees
-    counts: Tensor  # (n, k): how many these are
-    lengths: Tensor  # (n,): of the source of each row
+    which: Tensor | None  # (m,): indices of live hypotheses among n · k; None means all
+    newest: Tensor  # (n, k): place of each hypothesis's newest position
+    places: Tensor  # (n, k, room): places that each hypothesis sees
+    counts: Tensor  # (n, k): number of these places
+    lengths: Tensor  # (n,): source lengths
 
 
 class _Layer(NamedTuple):
-    """The products of a layer, and the biases that are added after them; qkv and query add theirs themselves."""
+    """A layer's products and the biases to add to their results; `qkv` and `query` include theirs."""
 
     qkv: Multiply
     out: Multiply
@@ -195,23 +190,23 @@ class _Layer(NamedTuple):
 
 
 class FusedDecoder:
-    """The layers of a decoder, for the newest position of each hypothesis."""
+    """A decoder's layers, for each hypothesis's newest position."""
 
     def __init__(self, layers: Sequence[DecoderLayer], last_norm: nn.Module, functions: CDLL) -> None:
-        """The layers are laid out for inference; pre-norm layers are followed by `last_norm`."""
+        """Collect the weights of `layers`, which are laid out for inference; `last_norm` follows pre-norm layers."""
         self._functions, self._pre = functions, layers[0].attention_residual.pre
         self._heads, self._widths = layers[0].attention.heads, layers[0].attention.widths[1:]
         self._activate_in_place = getattr(functions, f"nmt_add_bias_{layers[0].feed_forward.activation}")
-        # Looked up once: to look it up in modules takes as long as to compute it for a few hypotheses.
+        # Look up attributes once: in modules that takes as long as computing a few hypotheses.
         self._layers = [_layer(layer) for layer in layers]
         residuals = ((each.attention_residual, each.cross_residual, each.feed_forward_residual) for each in layers)
         norms = [_norm(residual.norm) for of_layer in residuals for residual in of_layer]
         self._first_norm = layers[0].attention_residual.norm if self._pre else nn.Identity()
         self._norms = [*norms[1:], _norm(last_norm)] if self._pre else norms
-        """After each sublayer."""
+        """The norm after each sublayer"""
 
     def step(self, x: Tensor, cache: KVCache, alive: Tensor | None) -> Tensor:
-        """See `Transformer.step`; x (n, k, d_model) are the inputs of the newest position."""
+        """Compute `Transformer.step` from the newest position's inputs x (n, k, d_model)."""
         if alive is None or bool(alive.all()):
             return self._states(x.flatten(0, 1), self._seen(cache, None), cache).view_as(x)
         which = alive.flatten().nonzero()[:, 0]
@@ -221,7 +216,7 @@ class FusedDecoder:
         return states
 
     def _states(self, x: Tensor, seen: _Seen, cache: KVCache) -> Tensor:
-        """(m, d_model) of inputs (m, d_model)."""
+        """Return the states (m, d_model) of inputs x (m, d_model)."""
         norms = iter(self._norms)
         y: Tensor = self._first_norm(x)
         for layer, own in zip(self._layers, cache.layers, strict=True):
@@ -244,37 +239,38 @@ class FusedDecoder:
         return _Seen(which, cache.ancestry.places, places, counts, torch.from_numpy(cache.lengths))
 
     def _attend_to_places(self, projected: Tensor, own: LayerCache, seen: _Seen) -> Tensor:
-        """(m, heads · d_v) of queries, keys and values, side by side, of the newest position."""
+        """Return self-attention (m, heads · d_v); `projected` holds queries, keys and values side by side."""
         _, k, room = seen.places.shape
         keys, values = own.with_places()
         out = projected.new_empty((len(projected), self._heads * self._widths[1]))
         self._functions.nmt_attend_to_places(
-            *(len(projected), _at(seen.which), k, self._heads, *self._widths, projected.data_ptr()),
-            *(seen.newest.data_ptr(), *_buffer(keys), *_buffer(values), seen.places.data_ptr()),
-            *(seen.counts.data_ptr(), room, self._widths[0] ** -0.5, out.data_ptr()),
+            *(len(projected), _pointer(seen.which), k, self._heads, *self._widths, projected.data_ptr()),
+            *(seen.newest.data_ptr(), *_pointer_and_strides(keys), *_pointer_and_strides(values)),
+            *(seen.places.data_ptr(), seen.counts.data_ptr(), room, self._widths[0] ** -0.5, out.data_ptr()),
         )
         return out
 
     def _attend_to_rows(self, queries: Tensor, own: LayerCache, seen: _Seen) -> Tensor:
-        """(m, heads · d_v) of queries (m, heads · d_k) to the sources of their rows."""
+        """Return cross-attention (m, heads · d_v) of queries (m, heads · d_k) to their rows' sources."""
         keys, values = own.memory()
         out = queries.new_empty((len(queries), self._heads * self._widths[1]))
         self._functions.nmt_attend_to_rows(
-            *(len(queries), _at(seen.which), seen.places.size(1), self._heads, *self._widths, queries.data_ptr()),
-            *(*_buffer(keys), *_buffer(values), seen.lengths.data_ptr(), self._widths[0] ** -0.5, out.data_ptr()),
+            *(len(queries), _pointer(seen.which), seen.places.size(1), self._heads, *self._widths, queries.data_ptr()),
+            *(*_pointer_and_strides(keys), *_pointer_and_strides(values)),
+            *(seen.lengths.data_ptr(), self._widths[0] ** -0.5, out.data_ptr()),
         )
         return out
 
     def _activate(self, x: Tensor, bias: Tensor) -> Tensor:
-        """The activation of x + bias, written over x (m, d_ff)."""
+        """Return the activation of x + bias, written over x (m, d_ff)."""
         self._activate_in_place(*x.shape, x.data_ptr(), bias.data_ptr())
         return x
 
     def _add(self, x: Tensor, z: Tensor, bias: Tensor | None, norm: Norm) -> tuple[Tensor, Tensor]:
-        """The residual stream after a sublayer whose output is z + bias, and what goes into the next sublayer."""
+        """Add a sublayer's output z + bias to the residual stream x; return it and the next sublayer's input."""
         y, (weight, shift, epsilon) = torch.empty_like(x), norm
         self._functions.nmt_add_norm(
-            *(*x.shape, x.data_ptr(), z.data_ptr(), _at(bias), weight.data_ptr(), shift.data_ptr()),
+            *(*x.shape, x.data_ptr(), z.data_ptr(), _pointer(bias), weight.data_ptr(), shift.data_ptr()),
             *(epsilon, z.data_ptr() if self._pre else None, y.data_ptr()),
         )
         return (z, y) if self._pre else (y, y)
@@ -296,13 +292,13 @@ def _norm(norm: nn.Module) -> Norm:
     return norm.weight.detach(), norm.bias.detach(), norm.eps
 
 
-def _at(x: Tensor | None) -> int | None:
-    """Where the kernels find x."""
+def _pointer(x: Tensor | None) -> int | None:
+    """Return the address of x, or the null pointer."""
     return None if x is None else x.data_ptr()
 
 
-def _buffer(buffer: Tensor) -> tuple[int, ...]:
-    """Where keys or values (rows, h, places, d) are, and the steps between rows, heads and places."""
+def _pointer_and_strides(buffer: Tensor) -> tuple[int, ...]:
+    """Return the address of keys or values (rows, h, places, d), and the strides of rows, heads and places."""
     return (buffer.data_ptr(), *buffer.stride()[:3])
 
 
@@ -322,10 +318,10 @@ HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Transformer, nn.Module]:
-    """A twin of `model` that computes in `precision`, and its softmax matrix as a layer: states to fp32 logits.
+    """Return a twin of `model` that computes in `precision`, and its softmax layer, from states to fp32 logits.
 
-    The twin shares what it does not replace. The vocabulary of the logits is padded to a multiple of `multiple`.
-    `precision` is fp32, bf16 or, on a CPU, int8, on a GPU fp16. Raises UserError if this machine cannot compute in it.
+    The twin shares what it does not replace. The logits' vocabulary is padded to a multiple of `multiple`. `precision`
+    is fp32 or bf16, on a CPU also int8, on a GPU also fp16. Raise UserError if this machine does not support it.
     """
     weight = model.output_embedding.weight.detach()
     beyond = -len(weight) % multiple
@@ -357,14 +353,14 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
 
 
 def half_precision(device: torch.device) -> str:
-    """The precision of 16 bits in which a GPU computes fast: bf16, or fp16 where bf16 is only emulated."""
+    """Return the GPU's fast 16-bit precision: bf16, or fp16 where bf16 is only emulated."""
     return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
 
 
 def pays(precision: str) -> bool:
-    """Whether this CPU multiplies faster in `precision`, bf16 or int8, than in fp32: a probe of a few milliseconds.
+    """Probe for a few milliseconds whether this CPU multiplies faster in `precision`, bf16 or int8, than in fp32.
 
-    False if it cannot multiply in that precision at all.
+    Return False if it does not support the precision.
     """
     weight, rows = torch.randn(512, 512), torch.randn(128, 512)
     with torch.inference_mode():
@@ -374,7 +370,7 @@ def pays(precision: str) -> bool:
         except (AttributeError, NotImplementedError, RuntimeError):  # oneDNN has no kernel for this processor
             return False
     shorts, plains = zip(*times, strict=True)
-    return bool(min(shorts) < 0.9 * min(plains))  # the fastest runs, the least slowed by other programs
+    return bool(min(shorts) < 0.9 * min(plains))  # the fastest runs are the least disturbed
 
 
 def _seconds(layer: nn.Module, rows: Tensor) -> float:
@@ -384,7 +380,7 @@ def _seconds(layer: nn.Module, rows: Tensor) -> float:
 
 
 def _laid_out(module: M, layer: Callable[[Tensor, Tensor | None], nn.Module], kept: Sequence[str] = ()) -> M:
-    """The module with each Linear in it replaced, except in the parts that are `kept`; nothing else is copied."""
+    """Return a copy of `module` that replaces each Linear and shares the rest; children named in `kept` stay."""
     if isinstance(module, nn.Linear):
         return cast(M, layer(module.weight, module.bias))
     twin = copy.copy(module)

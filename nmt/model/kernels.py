@@ -1,7 +1,7 @@
-"""CPU kernels of the layers' operations, with fewer passes over memory than PyTorch's; most are for training.
+"""CPU kernels for the layers' operations, mostly in training, with fewer passes over memory than PyTorch's.
 
-On a CPU an element-wise operation takes as long as its memory traffic. These functions save passes: they draw dropout
-masks ten times as fast as PyTorch does, work in place, and recompute what they can instead of storing it.
+On a CPU, memory traffic dominates element-wise operations. These functions draw dropout masks ten times as fast as
+PyTorch, work in place, and recompute values instead of storing them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from torch.autograd.function import once_differentiable
 
 from nmt.model import products
 
-BLOCK = 1 << 18  # elements that are masked at a time; they fit in a core's cache
-SHORT = 256  # up to so many keys, attention's weights take no more memory than a feed-forward layer's inner states
+BLOCK = 1 << 18  # elements to mask at a time; they fit in a core's cache
+SHORT = 256  # number of keys up to which attention weights take no more memory than a feed-forward layer's inner states
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Whether x is on a CPU and not being compiled; a compiler fuses the plain operations better."""
+    """Return whether x is on a CPU and not being compiled; a compiler fuses the plain operations better."""
     return not torch.compiler.is_compiling() and x.device.type == "cpu"
 
 
 def apply_to(x: Tensor) -> bool:
-    """Whether all kernels apply to x. Under autocast, and without gradients, only that of dropout does."""
+    """Return whether all kernels apply to x. Under autocast or without gradients, only dropout's does."""
     return on_cpu(x) and torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
 
 
@@ -35,10 +35,10 @@ def apply_to(x: Tensor) -> bool:
 
 
 def draw_kept(count: int, p: float) -> Tensor:
-    """(count,) int8: 0 with probability p, rounded to 1/65536, else 1. PyTorch's generator seeds a faster one.
+    """Draw (count,) int8: 0 with probability p, rounded to 1/65536, else 1. PyTorch's generator seeds a faster one.
 
-    Each element takes 16 random bits. Clamping turns numbers below a bound into 0 and the others into 1, because
-    PyTorch's comparisons are not vectorised.
+    Each element takes 16 random bits. Clamping maps numbers below a bound to 0 and others to 1: PyTorch's comparisons
+    are not vectorised.
     """
     bound = min(max(round(p * 65536), 1), 65535) - 32768
     random = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
@@ -51,7 +51,7 @@ def draw_kept(count: int, p: float) -> Tensor:
 
 
 def keep(x: Tensor, kept: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
-    """x · scale where `kept` is 1, 0 elsewhere. x and `out`, which may be x, are contiguous."""
+    """Return x · scale where `kept` is 1, and 0 elsewhere. x and `out`, which may be x, are contiguous."""
     out = torch.empty_like(x) if out is None else out
     factors = torch.empty(min(BLOCK, x.numel()), dtype=torch.promote_types(x.dtype, torch.float32))
     for part, ones, result in zip(*(each.view(-1).split(BLOCK) for each in (x, kept, out)), strict=True):
@@ -76,12 +76,12 @@ class _AddDropped(torch.autograd.Function):
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """x with elements set to 0 with probability p and the others divided by 1 − p."""
+    """Zero elements with probability p and divide the others by 1 − p."""
     return _AddDropped.apply(None, x, p)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
-    """x + dropout(y), of one shape."""
+    """Return x + dropout(y, p); both have the same shape."""
     return _AddDropped.apply(x, y, p)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -89,10 +89,10 @@ def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
 
 
 class _FeedForward(torch.autograd.Function):
-    """With a the inner layer after ReLU and mask, s = 1 / (1 − p) and G the gradient: out = s a W₂ᵀ + b₂.
+    """out = s a W₂ᵀ + b₂, where a is the inner layer after ReLU and mask, and s = 1 / (1 − p).
 
-    a passes a gradient on where it is above 0, which is where it was neither rectified nor dropped, so the mask is not
-    stored. The factor s is part of the matrix products.
+    The gradient passes where a > 0, that is, where a was neither rectified nor dropped, so the mask is not stored. The
+    matrix products apply s.
     """
 
     @staticmethod
@@ -118,7 +118,7 @@ class _FeedForward(torch.autograd.Function):
 
 
 def feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float) -> Tensor:
-    """dropout(max(0, x W₁ᵀ + b₁)) W₂ᵀ + b₂; x and the result (…, d_model)."""
+    """Return dropout(max(0, x W₁ᵀ + b₁)) W₂ᵀ + b₂; x and the result are (…, d_model)."""
     return _FeedForward.apply(x, w1, b1, w2, b2, p)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -126,7 +126,7 @@ def feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: f
 
 
 class _SplitHeads(torch.autograd.Function):
-    """Each part is copied once on its way in, and its gradient once on its way back into the packed one."""
+    """`split_heads` with a single copy of each part, and of its gradient into the packed gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, heads: int, *widths: int) -> tuple[Tensor, ...]:
@@ -143,21 +143,21 @@ class _SplitHeads(torch.autograd.Function):
 
 
 def head_views(x: Tensor, heads: int, widths: Sequence[int]) -> list[Tensor]:
-    """(b, t, h · Σ d) to a view (b, h, t, d) for each d of `widths`."""
+    """Split (b, t, h · Σ d) into a view (b, h, t, d) for each d of `widths`."""
     parts = x.split([heads * width for width in widths], dim=-1)
     return [part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts]
 
 
 def split_heads(x: Tensor, heads: int, widths: Sequence[int]) -> tuple[Tensor, ...]:
-    """(b, t, h · Σ d) to a (b, h, t, d), contiguous, for each d of `widths`."""
+    """Split (b, t, h · Σ d) into a contiguous (b, h, t, d) for each d of `widths`."""
     return _SplitHeads.apply(x, heads, *widths)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Attention(torch.autograd.Function):
-    """O = D V with W = softmax(Q Kᵀ / √d_k + bias) and D what dropout leaves of W.
+    """O = D V, where W = softmax(Q Kᵀ / √d_k + bias) and D = dropout(W).
 
-    With G the gradient of O, E = D ∘ G Vᵀ and e the sums of E over the keys, the gradient of the scores is E − W ∘ e.
-    The mask is not stored.
+    If G is the gradient of O, E = D ∘ G Vᵀ, and e the sums of E over the keys, the scores' gradient is E − W ∘ e. The
+    dropout mask is not stored.
     """
 
     @staticmethod
@@ -191,7 +191,7 @@ class _Attention(torch.autograd.Function):
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, p: float) -> Tensor:
-    """As `functional.attention`, with dropout p on the weights."""
+    """Compute `functional.attention` with dropout p on the weights."""
     bias = None
     if causal:
         bias = query.new_full((query.size(2), key.size(2)), -math.inf).triu_(1)
@@ -201,12 +201,12 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, ca
 
 
 def _products(a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """scale · a b, batch by batch."""
+    """Return scale · a b for batches of matrices."""
     return torch.baddbmm(a.new_empty(()), a, b, beta=0, alpha=scale)
 
 
 def attention_of_hypotheses(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """softmax(Q Kᵀ / √d_k + bias) V, for few queries, with which PyTorch's fused kernel is slow.
+    """Return softmax(Q Kᵀ / √d_k + bias) V for few queries, where PyTorch's fused kernel is slow.
 
     Query (b, h, t, d_k), key (b, h, s, d_k), value (b, h, s, d_v), bias (b, 1, t or 1, s); (b, h, t, d_v).
     """

@@ -1,8 +1,8 @@
-"""The layers of the Transformer: attention, feed-forward, residual, positions, dropout (sections 3.2 to 3.5).
+"""The Transformer's layers: attention, feed-forward, residual, positions, dropout (sections 3.2 to 3.5).
 
 Shapes: b batch, h heads, t queries, s keys, d_k and d_v the widths of one head. Masks are true where attention is
-allowed; for packed sequences `Packed` takes their place. If a `record` list is given, attention appends its weights to
-it, (b, h, t, s).
+allowed; a `Packed` replaces the mask of packed sequences. If given a `record` list, attention appends its weights
+(b, h, t, s) to it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from nmt.model.cache import LayerCache
 from nmt.model.functional import Packed
 from nmt.recipe import Model
 
-WORD_BASE = 60.0  # of the sinusoids of words; it sets neighbours farther apart than the paper's 10,000
+WORD_BASE = 60.0  # for the sinusoids of words; separates neighbours more than the paper's 10,000
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself, section 3.2.2."""
+    """Multi-head self-attention, section 3.2.2."""
 
     def __init__(self, config: Model, causal: bool = False) -> None:
-        """`causal` hides later positions, and excludes a mask other than `Packed`."""
+        """Initialise the projections. `causal` hides later positions and excludes a mask other than `Packed`."""
         super().__init__()
         self.heads, self.causal, self.reach = config.heads, causal, config.reach(causal)
         self.dropout = Dropout(config.attention_dropout)
@@ -47,7 +47,7 @@ class SelfAttention(nn.Module):
     ) -> Tensor:  # (b, t, d_model)
         query, key, value = functional.split_heads(self.qkv(x), self.heads, self.widths)
         p = self.dropout.rate
-        if cache is not None:  # x are hypotheses, and the cache tells what each of them sees
+        if cache is not None:  # x are hypotheses; the cache says what each of them sees
             mixed = functional.attention(query, *cache.append(key, value), dropout=p, record=record)
         elif self.reach is not None:
             mixed = functional.restricted_attention(query, key, value, self.reach, mask, p, record)
@@ -72,16 +72,15 @@ class CrossAttention(nn.Module):
 
     @torch.no_grad()
     def _attract(self) -> None:
-        """Starts with keys equal to queries, and both large: the decoder then attends to the next word.
+        """Initialise keys equal to queries, and both large, so that the decoder attends to the next word.
 
-        The encodings of a word are the same on both sides. Without this, a parser needs thousands of updates to find
-        them.
+        A word has the same encoding on both sides. Without this, a parser takes thousands of updates to find it.
         """
         self.query.weight *= 2.0
         self.key_value.weight[: len(self.query.weight)] = self.query.weight
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """(b, h, s, d_k) and (b, h, s, d_v) of the encoder's output (b, s, d_model): once per sentence."""
+        """Return keys (b, h, s, d_k) and values (b, h, s, d_v) of the encoder's output (b, s, d_model)."""
         key, value = functional.split_heads(self.key_value(memory), self.heads, self.widths)
         return key, value
 
@@ -99,7 +98,7 @@ class CrossAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """max(0, x W₁ + b₁) W₂ + b₂, equation 2, or with another activation than ReLU."""
+    """max(0, x W₁ + b₁) W₂ + b₂, equation 2, or another activation in place of ReLU."""
 
     def __init__(self, config: Model) -> None:
         super().__init__()
@@ -127,10 +126,10 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, left half of figure 1; masked, that of a language model."""
+    """Self-attention and feed-forward, left half of figure 1; with `causal`, a language model's layer."""
 
     def __init__(self, config: Model, causal: bool = False) -> None:
-        """`causal` hides later positions, and excludes a mask other than `Packed`."""
+        """Build the layer. `causal` hides later positions and excludes a mask other than `Packed`."""
         super().__init__()
         self.attention, self.feed_forward = SelfAttention(config, causal), FeedForward(config)
         self.attention_residual, self.feed_forward_residual = Residual(config), Residual(config)
@@ -141,7 +140,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention to the encoder and feed-forward, right half of figure 1."""
+    """Masked self-attention, cross-attention and feed-forward, right half of figure 1."""
 
     def __init__(self, config: Model) -> None:
         super().__init__()
@@ -156,7 +155,7 @@ class DecoderLayer(nn.Module):
         memory: Tensor,  # the encoder's output (b, s, d_model)
         memory_mask: Tensor | Packed | None,
         record: tuple[list[Tensor], list[Tensor]] | None = None,
-        packed: Packed | None = None,  # where x are packed
+        packed: Packed | None = None,  # self-attention's mask if x is packed
     ) -> Tensor:  # as x
         own, cross = record or (None, None)
         x = self.attention_residual(x, lambda y: self.attention(y, packed, record=own))
@@ -165,7 +164,7 @@ class DecoderLayer(nn.Module):
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
     def step(self, x: Tensor, memory_bias: Tensor, cache: LayerCache) -> Tensor:
-        """As `forward`, where x are hypotheses, and the cache has the keys and values of the encoder's output."""
+        """Apply the layer to hypotheses x (b, k, d_model), with the earlier and the encoder's keys from `cache`."""
         keys, values = cache.memory()
         x = self.attention_residual(x, lambda y: self.attention(y, cache=cache))
         x = self.cross_residual(x, lambda y: self.cross(y, keys, values, memory_bias))
@@ -173,22 +172,21 @@ class DecoderLayer(nn.Module):
 
 
 class Embed(nn.Module):
-    """Embeddings of symbols times √d_model, plus encodings of their positions, then dropout: sections 3.4 and 5.4."""
+    """Symbol embeddings times √d_model, plus position encodings, then dropout: sections 3.4 and 5.4."""
 
     def __init__(self, config: Model) -> None:
         super().__init__()
         self.dropout = Dropout(config.dropout)
 
     def forward(self, ids: Tensor, weight: Tensor, positions: Tensor) -> Tensor:
-        """(b, t, d_model) of ids (b, t), a table `weight` (vocabulary, d_model) and `positions`, from `Positions`."""
+        """Embed ids (b, t) to (b, t, d_model); `weight` is (vocabulary, d_model), `positions` come from `Positions`."""
         return self.dropout(F.embedding(ids, weight) * math.sqrt(weight.size(1)) + positions)  # type: ignore[no-any-return]
 
 
 class Positions(nn.Module):
-    """Position encodings, section 3.5: sinusoids of any length, or learned ones up to `max_positions`.
+    """Position encodings, section 3.5: sinusoids for any length, or learned encodings up to `max_positions`.
 
-    With `positions: words`, the first half of an encoding is the sinusoids of the position and the second half those of
-    the word.
+    With `positions: words`, the first half of an encoding has the position's sinusoids, the second half the word's.
     """
 
     table: Tensor
@@ -206,28 +204,28 @@ class Positions(nn.Module):
         self.register_buffer("table", torch.empty(0, width), persistent=False)
         if self.of_words:
             self.register_buffer("word_table", torch.empty(0, width), persistent=False)
-        if not self.table.is_meta:  # else when they are needed
-            self._reach(1024, self.table.device)
+        if not self.table.is_meta:  # a meta table is filled on first use
+            self._extend_to(1024, self.table.device)
 
     def _apply(self, *args: Any, **options: Any) -> Self:
-        """Also recomputes the sinusoids, to the precision of the type that the module is converted to."""
+        """Convert the module; recompute its sinusoids instead of rounding them to the new dtype."""
         super()._apply(*args, **options)  # type: ignore[no-untyped-call]
         if not self.learned:
             self._tabulate(len(self.table), self.table.device)
         return self
 
     def forward(self, ids: Tensor, words: Tensor | None = None, packed: Sequences | None = None) -> Tensor:
-        """Encodings of ids (b, t), (t, d_model) or (b, t, d_model). Each row is a sequence, unless they are `packed`.
+        """Return encodings (t, d_model) or (b, t, d_model) for ids (b, t), each row a sequence unless `packed`.
 
-        The numbers of words, `words` (b, t), are at most the length of their sequence.
+        `words` (b, t) are word numbers, at most the sequence's length.
         """
         length = ids.size(1) if packed is None else packed.longest
-        self._reach(length + (words is not None), ids.device)
+        self._extend_to(length + (words is not None), ids.device)
         return self._with_words(self.table[:length] if packed is None else self.table[packed.positions], words)
 
     def at(self, positions: Tensor, end: int, words: Tensor | None = None) -> Tensor:
-        """Encodings (b, k, d_model), or (b, 1, d_model) without `words` (b, k), of `positions` (b, 1) below `end`."""
-        self._reach(end + (words is not None), positions.device)
+        """Return encodings (b, 1, d_model), or (b, k, d_model) with `words` (b, k), for `positions` (b, 1) < `end`."""
+        self._extend_to(end + (words is not None), positions.device)
         return self._with_words(self.table[positions], words)
 
     def _with_words(self, places: Tensor, words: Tensor | None) -> Tensor:
@@ -235,8 +233,8 @@ class Positions(nn.Module):
             return places
         return torch.cat((places.expand(*words.shape, -1), self.word_table[words]), dim=-1)
 
-    def _reach(self, end: int, device: torch.device) -> None:
-        """Extends the table to positions below `end`. Raises ValueError if they are learned and there are fewer."""
+    def _extend_to(self, end: int, device: torch.device) -> None:
+        """Extend the table to positions below `end`; raise ValueError if learned encodings end before."""
         if end <= self.table.size(0):
             return
         if self.learned:
@@ -251,14 +249,14 @@ class Positions(nn.Module):
 
 
 def sinusoids(length: int, width: int, dtype: torch.dtype = torch.float32, base: float = 10000.0) -> Tensor:
-    """(length, width): PE(p, 2i) = sin(p / base^(2i / width)), PE(p, 2i+1) the cosine, interleaved."""
+    """Return (length, width), interleaved: PE(p, 2i) = sin(p / base^(2i / width)), PE(p, 2i+1) its cosine."""
     rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).to(dtype)
 
 
 class Dropout(nn.Module):
-    """Sets elements to 0 with probability p and divides the others by 1 − p, in training."""
+    """In training, zeroes elements with probability p and divides the others by 1 − p."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -266,7 +264,7 @@ class Dropout(nn.Module):
 
     @property
     def rate(self) -> float:
-        """p in training, else 0."""
+        """The probability p in training, else 0."""
         return self.p if self.training else 0.0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -274,14 +272,14 @@ class Dropout(nn.Module):
 
 
 class Linear(nn.Linear):
-    """x Wᵀ + b, multiplied by the library that suits the processor."""
+    """A linear layer that multiplies with the library chosen by `products`."""
 
     def forward(self, x: Tensor) -> Tensor:
         return products.linear(x, self.weight, self.bias)
 
 
 def _projection(inputs: int, *outputs: int, bias: bool) -> Linear:
-    """Make one Linear for several matrices side by side, each with its own Glorot initialisation."""
+    """Return one Linear for several matrices side by side, each with its own Glorot initialisation."""
     linear = Linear(inputs, sum(outputs), bias=bias)
     for part in linear.weight.split(list(outputs)):
         nn.init.xavier_uniform_(part)

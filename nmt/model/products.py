@@ -1,9 +1,8 @@
-"""Matrix products in fp32 on a CPU: which library multiplies, in training and in searches.
+"""Choice of the library for fp32 matrix products on a CPU, in training and in searches.
 
-PyTorch multiplies by MKL, which takes its code for AVX2 on AMD's processors even where they have AVX-512. oneDNN, which
-is a part of PyTorch too, takes AVX-512 there. Which of the two multiplies is a rule of the processor and no race, whose
-winner could change when a run is resumed. Other types and devices, compiled code, batched products and sums in place
-keep PyTorch's own products.
+PyTorch multiplies with MKL, which runs AVX2 code on AMD processors even if they have AVX-512. oneDNN, also a part of
+PyTorch, uses AVX-512 there. The processor's model decides, not a timing: the winner of a race could change when a run
+resumes. Other dtypes and devices, compiled code, batched products and in-place sums keep PyTorch's own products.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from nmt.system.errors import UserError
 
 MKL, ONEDNN, PYTORCH = "mkl", "onednn", "pytorch"
 VARIABLE = "NMT_PRODUCTS"
-"""The environment variable that names the library for trials: mkl or onednn."""
+"""Environment variable that overrides the choice, for experiments: mkl or onednn"""
 CPUINFO = Path("/proc/cpuinfo")
 
 
 @cache
 def library() -> str:
-    """Return the library that multiplies: onednn on AMD with AVX-512, mkl on other x86; pytorch's choice elsewhere.
+    """Return the library that multiplies: onednn on AMD with AVX-512, mkl on other x86, elsewhere pytorch's choice.
 
-    NMT_PRODUCTS chooses mkl or onednn where both are there. Raise UserError if it has another value.
+    On x86 with both libraries, NMT_PRODUCTS overrides this. Raise UserError if it is neither mkl nor onednn.
     """
     both = torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     given = os.environ.get(VARIABLE)
@@ -50,14 +49,14 @@ def _is_amd() -> bool:
 
 
 def by_onednn(x: Tensor) -> bool:
-    """Tell whether oneDNN multiplies x: fp32 on a CPU, not empty, neither under autocast nor being compiled."""
+    """Return whether oneDNN multiplies x: non-empty fp32 on a CPU, not under autocast or torch.compile."""
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu") or not x.numel():
         return False
     return x.dtype is torch.float32 and x.device.type == "cpu" and library() == ONEDNN
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x Wᵀ + b, differentiable; x (…, in), `weight` (out, in), `bias` (out,), the result (…, out)."""
+    """Return x Wᵀ + b, differentiably: x (…, in), `weight` (out, in), `bias` (out,), the result (…, out)."""
     if not by_onednn(x):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled():
@@ -66,8 +65,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def product(a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
-    """scale · a b + bias, of matrices; no gradient passes through it."""
-    if not by_onednn(a):  # inside the product the factor costs nothing
+    """Return scale · a b + bias for two matrices, without a gradient."""
+    if not by_onednn(a):  # as alpha of the product, the scale costs nothing
         start, share = (a.new_empty(()), 0) if bias is None else (bias, 1)
         return torch.addmm(start, a, b, beta=share, alpha=scale)
     if scale == 1.0:
@@ -77,12 +76,12 @@ def product(a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None
 
 
 def rows_by_rows(x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x yᵀ + b by oneDNN: x (…, k), y (n, k), the result (…, n). y may be what `packed` returns."""
+    """Return x yᵀ + b by oneDNN: x (…, k), y (n, k), the result (…, n). y may come from `packed`."""
     return torch.ops.mkldnn._linear_pointwise(x, y, bias, "none", [], "")  # type: ignore[no-any-return]
 
 
 def packed(weight: Tensor) -> Tensor:
-    """Lay out a weight (out, in), fp32 or bf16, as oneDNN reads it fastest."""
+    """Reorder a weight (out, in), fp32 or bf16, into oneDNN's fastest layout."""
     return torch.ops.mkldnn._reorder_linear_weight(weight)  # type: ignore[no-any-return]
 
 

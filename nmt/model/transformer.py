@@ -1,6 +1,6 @@
 """The encoder-decoder Transformer of *Attention Is All You Need*, or its decoder alone: ids in, logits out.
 
-The module knows neither text nor files. Ids: 0 is padding; a source ends in `</s>`; a target input begins with `<s>`.
+Ids: 0 is padding; a source ends in `</s>`; a target input begins with `<s>`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Memory:
     states: Tensor
     """(batch, source length, d_model)"""
     mask: Tensor | None
-    """(batch, 1, 1, source length), true at words; None where nothing is padded, or where sequences are packed."""
+    """(batch, 1, 1, source length), true at tokens; None without padding or for packed sequences"""
 
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """All attention weights of a forward pass, one tensor per layer; the last dimension sums to 1."""
+    """A forward pass's attention weights, one tensor per layer; the last dimension sums to 1."""
 
     encoder: list[Tensor]
     """(batch, heads, source length, source length)"""
@@ -48,9 +48,9 @@ class AttentionWeights:
 class Transformer(nn.Module):
     """The model of section 3. Without a source vocabulary it is a language model: the decoder without cross-attention.
 
-    `nmt.Transformer(nmt.Model(layers=2, d_model=64, heads=4), source_vocab=1000, target_vocab=1000)`. With `positions:
-    words`, `starts` says of each source and each target symbol whether it begins a word. Raises ValueError if `starts`
-    is missing then, or if embeddings should be shared by vocabularies of different sizes.
+    Example: `nmt.Transformer(nmt.Model(layers=2, d_model=64, heads=4), source_vocab=1000, target_vocab=1000)`.
+    `positions: words` needs `starts`: whether each source and each target symbol begins a word. Raise ValueError if
+    `starts` is missing, or if vocabularies of different sizes are to share embeddings.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Transformer(nn.Module):
             _embedding(target_vocab, config.d_model) if config.tie_embeddings == "none" else self.target_embedding
         )
         self.output_bias = nn.Parameter(torch.zeros(target_vocab)) if config.output_bias else None
-        self._starts: list[Tensor] | None = None  # of source and target: which symbols begin a word
+        self._starts: list[Tensor] | None = None  # which source and target symbols begin a word
         if config.positions == "words":
             sizes = [target_vocab if source_vocab is None else source_vocab, target_vocab]
             if starts is None or [len(side) for side in starts] != sizes:
@@ -88,7 +88,7 @@ class Transformer(nn.Module):
             DecoderLayer(config) if self.has_source else EncoderLayer(config, causal=True)
             for _ in range(config.decoder_depth)
         )
-        self.fused_step: Callable[[Tensor, KVCache, Tensor | None], Tensor] | None = None  # of a twin for inference
+        self.fused_step: Callable[[Tensor, KVCache, Tensor | None], Tensor] | None = None  # set by `for_inference`
         self.encoder_norm = _last_norm(config) if self.has_source else nn.Identity()
         self.decoder_norm = _last_norm(config)
 
@@ -96,21 +96,21 @@ class Transformer(nn.Module):
     def of(
         cls, recipe: Recipe, source_vocab: int, target_vocab: int, starts: tuple[Sequence[bool], Sequence[bool]] | None
     ) -> Self:
-        """The model that a recipe describes; it is a language model if the recipe's data has no source."""
+        """Return a new model for `recipe`, a language model if the recipe's data has no source."""
         return cls(recipe.model, None if recipe.data.source is None else source_vocab, target_vocab, starts)
 
     def forward(self, source: Tensor | None, target_in: Tensor) -> Tensor:
-        """Logits (batch, target length, target vocabulary) of every next target symbol.
+        """Return the logits of every next target symbol (batch, target length, target vocabulary).
 
-        `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at their ends. Raises
-        ValueError if a language model is given a source, or another model is given none.
+        `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at the end. Raise
+        ValueError if a language model is given a source, or another model none.
         """
         return products.linear(self.states(source, target_in), self.output_embedding.weight, self.output_bias)
 
     def states(self, source: Tensor | None, target_in: Tensor, packing: Packing | None = None) -> Tensor:
-        """As `forward`, before the softmax matrix: (batch, target length, d_model).
+        """Return the states before the softmax layer (batch, target length, d_model).
 
-        With `packing`, the batch is a single row in which it says where sequences lie; they do not see each other.
+        With `packing`, the batch is a single row of sequences that do not see each other.
         """
         if (source is not None) != self.has_source:
             raise ValueError("a source is needed" if self.has_source else "a language model has no source")
@@ -118,11 +118,11 @@ class Transformer(nn.Module):
         return self.decode_states(target_in, memory, packing=packing)
 
     def encode(self, source: Tensor, record: list[Tensor] | None = None, packed: Sequences | None = None) -> Memory:
-        """Runs the encoder over (batch, source length). Raises ValueError if there is no encoder."""
+        """Encode `source` (batch, source length). Raise ValueError if the model has no encoder."""
         if self.source_embedding is None or self.source_positions is None:
             raise ValueError("a language model has no encoder")
         mask = None if packed is not None else _padding_mask(source)
-        words = None if self._starts is None else (_count(self._begins(0, source), packed) - 1).clamp_min_(0)
+        words = None if self._starts is None else (_count_words(self._begins(0, source), packed) - 1).clamp_min_(0)
         x = self.embed(source, self.source_embedding.weight, self.source_positions(source, words, packed))
         seen = mask if packed is None else Packed(packed, packed)
         for layer in self.encoder:
@@ -136,9 +136,9 @@ class Transformer(nn.Module):
         record: tuple[list[Tensor], list[Tensor]] | None = None,
         packing: Packing | None = None,
     ) -> Tensor:
-        """Before the softmax matrix, after each of ids (batch, length): (batch, length, d_model).
+        """Return the states before the softmax layer (batch, length, d_model) for target ids (batch, length).
 
-        A language model has no memory.
+        `memory` is the encoder's output, None for a language model.
         """
         x = self._embed_target(ids, packing and packing.target)
         own: Packed | None = None
@@ -151,15 +151,15 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def admit(self, source: Tensor, lengths: Sequence[int], cache: KVCache) -> None:
-        """Encodes sources (batch, longest) of true `lengths` and adds them as rows to a cache."""
+        """Encode sources (batch, longest) of true `lengths` and add them to `cache` as rows."""
         states = self.encode(source).states
         cache.admit([layer.cross.keys_values(states) for layer in self._decoder_layers()], lengths)
 
     def step(self, ids: Tensor, cache: KVCache, alive: Tensor | None = None) -> Tensor:
-        """As `decode_states` for the newest position alone: (rows, beam, d_model) of ids (rows, beam).
+        """Return the states (rows, beam, d_model) after the newest symbol of each hypothesis, ids (rows, beam).
 
-        The hypotheses of a row take the place of a sequence's positions. The cache's ancestry, which was extended for
-        them, tells what each of them sees. What is returned for those that are not `alive` (rows, beam) has no meaning.
+        A row's hypotheses replace a sequence's positions. The cache's ancestry, which must have been extended for them,
+        says what each of them sees. The states of hypotheses that are not `alive` (rows, beam) are undefined.
         """
         cache.advance()
         words = None if self._starts is None else cache.count_words(self._begins(1, ids))
@@ -169,7 +169,7 @@ class Transformer(nn.Module):
         if self.fused_step is not None:
             return self.fused_step(x, cache, alive)
         memory_bias = cache.memory_bias
-        if kernels.on_cpu(x):  # all layers use the same biases
+        if kernels.on_cpu(x):  # expand the biases once for all layers
             shape = (len(ids), self.config.heads, ids.size(1), -1)
             cache.bias, memory_bias = (bias.expand(shape).contiguous() for bias in (cache.bias, memory_bias))
         for layer, own in zip(self._decoder_layers(), cache.layers, strict=True):
@@ -177,7 +177,7 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:
-        """The attention weights of every head and layer in a forward pass without dropout."""
+        """Return the attention weights of every head and layer, without dropout."""
         encoder: list[Tensor] = []
         decoder: list[Tensor] = []
         cross: list[Tensor] = []
@@ -191,9 +191,9 @@ class Transformer(nn.Module):
         return AttentionWeights(encoder, decoder, cross)
 
     def cross_attention(self, source: Tensor, target_in: Tensor, layer: int) -> Tensor:
-        """Cross-attention weights of one decoder layer, its heads averaged: (batch, target length, source length).
+        """Return one decoder layer's cross-attention, averaged over heads (batch, target length, source length).
 
-        Nothing is computed after that layer, and no weights of other layers are kept.
+        Later layers are not computed, and other layers' weights are not kept.
         """
         memory = self.encode(source)
         x = self._embed_target(target_in)
@@ -206,49 +206,49 @@ class Transformer(nn.Module):
         return list(self.decoder)  # type: ignore[arg-type]
 
     def _embed_target(self, ids: Tensor, packed: Sequences | None = None) -> Tensor:
-        # words so far, the number of the next
-        words = None if self._starts is None else _count(self._begins(1, ids), packed)
+        # The number of words begun is the index of the next word.
+        words = None if self._starts is None else _count_words(self._begins(1, ids), packed)
         return self.embed(ids, self.target_embedding.weight, self.target_positions(ids, words, packed))  # type: ignore[no-any-return]
 
     def _begins(self, side: int, ids: Tensor) -> Tensor:
-        """Whether each of ids begins a word, of the source (0) or the target (1)."""
+        """Return whether each id begins a word; `side` is 0 for the source, 1 for the target."""
         assert self._starts is not None
         self._starts[side] = starts = self._starts[side].to(ids.device)
         return starts[ids]
 
 
 def parameter_groups(model: Transformer) -> dict[str, int]:
-    """Parameters by part: embeddings, encoder, decoder; a shared matrix counts once."""
+    """Count the parameters of embeddings, encoder and decoder; a shared matrix counts once."""
     groups = {"embeddings": 0, "encoder": 0, "decoder": 0}
-    for name, parameter in model.named_parameters():  # names each shared tensor once
+    for name, parameter in model.named_parameters():  # yields a shared tensor once
         part = name.split(".")[0].removesuffix("_norm")
         groups[part if part in groups else "embeddings"] += parameter.numel()
     return {part: size for part, size in groups.items() if size}
 
 
 def _padding_mask(ids: Tensor) -> Tensor | None:
-    """(batch, 1, 1, length), true at words; None where nothing is padded."""
+    """Return (batch, 1, 1, length), true at tokens; on a CPU, None if nothing is padded."""
     real = (ids != PADDING)[:, None, None, :]
-    return None if kernels.on_cpu(real) and bool(real.all()) else real  # on a GPU, to ask would wait for the device
+    return None if kernels.on_cpu(real) and bool(real.all()) else real  # on a GPU, the check would synchronise
 
 
-def _count(begins: Tensor, packed: Sequences | None) -> Tensor:
-    """How many words of its sequence have begun up to each symbol, (batch, length); `begins` says where they do."""
+def _count_words(begins: Tensor, packed: Sequences | None) -> Tensor:
+    """Count the words begun in each sequence up to each symbol; `begins` (batch, length) marks their first symbols."""
     counts = begins.cumsum(1)
     if packed is None:
         return counts
-    first = torch.arange(begins.size(1), device=begins.device) - packed.positions  # of the symbol's sequence
+    first = torch.arange(begins.size(1), device=begins.device) - packed.positions  # of each sequence
     return counts - (counts - begins.long()).gather(1, first)
 
 
 def _last_norm(config: Model) -> nn.Module:
-    """The norm after a stack; only pre-norm needs one, because its residual stream is otherwise never normalised."""
+    """Return the norm after a stack; only pre-norm needs one, because its residual stream is never normalised."""
     return nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
 
 
 def _embedding(vocabulary: int, d_model: int) -> nn.Embedding:
     weight = torch.empty(vocabulary, d_model)
-    if weight.is_meta:  # drawing numbers would be of no use and import half of PyTorch, which takes a second
+    if weight.is_meta:  # initialising it would import half of PyTorch, which takes a second
         return nn.Embedding.from_pretrained(weight, freeze=False)  # type: ignore[no-any-return]
     embedding = nn.Embedding(vocabulary, d_model)
     nn.init.normal_(embedding.weight, std=d_model**-0.5)

@@ -1,6 +1,6 @@
-"""Opens the C library for this processor, if it was compiled, and calls its 8-bit products.
+"""Load the C library for this processor, if it was compiled, and call its 8-bit matrix products.
 
-It is opened by ctypes, so calls release the GIL.
+ctypes releases the GIL during calls.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-VERSION = 7  # NMT_KERNELS_VERSION of the source; a library compiled from another version is not used
+VERSION = 7  # NMT_KERNELS_VERSION in kernels.c; libraries of other versions are ignored
 
-INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, the best one first
-NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: the capabilities of which one is needed
+INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, best first
+NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: sufficient CPU capabilities
 
 TYPES = {"n": c_int64, "p": c_void_p, "f": c_float}
-STATES = "pnnn"  # numbers, and the steps between rows, heads and places
+STATES = "pnnn"  # keys or values, with the strides of rows, heads and places
 
-FUNCTIONS = {  # by name: the types of the arguments
+FUNCTIONS = {  # argument types by function
     "nmt_kernels_version": "",
     # rows, width, x, z, bias or None, weight, shift, epsilon, total or None, norm
     "nmt_add_norm": "nn ppppp f pp",
-    # rows, beam, extent, parents, bias with its steps, written with its step, forgotten, step, before, newest
+    # rows, beam, extent, parents, bias with strides, written with stride, forgotten, step, before, newest
     "nmt_extend": "nnn p pnn pn nn pp",
-    # rows, beam, extent, bias with its steps, room, places, counts
+    # rows, beam, extent, bias with strides, room, places, counts
     "nmt_seen_places": "nnn pnn n pp",
-    # count, which, beam, heads, widths, projected, newest, keys and values with their steps, places, counts, room,
-    # scale, out
+    # count, which, beam, heads, widths, projected, newest, keys and values with strides, places, counts, room, scale,
+    # out
     "nmt_attend_to_places": f"np nnnn pp {STATES} {STATES} pp n f p",
-    # count, which, beam, heads, widths, queries, keys and values with their steps, lengths, scale, out
+    # count, which, beam, heads, widths, queries, keys and values with strides, lengths, scale, out
     "nmt_attend_to_rows": f"np nnnn p {STATES} {STATES} p f p",
-    # count, from, to, heads, used, states with their steps
+    # count, from, to, heads, used, states with strides
     "nmt_move_rows": f"n pp nn {STATES}",
-    # rows, width, x and its bias
+    # rows, width, x, bias
     "nmt_add_bias_relu": "nn pp",
     "nmt_add_bias_silu": "nn pp",
     "nmt_add_bias_gelu": "nn pp",
@@ -56,14 +56,14 @@ FUNCTIONS = {  # by name: the types of the arguments
 }
 
 
-RESULTS = {  # of those that return something
+RESULTS = {  # return types of functions that are not void
     "nmt_extend": c_int64,
     **dict.fromkeys(("nmt_kernels_version", "nmt_int8_panel", "nmt_int8_limit"), c_int32),
 }
 
 
 class Library(NamedTuple):
-    """An opened library: the C functions, with their types declared, and the instruction set they use."""
+    """A loaded library: its C functions with declared types, and its instruction set."""
 
     functions: ctypes.CDLL
     instruction_set: str
@@ -71,9 +71,9 @@ class Library(NamedTuple):
 
 @cache
 def library() -> Library | None:
-    """The library for this processor, or None: PyTorch's operations are to be used. ATEN_CPU_CAPABILITY is obeyed.
+    """Return the library for this processor, or None if PyTorch's operations must do. Respect ATEN_CPU_CAPABILITY.
 
-    The result is cached. It stays valid in forked processes.
+    The cached result stays valid in forked processes.
     """
     capability = torch.backends.cpu.get_cpu_capability()
     for name, instruction_set in INSTRUCTION_SETS.items():
@@ -86,9 +86,9 @@ def library() -> Library | None:
 
 
 def functions_for(*tensors: Tensor) -> ctypes.CDLL | None:
-    """The C functions if there are any and they apply to all of these tensors, else None.
+    """Return the C functions if they are available and apply to all `tensors`, else None.
 
-    They apply to contiguous fp32 tensors on a CPU, without gradients and autocast, and not while torch.compile traces.
+    They apply to contiguous fp32 tensors on a CPU, outside gradient mode, autocast and torch.compile.
     """
     if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
         return None
@@ -99,13 +99,13 @@ def functions_for(*tensors: Tensor) -> ctypes.CDLL | None:
 
 
 def find(name: str) -> Path | None:
-    """The file of a library, or None if it was not compiled."""
+    """Return a library's path, or None if it was not compiled."""
     spec = find_spec(f"nmt.native.{name}")
     return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
 def open_library(path: Path) -> ctypes.CDLL | None:
-    """The C functions with their types declared, or None if the file cannot be used: it is damaged, or stale."""
+    """Return the C functions with declared types, or None if the file is damaged or stale."""
     try:
         functions = ctypes.CDLL(str(path))
         for name, arguments in FUNCTIONS.items():
@@ -117,16 +117,16 @@ def open_library(path: Path) -> ctypes.CDLL | None:
     return functions if functions.nmt_kernels_version() == VERSION else None
 
 
-ZERO_POINT = 128  # what 0 becomes in 8 unsigned bits
-AT_ONCE = 1 << 23  # products of two numbers that the C function computes no slower than oneDNN with AMX
-SMALLEST = 1e-12  # scale of a row, also of one of zeros
+ZERO_POINT = 128  # the unsigned 8-bit value for 0
+FEW_MULTIPLICATIONS = 1 << 23  # up to this many, the C function is as fast as oneDNN with AMX
+MIN_SCALE = 1e-12  # so that rows of zeros can be divided by their scale
 
 
 def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows (rows, width) in unsigned 8-bit integers, and their scales (rows, 1): x ≈ (quantised - 128) · scale.
+    """Quantise x (rows, width) to uint8; return it and the scales (rows, 1): x ≈ (quantised - 128) · scale.
 
-    The largest absolute value of a row becomes 127. What lies between two integers becomes the nearest, halves the
-    larger. The scale of a row with infinity or NaN is not finite.
+    A row's largest absolute value maps to 127; halves are rounded up. The scale of a row with infinity or NaN is not
+    finite.
     """
     functions = functions_for(x)
     if functions is None:
@@ -137,17 +137,17 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def plain_quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """`quantise_rows` by PyTorch's operations."""
-    scales = x.abs().amax(1, keepdim=True).div_(127.0).clamp_min_(SMALLEST)
-    # The conversion truncates; adding 128.5 instead of the zero point 128 makes it round.
+    """Do the same as `quantise_rows`, with PyTorch's operations."""
+    scales = x.abs().amax(1, keepdim=True).div_(127.0).clamp_min_(MIN_SCALE)
+    # The conversion truncates: adding 128.5 instead of 128 makes it round.
     return (x * scales.reciprocal()).add_(ZERO_POINT + 0.5).to(torch.uint8), scales
 
 
 class FewQuantisedRows:
-    """x Wᵀ for few quantised rows x and a matrix W (out, in) of 8-bit integers, by the C function."""
+    """The product x Wᵀ of few quantised rows x and an 8-bit matrix W (out, in), by the C function."""
 
     def __init__(self, matrix: Tensor, scales: Tensor, panel: int, amx: bool) -> None:
-        """`scales` (out,) are those of the rows of W; `panel` outputs lie side by side; oneDNN may use `amx`."""
+        """Lay out W in panels of `panel` outputs; `scales` (out,) belong to its rows; `amx`: oneDNN can use AMX."""
         outputs, width = matrix.shape
         beyond = -outputs % panel
         panels = F.pad(matrix, (0, 0, 0, beyond)).view(-1, panel, width // 4, 4)
@@ -157,10 +157,10 @@ class FewQuantisedRows:
         self._outputs, self._amx = outputs, amx
 
     def product(self, quantised: Tensor, scales: Tensor) -> Tensor | None:
-        """(rows, out) in fp32 of what `quantise_rows` returned, or None if oneDNN is to be used: it may be faster."""
+        """Multiply the result of `quantise_rows` to fp32 (rows, out); return None where oneDNN may be faster."""
         functions, threads = functions_for(scales), torch.get_num_threads()
         rows, width = quantised.shape
-        is_large = rows * width * self._outputs * threads > AT_ONCE
+        is_large = rows * width * self._outputs * threads > FEW_MULTIPLICATIONS
         if functions is None or (is_large and (self._amx or threads > 1)):
             return None
         y = scales.new_empty((rows, self._outputs))
@@ -172,7 +172,7 @@ class FewQuantisedRows:
 
 
 def for_few_rows(matrix: Tensor, scales: Tensor, limit: int) -> FewQuantisedRows | None:
-    """W (out, in), of absolute values up to `limit`, laid out for the C function; None if that does not apply to it."""
+    """Lay out W (out, in), with absolute values up to `limit`, for the C function; return None if it does not apply."""
     opened = library()
     if opened is None or opened.functions.nmt_int8_limit() < limit or matrix.size(1) % 4:
         return None

@@ -1,13 +1,13 @@
-/* The body of the C kernels. Each file that includes it is compiled for one instruction set and becomes one shared
- * library, which `loading.py` opens. The libraries are never imported as Python modules and do not need Python.h.
+/* The C kernels. Each file that includes this one is compiled for one instruction set into a shared library, which
+ * `__init__.py` loads. The libraries are never imported as Python modules and do not need Python.h.
  *
- * Vectors are those of GCC and Clang, as wide as the instruction set allows. All numbers are fp32; matrices are stored
- * row by row without gaps; pointers need no alignment beyond that of a float.
+ * Vectors use the extension of GCC and Clang and are as wide as the instruction set allows. All numbers are fp32;
+ * matrices are row-major without gaps; pointers need only the alignment of a float.
  */
 
 #include <stdint.h>
 
-/* Increase it, and VERSION in loading.py, whenever the behaviour or the arguments of a function change. */
+/* Increment this and VERSION in `__init__.py` whenever a function's behaviour or arguments change. */
 #define NMT_KERNELS_VERSION 7
 
 #if defined(_WIN32)
@@ -29,7 +29,7 @@
 typedef float vector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t integers __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
-/* setuptools expects an extension module to have this function; as a module, the library would be empty. */
+/* setuptools requires this function of extension modules. */
 EXPORTED void *MODULE_INIT(void) { return 0; }
 
 EXPORTED int32_t nmt_kernels_version(void) { return NMT_KERNELS_VERSION; }
@@ -52,7 +52,7 @@ INLINE vector broadcast(float value) { return value - (vector){0}; }
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (integers){__VA_ARGS__})
 #endif
 
-/* The numbers with halves, quarters and so on exchanged, so that adding them up takes a few steps. */
+/* Swap halves, quarters and so on, to reduce a vector in log2(LANES) steps. */
 #if LANES == 16
 #define EIGHTS(a) SHUFFLE(a, a, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
 #define FOURS(a) SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)
@@ -98,7 +98,7 @@ INLINE float largest(vector values) {
 
 /* --- residual and layer normalisation ------------------------------------------------------------------------- */
 
-/* total = x + z + bias, of one row; returns the sum of total. */
+/* Compute total = x + z + bias for one row; return the sum of `total`. */
 INLINE float add_row(int64_t width, const float *x, const float *z, const float *bias, float *total) {
     vector sums = {0};
     float rest = 0.0f;
@@ -118,7 +118,7 @@ INLINE float add_row(int64_t width, const float *x, const float *z, const float 
     return sum(sums) + rest;
 }
 
-/* The sum of the squares of x - mean, of one row. */
+/* Return the sum of (x - mean)^2 over one row. */
 INLINE float squares_of_row(int64_t width, const float *x, float mean) {
     vector sums = {0};
     float rest = 0.0f;
@@ -131,7 +131,7 @@ INLINE float squares_of_row(int64_t width, const float *x, float mean) {
     return sum(sums) + rest;
 }
 
-/* out = (x - mean) * scale * weight + shift, of one row. */
+/* Compute out = (x - mean) * scale * weight + shift for one row. */
 INLINE void scale_row(
     int64_t width, const float *x, float mean, float scale, const float *weight, const float *shift, float *out) {
     int64_t i = 0;
@@ -142,8 +142,8 @@ INLINE void scale_row(
 
 INLINE float inverse_root(float x) { return 1.0f / __builtin_sqrtf(x); }
 
-/* total = x + z + bias and norm = LayerNorm(total), both (rows, width). `bias` (width) may be null, and `total` may be
- * null if only the norm is wanted. `total` and `norm` may be `x` or `z`, but not the same. */
+/* Compute total = x + z + bias and norm = LayerNorm(total), both (rows, width). `bias` (width) may be null, and so may
+ * `total` if only the norm is needed. `total` and `norm` may overwrite `x` or `z`, but must differ from each other. */
 EXPORTED void nmt_add_norm(
     int64_t rows, int64_t width, const float *x, const float *z, const float *bias, const float *weight,
     const float *shift, float epsilon, float *total, float *norm) {
@@ -156,10 +156,10 @@ EXPORTED void nmt_add_norm(
     }
 }
 
-/* --- products of vectors --------------------------------------------------------------------------------------- */
+/* --- dot products ---------------------------------------------------------------------------------------------- */
 
-/* The even and the odd of the numbers, or of the groups of four, of a and then b, group by group where a group of four
- * is what one instruction can shuffle. Adding the two halves the number of parts that a sum is in. */
+/* Select the even or the odd numbers, or groups of four, of a and b. Numbers stay within their group of four where one
+ * instruction can shuffle no further. Adding EVEN to ODD halves the number of partial sums. */
 #if LANES == 16
 #define EVEN(a, b) SHUFFLE(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30)
 #define ODD(a, b) SHUFFLE(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31)
@@ -177,7 +177,7 @@ EXPORTED void nmt_add_norm(
 #define ODD_FOURS(a, b) (b)
 #endif
 
-/* The sum of each of LANES vectors, which are overwritten. */
+/* Return the sums of LANES vectors; `parts` is overwritten. */
 INLINE vector sums(vector *parts) {
 #pragma GCC unroll 8
     for (int i = 0; i < LANES / 2; i++) parts[i] = EVEN(parts[2 * i], parts[2 * i + 1]) + ODD(parts[2 * i], parts[2 * i + 1]);
@@ -194,10 +194,10 @@ INLINE vector sums(vector *parts) {
     return parts[0];
 }
 
-/* e to the power of x <= 0, by the polynomial of Cephes: within 2 units of the last place; 0 below -87. */
+/* Return e^x for x <= 0, by the polynomial of Cephes: within 2 ulp; 0 below -87. */
 INLINE vector exponential(vector x) {
     integers kept = x > broadcast(-87.0f);
-    vector scaled = x * broadcast(1.44269504f) - broadcast(0.5f); /* truncation then rounds to the nearest */
+    vector scaled = x * broadcast(1.44269504f) - broadcast(0.5f); /* so that truncation rounds to nearest */
     integers power = __builtin_convertvector(scaled, integers);
     vector n = __builtin_convertvector(power, vector);
     vector r = x - n * broadcast(0.693359375f) + n * broadcast(2.12194440e-4f);
@@ -210,7 +210,7 @@ INLINE vector exponential(vector x) {
     return (vector)((integers)(p * (vector)((power + 127) << 23)) & kept);
 }
 
-/* The natural logarithm of x >= 1, by the polynomial of Cephes. */
+/* Return the natural logarithm of x >= 1, by the polynomial of Cephes. */
 INLINE float logarithm(float x) {
     union {
         float number;
@@ -235,21 +235,20 @@ INLINE float logarithm(float x) {
 
 /* --- attention of hypotheses ------------------------------------------------------------------------------------ */
 
-/* Keys and values: of a row, of one of its heads, of one of its places there are as many numbers side by side as the head
- * is wide; arguments say how far a row, a head and a place are from the next. */
+/* Keys and values are indexed by row, head and place, with a stride for each; the numbers of a head are contiguous. */
 
-#define GROUP 4 /* places that are attended to without a jump between them */
-#define MOST_HEADS 4 /* that are computed together */
-#define MOST_VECTORS 8 /* of a head */
+#define GROUP 4 /* places per unrolled iteration */
+#define MOST_HEADS 4 /* computed together */
+#define MOST_VECTORS 8 /* per head */
 
-/* From LANES - n on, n zeros and then -inf. */
+/* hidden + LANES - n: a bias of n zeros, then -inf. */
 static const float hidden[2 * LANES] = {[LANES... 2 * LANES - 1] = -__builtin_inff()};
 
-/* For each of `heads` heads out = softmax(keys query * scale) values, of one query over `count` places: `places`, or the
- * first ones if that is null. Up to a multiple of GROUP more are read, which must be there but count for nothing. The
- * softmax is that of Milakov and Gimelshein (2018), LANES places at a time. Each stage is done for all heads, so that the
- * processor has independent work while it waits for results. `heads`, and widths in whole vectors above 0, are known to
- * the compiler. */
+/* Compute out = softmax(keys query * scale) values for one query and each of `heads` heads over `count` places: those
+ * in `places`, or the first ones if it is null. Places are read up to a multiple of GROUP; the excess must be readable
+ * but has no effect. The softmax is online (Milakov and Gimelshein 2018), LANES places at a time. Each stage processes
+ * all heads, which gives the processor independent work. `heads` and `vectors` are compile-time constants; with
+ * `vectors` 0, heads may have any width. */
 INLINE void attend(
     int heads, int vectors, int64_t key_width, int64_t value_width, const float *queries, const float *keys,
     int64_t key_head, int64_t key_step, const float *values, int64_t value_head, int64_t value_step,
@@ -360,7 +359,7 @@ static attention *const attention_to_rows[2][5] = {
     {to_rows_1_0, to_rows_1_1, to_rows_1_2, to_rows_1_4, to_rows_1_8},
     {to_rows_1_0, to_rows_4_1, to_rows_4_2, to_rows_4_4, to_rows_4_8}};
 
-/* The last index of the attention for heads of these widths; 0 is for any. */
+/* Return the second index into the tables above for heads of these widths; 0 is for any width. */
 static int index_of_widths(int64_t key_width, int64_t value_width) {
     for (int index = 1; index <= 4; index++)
         if (key_width == value_width && key_width == LANES << (index - 1)) return index;
@@ -369,11 +368,11 @@ static int index_of_widths(int64_t key_width, int64_t value_width) {
 
 #define HIDDEN (-1e9f)
 
-/* Lets each hypothesis follow the one of its row that `parents` (rows, beam) names, in a place of its own: the first
- * ones that no hypothesis of the row sees, in `newest` (rows, beam). `bias` (rows, beam, places) is 0 at the places that
- * a hypothesis sees and HIDDEN elsewhere, as it is from `extent` on, where there is room for `beam` more. Places that
- * were `written` (rows, places) in step `forgotten` or before are hidden. `before` is room for (beam, extent) numbers.
- * Returns the number of places of which the last is seen. */
+/* Give each hypothesis its parent, from `parents` (rows, beam), and a place of its own in `newest` (rows, beam): the
+ * first ones that no hypothesis of the row sees. `bias` (rows, beam, places) is 0 at visible places and HIDDEN
+ * elsewhere; it has room for `beam` places beyond `extent`, all HIDDEN. Places `written` (rows, places) in step
+ * `forgotten` or earlier become hidden. `before` is scratch space (beam, extent). Return the new extent, the number of
+ * places up to the last visible one. */
 EXPORTED int64_t nmt_extend(
     int64_t rows, int64_t beam, int64_t extent, const int64_t *parents, float *bias, int64_t bias_row,
     int64_t bias_hypothesis, int64_t *written, int64_t written_row, int64_t forgotten, int64_t step, float *before,
@@ -399,9 +398,9 @@ EXPORTED int64_t nmt_extend(
     return seen;
 }
 
-/* The places that each hypothesis sees, where `bias` (rows, beam, extent, with steps between rows and hypotheses) is 0:
- * how many they are, in `counts` (rows, beam), and which, in `places` (rows, beam, room). There is room for a multiple
- * of GROUP, to which each list is filled up by 0. */
+/* List the places that each hypothesis sees, where the strided `bias` (rows, beam, extent) is 0: their number in
+ * `counts` (rows, beam), the places in `places` (rows, beam, room). Each list is padded with 0 to a multiple of GROUP,
+ * and `room` allows for that. */
 EXPORTED void nmt_seen_places(
     int64_t rows, int64_t beam, int64_t extent, const float *bias, int64_t bias_row, int64_t bias_hypothesis,
     int64_t room, int32_t *places, int32_t *counts) {
@@ -418,10 +417,10 @@ EXPORTED void nmt_seen_places(
         }
 }
 
-/* Self-attention of the newest position of `count` hypotheses, `which` of (rows, beam), or the first ones if that is
- * null. `projected` (count, heads * (2 * key_width + value_width)) holds queries, keys and values side by side. The keys
- * and values are stored in the places `newest` (rows, beam); then each hypothesis attends to the places that it sees:
- * `places` (rows, beam, room), the first `counts` (rows, beam) of them. `out` is (count, heads * value_width). */
+/* Compute self-attention for the newest position of `count` hypotheses: the indices `which` into (rows, beam), or the
+ * first ones if it is null. `projected` (count, heads * (2 * key_width + value_width)) holds queries, keys and values
+ * side by side. Store the keys and values at the places `newest` (rows, beam), then attend to each hypothesis's first
+ * `counts` (rows, beam) of `places` (rows, beam, room). `out` is (count, heads * value_width). */
 EXPORTED void nmt_attend_to_places(
     int64_t count, const int64_t *which, int64_t beam, int64_t heads, int64_t key_width, int64_t value_width,
     const float *projected, const int64_t *newest, float *keys, int64_t key_row, int64_t key_head, int64_t key_place,
@@ -446,8 +445,8 @@ EXPORTED void nmt_attend_to_places(
     }
 }
 
-/* Attention of `count` hypotheses, `which` of (rows, beam), or the first ones if that is null, to the first `lengths`
- * (rows) places of their row. `queries` is (count, heads * key_width), `out` (count, heads * value_width). */
+/* Compute the attention of `count` hypotheses, chosen by `which` as above, to the first `lengths` (rows) places of
+ * their row. `queries` is (count, heads * key_width), `out` (count, heads * value_width). */
 EXPORTED void nmt_attend_to_rows(
     int64_t count, const int64_t *which, int64_t beam, int64_t heads, int64_t key_width, int64_t value_width,
     const float *queries, const float *keys, int64_t key_row, int64_t key_head, int64_t key_place, const float *values,
@@ -465,8 +464,8 @@ EXPORTED void nmt_attend_to_rows(
     }
 }
 
-/* Copies rows `from` (count) of keys or values over rows `to` (count), their first `used` places. The places of a head
- * stand side by side. */
+/* Copy the first `used` places of rows `from` (count) of keys or values to rows `to` (count). A head's places must be
+ * contiguous. */
 EXPORTED void nmt_move_rows(
     int64_t count, const int64_t *from, const int64_t *to, int64_t heads, int64_t used, float *states, int64_t row,
     int64_t head, int64_t place) {
@@ -481,14 +480,14 @@ INLINE vector relu(vector x) { return larger(x, (vector){0}); }
 
 INLINE vector magnitude(vector x) { return (vector)((integers)x & 0x7fffffff); }
 
-/* x * sigmoid(x), which is max(0, x) - |x| * sigmoid(-|x|); so no exponential is too large. */
+/* Return x * sigmoid(x) as max(0, x) - |x| * sigmoid(-|x|), which does not overflow. */
 INLINE vector silu(vector x) {
     vector e = exponential(-magnitude(x));
     return relu(x) - magnitude(x) * e / (e + broadcast(1.0f));
 }
 
-/* x * Phi(x), which is max(0, x) - |x| * Phi(-|x|), where Phi is the normal distribution function by the formula 7.1.26
- * of Abramowitz and Stegun: within 1e-7. */
+/* Return x * Phi(x) as max(0, x) - |x| * Phi(-|x|), where Phi is the normal distribution function by formula 7.1.26 of
+ * Abramowitz and Stegun: within 1e-7. */
 INLINE vector gelu(vector x) {
     vector a = magnitude(x), t = broadcast(1.0f) / (a * broadcast(0.231641888f) + broadcast(1.0f));
     vector p = t * broadcast(0.5307027145f) - broadcast(0.7265760135f);
@@ -498,7 +497,7 @@ INLINE vector gelu(vector x) {
     return relu(x) - a * p * t * exponential(a * a * broadcast(-0.5f));
 }
 
-/* x = activation(x + bias), (rows, width). The activation is known to the compiler. */
+/* Compute x = activation(x + bias) in place (rows, width). The activation is a compile-time constant. */
 INLINE void add_bias(vector (*activation)(vector), int64_t rows, int64_t width, float *x, const float *bias) {
     for (int64_t row = 0; row < rows; row++, x += width) {
         int64_t i = 0;
@@ -521,8 +520,8 @@ EXPORTED void nmt_add_bias_gelu(int64_t rows, int64_t width, float *x, const flo
 
 /* --- choosing what comes next ----------------------------------------------------------------------------------- */
 
-/* logits = log softmax(logits), of the first `vocabulary` numbers of each row of `width`; the others become -inf, and so
- * do the first `reserved`, which keep their share of the probability. */
+/* Replace the first `vocabulary` logits of each row of `width` by their log softmax and the others by -inf. The first
+ * `reserved` become -inf too, although they count in the sum. */
 EXPORTED void nmt_log_softmax(int64_t rows, int64_t width, int64_t vocabulary, int64_t reserved, float *logits) {
     for (int64_t row = 0; row < rows; row++, logits += width) {
         for (int64_t i = vocabulary; i < width; i++) logits[i] = -__builtin_inff();
@@ -534,7 +533,7 @@ EXPORTED void nmt_log_softmax(int64_t rows, int64_t width, int64_t vocabulary, i
         for (int64_t i = 0; i < whole; i += LANES) totals += exponential(load(logits + i) - broadcast(highest));
         float total = sum(totals);
         for (int64_t i = whole; i < vocabulary; i++) total += exponential(broadcast(logits[i] - highest))[0];
-        float log_total = logarithm(total); /* subtracted after `highest`, which may be large: their sum is inexact */
+        float log_total = logarithm(total); /* not added to `highest`, which may be so large that the sum is inexact */
         for (int64_t i = 0; i < whole; i += LANES)
             store(logits + i, load(logits + i) - broadcast(highest) - broadcast(log_total));
         for (int64_t i = whole; i < vocabulary; i++) logits[i] = logits[i] - highest - log_total;
@@ -542,11 +541,11 @@ EXPORTED void nmt_log_softmax(int64_t rows, int64_t width, int64_t vocabulary, i
     }
 }
 
-#define BLOCK (8 * LANES) /* numbers of which only the largest is compared at first */
+#define BLOCK (8 * LANES) /* numbers that are skipped if their maximum is too small */
 
-/* The `count` largest of alive (rows, beam) + log_probs (rows, beam, width) of each row, the largest first: `totals`,
- * `parents` and `symbols`, (rows, count) each. Of equals the first counts as larger. Where there are fewer than `count`
- * above -inf, the total is -inf, and parent and symbol are 0. */
+/* Find each row's `count` largest of alive (rows, beam) + log_probs (rows, beam, width), in descending order: `totals`,
+ * `parents` and `symbols`, each (rows, count). Ties go to the first. If fewer than `count` are above -inf, the
+ * remaining totals are -inf, with parent and symbol 0. */
 EXPORTED void nmt_best_extensions(
     int64_t rows, int64_t beam, int64_t width, int64_t count, const float *log_probs, const float *alive, float *totals,
     int64_t *parents, int64_t *symbols) {
@@ -579,10 +578,9 @@ EXPORTED void nmt_best_extensions(
 
 typedef int32_t four_bytes __attribute__((aligned(1), may_alias));
 
-/* Each row of x (rows, width) in 8 bits: x = (quantised - 128) * scale, where the scale of the row makes its largest
- * number 127. It is rounded to the nearest, halves up, because what is converted is positive. The largest is found among
- * the bits without the sign, which are ordered as the numbers are, NaN being the largest: a scale of NaN or infinity then
- * tells that the row has one. */
+/* Quantise each row of x (rows, width) to 8 bits: x = (quantised - 128) * scale, where the row's scale maps its largest
+ * absolute value to 127. Truncating a positive number rounds to nearest, halves up. The maximum is taken over the bits
+ * without the sign, which are ordered as the numbers, with NaN last: a row with NaN or infinity gets such a scale. */
 EXPORTED void nmt_quantise_rows(
     int64_t rows, int64_t width, const float *restrict x, uint8_t *restrict quantised, float *scales) {
     for (int64_t row = 0; row < rows; row++, x += width, quantised += width) {
@@ -604,13 +602,13 @@ EXPORTED void nmt_quantise_rows(
         float scale = most.number / 127.0f;
         scales[row] = scale = scale < 1e-12f ? 1e-12f : scale;
         float inverse = 1.0f / scale;
-        /* Compilers pack bytes better in this loop than in one of vectors. */
+        /* Compilers pack bytes better in a scalar loop than in one of vectors. */
         for (i = 0; i < width; i++) quantised[i] = (uint8_t)(int32_t)(x[i] * inverse + 128.5f);
     }
 }
 
 #if defined(__AVX512F__)
-#define PANEL 4 /* vectors of outputs that are computed together; with their rows they fill the registers */
+#define PANEL 4 /* vectors of outputs computed together; for four rows, they fill the registers */
 #define HAS_VNNI __builtin_cpu_supports("avx512vnni")
 #elif defined(__AVX2__)
 #define PANEL 2
@@ -619,8 +617,8 @@ EXPORTED void nmt_quantise_rows(
 
 #ifdef PANEL
 
-/* sums + the products of unsigned x and signed w, of which each lane holds four. Compilers do not find these
- * instructions for loops. Without VNNI pairs are added in 16 bits: exact if w is at most 64, as 2 * 255 * 64 < 2**15. */
+/* Return sums + the products of unsigned x and signed w, four per lane. Compilers do not generate these instructions
+ * from loops. Without VNNI, pairs are added in 16 bits, which is exact for |w| <= 64: 2 * 255 * 64 < 2**15. */
 INLINE integers add_products(int vnni, integers sums, integers x, integers w) {
     if (vnni) {
         __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(x), "v"(w));
@@ -632,7 +630,7 @@ INLINE integers add_products(int vnni, integers sums, integers x, integers w) {
     return sums + pairs;
 }
 
-/* `together` rows, up to four and known to the compiler, by one panel, of which `count` outputs are stored. */
+/* Multiply `together` rows, at most four and a compile-time constant, by one panel; store `count` outputs of each. */
 INLINE void multiply_by_panel(
     int vnni, int together, int64_t width, int64_t outputs, const uint8_t *x, const float *row_scales,
     const int8_t *panel, const int32_t *shifts, const float *scales, int64_t count, float *out) {
@@ -659,7 +657,7 @@ INLINE void multiply_by_panel(
         }
 }
 
-/* While a panel is in the cache, all rows are multiplied by it. */
+/* Multiply all rows by one panel after another, so that a panel stays in the cache. */
 INLINE void multiply(
     int vnni, int64_t rows, int64_t width, int64_t outputs, const uint8_t *x, const float *row_scales,
     const int8_t *matrix, const int32_t *shifts, const float *scales, float *out) {
@@ -688,15 +686,15 @@ __attribute__((target("avx512vnni"))) static void multiply_by_vnni(
 #define HAS_VNNI 0
 #endif
 
-/* How many outputs a panel has; 0 if nmt_int8_product does nothing here. */
+/* Return the number of outputs per panel, or 0 if nmt_int8_product is not supported. */
 EXPORTED int32_t nmt_int8_panel(void) { return PANEL * LANES; }
 
-/* Largest absolute weight with which nmt_int8_product adds exactly; 0 if it does nothing here. */
+/* Return the largest absolute weight for which nmt_int8_product is exact, or 0 if it is not supported. */
 EXPORTED int32_t nmt_int8_limit(void) { return HAS_VNNI ? 127 : PANEL ? 64 : 0; }
 
-/* out (rows, outputs) = row_scales (rows) * scales (outputs) * (shifts (outputs) + x (rows, width) W'), where `width` is
- * a multiple of 4. `matrix` holds W (outputs, width) as (panels, width / 4, outputs of a panel, 4), and zeros beyond it;
- * `shifts` and `scales` go on to the end of the last panel. */
+/* Compute out (rows, outputs) = row_scales (rows) * scales (outputs) * (shifts (outputs) + x (rows, width) W'), where
+ * `width` is a multiple of 4. `matrix` holds W (outputs, width) as (panels, width / 4, outputs per panel, 4), padded
+ * with zeros; `shifts` and `scales` are padded to the end of the last panel. */
 EXPORTED void nmt_int8_product(
     int64_t rows, int64_t width, int64_t outputs, const uint8_t *x, const float *row_scales, const int8_t *matrix,
     const int32_t *shifts, const float *scales, float *out) {

@@ -18,7 +18,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from nmt.checkpoint.reading import MANIFEST, MOST, POSITION, Bundle, checkpoint_folders, load_weights, new_model
+from nmt.checkpoint.reading import FP32_MAX, MANIFEST, POSITION, Bundle, checkpoint_folders, load_weights, new_model
 from nmt.checkpoint.writing import Checkpoints
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlans, Mixture
@@ -347,7 +347,7 @@ def read_vectors(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tens
             continue
         try:
             rows[index] = [float(cell) for cell in cells]
-            if not all(abs(number) <= MOST for number in rows[index]):  # false for nan
+            if not all(abs(number) <= FP32_MAX for number in rows[index]):  # false for nan
                 raise ValueError
         except ValueError:
             raise UserError(

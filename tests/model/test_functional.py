@@ -166,7 +166,7 @@ def test_a_window_of_r_shows_r_positions(r, centred):
 @pytest.mark.parametrize("reach", [(0, 0), (2, 1), (4, 0), (1, 1)])
 @pytest.mark.parametrize("padded", [False, True])
 def test_blocks_give_what_the_band_gives(monkeypatch, length, reach, padded):
-    monkeypatch.setattr(functional, "LEAST", 4)
+    monkeypatch.setattr(functional, "MIN_QUERIES", 4)
     tensors = inputs(length)
     mask = padding(length, length, (length + 1) // 2) if padded else None
     expected = plain(*tensors, reach, mask)

@@ -148,7 +148,7 @@ def test_many_rows_are_left_to_onednn_where_it_has_threads_or_amx(opened, limit,
     rows = quantise_rows(numbers(3, 16))
     for threads, at_once, computed in ((1, 384, (1, 1)), (1, 383, (1, 0)), (2, 768, (1, 1)), (2, 767, (0, 0))):
         monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
-        monkeypatch.setattr(module, "AT_ONCE", at_once)
+        monkeypatch.setattr(module, "FEW_MULTIPLICATIONS", at_once)
         assert tuple(few.product(*rows) is not None for few in (plain, beside_amx)) == computed
 
 
