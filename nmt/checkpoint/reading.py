@@ -253,12 +253,12 @@ def _matching_parameters(model: Transformer, weights: Mapping[str, Tensor], orig
 
 @contextmanager
 def tensors_of(path: Path) -> Iterator[Path]:
-    """Verify a .safetensors file and yield its path; turn errors of reading it into UserError."""
+    """Verify a .safetensors file and yield its path; turn errors while reading it into UserError."""
     from safetensors import SafetensorError
 
     try:
         yield intact(path)
-    except FileNotFoundError:  # safetensors raises it for any file it cannot open; this one exists, being hashed
+    except FileNotFoundError:  # safetensors raises it for any file it cannot open; this one was just hashed
         raise OutOfResources(f"{path}: cannot be opened", "run this again") from None
     except (SafetensorError, OSError, ValueError, TypeError, RuntimeError) as error:  # torch's: bad shape, failed mmap
         if memory_error(error):
@@ -270,7 +270,7 @@ def tensors_of(path: Path) -> Iterator[Path]:
 def read_tensors(path: Path, dtypes: Sequence[str] = WEIGHT_DTYPES) -> dict[str, Tensor]:
     """Read a .safetensors file.
 
-    Raise UserError if it is missing or damaged, or if a tensor has another dtype or is not finite.
+    Raise UserError if it is missing or damaged, or if a tensor is not finite or its dtype is not in `dtypes`.
     """
     from safetensors.torch import load_file
 
@@ -324,7 +324,7 @@ def checkpoints(directory: Path) -> list[Bundle]:
 
 
 def ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
-    """Return the bundles that have a dev score, best last; ties go to the later step."""
+    """Return the bundles that have a dev score, best last; equal ones in order of step."""
     scored = [(b.task.rank(score), b.step, b) for b in bundles if (score := b.dev_score) is not None]
     return [bundle for _, _, bundle in sorted(scored, key=lambda entry: entry[:2])]
 

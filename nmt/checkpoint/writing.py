@@ -42,7 +42,7 @@ def save_bundle(
 
 
 def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> None:
-    """Write a .safetensors file; raise UserError if that fails, naming `directory`, where it will end up."""
+    """Write a .safetensors file; if that fails, raise UserError naming its final `directory`."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 

@@ -1,4 +1,4 @@
-"""The keys and values that a decoder keeps between search steps; an argument of the model, never its attribute.
+"""A decoder's keys and values between search steps, passed as an argument and never kept as a model's attribute.
 
 A sentence's hypotheses share prefixes, so they form a tree. The keys and values of a position are stored once, in a
 slot called a place, and a mask says which places each hypothesis sees. When a search replaces hypotheses, only the mask
@@ -41,7 +41,7 @@ class Removal:
     """The removal of rows from a batch: rows from its end fill the holes, so the first `count` rows remain."""
 
     def __init__(self, leaving: Sequence[int], rows: int, device: torch.device = CPU) -> None:
-        """Plan the removal of `leaving`, in ascending order, from `rows` rows of tensors on `device`."""
+        """Plan the removal of the rows `leaving`, in ascending order, from a batch of `rows` on `device`."""
         self.leaving, self.count, self.device = leaving, rows - len(leaving), device
         gone = set(leaving)
         self.holes = [row for row in leaving if row < self.count]
@@ -60,7 +60,7 @@ class Removal:
         return last, holes
 
     def move(self, *buffers: Rows) -> None:
-        """Fill the holes in place; the buffers keep their size."""
+        """Fill the holes of each buffer in place; the buffers keep their size."""
         if self.holes:
             for buffer in buffers:
                 last, holes = self._moves if isinstance(buffer, Tensor) else self.moves.numpy()
@@ -197,7 +197,7 @@ class Ancestry:
         self.count, self.rows = count, torch.arange(count, device=self.rows.device)[:, None]
 
     def extend(self, parents: Tensor) -> None:
-        """Give each hypothesis its parent in the previous step, from `parents` (n, k), and a new place."""
+        """Extend the hypotheses that `parents` (n, k) selects by one position, each at a new place."""
         self._steps += 1
         self.parents = parents
         if functions := functions_for(self._bias):
@@ -207,7 +207,7 @@ class Ancestry:
         self.positions, self.lengths = self.positions + 1, self.lengths + 1
 
     def limit(self, extent: int) -> None:
-        """On a GPU, lower the bound to `extent`, a value that the host has read from `seen`."""
+        """On a GPU, lower the upper bound on visible places to `extent`, which was read from `seen`."""
         self._bound = min(self._bound, extent)
         self.extent = -(-self._bound // ALIGNED) * ALIGNED
 
@@ -248,9 +248,9 @@ class Ancestry:
         self._written = with_room(self._written, 1, places)
 
     def bias(self, dtype: torch.dtype, window: int | None = None) -> Tensor:
-        """Return the bias to add to attention scores (n, 1, k, extent): 0 at visible places, `hidden` elsewhere.
+        """Return the attention bias (n, 1, k, extent): 0 at visible places, `hidden` elsewhere.
 
-        In an ensemble, a model passes its own `window`, which may be narrower than the ancestry's.
+        `window` is one model's; in an ensemble it may be narrower than the ancestry's.
         """
         bias = self._bias[: self.count, :, : self.extent]
         if window is not None and window != self.window:
@@ -368,7 +368,7 @@ class LayerCache:
 
 
 def _move(removal: Removal, buffer: Tensor, used: int) -> None:
-    """Fill the holes in a buffer of keys or values (rows, h, places, d), of which `used` places are in use."""
+    """Fill the holes in a buffer of keys or values (rows, h, places, d); only its first `used` places are in use."""
     if (functions := functions_for(buffer)) is None:
         removal.move(buffer[:, :, :used])
     elif removal.holes:

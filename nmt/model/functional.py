@@ -1,4 +1,4 @@
-"""The layers' operations; each uses a kernel of `kernels` where they apply, on a CPU, and PyTorch's elsewhere.
+"""The layers' operations, computed by `kernels` where those apply, on a CPU, and by PyTorch elsewhere.
 
 Shapes: b batch, h heads, t queries, s keys, d_k and d_v the widths of one head. Masks are true where attention is
 allowed. Packed sequences lie end to end in a batch of 1; a `Packed` replaces their mask.
@@ -78,7 +78,7 @@ def restricted_attention(
 ) -> Tensor:
     """Return self-attention in which each position sees only its `reach`, section 4; (b, h, t, d_v).
 
-    The cost is O(r · t · d), except that a `record` holds all t² weights.
+    The cost is O(reach · t · d), but a `record` holds all t² weights.
     """
     if isinstance(mask, Packed):
         return _packed_attention(query, key, value, mask, reach=reach, dropout=dropout)
@@ -100,7 +100,7 @@ def _packed_attention(
 ) -> Tensor:
     """Return attention within each packed sequence, restricted to `reach` if given; (1, h, t, d_v).
 
-    On a CPU, loop over the sequences, in any precision.
+    On a CPU, process the sequences one by one, in any precision.
     """
     if query.is_cuda:
         return _attention_by_kernel(query, key, value, packed, causal, reach, dropout)
@@ -124,7 +124,7 @@ def _attention_by_kernel(
     (queries, _, most_queries), (keys, _, most_keys) = packed
     window = reach or (-1, 0 if causal else -1)  # -1: no limit
     mixed = varlen_attn(query, key, value, queries, keys, most_queries, most_keys, window_size=window)
-    assert isinstance(mixed, Tensor)  # it returns a tuple only on request
+    assert isinstance(mixed, Tensor)  # for the type checker: a tuple is returned only on request
     return mixed.transpose(0, 1).unsqueeze(0)
 
 
@@ -177,7 +177,7 @@ def block_size(reach: Reach) -> tuple[int, int]:
 
 
 def band(length: int, mask: Tensor | None, reach: Reach, device: torch.device) -> Tensor:
-    """Return the mask (1 or b, 1, t, t) of each position's `reach`, within `mask` (b, 1, 1, t)."""
+    """Return the mask (1 or b, 1, t, t) that limits `mask` (b, 1, 1, t) to each position's `reach`."""
     return _visible(mask, _offsets(length, length, 0, device), reach)
 
 

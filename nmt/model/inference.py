@@ -30,7 +30,7 @@ Multiply = Callable[[Tensor], Tensor]
 Norm = tuple[Tensor, Tensor, float]
 """Weight, shift and epsilon of a layer normalisation"""
 CACHE_LINE = 16  # fp32 numbers
-TRANSPOSED_ROWS = 64  # at a time: their cache lines fit in the cache, which makes it five times as fast
+TRANSPOSED_ROWS = 64  # at a time; their cache lines then fit in the cache: five times as fast
 GROUP = 4  # the kernels read lists of places in groups of this size
 
 
@@ -190,14 +190,14 @@ class _Layer(NamedTuple):
 
 
 class FusedDecoder:
-    """A decoder's layers, for each hypothesis's newest position."""
+    """A decoder's layers by C kernels, for each hypothesis's newest position."""
 
     def __init__(self, layers: Sequence[DecoderLayer], last_norm: nn.Module, functions: CDLL) -> None:
         """Collect the weights of `layers`, which are laid out for inference; `last_norm` follows pre-norm layers."""
         self._functions, self._pre = functions, layers[0].attention_residual.pre
         self._heads, self._widths = layers[0].attention.heads, layers[0].attention.widths[1:]
         self._activate_in_place = getattr(functions, f"nmt_add_bias_{layers[0].feed_forward.activation}")
-        # Look up attributes once: in modules that takes as long as computing a few hypotheses.
+        # Collected once: attribute lookups in modules take as long as computing a few hypotheses.
         self._layers = [_layer(layer) for layer in layers]
         residuals = ((each.attention_residual, each.cross_residual, each.feed_forward_residual) for each in layers)
         norms = [_norm(residual.norm) for of_layer in residuals for residual in of_layer]
@@ -293,7 +293,7 @@ def _norm(norm: nn.Module) -> Norm:
 
 
 def _pointer(x: Tensor | None) -> int | None:
-    """Return the address of x, or the null pointer."""
+    """Return the address of x's data, or None for a null pointer."""
     return None if x is None else x.data_ptr()
 
 

@@ -89,7 +89,7 @@ def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
 
 
 class _FeedForward(torch.autograd.Function):
-    """out = s a W₂ᵀ + b₂, where a is the inner layer after ReLU and mask, and s = 1 / (1 − p).
+    """Feed-forward s a W₂ᵀ + b₂, where a is the inner layer after ReLU and mask, and s = 1 / (1 − p).
 
     The gradient passes where a > 0, that is, where a was neither rectified nor dropped, so the mask is not stored. The
     matrix products apply s.
@@ -126,7 +126,7 @@ def feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: f
 
 
 class _SplitHeads(torch.autograd.Function):
-    """`split_heads` with a single copy of each part, and of its gradient into the packed gradient."""
+    """`split_heads` that copies each part once, and each gradient once into the packed gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, heads: int, *widths: int) -> tuple[Tensor, ...]:
@@ -154,7 +154,7 @@ def split_heads(x: Tensor, heads: int, widths: Sequence[int]) -> tuple[Tensor, .
 
 
 class _Attention(torch.autograd.Function):
-    """O = D V, where W = softmax(Q Kᵀ / √d_k + bias) and D = dropout(W).
+    """Attention O = D V, where W = softmax(Q Kᵀ / √d_k + bias) and D = dropout(W).
 
     If G is the gradient of O, E = D ∘ G Vᵀ, and e the sums of E over the keys, the scores' gradient is E − W ∘ e. The
     dropout mask is not stored.
@@ -208,7 +208,7 @@ def _products(a: Tensor, b: Tensor, scale: float) -> Tensor:
 def attention_of_hypotheses(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
     """Return softmax(Q Kᵀ / √d_k + bias) V for few queries, where PyTorch's fused kernel is slow.
 
-    Query (b, h, t, d_k), key (b, h, s, d_k), value (b, h, s, d_v), bias (b, 1, t or 1, s); (b, h, t, d_v).
+    Query (b, h, t, d_k), key (b, h, s, d_k), value (b, h, s, d_v), bias (b, 1, t or 1, s), result (b, h, t, d_v).
     """
     b, h, t, d_k = query.shape
     scores = bias.expand(b, h, t, -1).reshape(b * h, t, -1)

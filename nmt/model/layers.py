@@ -98,7 +98,7 @@ class CrossAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """max(0, x W₁ + b₁) W₂ + b₂, equation 2, or another activation in place of ReLU."""
+    """A feed-forward network: max(0, x W₁ + b₁) W₂ + b₂, equation 2, or with another activation in place of ReLU."""
 
     def __init__(self, config: Model) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """LayerNorm(x + Dropout(sublayer(x))), section 3.1; with pre-norm x + Dropout(sublayer(LayerNorm(x)))."""
+    """A residual connection, LayerNorm(x + Dropout(sublayer(x))), section 3.1, or pre-norm: LayerNorm on the input."""
 
     def __init__(self, config: Model) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class DecoderLayer(nn.Module):
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
     def step(self, x: Tensor, memory_bias: Tensor, cache: LayerCache) -> Tensor:
-        """Apply the layer to hypotheses x (b, k, d_model), with the earlier and the encoder's keys from `cache`."""
+        """Apply the layer to hypotheses x (b, k, d_model); `cache` holds the keys and values of both attentions."""
         keys, values = cache.memory()
         x = self.attention_residual(x, lambda y: self.attention(y, cache=cache))
         x = self.cross_residual(x, lambda y: self.cross(y, keys, values, memory_bias))
@@ -234,7 +234,7 @@ class Positions(nn.Module):
         return torch.cat((places.expand(*words.shape, -1), self.word_table[words]), dim=-1)
 
     def _extend_to(self, end: int, device: torch.device) -> None:
-        """Extend the table to positions below `end`; raise ValueError if learned encodings end before."""
+        """Extend the table to positions below `end`; raise ValueError if fewer encodings were learned."""
         if end <= self.table.size(0):
             return
         if self.learned:
@@ -256,7 +256,7 @@ def sinusoids(length: int, width: int, dtype: torch.dtype = torch.float32, base:
 
 
 class Dropout(nn.Module):
-    """In training, zeroes elements with probability p and divides the others by 1 − p."""
+    """Dropout with probability p; no-op in evaluation."""
 
     def __init__(self, p: float) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Choice of the library for fp32 matrix products on a CPU, in training and in searches.
 
 PyTorch multiplies with MKL, which runs AVX2 code on AMD processors even if they have AVX-512. oneDNN, also a part of
-PyTorch, uses AVX-512 there. The processor's model decides, not a timing: the winner of a race could change when a run
-resumes. Other dtypes and devices, compiled code, batched products and in-place sums keep PyTorch's own products.
+PyTorch, uses AVX-512 there. The processor decides, not a timing, whose winner could change when a run resumes. Other
+dtypes and devices, compiled code, batched products and in-place sums keep PyTorch's own products.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CPUINFO = Path("/proc/cpuinfo")
 
 @cache
 def library() -> str:
-    """Return the library that multiplies: onednn on AMD with AVX-512, mkl on other x86, elsewhere pytorch's choice.
+    """Return onednn on AMD with AVX-512, mkl on other x86 processors, and pytorch (its own choice) elsewhere.
 
     On x86 with both libraries, NMT_PRODUCTS overrides this. Raise UserError if it is neither mkl nor onednn.
     """

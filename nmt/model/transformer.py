@@ -100,7 +100,7 @@ class Transformer(nn.Module):
         return cls(recipe.model, None if recipe.data.source is None else source_vocab, target_vocab, starts)
 
     def forward(self, source: Tensor | None, target_in: Tensor) -> Tensor:
-        """Return the logits of every next target symbol (batch, target length, target vocabulary).
+        """Return the logits of every next target symbol: (batch, target length, target vocabulary).
 
         `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at the end. Raise
         ValueError if a language model is given a source, or another model none.
@@ -108,7 +108,7 @@ class Transformer(nn.Module):
         return products.linear(self.states(source, target_in), self.output_embedding.weight, self.output_bias)
 
     def states(self, source: Tensor | None, target_in: Tensor, packing: Packing | None = None) -> Tensor:
-        """Return the states before the softmax layer (batch, target length, d_model).
+        """Return the states before the softmax layer: (batch, target length, d_model).
 
         With `packing`, the batch is a single row of sequences that do not see each other.
         """
@@ -136,7 +136,7 @@ class Transformer(nn.Module):
         record: tuple[list[Tensor], list[Tensor]] | None = None,
         packing: Packing | None = None,
     ) -> Tensor:
-        """Return the states before the softmax layer (batch, length, d_model) for target ids (batch, length).
+        """Return the states before the softmax layer, (batch, length, d_model), for target ids (batch, length).
 
         `memory` is the encoder's output, None for a language model.
         """
@@ -156,10 +156,10 @@ class Transformer(nn.Module):
         cache.admit([layer.cross.keys_values(states) for layer in self._decoder_layers()], lengths)
 
     def step(self, ids: Tensor, cache: KVCache, alive: Tensor | None = None) -> Tensor:
-        """Return the states (rows, beam, d_model) after the newest symbol of each hypothesis, ids (rows, beam).
+        """Return the states (rows, beam, d_model) after `ids` (rows, beam), the newest symbol of each hypothesis.
 
-        A row's hypotheses replace a sequence's positions. The cache's ancestry, which must have been extended for them,
-        says what each of them sees. The states of hypotheses that are not `alive` (rows, beam) are undefined.
+        A row's hypotheses are processed like the positions of a sequence. The cache's ancestry, already extended for
+        them, says what each of them sees. The states of hypotheses that are not `alive` (rows, beam) are undefined.
         """
         cache.advance()
         words = None if self._starts is None else cache.count_words(self._begins(1, ids))
@@ -191,7 +191,7 @@ class Transformer(nn.Module):
         return AttentionWeights(encoder, decoder, cross)
 
     def cross_attention(self, source: Tensor, target_in: Tensor, layer: int) -> Tensor:
-        """Return one decoder layer's cross-attention, averaged over heads (batch, target length, source length).
+        """Return one decoder layer's cross-attention, averaged over heads: (batch, target length, source length).
 
         Later layers are not computed, and other layers' weights are not kept.
         """

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 VERSION = 7  # NMT_KERNELS_VERSION in kernels.c; libraries of other versions are ignored
 
 INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, best first
-NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: sufficient CPU capabilities
+NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: CPU capabilities that support it
 
 TYPES = {"n": c_int64, "p": c_void_p, "f": c_float}
 STATES = "pnnn"  # keys or values, with the strides of rows, heads and places
@@ -71,9 +71,9 @@ class Library(NamedTuple):
 
 @cache
 def library() -> Library | None:
-    """Return the library for this processor, or None if PyTorch's operations must do. Respect ATEN_CPU_CAPABILITY.
+    """Return the library for this processor, or None to use PyTorch's operations; respect ATEN_CPU_CAPABILITY.
 
-    The cached result stays valid in forked processes.
+    The result is cached and stays valid in forked processes.
     """
     capability = torch.backends.cpu.get_cpu_capability()
     for name, instruction_set in INSTRUCTION_SETS.items():
@@ -88,7 +88,7 @@ def library() -> Library | None:
 def functions_for(*tensors: Tensor) -> ctypes.CDLL | None:
     """Return the C functions if they are available and apply to all `tensors`, else None.
 
-    They apply to contiguous fp32 tensors on a CPU, outside gradient mode, autocast and torch.compile.
+    They apply to contiguous fp32 tensors on a CPU, without gradients, autocast or torch.compile.
     """
     if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
         return None
@@ -119,7 +119,7 @@ def open_library(path: Path) -> ctypes.CDLL | None:
 
 ZERO_POINT = 128  # the unsigned 8-bit value for 0
 FEW_MULTIPLICATIONS = 1 << 23  # up to this many, the C function is as fast as oneDNN with AMX
-MIN_SCALE = 1e-12  # so that rows of zeros can be divided by their scale
+MIN_SCALE = 1e-12  # avoids division by 0 in rows of zeros
 
 
 def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,7 +137,7 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def plain_quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Do the same as `quantise_rows`, with PyTorch's operations."""
+    """Do the same as `quantise_rows`, in PyTorch."""
     scales = x.abs().amax(1, keepdim=True).div_(127.0).clamp_min_(MIN_SCALE)
     # The conversion truncates: adding 128.5 instead of 128 makes it round.
     return (x * scales.reciprocal()).add_(ZERO_POINT + 0.5).to(torch.uint8), scales
@@ -147,7 +147,7 @@ class FewQuantisedRows:
     """The product x Wᵀ of few quantised rows x and an 8-bit matrix W (out, in), by the C function."""
 
     def __init__(self, matrix: Tensor, scales: Tensor, panel: int, amx: bool) -> None:
-        """Lay out W in panels of `panel` outputs; `scales` (out,) belong to its rows; `amx`: oneDNN can use AMX."""
+        """Lay out W in panels of `panel` outputs. `scales` (out,) are its rows'; `amx` says whether oneDNN has AMX."""
         outputs, width = matrix.shape
         beyond = -outputs % panel
         panels = F.pad(matrix, (0, 0, 0, beyond)).view(-1, panel, width // 4, 4)
@@ -157,7 +157,7 @@ class FewQuantisedRows:
         self._outputs, self._amx = outputs, amx
 
     def product(self, quantised: Tensor, scales: Tensor) -> Tensor | None:
-        """Multiply the result of `quantise_rows` to fp32 (rows, out); return None where oneDNN may be faster."""
+        """Return the fp32 product (rows, out) for quantised rows, or None where oneDNN may be faster."""
         functions, threads = functions_for(scales), torch.get_num_threads()
         rows, width = quantised.shape
         is_large = rows * width * self._outputs * threads > FEW_MULTIPLICATIONS
