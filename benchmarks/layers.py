@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nmt.model.functional import attention, restricted_attention
+from nmt.model.functional import attention
 from nmt.model.layers import SelfAttention
 from nmt.recipe import Model
 from nmt.system.device import choose_device
@@ -66,8 +66,7 @@ def products(window: int | None) -> Callable[[Tensor], Tensor]:
 
     def apply(x: Tensor) -> Tensor:
         heads = x.unflatten(-1, (-1, HEAD)).transpose(1, 2)
-        mixed = attention(heads, heads, heads) if reach is None else restricted_attention(heads, heads, heads, reach)
-        return mixed.transpose(1, 2).flatten(2)
+        return attention(heads, heads, heads, reach=reach).transpose(1, 2).flatten(2)
 
     return apply
 

@@ -19,8 +19,7 @@ from nmt.model import kernels, products
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "silu": F.silu, "gelu": F.gelu}
 """Activation functions by name; they may overwrite their argument"""
-Reach = tuple[int, int]
-"""Number of positions visible before and after a query's own"""
+Reach = tuple[int, int]  # number of positions visible before and after a query's own
 MIN_QUERIES = 32  # per block; smaller matrix products take as long
 CHUNK_LOGITS = {"cpu": 1 << 20, "cuda": 1 << 27}  # 4 MB fit in a core's cache, 512 MB keep a GPU busy
 """Number of logits to compute at a time, by device type"""
@@ -41,13 +40,21 @@ def attention(
     causal: bool = False,
     dropout: float = 0.0,
     record: list[Tensor] | None = None,
+    reach: Reach | None = None,
 ) -> Tensor:
     """Return softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys and excludes a mask.
 
-    If `record` is given, append the weights (b, h, t, s) to it and skip dropout.
+    If `record` is given, append the weights (b, h, t, s) to it and skip dropout. With a `reach`, each position of a
+    self-attention sees only that, section 4; `causal` is then ignored. The cost is O(reach · t · d), but a `record`
+    holds all t² weights.
     """
     if isinstance(mask, Packed):
-        return _packed_attention(query, key, value, mask, causal, dropout=dropout)
+        return _packed_attention(query, key, value, mask, causal, dropout, reach)
+    if reach is not None:
+        length = query.size(2)
+        if record is None and length > block_size(reach)[1]:  # else blocks would save nothing
+            return join(attention(*cut(query, key, value, mask, reach), dropout=dropout), length)
+        mask, causal = band(length, mask, reach, query.device), False
     if record is not None:
         visible = look_ahead_mask(query.size(2), query.device) if causal else mask
         return _recorded_attention(query, key, value, visible, record)
@@ -67,46 +74,15 @@ def _recorded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor 
     return record[-1] @ value
 
 
-def restricted_attention(
-    query: Tensor,  # (b, h, t, d_k)
-    key: Tensor,  # (b, h, t, d_k)
-    value: Tensor,  # (b, h, t, d_v)
-    reach: Reach,
-    mask: Tensor | Packed | None = None,  # (b, 1, 1, t)
-    dropout: float = 0.0,
-    record: list[Tensor] | None = None,
-) -> Tensor:
-    """Return self-attention in which each position sees only its `reach`, section 4; (b, h, t, d_v).
-
-    The cost is O(reach · t · d), but a `record` holds all t² weights.
-    """
-    if isinstance(mask, Packed):
-        return _packed_attention(query, key, value, mask, reach=reach, dropout=dropout)
-    length = query.size(2)
-    if record is not None or length <= block_size(reach)[1]:  # blocks would save nothing
-        visible = band(length, mask, reach, query.device)
-        return attention(query, key, value, visible, False, dropout, record)
-    return join(attention(*cut(query, key, value, mask, reach), dropout=dropout), length)
-
-
 def _packed_attention(
-    query: Tensor,  # (1, h, t, d_k)
-    key: Tensor,  # (1, h, s, d_k)
-    value: Tensor,  # (1, h, s, d_v)
-    packed: Packed,
-    causal: bool = False,
-    reach: Reach | None = None,
-    dropout: float = 0.0,
+    query: Tensor, key: Tensor, value: Tensor, packed: Packed, causal: bool, dropout: float, reach: Reach | None
 ) -> Tensor:
-    """Return attention within each packed sequence, restricted to `reach` if given; (1, h, t, d_v).
-
-    On a CPU, process the sequences one by one, in any precision.
-    """
+    """Compute `attention` within each packed sequence; on a CPU one by one, in any precision."""
     if query.is_cuda:
-        return _attention_by_kernel(query, key, value, packed, causal, reach, dropout)
+        return _attention_by_kernel(query, key, value, packed, causal, dropout, reach)
     queries, keys = (sequences.bounds.diff().tolist() for sequences in packed)
     mixed = [
-        attention(*rows, None, causal, dropout) if reach is None else restricted_attention(*rows, reach, None, dropout)
+        attention(*rows, None, causal, dropout, reach=reach)
         for rows in zip(query.split(queries, 2), key.split(keys, 2), value.split(keys, 2), strict=True)
         if rows[0].size(2)
     ]
@@ -114,7 +90,7 @@ def _packed_attention(
 
 
 def _attention_by_kernel(
-    query: Tensor, key: Tensor, value: Tensor, packed: Packed, causal: bool, reach: Reach | None, dropout: float
+    query: Tensor, key: Tensor, value: Tensor, packed: Packed, causal: bool, dropout: float, reach: Reach | None
 ) -> Tensor:
     """Compute `_packed_attention` on a GPU, in bf16 or fp16 and without dropout."""
     from torch.nn.attention.varlen import varlen_attn  # imports torch.compile, which takes seconds
@@ -155,7 +131,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
     """Zero elements with probability `p` and divide the others by 1 − p."""
     if p == 0.0:
         return x
-    return kernels.dropout(x, p) if kernels.on_cpu(x) else F.dropout(x, p)
+    return kernels.add_dropped(None, x, p) if kernels.on_cpu(x) else F.dropout(x, p)
 
 
 def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
@@ -182,14 +158,13 @@ def band(length: int, mask: Tensor | None, reach: Reach, device: torch.device) -
 
 
 def cut(
-    query: Tensor,  # (b, h, t, d_k)
-    key: Tensor,  # (b, h, t, d_k)
-    value: Tensor,  # (b, h, t, d_v)
-    mask: Tensor | None,  # (b, 1, 1, t)
-    reach: Reach,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, reach: Reach
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return blocks of queries (b · n, h, q, d_k), the keys and values around each block (b · n, h, c, …), and the
-    mask of each block (b · n, 1, q, c)."""
+    """Cut self-attention, with a `mask` (b, 1, 1, t), into blocks.
+
+    Return blocks of queries (b · n, h, q, d_k), the keys and values around each block (b · n, h, c, …), and the mask
+    of each block (b · n, 1, q, c).
+    """
     (batch, _, length, _), (queries, keys), (before, after) = query.shape, block_size(reach), reach
     filling = -length % queries
 

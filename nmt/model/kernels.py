@@ -75,13 +75,8 @@ class _AddDropped(torch.autograd.Function):
         return grad if ctx.needs_input_grad[0] else None, keep(grad.contiguous(), kept, ctx.scale), None
 
 
-def dropout(x: Tensor, p: float) -> Tensor:
-    """Zero elements with probability p and divide the others by 1 − p."""
-    return _AddDropped.apply(None, x, p)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
-    """Return x + dropout(y, p); both have the same shape."""
+def add_dropped(x: Tensor | None, y: Tensor, p: float) -> Tensor:
+    """Return x + dropout(y, p), or dropout(y, p) without x; both have the same shape."""
     return _AddDropped.apply(x, y, p)  # type: ignore[no-any-return, no-untyped-call]
 
 

@@ -49,10 +49,8 @@ class SelfAttention(nn.Module):
         p = self.dropout.rate
         if cache is not None:  # x are hypotheses; the cache says what each of them sees
             mixed = functional.attention(query, *cache.append(key, value), dropout=p, record=record)
-        elif self.reach is not None:
-            mixed = functional.restricted_attention(query, key, value, self.reach, mask, p, record)
         else:
-            mixed = functional.attention(query, key, value, mask, self.causal, p, record)
+            mixed = functional.attention(query, key, value, mask, self.causal, p, record, self.reach)
         return self.out(functional.join_heads(mixed))  # type: ignore[no-any-return]
 
 

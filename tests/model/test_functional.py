@@ -15,7 +15,6 @@ from nmt.model.functional import (
     log_probabilities,
     look_ahead_mask,
     perplexity,
-    restricted_attention,
 )
 from nmt.recipe import Model
 
@@ -170,18 +169,18 @@ def test_blocks_give_what_the_band_gives(monkeypatch, length, reach, padded):
     tensors = inputs(length)
     mask = padding(length, length, (length + 1) // 2) if padded else None
     expected = plain(*tensors, reach, mask)
-    assert_same(restricted_attention(*tensors, reach, mask), expected, tensors)
-    assert_same(restricted_attention(*tensors, reach, mask, record=[]), expected, tensors)
+    assert_same(attention(*tensors, mask, reach=reach), expected, tensors)
+    assert_same(attention(*tensors, mask, record=[], reach=reach), expected, tensors)
 
 
 @pytest.mark.parametrize("reach", [(150, 149), (299, 0)])
 def test_blocks_too_wide_for_training_kernels_use_the_fused_kernel(reach):
     tensors, mask = inputs(801), padding(801, 801, 500)
-    found, record = restricted_attention(*tensors, reach, mask), []
-    assert_same(found, restricted_attention(*tensors, reach, mask, record=record), tensors)
+    found, record = attention(*tensors, mask, reach=reach), []
+    assert_same(found, attention(*tensors, mask, record=record, reach=reach), tensors)
     assert torch.equal(record[0][0, 0] > 0, band(801, None, reach, CPU))
     with torch.no_grad():
-        torch.testing.assert_close(restricted_attention(*tensors, reach, mask), found, rtol=0, atol=1e-12)
+        torch.testing.assert_close(attention(*tensors, mask, reach=reach), found, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -189,13 +188,13 @@ def test_a_window_wider_than_the_sequence_is_full_attention(causal):
     tensors, mask = inputs(40), None if causal else padding(40, 40, 25)
     expected = attention(*tensors, None if mask is None else mask | torch.eye(40).bool(), causal)
     reach = Model(attention_window=80).reach(causal)
-    assert_same(restricted_attention(*tensors, reach, mask), expected, tensors)
+    assert_same(attention(*tensors, mask, reach=reach), expected, tensors)
     assert_same(functional.join(attention(*functional.cut(*tensors, mask, reach)), 40), expected, tensors)
 
 
 def test_padding_that_sees_nothing_but_padding_spoils_no_gradient():
     tensors = inputs(200)
-    found = restricted_attention(*tensors, (4, 4), padding(200, 200, 3))
+    found = attention(*tensors, padding(200, 200, 3), reach=(4, 4))
     assert found.isfinite().all()
     found[1, :, :3].sum().backward()
     for tensor in tensors:
