@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -23,26 +22,19 @@ from nmt.recipe import Model, Recipe
 PADDING = 0
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """The encoder's output."""
 
-    states: Tensor
-    """(batch, source length, d_model)"""
-    mask: Tensor | None
-    """(batch, 1, 1, source length), true at tokens; None without padding or for packed sequences"""
+    states: Tensor  # (batch, source length, d_model)
+    mask: Tensor | None  # (batch, 1, 1, source length), true at tokens; None without padding or for packed sequences
 
 
-@dataclass(frozen=True)
-class AttentionWeights:
+class AttentionWeights(NamedTuple):
     """A forward pass's attention weights, one tensor per layer; the last dimension sums to 1."""
 
-    encoder: list[Tensor]
-    """(batch, heads, source length, source length)"""
-    decoder: list[Tensor]
-    """(batch, heads, target length, target length)"""
-    cross: list[Tensor]
-    """(batch, heads, target length, source length)"""
+    encoder: list[Tensor]  # (batch, heads, source length, source length)
+    decoder: list[Tensor]  # (batch, heads, target length, target length)
+    cross: list[Tensor]  # (batch, heads, target length, source length)
 
 
 class Transformer(nn.Module):
@@ -65,14 +57,11 @@ class Transformer(nn.Module):
         if config.tie_embeddings == "all" and source_vocab not in (None, target_vocab):
             raise ValueError(f"tie_embeddings: all needs one vocabulary, these have {source_vocab} and {target_vocab}")
         self.config = config
-        self.source_embedding = None if source_vocab is None else _embedding(source_vocab, config.d_model)
-        if config.tie_embeddings == "all" and self.source_embedding is not None:
-            self.target_embedding = self.source_embedding
-        else:
-            self.target_embedding = _embedding(target_vocab, config.d_model)
-        self.output_embedding = (
-            _embedding(target_vocab, config.d_model) if config.tie_embeddings == "none" else self.target_embedding
-        )
+        tie, d_model = config.tie_embeddings, config.d_model
+        source = None if source_vocab is None else _embedding(source_vocab, d_model)
+        target = _embedding(target_vocab, d_model) if source is None or tie != "all" else source
+        self.source_embedding, self.target_embedding = source, target
+        self.output_embedding = _embedding(target_vocab, d_model) if tie == "none" else target
         self.output_bias = nn.Parameter(torch.zeros(target_vocab)) if config.output_bias else None
         self._starts: list[Tensor] | None = None  # which source and target symbols begin a word
         if config.positions == "words":
@@ -177,18 +166,11 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:
-        """Return the attention weights of every head and layer, without dropout."""
-        encoder: list[Tensor] = []
-        decoder: list[Tensor] = []
-        cross: list[Tensor] = []
-        was_training = self.training
-        self.eval()
-        try:
-            memory = self.encode(source, encoder)
-            self.decode_states(target_in, memory, record=(decoder, cross))
-        finally:
-            self.train(was_training)
-        return AttentionWeights(encoder, decoder, cross)
+        """Return the attention weights of every head and layer."""
+        weights = AttentionWeights([], [], [])
+        memory = self.encode(source, weights.encoder)
+        self.decode_states(target_in, memory, record=(weights.decoder, weights.cross))
+        return weights
 
     def cross_attention(self, source: Tensor, target_in: Tensor, layer: int) -> Tensor:
         """Return one decoder layer's cross-attention, averaged over heads: (batch, target length, source length).

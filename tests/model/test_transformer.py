@@ -354,18 +354,6 @@ def test_a_forward_pass_that_records_attention_equals_one_that_does_not(sources)
     torch.testing.assert_close(recorded, plain, rtol=0, atol=1e-12)
 
 
-def test_dropout_does_not_touch_attention_weights():
-    model = tiny(dropout=0.5, attention_dropout=0.5, feed_forward_dropout=0.5)
-    source, target = padded(SOURCES), padded(TARGETS)
-    with torch.no_grad():
-        expected = model.eval().attention_weights(source, target)
-        found = model.train().attention_weights(source, target)
-    assert model.training
-    for kind in ("encoder", "decoder", "cross"):
-        for layer, same in zip(getattr(found, kind), getattr(expected, kind), strict=True):
-            assert torch.equal(layer, same)
-
-
 # --- what depends on what -----------------------------------------------------------------------------------
 
 
