@@ -21,15 +21,15 @@ VERSION = 7  # NMT_KERNELS_VERSION in kernels.c; libraries of other versions are
 INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, best first
 NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: CPU capabilities that support it
 
-TYPES = {"n": c_int64, "p": c_void_p, "f": c_float}
+TYPES = {"n": c_int64, "i": c_int32, "p": c_void_p, "f": c_float, "": None}
 STATES = "pnnn"  # keys or values, with the strides of rows, heads and places
 
-FUNCTIONS = {  # argument types by function
-    "nmt_kernels_version": "",
+FUNCTIONS = {  # argument types by function, with the type of the result, if any, after a >
+    "nmt_kernels_version": "> i",
     # rows, width, x, z, bias or None, weight, shift, epsilon, total or None, norm
     "nmt_add_norm": "nn ppppp f pp",
     # rows, beam, extent, parents, bias with strides, written with stride, forgotten, step, before, newest
-    "nmt_extend": "nnn p pnn pn nn pp",
+    "nmt_extend": "nnn p pnn pn nn pp > n",
     # rows, beam, extent, bias with strides, room, places, counts
     "nmt_seen_places": "nnn pnn n pp",
     # count, which, beam, heads, widths, projected, newest, keys and values with strides, places, counts, room, scale,
@@ -49,16 +49,10 @@ FUNCTIONS = {  # argument types by function
     "nmt_best_extensions": "nnnn ppppp",
     # rows, width, x, quantised, scales
     "nmt_quantise_rows": "nn ppp",
-    "nmt_int8_panel": "",
-    "nmt_int8_limit": "",
+    "nmt_int8_panel": "> i",
+    "nmt_int8_limit": "> i",
     # rows, width, outputs, x, row scales, matrix, shifts, scales, out
     "nmt_int8_product": "nnn pppppp",
-}
-
-
-RESULTS = {  # return types of functions that are not void
-    "nmt_extend": c_int64,
-    **dict.fromkeys(("nmt_kernels_version", "nmt_int8_panel", "nmt_int8_limit"), c_int32),
 }
 
 
@@ -108,10 +102,9 @@ def open_library(path: Path) -> ctypes.CDLL | None:
     """Return the C functions with declared types, or None if the file is damaged or stale."""
     try:
         functions = ctypes.CDLL(str(path))
-        for name, arguments in FUNCTIONS.items():
-            function = getattr(functions, name)
-            function.argtypes = [TYPES[kind] for kind in arguments.replace(" ", "")]
-            function.restype = RESULTS.get(name)
+        for name, types in FUNCTIONS.items():
+            function, (arguments, _, result) = getattr(functions, name), types.replace(" ", "").partition(">")
+            function.argtypes, function.restype = [TYPES[kind] for kind in arguments], TYPES[result]
     except (OSError, AttributeError):
         return None
     return functions if functions.nmt_kernels_version() == VERSION else None
