@@ -115,6 +115,7 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
     """
     check_replaceable(out, MANIFEST)
     last, total = models[-1], sum(shares)
+    parts = [(model, share / total) for model, share in zip(models, shares, strict=True)]
     for model in models[:-1]:
         model.check_task(last.info["task"])
         for key, value in model.recipe.model:
@@ -125,15 +126,14 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
                 )
     tokenizer = common_tokenizer(models)
     sums: dict[str, Tensor] = {}
-    for model, share in zip(models, shares, strict=True):
+    for model, share in parts:
         for name, weight in model.weights().items():
             if name in sums:
-                sums[name].add_(weight.float(), alpha=share / total)
+                sums[name].add_(weight.float(), alpha=share)
             else:
-                sums[name] = weight.float() * (share / total)
+                sums[name] = weight.float() * share
     about = last.info
     info: dict[str, Any] = {key: about[key] for key in ("step", "data", "lengths", "cost") if key in about}
-    parts = [(model.info["run"], model.step, share) for model, share in zip(models, shares, strict=True)]
-    mixed = [{"run": run, "step": step, "weight": share / total} for run, step, share in parts]
+    mixed = [{"run": model.info["run"], "step": model.step, "weight": share} for model, share in parts]
     save_bundle(out, sums, last.recipe, tokenizer, {**info, "run": uuid4().hex[:12], "mixed": mixed})
     return Bundle.read(out)

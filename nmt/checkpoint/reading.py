@@ -78,7 +78,7 @@ class _Info(BaseModel):
     signature: str = ""
     steps: list[Count] = []
     cost: _Cost = _Cost()
-    lossy: bool = False
+    lossy: bool = False  # the tokenizer cannot represent every text, as in models that Marian trained
     unscored: bool = False
     lengths: TrainedLengths | None = None
     without_improvement: Count = 0
@@ -117,11 +117,6 @@ class Bundle:
     def cost(self) -> dict[str, Any]:
         """The cost of training so far; empty if unknown."""
         return dict(self.info.get("cost", {}))
-
-    @property
-    def lossy(self) -> bool:
-        """Whether the tokenizer cannot represent every text, as in models that Marian trained."""
-        return bool(self.info.get("lossy", False))
 
     @property
     def lengths(self) -> TrainedLengths | None:
@@ -283,12 +278,10 @@ def read_tensors(path: Path, dtypes: Sequence[str] = WEIGHT_DTYPES) -> dict[str,
     return tensors
 
 
-def check_numbers(path: Path, name: str, dtype: str, dtypes: Sequence[str], extremes: Sequence[float]) -> None:
-    """Raise UserError if a tensor's `dtype` is not in `dtypes`, or if its `extremes` exceed fp32 or are NaN."""
-    if dtype not in dtypes:
-        raise UserError(
-            f"{path}: tensor {name}: holds numbers of type {dtype}, not {' or '.join(dtypes)}", remedy(path)
-        )
+def check_numbers(path: Path, name: str, dtype: str, known: Sequence[str], extremes: Sequence[float]) -> None:
+    """Raise UserError if a tensor's `dtype` is not among the `known`, or if its `extremes` exceed fp32 or are NaN."""
+    if dtype not in known:
+        raise UserError(f"{path}: tensor {name}: holds numbers of type {dtype}, not {' or '.join(known)}", remedy(path))
     if not all(abs(extreme) <= FP32_MAX for extreme in extremes):  # false for NaN
         raise UserError(f"{path}: tensor {name}: holds values that are infinite or not a number", remedy(path))
 
