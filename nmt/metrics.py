@@ -57,8 +57,7 @@ def language_of(path: Path) -> str:
 
 
 METRICS = ("bleu", "chrf", "ter", "tokenised", "paper")
-OF_WORDS = ("tokenised", "paper")
-"""Metrics on words, which need Moses' tokenizer"""
+OF_WORDS = ("tokenised", "paper")  # metrics on words, which need Moses' tokenizer
 LABELS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "tokenised": "BLEU-tokenised", "paper": "BLEU-2017"}
 NOTES = {
     "tokenised": "for comparison with figures on words that Moses cut only",
@@ -75,10 +74,8 @@ class Estimate:
     """A corpus score and its distribution over bootstrap samples of the lines."""
 
     score: float
-    mean: float
-    """Mean over the samples"""
-    ci: float
-    """Half-width of the 95% confidence interval"""
+    mean: float  # over the samples
+    ci: float  # half-width of the 95% confidence interval
 
 
 @dataclass(frozen=True)
@@ -87,18 +84,15 @@ class Comparison:
 
     system: Estimate
     baseline: Estimate
-    p_value: float
-    """Probability of a larger difference if the systems were equally good; 1 if the scores are equal"""
+    p_value: float  # probability of a larger difference between equally good systems; 1 if the scores are equal
 
 
 @dataclass(frozen=True)
 class Score:
     """A corpus score and how it was computed."""
 
-    score: float
-    """0 to 100; TER can exceed 100"""
-    signature: str
-    """sacreBLEU's signature"""
+    score: float  # 0 to 100; TER can exceed 100
+    signature: str  # sacreBLEU's
     comparison: Comparison | None = None
 
 

@@ -45,8 +45,7 @@ class Removal:
         self.leaving, self.count, self.device = leaving, rows - len(leaving), device
         gone = set(leaving)
         self.holes = [row for row in leaving if row < self.count]
-        self.last = [row for row in range(self.count, rows) if row not in gone]
-        """Remaining rows that move into `holes`, one each"""
+        self.last = [row for row in range(self.count, rows) if row not in gone]  # rows that move into the holes
 
     @cached_property
     def moves(self) -> Tensor:
@@ -151,25 +150,17 @@ class Ancestry:
         """
         self.beam = beam
         self.window = window
-        self.count = 0
-        """Number of rows"""
-        self.rows = torch.empty((0, 1), dtype=torch.int64, device=device)
-        """(n, 1): row indices"""
-        self.extent = 0
-        """Number of places up to the last visible one; on a GPU, an upper bound that needs no synchronisation"""
+        self.count = 0  # number of rows
+        self.rows = torch.empty((0, 1), dtype=torch.int64, device=device)  # (n, 1): row indices
+        self.extent = 0  # places up to the last visible one; on a GPU, an upper bound that needs no synchronisation
         self._bound = 0  # on a GPU, `extent` before alignment
         self.seen = torch.zeros((), dtype=torch.int64, device=device)
         """(): on a GPU, the exact extent after the last `extend`, for the host to read later and pass to `limit`"""
-        self.places = torch.empty((0, beam), dtype=torch.int64, device=device)
-        """(n, k): where this step's positions are stored"""
-        self.parents = self.places
-        """(n, k): each hypothesis's parent among the previous step's hypotheses"""
-        self.positions = torch.empty((0, 1), dtype=torch.int64, device=device)
-        """(n, 1): current output position of each row"""
-        self.lengths = np.empty(0, dtype=np.int64)
-        """(n,): output length of each row, on the host"""
-        self.late = reads_late(device)
-        """Whether the host reads `seen` one step late"""
+        self.places = torch.empty((0, beam), dtype=torch.int64, device=device)  # (n, k): of this step's positions
+        self.parents = self.places  # (n, k): each hypothesis's parent among the previous step's hypotheses
+        self.positions = torch.empty((0, 1), dtype=torch.int64, device=device)  # (n, 1): current output position
+        self.lengths = np.empty(0, dtype=np.int64)  # (n,): output length of each row, on the host
+        self.late = reads_late(device)  # whether the host reads `seen` one step late
         self._bias = torch.zeros((0, beam, ROOM), device=device)  # (rows, k, c): 0 at visible places, else HIDDEN
         self._steps = 0
         self._written = torch.zeros((0, ROOM), dtype=torch.int64, device=device)  # (rows, c): step of the last write
@@ -271,14 +262,11 @@ class KVCache:
         """Start without rows; `window` is the model's, at most as wide as the ancestry's."""
         self.ancestry = ancestry
         self.window = window
-        self.lengths = np.empty(0, dtype=np.int64)
-        """(n,): source lengths"""
-        self.longest = 0
-        """Longest source length"""
+        self.lengths = np.empty(0, dtype=np.int64)  # (n,): source lengths
+        self.longest = 0  # longest source length
         self.layers: list[LayerCache] = []
         self._words = ancestry.places  # (n, k): words begun in each hypothesis, for `positions: words`
-        self.bias: Tensor
-        """(n, 1, k, extent): `Ancestry.bias` as of the last `advance`"""
+        self.bias: Tensor  # (n, 1, k, extent): `Ancestry.bias` as of the last `advance`
         self._memory_bias: Tensor
 
     @property

@@ -25,10 +25,8 @@ from nmt.native import ZERO_POINT, for_few_rows, library, quantise_rows
 from nmt.system.errors import UserError
 
 M = TypeVar("M", bound=nn.Module)
-Multiply = Callable[[Tensor], Tensor]
-"""A function from (m, in) to (m, out)"""
-Norm = tuple[Tensor, Tensor, float]
-"""Weight, shift and epsilon of a layer normalisation"""
+Multiply = Callable[[Tensor], Tensor]  # (m, in) to (m, out)
+Norm = tuple[Tensor, Tensor, float]  # weight, shift and epsilon of a layer normalisation
 CACHE_LINE = 16  # fp32 numbers
 TRANSPOSED_ROWS = 64  # at a time; their cache lines then fit in the cache: five times as fast
 GROUP = 4  # the kernels read lists of places in groups of this size

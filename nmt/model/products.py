@@ -21,8 +21,7 @@ from torch.nn import functional as F
 from nmt.system.errors import UserError
 
 MKL, ONEDNN, PYTORCH = "mkl", "onednn", "pytorch"
-VARIABLE = "NMT_PRODUCTS"
-"""Environment variable that overrides the choice, for experiments: mkl or onednn"""
+VARIABLE = "NMT_PRODUCTS"  # environment variable that overrides the choice, for experiments: mkl or onednn
 CPUINFO = Path("/proc/cpuinfo")
 
 
