@@ -1,1 +1,1 @@
-"""Lines to sources, sources to hypotheses, hypotheses to translations or trees."""
+"""Decoding: input lines become sources, sources become hypotheses, hypotheses become translations or trees."""

@@ -1,15 +1,14 @@
-"""Beam search (section 6.1), fast: for any number of sentences that come and go.
+"""Beam search (section 6.1) with continuous batching.
 
-The rules: of the 2 · beam best extensions of the alive hypotheses, those that end join the finished ones if they are
-among the best `beam`, and the best `beam` of the others stay alive. At most `beam` finished hypotheses are kept.
+Each step takes the 2 · beam best extensions of a sentence's alive hypotheses. Those that end join the finished ones if
+they are among the best `beam`; the best `beam` of the others stay alive. At most `beam` finished hypotheses are kept.
 Finished scores are log-probability / lp(|Y|) with lp(n) = ((5 + n) / 6)^α, where |Y| counts `</s>`. A sentence stops
-once no alive hypothesis can beat its finished ones: the worst wanted score ≥ best alive log-probability / lp(cap). At
-the cap, alive hypotheses compete length-normalised. A beam of 1 is greedy search, which stops at the first `</s>`.
-Before `min_length` symbols `</s>` is impossible.
+once no alive hypothesis can enter its n-best list: the n-th best finished score ≥ best alive log-probability / lp(cap).
+At the cap, alive hypotheses compete by length-normalised score. A beam of 1 is greedy search, which stops at the first
+`</s>`. `</s>` is forbidden before `min_length` symbols.
 
-A sentence that is done leaves the batch and another takes its place, so short sentences never wait for long ones and
-the matrices stay full. All hypotheses of all sentences go through a step together; nothing in it is done hypothesis by
-hypothesis.
+When a sentence finishes, another takes its place in the batch, so short sentences never wait for long ones and the
+matrices stay full. Every step is vectorised over all hypotheses of all sentences.
 """
 
 from __future__ import annotations
@@ -34,60 +33,60 @@ from nmt.native import functions_for
 from nmt.recipe import Decoding
 from nmt.text.vocabulary import BOS, EOS
 
-REFILL = 8  # sentences are admitted once an 8th of the batch is empty
-BLOCK = 64  # values of which only the largest is compared at first
-HELD = 4096  # tokens of sources and outputs that are annotated together
-AT_ONCE = 512  # symbols; PyTorch compares a vocabulary this small, such as a parser's, faster whole
+REFILL = 8  # refill the batch once 1/8 of it is empty
+BLOCK = 64  # top-k compares the maxima of blocks of this size first
+HELD = 4096  # source and output tokens to collect before annotating
+AT_ONCE = 512  # largest vocabulary, such as a parser's, for which a plain top-k is faster
 
 
 Found = tuple[Source, list[Hypothesis]]
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
-    """Return lp = ((5 + length) / 6)^α (Wu et al. 2016, equation 14); length counts `</s>`."""
+    """Return lp = ((5 + length) / 6)^α (Wu et al. 2016, equation 14); `length` counts `</s>`."""
     return ((5.0 + length) / 6.0) ** alpha
 
 
 class SearchModels:
-    """Models prepared for inference, with the settings of their searches."""
+    """Models prepared for inference, with their search settings."""
 
     models: Sequence[Transformer]
     logits: Sequence[nn.Module]
-    """The output layer of each model: logits of its states."""
+    """Output layer of each model, from states to logits."""
     vocabulary: int
     device: torch.device
     decoding: Decoding
     constraints: Sequence[MakeConstraint]
     annotate: Callable[[list[Found]], list[Found]] | None
-    """Adds alignments and log-probabilities to hypotheses."""
+    """Callback that adds alignments and log-probabilities to hypotheses."""
     batch_tokens: int
     say: Callable[[str], None]
 
-    def shrink(self, share: float) -> None:
-        """Reduce the batch of later searches to this share, because memory ran out; report it the first time."""
-        self.batch_tokens = max(1, int(self.batch_tokens * share))
+    def shrink(self, factor: float) -> None:
+        """Scale the batch size of later searches by `factor` after an out-of-memory error; report it once."""
+        self.batch_tokens = max(1, int(self.batch_tokens * factor))
         self.say("out of memory: the search continues with smaller batches; a smaller --batch-tokens avoids this")
         self.say = lambda line: None
 
 
 class Beams(NamedTuple):
-    """The hypotheses of the sentences under way, alive and finished; each sentence is a row of every tensor.
+    """Alive and finished hypotheses of the sentences in progress; row i of every tensor belongs to sentence i.
 
-    A link is parent · vocabulary + symbol; with the links of the positions before it, it is a hypothesis.
+    A link, parent · vocabulary + symbol, encodes one step. Following links backwards yields a hypothesis.
     """
 
-    caps: Tensor  # (n, 1): most symbols of an output
-    symbols: Tensor  # (n, k): the newest of each alive hypothesis
-    parents: Tensor  # (n, k): its hypothesis in the step before
-    totals: Tensor  # (n, k): its log-probability; -inf where there is none
-    ends: Tensor  # (n, k): the last link of each finished hypothesis
-    positions: Tensor  # (n, k): the position of that link
-    scores: Tensor  # (n, k): its score; -inf where there is none
-    keys: Tensor  # (n, 1): of the source, in samples
+    caps: Tensor  # (n, 1): maximum output length in symbols
+    symbols: Tensor  # (n, k): last symbol of each alive hypothesis
+    parents: Tensor  # (n, k): index of its parent in the previous step
+    totals: Tensor  # (n, k): its log-probability; -inf in empty slots
+    ends: Tensor  # (n, k): last link of each finished hypothesis
+    positions: Tensor  # (n, k): position of that link
+    scores: Tensor  # (n, k): its score; -inf in empty slots
+    keys: Tensor  # (n, 1): seed derived from the source, for sampling
 
 
 class Search:
-    """One beam search: the sentences under way and the models' caches of them.
+    """One beam search: the sentences in progress and the models' caches for them.
 
     `sampling.Sampling` overrides how hypotheses are extended.
     """
@@ -95,29 +94,29 @@ class Search:
     def __init__(self, engine: SearchModels, beam: int, n_best: int) -> None:
         self._engine, self._beam, self._n_best = engine, beam, n_best
         self._batch_tokens = engine.batch_tokens
-        self._again = Pool()  # sources that were under way when memory ran out
-        self._found: list[Found] = []  # not yet yielded
-        self._starved = False  # whether the queue had nothing when it was last asked
-        self._begin()
+        self._again = Pool()  # sources in progress when memory ran out
+        self._found: list[Found] = []  # finished but not yet yielded
+        self._starved = False  # whether the last request to the queue returned nothing
+        self._reset()
 
-    def _begin(self) -> None:
-        """Empty the batch."""
+    def _reset(self) -> None:
+        """Start from an empty batch."""
         engine, device = self._engine, self._engine.device
         windows = [model.config.attention_window for model in engine.models]
         widest = None if None in windows else max(window for window in windows if window is not None)
         self._ancestry = Ancestry(self._beam, device, widest)
         self._caches = [KVCache(self._ancestry, window) for window in windows]
         self._rules = [make(self._ancestry) for make in engine.constraints]
-        self._beams = Search._empty(self, [])  # of no rows, in samples too
-        self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): of alive hypotheses
+        self._beams = Search._empty(self, [])  # no rows; Sampling's override needs at least one
+        self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): links of alive ones
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
-        self._caps = np.empty(0, dtype=np.int64)  # (n,): of the sources
-        # Of the step before: which rows are finished, and the ancestry's `seen`.
+        self._caps = np.empty(0, dtype=np.int64)  # (n,): the caps, on the host
+        # From the previous step: which rows are finished, and the ancestry's `seen`.
         self._unread: Download | None = None
         self._held: list[Source] = []
 
     def run(self, queue: SourceQueue) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Search until the queue ends; if the GPU's memory runs out, continue with a batch half as large."""
+        """Search until the queue ends; halve the batch size whenever the GPU runs out of memory."""
         while True:
             yield from self._release()
             try:
@@ -129,10 +128,10 @@ class Search:
             except torch.OutOfMemoryError:
                 if len(self._sources) + len(self._held) <= 1:
                     raise
-            self._begin_again()  # outside `except`, so the traceback's tensors are freed
+            self._restart()  # outside `except`, so the traceback's tensors are freed
 
     def _release(self) -> list[tuple[int, list[Hypothesis]]]:
-        """Return finished sentences; those to be annotated once they fill a batch, or nothing else is left."""
+        """Return finished sentences; with annotation, only once they fill a batch or no other work is left."""
         found = self._found
         if found and self._engine.annotate:
             tokens = sum(len(source.ids) + len(each.ids) for source, hypotheses in found for each in hypotheses)
@@ -142,16 +141,16 @@ class Search:
         self._found = []
         return [(source.number, hypotheses) for source, hypotheses in found]
 
-    def _begin_again(self) -> None:
-        """Restart the sources under way with a batch half as large, because a failed step cannot be resumed."""
+    def _restart(self) -> None:
+        """Restart the sentences in progress with half the batch size; a failed step cannot be resumed."""
         self._again.add([*self._sources, *self._held])
         before, self._batch_tokens = self._batch_tokens, max(1, min(self._batch_tokens, self._again.tokens) // 2)
         self._engine.shrink(self._batch_tokens / before)
-        self._begin()
+        self._reset()
         torch.cuda.empty_cache()
 
     def _admit(self, queue: SourceQueue) -> None:
-        """Fill the batch from the queue if enough of it is empty."""
+        """Refill the batch from the queue if enough of it is empty."""
         budget, rows, width = self._batch_tokens, self._ancestry.count, self._caches[0].longest
         room = budget - rows * width
         if rows and room < budget // REFILL:
@@ -162,7 +161,7 @@ class Search:
             self._held = queue.take(max(room, 1), wait=not rows)
             self._starved = not self._held
         longest = max((len(source.ids) + 1 for source in self._held), default=0)
-        # Sources much longer than those under way would pad all of these to their own length.
+        # Much longer sources would pad every sentence in progress to their own length.
         if not self._held or (rows and (rows + len(self._held)) * max(width, longest) > budget):
             return
         self._add(self._held)
@@ -182,7 +181,7 @@ class Search:
         self._sources = np.append(self._sources, np.array(sources, dtype=object))
 
     def _empty(self, sources: list[Source]) -> Beams:
-        """Return one empty hypothesis for each source: all k would begin alike, so only the first of them exists."""
+        """Return initial beams: all k hypotheses of a source would be the same, so only the first is alive."""
         shape, device = (len(sources), self._beam), self._engine.device
         caps = upload(torch.tensor([source.cap for source in sources], dtype=torch.int64), device)[:, None]
         zeros = torch.zeros(shape, dtype=torch.int64, device=device)
@@ -191,11 +190,11 @@ class Search:
 
     @torch.inference_mode()
     def _advance(self) -> list[Found]:
-        """Extend every hypothesis by a symbol; remove the finished sentences from the batch and return them.
+        """Extend every hypothesis by one symbol; remove finished sentences from the batch and return them.
 
-        On a GPU the host reads one step late which sentences are finished, while the device computes the next step;
-        finished sentences have no hypothesis left to extend. Nothing is read late in a step that brings a sentence to
-        its cap, because the model may not have the next position.
+        On a GPU, the host learns one step late which sentences are finished, while the device computes the next step;
+        such sentences have no alive hypothesis left. When a sentence reaches its cap, the host waits instead, because
+        the model may have no next position.
         """
         self._ancestry.extend(self._beams.parents)
         symbols = self._beams.symbols
@@ -213,14 +212,14 @@ class Search:
         removal = Removal(rows, self._ancestry.count, self._engine.device)
         results = self._remove(removal) if rows else []
         self._unread = Download(removal.keep(done), self._ancestry.seen) if late else None
-        self._sources = removal.keep(self._sources)  # last: if memory runs out before, they are searched again
+        self._sources = removal.keep(self._sources)  # last: if memory runs out above, they are searched again
         return results
 
     def _extend(self, states: list[Tensor]) -> Tensor:
-        """Extend every hypothesis, given the states of each model; return (n,), whether a sentence is finished."""
+        """Extend every hypothesis, given each model's states; return (n,), whether each sentence is finished."""
         beams, beam, alpha = self._beams, self._beam, self._engine.decoding.alpha
 
-        # 1. The 2 · beam best extensions of a sentence are its candidates.
+        # 1. A sentence's candidates are its 2 · beam best extensions.
         totals, parents, symbols = self._candidates(states)
         links = parents * self._engine.vocabulary + symbols
         positions = self._ancestry.positions
@@ -233,14 +232,14 @@ class Search:
         finished = torch.cat((beams.ends, links[:, :beam]), dim=1).gather(1, kept)
         finished_at = torch.cat((beams.positions, positions.expand(-1, beam)), dim=1).gather(1, kept)
 
-        # 3. The best `beam` of the others stay alive.
+        # 3. The best `beam` of the other candidates stay alive.
         alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
         parents, symbols = parents.gather(1, order), symbols.gather(1, order)
         self._record(parents, symbols, links.gather(1, order), positions)
 
-        # 4. A hypothesis that cannot get into the n-best list is dropped. Dividing by the largest possible penalty
-        # bounds the scores of its descendants (α ≥ 0). Those ranked behind it cannot get there either, unless a rule
-        # reorders candidates.
+        # 4. Hypotheses that can no longer enter the n-best list are dropped. Since α ≥ 0, dividing by the largest
+        # possible penalty bounds the scores of all descendants. Where a rule reorders candidates, less probable
+        # hypotheses may still get ahead, so all stay until the most probable one is hopeless.
         horizons = beams.caps
         for rule in self._rules:
             horizons = rule.horizons(horizons, lengths)
@@ -253,7 +252,7 @@ class Search:
         return alive[:, 0].isneginf()
 
     def _record(self, parents: Tensor, symbols: Tensor, links: Tensor, positions: Tensor) -> None:
-        """Record how the alive hypotheses were extended, (n, k) each, at positions (n, 1)."""
+        """Advance the rules and store the links (n, k) of alive hypotheses at positions (n, 1)."""
         for rule in self._rules:
             rule.advance(parents, symbols)
         self._links = with_room(self._links, 1, int(self._ancestry.lengths.max()))
@@ -262,7 +261,7 @@ class Search:
     def _candidates(self, states: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return the 2 · beam best extensions of each row (one in greedy search), best first.
 
-        The states of each model are (n, k, d_model), the results (n, 2 · beam): log-probability, parent, symbol.
+        Each model's states are (n, k, d_model); the results, log-probability, parent and symbol, are (n, 2 · beam).
         """
         found = []
         for part, log_probs in self._allowed(states):
@@ -272,10 +271,10 @@ class Search:
                 best = rule.choose(log_probs, alive, part, best)
             found.append(best)
         totals, parents, symbols = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1)  # where nothing is left to choose
+        return totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1)  # out of range where all is -inf
 
     def _allowed(self, states: list[Tensor]) -> Iterator[tuple[slice, Tensor]]:
-        """Yield a few rows at a time with (rows, k, padded vocabulary), log-probabilities of the next symbols."""
+        """Yield chunks of rows with log-probabilities (rows, k, padded vocabulary); forbidden symbols have -inf."""
         rows = max(1, CHUNK_LOGITS[self._engine.device.type] // (self._beam * self._engine.vocabulary))
         for start in range(0, self._ancestry.count, rows):
             part = slice(start, start + rows)
@@ -287,7 +286,7 @@ class Search:
             yield part, log_probs
 
     def _remove(self, removal: Removal) -> list[Found]:
-        """Remove rows from the batch; return their n-best lists, each with its source. One CPU-GPU sync point."""
+        """Remove rows from the batch; return their sources and n-best lists. One CPU-GPU sync point."""
         beams, rows = self._beams, upload(removal.leaving, self._engine.device)
         longest = int(self._ancestry.lengths[removal.leaving].max())
         ends, positions, scores = (each[rows, : self._n_best] for each in (beams.ends, beams.positions, beams.scores))
@@ -309,7 +308,7 @@ class Search:
         return results
 
     def _hypothesis(self, links: list[list[int]], end: int, position: int, score: float, kept: bool) -> Hypothesis:
-        """Follow the links from the end of a hypothesis back to its beginning."""
+        """Build a hypothesis by following its links back from the last one, `end`."""
         parent, symbol = divmod(end, self._engine.vocabulary)
         ids = [symbol]
         for before in reversed(links[:position]):
@@ -321,10 +320,10 @@ class Search:
 
 
 def log_softmax_(logits: Tensor, vocabulary: int) -> Tensor:
-    """Return log-probabilities of logits (n, k, at least `vocabulary`), which are overwritten.
+    """Convert logits (n, k, at least `vocabulary`) to log-probabilities in place.
 
-    Those of padding, unknown and `<s>`, which are never output, and those beyond the vocabulary are -inf; the former
-    keep their share of the probability.
+    Padding, unknown and `<s>` are never output: they become -inf, without renormalisation. Logits beyond `vocabulary`
+    are ignored and become -inf too.
     """
     if functions := functions_for(logits):
         n, k, width = logits.shape
@@ -332,14 +331,14 @@ def log_softmax_(logits: Tensor, vocabulary: int) -> Tensor:
         return logits
     logits[:, :, vocabulary:] = -math.inf
     torch.log_softmax(logits, -1, out=logits)
-    logits[:, :, :EOS] = -math.inf  # the control symbols before `</s>`
+    logits[:, :, :EOS] = -math.inf  # control symbols with ids below `</s>`
     return logits
 
 
 def best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
-    """Return the `count` largest of alive (n, k) + log_probs (n, k, vocabulary), (n, count) each.
+    """Return the `count` largest sums of alive (n, k) and log_probs (n, k, vocabulary), as (n, count) tensors.
 
-    A vocabulary larger than AT_ONCE must be a multiple of BLOCK. Where all is -inf, parent and symbol may be any.
+    A vocabulary larger than AT_ONCE must be a multiple of BLOCK. Parents and symbols of -inf totals are arbitrary.
     """
     if functions := functions_for(log_probs, alive):
         n, k, width = log_probs.shape
@@ -352,9 +351,9 @@ def best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
 
 
 def plain_best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
-    """Do as `best_extensions` does, by operations of PyTorch.
+    """Implement `best_extensions` in PyTorch.
 
-    Comparing all values at once is slow. The largest values are in the blocks with the largest maxima.
+    A top-k over all values is slow, so it is restricted to the blocks with the largest maxima.
     """
     n, k, vocabulary = log_probs.shape
     if vocabulary <= AT_ONCE:

@@ -1,7 +1,7 @@
-"""Rules for outputs: which symbols may follow each hypothesis of a search.
+"""Constraints on outputs: which symbols may follow each hypothesis of a search.
 
-As in the search, all hypotheses of all rows are handled together, and the host never waits for the device. Shapes: n
-rows, which are sentences, k hypotheses of each.
+Like the search, they are vectorised over all hypotheses of all rows. Unless noted, the host never waits for the device.
+Shapes: n rows, one per sentence, and k hypotheses per row.
 """
 
 from __future__ import annotations
@@ -23,93 +23,92 @@ from nmt.model.cache import ROOM, Ancestry, Removal, upload, with_room
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.text.vocabulary import EOS, PAD, Vocabulary
 
-NONE = -1  # stands before the first symbol
+NONE = -1  # padding before the first symbol
 
 
 class Candidates(NamedTuple):
-    """Extensions of the hypotheses of rows, (n, candidates) each: the best first, and where there are fewer, -inf."""
+    """Possible extensions of each row's hypotheses, (n, candidates) each: best first, padded with totals of -inf."""
 
     totals: Tensor
-    """Log-probability."""
+    """Log-probability of the extended hypothesis."""
     parents: Tensor
-    """The hypothesis of the row that is extended."""
+    """Index of the parent hypothesis in its row."""
     symbols: Tensor
-    """The symbol that extends it."""
+    """Symbol appended to the parent hypothesis."""
 
 
 class Constraint:
-    """A rule for outputs and its state in one search; subclasses override what they need.
+    """Constraint on the outputs of one search, with its state; subclasses override the methods they need.
 
-    The ancestry is always a step ahead: it admits, extends and removes rows before the rule does.
+    The ancestry is always one step ahead: it admits, extends and removes rows before the constraint does.
 
-    A hypothesis of probability 0 does not exist: its parent and its symbol may be any, and so may the answer for it.
+    Hypotheses of probability 0 are empty slots: their parents and symbols are arbitrary, and so are results for them.
     """
 
     def admit(self, sources: Sequence[Source]) -> None:
-        """Add rows whose hypotheses are empty."""
+        """Add a row of empty hypotheses for each source."""
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
-        """Set forbidden next symbols to -inf, in place, in log_probs (rows, k, vocabulary or more) of `rows`."""
+        """Set forbidden next symbols of `rows` to -inf in log_probs (rows, k, at least vocabulary), in place."""
 
     def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Candidates) -> Candidates:
-        """Return the candidates of `rows`, given those that the search has found: 2k of each row, or one if k is 1.
+        """Return the candidates for `rows`, given those that the search found: 2k per row, or one if k is 1.
 
-        The first k that end may join the finished hypotheses; the best k of the others stay alive. `alive` (rows, k)
-        has the log-probabilities of the hypotheses. Two candidates may be returned where k is 1.
+        Those of the first k that end may join the finished hypotheses; the best k of the others stay alive. `alive`
+        (rows, k) holds the hypotheses' log-probabilities. If k is 1, two candidates may be returned.
         """
         return found
 
     def chosen_rows(self) -> Sequence[int]:
-        """Return the rows in which `choose` may prefer a candidate to a more probable one."""
+        """Return the rows where `choose` may rank a candidate above a more probable one."""
         return ()
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
-        """Return (n, 1), the length whose penalty bounds the scores of alive hypotheses, given `caps` and `lengths`."""
+        """Return (n, 1), the lengths whose penalties bound the scores of alive hypotheses."""
         return caps
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        """Extend the hypotheses `parents` (n, k) by `symbols` (n, k)."""
+        """Extend hypotheses `parents` (n, k) by `symbols` (n, k)."""
 
     def kept_from_repeating(self, rows: Tensor, positions: Tensor, hypotheses: Tensor) -> Tensor:
-        """Return (r, m), whether a rule against repetitions ever forbade the most probable symbol of a hypothesis.
+        """Return (r, m), whether a ban on repetitions ever excluded the most probable symbol of a hypothesis.
 
-        The hypotheses (r, m) are those of `rows` (r,), as of their extension at `positions` (r, m).
+        `hypotheses` (r, m) are indices within `rows` (r,), at the step that filled `positions` (r, m).
         """
         return torch.zeros_like(positions, dtype=torch.bool)
 
     def leave(self, removal: Removal) -> None:
-        """Remove rows."""
+        """Remove the rows that leave the batch."""
 
 
 MakeConstraint = Callable[[Ancestry], Constraint]
-"""Makes a rule of a search, whose rows are those of the ancestry."""
+"""Factory for a search's constraint, given the ancestry whose rows it follows."""
 
 
 class MinLength(Constraint):
-    """No output has fewer symbols than `length`, `</s>` not counted."""
+    """Outputs have at least `length` symbols, not counting `</s>`."""
 
     def __init__(self, length: int, ancestry: Ancestry) -> None:
         self._least, self._ancestry = length, ancestry
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
-        early = self._ancestry.lengths[rows] <= self._least  # the position to fill is counted already
+        early = self._ancestry.lengths[rows] <= self._least  # lengths already count the symbol to come
         if early.any():
             log_probs[:, :, EOS].masked_fill_(upload(early, log_probs.device)[:, None], -math.inf)
 
 
 class NoRepeat(Constraint):
-    """No n-gram of symbols comes twice in an output (Paulus et al. 2018, section 2.5).
+    """No n-gram of symbols occurs twice in an output (Paulus et al. 2018, section 2.5).
 
-    `</s>` is never forbidden, because it comes only once. Where nothing else is left, as in a prefix that repeats
-    itself, a repetition is allowed.
+    A repetition is allowed if it is the only choice, as within a prefix that repeats itself.
     """
 
     def __init__(self, n: int, ancestry: Ancestry) -> None:
         self._n, self._ancestry = n, ancestry
         beam, device = ancestry.beam, ancestry.rows.device
         self._newest = torch.empty((0, beam, 0), dtype=torch.int64, device=device)  # (rows, k, longest): newest first
-        self._acted = torch.empty((0, beam), dtype=torch.bool, device=device)  # (rows, k): on each hypothesis
-        self._history = torch.empty((0, ROOM, beam), dtype=torch.bool, device=device)  # (rows, positions, k): the same
+        self._acted = torch.empty((0, beam), dtype=torch.bool, device=device)  # (rows, k): the ban had an effect
+        self._history = torch.empty((0, ROOM, beam), dtype=torch.bool, device=device)  # (rows, positions, k)
 
     def admit(self, sources: Sequence[Source]) -> None:
         self._newest = F.pad(self._newest, (0, 0, 0, 0, 0, len(sources)), value=NONE)
@@ -120,10 +119,10 @@ class NoRepeat(Constraint):
         newest = self._newest[rows]
         if newest.size(2) < self._n:
             return
-        # Each symbol with the n - 1 before it; it may not follow if these are the newest ones.
+        # n-grams, newest symbol first: it is forbidden if the n - 1 before it equal the newest n - 1.
         grams = newest.unfold(2, self._n, 1)  # (rows, k, longest - n + 1, n)
         again = grams[..., 1:].eq(newest[:, :, None, : self._n - 1]).all(-1) & grams[..., 0].ne(NONE)
-        forbidden = grams[..., 0].where(again, PAD)  # which is never output
+        forbidden = grams[..., 0].where(again, PAD)  # padding is never output anyway
         values = log_probs.gather(2, forbidden)
         log_probs.scatter_(2, forbidden, -math.inf)
         best = log_probs.amax(2, keepdim=True)
@@ -148,19 +147,19 @@ class NoRepeat(Constraint):
 
 
 class TreeConstraint(Constraint):
-    """Every output is the linear form of a tree over exactly as many words as its source has.
+    """Outputs are linearised trees with exactly as many leaves as the source has words.
 
-    - A leaf may come only while leaves are left, `</s>` only when none is left and no bracket is open.
+    - Leaves are allowed while any are left, `</s>` only when none is left and no bracket is open.
     - A bracket may open only while leaves are left, so that it will not be empty. At most `longest_run` brackets open
-      in a row; this bounds unary chains, and the length of an output by its words.
-    - A bracket may close if it is the innermost open one and not empty.
-    - The source's cap has room for (cap - words - 1) / 2 pairs of brackets; no more are opened.
+      in a row, which bounds unary chains and thus the output length.
+    - Only the innermost open bracket may close, and only if it is not empty.
+    - At most (cap - words - 1) / 2 brackets open, because the cap has room for no more pairs.
 
-    Every hypothesis can therefore be completed within its cap: by a leaf while any is left, then by closing what is
-    open, then by `</s>`.
+    Every hypothesis can therefore be completed within its cap: with the leaves left, then the closing brackets, then
+    `</s>`.
 
-    The open brackets are a linked list. Each hypothesis has a head, which encodes the label of the innermost open
-    bracket and the place of the head before it. Descendants share the rest of the list.
+    Open brackets form a linked list. Each hypothesis has a head, which encodes the label of the innermost open bracket
+    and the place of the previous head. Descendants share the rest of the list.
     """
 
     def __init__(self, vocabulary: TreeVocabulary, ancestry: Ancestry) -> None:
@@ -169,21 +168,21 @@ class TreeConstraint(Constraint):
         self._leaves, self._openers, self._closers = (
             slice(ids.start, ids.stop) for ids in (vocabulary.leaves, vocabulary.openers, vocabulary.closers)
         )
-        self._kinds = 1 + len(vocabulary.labels)  # of heads: no bracket is open, or the label of the innermost
+        self._kinds = 1 + len(vocabulary.labels)  # of heads: no open bracket, or the innermost one's label
         self._beam = beam
         self._bias, self._spent = (table.to(device) for table in self._tables(len(vocabulary)))
         ids = torch.empty((0, beam), dtype=torch.int64, device=device)
-        # (n, 3, k): leaves left, brackets that may still be opened, and how many of them in a row
+        # (n, 3, k): leaves left, brackets that may still open, and brackets that may open in a row
         self._left = ids.new_empty((0, 3, beam))
-        self._head = self._places = ids  # (n, k): place · kinds + kind, or 0; the place of the next head
+        self._head = self._places = ids  # (n, k): place · kinds + kind, or 0; place of the next head
         self._heads = ids.new_empty((0, 0))  # (rows, places)
 
     def _tables(self, vocabulary: int) -> tuple[Tensor, Tensor]:
-        """Return the tables that `restrict` and `advance` look up.
+        """Return the lookup tables of `restrict` and `advance`.
 
-        The first, (3 · kinds, vocabulary), is 0 at symbols that may follow, else -inf: for each kind of head if no leaf
-        is left, then if leaves are left but no bracket may open, then if one may. The second, (vocabulary, 3), is what
-        a symbol takes from `left`; one that opens no bracket gives back all that may open in a row.
+        The first, (3 · kinds, vocabulary), is 0 for allowed symbols and -inf for others. It covers all kinds of head
+        for three cases: no leaf left, leaves left but no bracket may open, a bracket may open. The second,
+        (vocabulary, 3), is what a symbol subtracts from `_left`; all but opening brackets restore the longest run.
         """
         allowed = torch.zeros((3, self._kinds, vocabulary), dtype=torch.bool)
         allowed[0, 0, EOS] = True
@@ -207,7 +206,7 @@ class TreeConstraint(Constraint):
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
         left = self._left[rows]
-        may_close = left[:, 2] == self._run  # else the last symbol opened a bracket, which is still empty
+        may_close = left[:, 2] == self._run  # otherwise the innermost bracket is still empty
         which = left[:, 0].clamp(0, 1) + left.amin(1).clamp_(0, 1)
         which = (self._head[rows] % self._kinds * may_close).add_(which, alpha=self._kinds)
         log_probs[:, :, : self._bias.size(1)] += F.embedding(which, self._bias)
@@ -233,19 +232,19 @@ LAST = "\U0010ffff"  # sorts after every text
 
 
 class SubwordIndex:
-    """The subwords of a vocabulary by what they spell."""
+    """Index of a vocabulary's subwords by spelling."""
 
     def __init__(self, spellings: Sequence[str]) -> None:
-        """Index the spelling of each symbol, by id; symbols that spell nothing are left out."""
+        """Index symbols by `spellings`, one per id; symbols with an empty spelling are skipped."""
         found = sorted((spelling, index) for index, spelling in enumerate(spellings) if spelling)
         self._texts = [spelling for spelling, _ in found]
         self._ids = [index for _, index in found]
         self._longest = max(map(len, self._texts), default=0)
 
     def steps(self, text: str) -> list[dict[int, int]] | None:
-        """Return for each position in a text the symbols that may come next, each with the position it leads to.
+        """Return, for each position in `text`, the possible next symbols, mapped to the positions they lead to.
 
-        A symbol that goes on beyond the text leads to its end. Every path leads there. Return None if there is no path.
+        A symbol that extends beyond the text leads to its end, as every path does. Return None if there is no path.
         """
         steps: list[dict[int, int]] = [{} for _ in text]
         for at in reversed(range(len(text))):
@@ -257,19 +256,19 @@ class SubwordIndex:
         return steps if not text or steps[0] else None
 
     def _between(self, first: str, last: str) -> list[int]:
-        """Return the symbols whose spelling sorts from `first` on and before `last`."""
+        """Return the symbols with `first` <= spelling < `last`."""
         return self._ids[bisect_left(self._texts, first) : bisect_left(self._texts, last)]
 
 
 class PrefixConstraint(Constraint):
-    """Outputs begin with the prefix of their source, if it has one. Nothing is computed for sources without one."""
+    """Outputs begin with their source's prefix, if any; sources without one cost nothing."""
 
     def __init__(self, vocabulary: Vocabulary, ancestry: Ancestry) -> None:
         self._vocabulary, self._device = vocabulary, ancestry.rows.device
-        # The automaton of each row's prefix: for each state but the last, the symbols that may come next with the
-        # states that they lead to, and the same symbols as a tensor.
+        # An automaton per row: for each state except the final one, its transitions to other non-final states, and a
+        # tensor of all allowed symbols.
         self._plans: list[list[tuple[Mapping[int, int], Tensor]]] = []
-        self._states: NDArray[np.int64] = np.empty((0, ancestry.beam), dtype=np.int64)  # -1: after the prefix
+        self._states: NDArray[np.int64] = np.empty((0, ancestry.beam), dtype=np.int64)  # -1: past the prefix
         self._under_way = False
 
     def admit(self, sources: Sequence[Source]) -> None:
@@ -304,13 +303,13 @@ class PrefixConstraint(Constraint):
                 log_probs[row, hypothesis, allowed] = kept
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        """Follow the symbols; a CPU-GPU sync point while there are prefixes."""
+        """Advance the automata; a CPU-GPU sync point while any prefix is unfinished."""
         if not self._under_way:
             return
         before = np.take_along_axis(self._states, parents.cpu().numpy(), axis=1)
         for (row, hypothesis), symbol in np.ndenumerate(symbols.cpu().numpy()):
             state = before[row, hypothesis]
-            if state >= 0:  # a hypothesis of probability 0 may have any symbol
+            if state >= 0:  # -1 after the last symbol, and for an empty slot, whose symbol is arbitrary
                 before[row, hypothesis] = self._plans[row][state][0].get(int(symbol), -1)
         self._states = before
         self._under_way = bool((before >= 0).any())

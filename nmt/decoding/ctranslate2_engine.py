@@ -1,20 +1,20 @@
-"""Search by CTranslate2, a compiled engine, instead of ours; imports no torch.
+"""Search with CTranslate2, a compiled engine, in place of our own; imports no torch.
 
-How its search and ours agree (`nmt.decoding.beam` states our rules). With a beam of 1 they are the same algorithm and
-give the same text, apart from rounding. With a wider beam:
+`nmt.decoding.beam` states the rules of our search. With a beam of 1, CTranslate2's is the same algorithm and produces
+the same text, apart from rounding. With a wider beam:
 
-- Scores are ours: CTranslate2 gives Σ log p / |Y|^α, where |Y| counts `</s>`. They are converted to
-  Σ log p / ((5 + |Y|) / 6)^α, which orders the hypotheses.
-- Caps are ours, one for each sentence. Of the 2 · beam candidates of a step, both keep the same `beam` alive, and let
-  the same ones end: those among the best `beam`.
-- They stop at different times. CTranslate2 searches until `PATIENCE` · beam hypotheses have ended (with α = 0, also
-  until the best candidate of a step ends) and keeps as many, the best by its own score. Our search goes on until no
-  alive hypothesis can beat those that have ended.
+- Scores are converted from CTranslate2's Σ log p / |Y|^α, where |Y| counts `</s>`, to our Σ log p / ((5 + |Y|) / 6)^α,
+  by which hypotheses are ranked.
+- Each sentence has our cap. Of a step's 2 · beam candidates, both keep the same `beam` alive, and let the same ones
+  end: those among the best `beam`.
+- The stopping rules differ. CTranslate2 searches until `PATIENCE` · beam hypotheses have ended (with α = 0, also until
+  a step's best candidate ends) and keeps that many, the best by its own score. Our search continues until no alive
+  hypothesis can beat the finished ones.
 
-A text therefore differs if ours ended long after others; its score is then below ours, apart from rounding. Equal texts
-have equal scores, unless symbols are excluded: their probability goes to the other symbols in CTranslate2, and to none
-in our search. This concerns `</s>` before decoding.min_length. Control symbols are therefore not excluded; hypotheses
-that contain one, which trained models do not write, come after all others.
+Texts therefore differ where our best hypothesis ended long after others; CTranslate2's then scores lower. Equal texts
+have equal scores, apart from rounding, unless symbols are excluded: CTranslate2 renormalises over the remaining ones,
+and we do not. This affects `</s>` before decoding.min_length. To avoid it elsewhere, control symbols are not excluded;
+hypotheses that contain one, which trained models do not write, are ranked last.
 """
 
 from __future__ import annotations
@@ -35,20 +35,19 @@ from nmt.system.files import exclusive, whole_directory
 from nmt.system.integrity import check_files, hash_file, read_manifest, write_manifest
 from nmt.text.vocabulary import EOS
 
-Say = Callable[[str], None]  # reports what takes long
+Say = Callable[[str], None]  # reports slow operations
 
-PATIENCE = 1.5  # of 1,000 texts of Multi30k 22 differ with 1.0, 8 with 1.5, 7 with 8.0, which takes thrice as long
+PATIENCE = 1.5  # of 1,000 Multi30k texts, 22 differ with 1.0, 8 with 1.5, 7 with 8.0, which is three times slower
 FOLDER, STAMP = "ctranslate2", "converted.json"
-AUTO_BATCH_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 16_384}  # about 2 GiB for the base model and a beam of 4
-COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}  # of decoding.precision
+AUTO_BATCH_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 16_384}  # on a GPU about 2 GiB for the base model, beam 4
+COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}  # by decoding.precision
 
 
 def convert(bundle: Bundle, decoding: Decoding, say: Say) -> Path:
-    """Return BUNDLE/ctranslate2, the bundle as a model of CTranslate2.
+    """Return BUNDLE/ctranslate2, the bundle converted to a CTranslate2 model.
 
-    If there is none of these weights, or one for inputs and outputs of other lengths than `decoding` allows, it is
-    written and `say` is told so. Raises UserError if ctranslate2 is not installed, the model uses what CTranslate2 does
-    not support, the bundle is damaged or the folder cannot be written.
+    Unless a conversion with the same weights and maximum lengths exists, report to `say` and write it. Raise UserError
+    if ctranslate2 is not installed or does not support the model, the bundle is damaged, or the folder is not writable.
     """
     check_expressible(bundle)
     path = bundle.path / FOLDER
@@ -62,7 +61,7 @@ def convert(bundle: Bundle, decoding: Decoding, say: Say) -> Path:
             f"copy it, or export it: nmt average {bundle.path} --format ctranslate2 --out FOLDER",
         )
     with exclusive(path.with_name(f".{FOLDER}.lock"), str(path), say, wait=True):
-        if not _is_current(path, made_from):  # else the process that held the lock has just made it
+        if not _is_current(path, made_from):  # otherwise the lock's last holder has written it
             say(f"converting {bundle.path} for CTranslate2: {path}")
             with whole_directory(path, STAMP) as part:
                 write(bundle, part, decoding)
@@ -71,7 +70,7 @@ def convert(bundle: Bundle, decoding: Decoding, say: Say) -> Path:
 
 
 def _is_current(path: Path, made_from: Mapping[str, object]) -> bool:
-    """Is there an undamaged conversion with these values in its manifest?"""
+    """Return whether there is an undamaged conversion whose manifest has these values."""
     try:
         found = read_manifest(path / STAMP)
         if not isinstance(found, dict) or not made_from.items() <= found.items():
@@ -83,23 +82,21 @@ def _is_current(path: Path, made_from: Mapping[str, object]) -> bool:
 
 
 class CTranslate2Engine:
-    """An `Engine` around a `ctranslate2.Translator`, which searches several batches at a time."""
+    """`Engine` around a `ctranslate2.Translator`, which searches several batches concurrently."""
 
     def __init__(
         self, bundle: Bundle, decoding: Decoding, say: Say, threads: int, device: str, worker: int | None = None
     ) -> None:
-        """Load a bundle, which is converted first if needed; `say` is told so.
+        """Load a bundle with `convert`; `find_device` resolves `device` and `worker`.
 
-        `threads` is the number of threads on a CPU; `device` and `worker` are those of `find_device`.
-        decoding.precision auto is float32 on a CPU and float16 on a GPU. Raises UserError if ctranslate2 or the device
-        is missing, the device does not compute in that precision, the bundle is damaged, or the conversion cannot be
-        written.
+        On a CPU, `threads` batches are searched at a time. decoding.precision auto means float32 on a CPU and float16
+        on a GPU. Raise UserError as `convert` does, or if there is no such device or it does not support the precision.
         """
-        ctranslate2 = library()  # before any work
+        ctranslate2 = library()  # fail early if it is not installed
         path = convert(bundle, decoding, say)
         kind, _, number = find_device(device, ctranslate2.get_cuda_device_count(), worker).partition(":")
         self._batches = threads if kind == "cpu" else 1
-        # Scores are summed in the type of the computation, of which bfloat16 keeps 8 bits and float16 keeps 11.
+        # Scores are summed in the compute type: float16 keeps 11 bits of them, bfloat16 only 8.
         compute_type = COMPUTE_TYPES.get(decoding.precision, "float32" if kind == "cpu" else "float16")
         try:
             self._translator = ctranslate2.Translator(
@@ -107,7 +104,7 @@ class CTranslate2Engine:
                 device=kind,
                 device_index=int(number or 0),
                 compute_type=compute_type,
-                inter_threads=self._batches,  # threads with a batch each get more done than threads that share one
+                inter_threads=self._batches,  # one batch per thread is faster than threads that share a batch
                 intra_threads=1,
             )
         except ValueError as error:
@@ -119,10 +116,10 @@ class CTranslate2Engine:
         self._target_ids = {piece: i for i, piece in enumerate(tokenizer.target.listing())}
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Search as every `Engine` does."""
-        under_way: deque[tuple[list[Source], int, list[Any]]] = deque()  # with the cap and the futures of each batch
+        """Search, keeping two batches per thread submitted."""
+        under_way: deque[tuple[list[Source], int, list[Any]]] = deque()  # batches: sources, cap, futures
         while True:
-            while len(under_way) < 2 * self._batches:  # so that no thread waits for its next batch
+            while len(under_way) < 2 * self._batches:  # twice, so that no thread waits for work
                 sources = queue.take(self._batch_tokens, wait=not under_way)
                 if not sources:
                     break
@@ -133,14 +130,14 @@ class CTranslate2Engine:
             (sources, cap, futures), again = under_way.popleft(), defaultdict(list)
             for source, future in zip(sources, futures, strict=True):
                 found = future.result()
-                if cap > source.cap <= max(map(len, found.hypotheses)):  # took the cap of another
+                if cap > source.cap <= max(map(len, found.hypotheses)):  # went beyond its own cap
                     again[source.cap].append(source)
                 else:
                     yield source.number, self._hypotheses(found)[:n_best]
             under_way.extend((sources, cap, self._start(sources, cap)) for cap, sources in again.items())
 
     def sample(self, queue: SourceQueue, count: int) -> NoReturn:
-        """Raise UserError."""
+        """Raise UserError: this engine cannot sample."""
         raise UserError("--engine ctranslate2: draws no samples", "use --engine nmt")
 
     def _start(self, sources: list[Source], cap: int) -> Any:
@@ -150,19 +147,18 @@ class CTranslate2Engine:
             asynchronous=True,
             beam_size=beam,
             patience=patience,
-            num_hypotheses=int(beam * patience + 0.5),  # all that end before it stops, rounded as it does
+            num_hypotheses=int(beam * patience + 0.5),  # all that it finds, rounded as it rounds
             length_penalty=self._decoding.alpha,
-            max_input_length=0,  # no limit of its own
+            max_input_length=0,  # no limit: sources are already truncated
             min_decoding_length=self._decoding.min_length,
             max_decoding_length=cap,
             no_repeat_ngram_size=self._decoding.no_repeat or 0,
             return_scores=True,
-            return_end_token=True,  # which a hypothesis cut at the cap lacks
+            return_end_token=True,  # missing from hypotheses cut off at the cap
         )
 
     def _hypotheses(self, found: Any) -> list[Hypothesis]:
-        """Return the hypotheses of a `ctranslate2.TranslationResult` with our scores, best first; those with control
-        symbols come last."""
+        """Convert a `ctranslate2.TranslationResult`: our scores, best first, those with control symbols last."""
         alpha, hypotheses = self._decoding.alpha, []
         for pieces, score in zip(found.hypotheses, found.scores, strict=True):
             ids = [self._target_ids[piece] for piece in pieces]

@@ -1,4 +1,4 @@
-"""The interface of engines: sources in, hypotheses out. Knows no lines; imports no torch."""
+"""Interface of search engines: sources in, hypotheses out. Knows nothing of lines; imports no torch."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ class Hypothesis:
     score: float
     """Length-normalised log-probability, in nats."""
     finished: bool
-    """Whether it ended with `</s>`, rather than at the cap."""
+    """Whether it ended with `</s>` rather than at the cap."""
     alignment: list[int] = field(default_factory=list)
-    """For each symbol, the index of the source subword with the largest attention weight; empty if not asked for."""
+    """For each symbol, the index of the source subword with the largest attention weight; empty unless requested."""
     log_probabilities: list[float] = field(default_factory=list)
-    """Of each symbol given those before it, in nats; empty if not asked for."""
+    """Log-probability of each symbol given those before it, in nats; empty unless requested."""
     kept_from_repeating: bool = False
     """Whether `decoding.no_repeat` forbade the most probable symbol at some step."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """How an output begins."""
+    """Forced beginning of an output."""
 
     ids: list[int]
-    """The first symbols."""
+    """First symbols."""
     rest: str
-    """Text that the next subwords spell; the last of them may go on beyond it."""
+    """Rest of the text, which the next subwords spell; the last one may extend beyond it."""
     rest_ids: list[int]
-    """Symbols of `rest`, bytes for example, used if no subwords spell it."""
+    """Fallback encoding of `rest`, for example as bytes, if no subwords spell it."""
 
     @property
     def longest(self) -> int:
-        """Return the most symbols that it takes."""
+        """Upper bound on its number of symbols."""
         return len(self.ids) + max(len(self.rest), len(self.rest_ids))
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """One way to write a phrase in an output."""
+    """One encoding of a phrase in an output."""
 
     ids: list[int]
     begins_word: bool
-    """Whether a word must begin at its first symbol."""
+    """Whether its first symbol must begin a word."""
     ends_word: bool
-    """Whether a word must end at its last symbol."""
+    """Whether its last symbol must end a word."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class Required:
     """A phrase that an output must contain."""
 
     spellings: list[Spelling]
-    """Any of these counts."""
+    """Alternative encodings, each of which counts."""
     times: int
-    """Number of occurrences, besides those inside other phrases."""
+    """Required number of occurrences, not counting those inside other phrases."""
     exactly: bool
-    """Whether more occurrences are forbidden."""
+    """Whether additional occurrences are forbidden."""
 
     @property
     def longest(self) -> int:
-        """Return the most symbols that its occurrences take."""
+        """Upper bound on the number of symbols in its occurrences."""
         return self.times * max(len(spelling.ids) for spelling in self.spellings)
 
 
@@ -75,46 +75,46 @@ class Source:
     """One input of a search."""
 
     number: int
-    """Returned with the result."""
+    """Identifier, returned with the result."""
     ids: list[int]
     """Subwords without `</s>`, at least one."""
     cap: int
-    """Most symbols of an output, `</s>` counted."""
+    """Maximum output length in symbols, including `</s>`."""
     words: int = 0
-    """Number of leaves of its tree, less than `cap`; used by parsers only."""
+    """Number of leaves in its tree, less than `cap`; parsers only."""
     prefix: Prefix | None = None
-    """How its outputs must begin; used by translators only."""
+    """Forced beginning of its outputs; translators only."""
     required: Sequence[Required] = ()
-    """What its outputs must contain; used by translators only."""
+    """Phrases that its outputs must contain; translators only."""
 
 
 class SourceQueue(Protocol):
-    """Where an engine gets its sources; any thread may call it."""
+    """Thread-safe queue from which an engine takes its sources."""
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
-        """Remove and return sources, long ones first, whose padded size, count × (longest + 1), is at most `tokens`.
+        """Remove and return sources, longest first, whose padded size, count × (longest + 1), is at most `tokens`.
 
-        With `wait`, block until there is a source and return at least one; [] ends the search. Without it, [] means
-        that no source fits now.
+        With `wait`, block until a source is available and return at least one; [] ends the search. Without `wait`, []
+        means that none is available now or none fits.
         """
 
 
 class Engine(Protocol):
-    """Searches for the best outputs of sources. It runs one search after another."""
+    """Search engine; runs one search at a time."""
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Yield (number, hypotheses best first) for each source of the queue, in any order.
+        """Yield (number, hypotheses) for each source in the queue, in any order of sources, best hypotheses first.
 
-        Wait for the queue only when all sources taken are done. The caller closes the generator to end the search
-        early.
+        Block on the queue only when all sources taken so far are done. The caller may end the search early by closing
+        the generator.
         """
 
     def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Do as `search` does, but yield `count` hypotheses drawn at random, in the order of the draws."""
+        """Yield (number, hypotheses) as `search` does, with `count` random samples per source, in the order drawn."""
 
 
 class Pool:
-    """Sources that wait for an engine, sorted by length."""
+    """Sources waiting for an engine, sorted by length."""
 
     def __init__(self, sources: Iterable[Source] = ()) -> None:
         self._sources: list[Source] = []  # longest last
@@ -125,16 +125,16 @@ class Pool:
 
     @property
     def tokens(self) -> int:
-        """Return the size of all sources, `</s>` counted and padding not."""
+        """Total tokens of all sources, including `</s>` but not padding."""
         return sum(len(source.ids) + 1 for source in self._sources)
 
     def add(self, sources: Iterable[Source]) -> None:
-        """Add sources."""
+        """Add sources and sort again."""
         self._sources += sources
         self._sources.sort(key=lambda source: (len(source.ids), -source.number))
 
     def take(self, tokens: int, at_least: int) -> list[Source]:
-        """Remove and return the longest sources: as many as fit into `tokens` when padded, or `at_least` so many."""
+        """Remove and return the longest sources: as many as fit in `tokens` when padded, but at least `at_least`."""
         if not self._sources:
             return []
         count = max(tokens // (len(self._sources[-1].ids) + 1), at_least)

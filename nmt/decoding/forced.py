@@ -1,7 +1,7 @@
-"""Forced decoding: log-probabilities, alignments and attention weights of given outputs.
+"""Forced decoding: log-probabilities, alignments and attention weights for given outputs.
 
-Log-probabilities are those of training: over the whole vocabulary, `</s>` counted, no label smoothing, in nats. The
-module knows no files and prints nothing. A sentence's numbers do not depend on what shares its batch.
+Log-probabilities are computed as in training, over the whole vocabulary and including `</s>`, but without label
+smoothing; they are in nats. The module does no I/O. A sentence's results do not depend on its batch mates.
 """
 
 from __future__ import annotations
@@ -29,50 +29,50 @@ from nmt.text.terms import joins
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, TargetVocabulary, Vocabulary
 
-WINDOW, WINDOW_TEXT = 2048, 1 << 22  # pairs, and roughly characters, that are sorted and scored together
-LONGEST_TARGET = 8192  # subwords; the time for a line grows with the square of its length
+WINDOW, WINDOW_TEXT = 2048, 1 << 22  # pairs, and approximate characters, to sort and score together
+LONGEST_TARGET = 8192  # subwords; time per line is quadratic in its length
 
 
 class PairScores(NamedTuple):
-    """Scores of a pair of lines, or sums over several."""
+    """Scores of one pair of lines, or their sums over several pairs."""
 
     pairs: int = 0
     log_probability: float = 0.0
-    """Of the targets' subwords and `</s>` given the sources, in nats."""
+    """Log-probability of the targets, including `</s>`, given the sources, in nats."""
     subwords: int = 0
-    """Subwords of the targets that are scored, `</s>` counted."""
+    """Scored target subwords, including `</s>`."""
     sources_cut: int = 0
-    """Sources cut to the models' limit."""
+    """Sources truncated to the models' limit."""
     targets_cut: int = 0
-    """Targets cut to the limit."""
+    """Targets truncated to the limit."""
     subwords_cut: int = 0
-    """Subwords of the targets, `</s>` included, that are not scored."""
+    """Target subwords beyond the limit, including `</s>`, that are not scored."""
 
     def plus(self, other: PairScores) -> PairScores:
-        """Return the sums over the pairs of both."""
+        """Return the field-wise sums of both."""
         return PairScores(*map(add, self, other))
 
     @property
     def perplexity(self) -> float:
-        """Return the perplexity per subword."""
+        """Perplexity per subword."""
         return perplexity(-self.log_probability, self.subwords)
 
 
 class ForcedDecoder:
-    """Score given outputs by a model, or by the mean probability of several; all share one tokenizer."""
+    """Scorer of given outputs by one model, or by the mean probability of several that share a tokenizer."""
 
     def __init__(self, models: Sequence[Transformer], tokenizer: Tokenizer, decoding: Decoding) -> None:
         positions = [model.config.max_positions for model in models if model.config.positions == "learned"]
         self.max_source = min([decoding.max_source, *(longest - 1 for longest in positions)])
-        """Most subwords of a source, `</s>` not counted; the rest is cut off."""
+        """Maximum source length in subwords, excluding `</s>`; longer sources are truncated."""
         self.max_target = min([max(LONGEST_TARGET, decoding.max_source), *positions])
-        """Most subwords of a target, `</s>` counted; the rest is not scored."""
+        """Maximum target length in subwords, including `</s>`; the rest is not scored."""
         self._models, self._tokenizer, self._batch_tokens = models, tokenizer, batch_tokens(decoding, models)
 
     def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScores]:
-        """Score (source, target) lines as they come, in constant memory; yield one result for each, in order.
+        """Score (source, target) lines as they arrive, in constant memory; yield one result per pair, in order.
 
-        A blank target is `</s>` alone, a blank source too; a language model ignores its source.
+        A blank source or target is encoded as `</s>` alone. Language models ignore the source.
         """
         for window in in_groups(pairs, WINDOW, WINDOW_TEXT):
             sources = self._tokenizer.source.encode_all([source.strip() for source, _ in window])
@@ -90,10 +90,9 @@ class ForcedDecoder:
 def log_probabilities_of(
     models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]], batch_tokens: int
 ) -> list[Tensor]:
-    """Return (symbols,) fp64 log-probabilities of each target, which is not empty, given its source without `</s>`.
+    """Return each non-empty target's log-probabilities, (symbols,) in fp64, given its source, which lacks `</s>`.
 
-    Pairs of similar lengths make a batch. Neither side of it exceeds `batch_tokens`, padding counted, unless the batch
-    is a single pair.
+    Pairs of similar length share a batch, of at most `batch_tokens` padded tokens per side unless it is a single pair.
     """
     has_source, device = models[0].has_source, models[0].output_embedding.weight.device
     results = [torch.empty(0)] * len(pairs)
@@ -114,9 +113,9 @@ def log_probabilities_of(
 
 
 def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tensor:
-    """Return (tokens,), log-probabilities of the target symbols of a batch, given their source and what precedes them.
+    """Return (tokens,), the log-probability of each target symbol in a batch given its source and preceding symbols.
 
-    In nats, row after row, at least fp32; for several models, the logarithm of their mean probability.
+    They are in nats, row by row, in fp32 or better. For several models, the logarithm of their mean probability.
     """
     answers = batch.target_out.flatten().index_select(0, batch.real)
     found = []
@@ -126,15 +125,15 @@ def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tens
     return torch.stack(found).logsumexp(0) - math.log(len(models))
 
 
-TOKENS = 4096  # of both sides, padding counted, that are aligned together
+TOKENS = 4096  # batch size for alignment: padded tokens of both sides together
 
 
 def annotated(
     models: Sequence[Transformer], found: Sequence[tuple[Source, list[Hypothesis]]]
 ) -> list[tuple[Source, list[Hypothesis]]]:
-    """Add alignments and log-probabilities of symbols to the hypotheses of sources, by the models that found them.
+    """Return hypotheses with alignments and per-symbol log-probabilities, computed by the models that found them.
 
-    They are computed in full precision, whatever the precision of the search.
+    The models compute them in full precision, whatever the precision of the search.
     """
     pairs = [(source.ids, each.ids) for source, hypotheses in found for each in hypotheses if each.ids]
     alignments, scores = iter(align(models, pairs)), iter(log_probabilities_of(models, pairs, TOKENS))
@@ -149,10 +148,10 @@ def annotated(
 
 @torch.inference_mode()
 def align(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
-    """Return for each subword of each output of (source, output) the index of the source subword with most attention.
+    """Return, for each (source, output) pair, the index of the most attended source subword for each output subword.
 
-    Attention is that of the penultimate decoder layer, summed over heads and models. Neither side holds `</s>`, whose
-    attention is left out.
+    Attention is the penultimate decoder layer's, summed over heads and models. Neither side includes `</s>`, and
+    attention to it is ignored.
     """
     device = models[0].output_embedding.weight.device
     alignments: list[list[int]] = [[] for _ in pairs]
@@ -162,32 +161,31 @@ def align(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[i
         layers = (max(0, model.config.decoder_depth - 2) for model in models)
         weights = [model.cross_attention(source, target_in, i) for model, i in zip(models, layers, strict=True)]
         for row, of_pair in zip(rows, torch.stack(weights).sum(0).cpu(), strict=True):
-            ids, output = pairs[row]  # weights are (output, source), both padded
+            ids, output = pairs[row]  # of_pair is (output, source), both padded
             alignments[row] = of_pair[: len(output), : len(ids)].argmax(-1).tolist()
     return alignments
 
 
 AttentionType = Literal["encoder", "decoder", "cross"]
-"""Self-attention of the encoder, self-attention of the decoder, and attention of the decoder to the encoder."""
+"""Encoder self-attention, decoder self-attention, or cross-attention."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """A sequence of symbols, and how they make up words."""
+    """Sequence of symbols and their grouping into words."""
 
     tokens: list[str]
-    """Subwords as SentencePiece writes them, U+2581 where a word begins, or the symbols of a tree; `<s>`, `</s>`."""
+    """SentencePiece subwords, with U+2581 where a word begins, or tree symbols; includes any `<s>` and `</s>`."""
     words: list[str]
-    """The words that they spell. Control symbols, symbols of a tree and punctuation at either end of a word are words
-    of their own."""
+    """Words that the tokens spell. Control symbols, tree symbols and punctuation at a word's edge count as words."""
     word_of: list[int]
-    """For each token, the index of its word."""
+    """Index of each token's word."""
     text: str
-    """All of it without control symbols."""
+    """Decoded text, without control symbols."""
 
     @classmethod
     def of(cls, vocabulary: TargetVocabulary, ids: list[int]) -> Self:
-        """Look up symbols in a vocabulary and group them to words."""
+        """Look up `ids` in a vocabulary and group them into words."""
         tokens = vocabulary.pieces(ids)
         starts = _word_starts(vocabulary, ids, tokens)
         word_of = [number - 1 for number in accumulate(map(int, starts))]
@@ -198,33 +196,33 @@ class Tokens:
         return cls(tokens, words, word_of, vocabulary.decode(ids))
 
     def by_words(self) -> Self:
-        """Return the same with words as tokens."""
+        """Return the sequence with whole words as tokens."""
         return replace(self, tokens=self.words, word_of=list(range(len(self.words))))
 
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """The attention weights of every layer and head for one pair of sentences (section 3.2 of the paper).
+    """Attention weights of all layers and heads for one sentence pair (section 3.2 of the paper).
 
-    s counts the source with its `</s>`, and t the steps of the decoder, one more than the output has symbols. Weights
-    are fp32; those of a query, along the last axis, sum to 1. Layers and heads are counted from 0.
+    s is the source length including `</s>`; t is the number of decoder steps, the output length plus 1. Weights are
+    fp32 and sum to 1 over the last axis, the keys. Layer and head indices are 0-based.
     """
 
     source: Tokens
-    """(s,) input of the encoder: the source, then `</s>`."""
+    """(s,) encoder input: the source, then `</s>`."""
     target_in: Tokens
-    """(t,) input of the decoder: `<s>`, then the output."""
+    """(t,) decoder input: `<s>`, then the output."""
     target_out: Tokens
-    """(t,) output of the decoder: the output, then `</s>`."""
+    """(t,) decoder output: the output, then `</s>`."""
     encoder: NDArray[np.float32]
-    """(layers, heads, s, s), from the source to the source."""
+    """(layers, heads, s, s), encoder self-attention."""
     decoder: NDArray[np.float32]
-    """(decoder layers, heads, t, t), from `target_out` to `target_in`; 0 for later tokens."""
+    """(decoder layers, heads, t, t), self-attention from `target_out` to `target_in`; 0 at later tokens."""
     cross: NDArray[np.float32]
-    """(decoder layers, heads, t, s), from `target_out` to the source."""
+    """(decoder layers, heads, t, s), cross-attention from `target_out` to `source`."""
 
     def by_words(self) -> Attention:
-        """Merge subwords to words: sum the weights over the subwords of a key, average them over those of a query."""
+        """Merge subwords into words: sum the weights over a key's subwords and average them over a query's."""
         source, target_in, target_out = self.source, self.target_in, self.target_out
         return Attention(
             *(source.by_words(), target_in.by_words(), target_out.by_words(), _merged(source, source, self.encoder)),
@@ -234,7 +232,7 @@ class Attention:
 
 @torch.inference_mode()
 def attend(model: Transformer, tokenizer: Tokenizer, source: list[int], output: list[int]) -> Attention:
-    """Compute the attention weights of a model for `source` and `output`, both ids without `</s>`."""
+    """Compute a model's attention weights for `source` and `output`, ids without `</s>`."""
     read, target_in = [*source, EOS], [BOS, *output]
     device = model.output_embedding.weight.device
     found = model.attention_weights(*(torch.tensor([ids], device=device) for ids in (read, target_in)))
@@ -247,8 +245,8 @@ def attend(model: Transformer, tokenizer: Tokenizer, source: list[int], output: 
 
 
 def _word_starts(vocabulary: TargetVocabulary, ids: list[int], tokens: list[str]) -> list[bool]:
-    """Return whether a word begins at each token; punctuation before or after a word is a word of its own."""
-    if not isinstance(vocabulary, Vocabulary):  # but one of trees
+    """Return whether each token begins a word; punctuation at a word's edge is a word of its own."""
+    if not isinstance(vocabulary, Vocabulary):  # tree symbols
         return [True] * len(ids)
     control = [index in (BOS, EOS) for index in ids]
     after = [True, *control[:-1]]
@@ -262,7 +260,7 @@ def _word_starts(vocabulary: TargetVocabulary, ids: list[int], tokens: list[str]
 
 
 def _merged(queries: Tokens, keys: Tokens, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return (…, words of the queries, words of the keys), given the weights between their subwords."""
+    """Merge weights between subwords into (…, query words, key words)."""
     attending, attended = (np.eye(len(side.words), dtype=np.float32)[:, side.word_of] for side in (queries, keys))
     mean = attending / attending.sum(1, keepdims=True)
     merged: NDArray[np.float32] = mean @ weights @ attended.T

@@ -1,6 +1,6 @@
-"""The models of a pipeline, in memory or in bundles, and the engine made from them.
+"""A pipeline's models, in memory or in bundles, and the engine that runs them.
 
-torch is imported when an engine is made; with several workers, this happens in the workers.
+torch is imported only when an engine is made, which spawned workers do in their own processes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
 
 Say = Callable[[str], None]
-"""Reports what takes long, or differs from what was asked for."""
+"""Callback that reports slow operations and deviations from the requested settings."""
 EngineOf = Callable[["Sequence[Transformer]", Say], Engine]
-"""Makes the engine of nmt from models."""
-MOST_WORKERS = 16  # on a CPU, by default
+"""Factory for our own engine, given the models."""
+MOST_WORKERS = 16  # upper bound on the default number on a CPU
 
 
 def make_engine(
@@ -38,7 +38,7 @@ def make_engine(
     models: Sequence[Transformer],
     say: Say,
 ) -> Engine:
-    """Make the engine of nmt, in the process that searches."""
+    """Make our own engine, in the process that searches."""
     from nmt.decoding.forced import annotated as annotate
     from nmt.decoding.search import SearchEngine
 
@@ -46,48 +46,48 @@ def make_engine(
 
 
 class Loaded:
-    """Models in the memory of this process, which also searches."""
+    """Models in memory, searched in this process."""
 
     def __init__(self, models: Transformer | Sequence[Transformer]) -> None:
         self._models = list(models) if isinstance(models, Sequence) else [models]
         self.configs = [model.config for model in self._models]
 
     def open(self, decoding: Decoding, engine_of: EngineOf) -> AbstractContextManager[Engine]:
-        """Give the engine, in this process."""
+        """Return the engine as a context that holds nothing to release."""
         return nullcontext(engine_of(self._models, lambda line: None))
 
     def only(self) -> Transformer:
-        """Return the only model."""
+        """Return the single model."""
         return self._models[0]
 
 
 @dataclass(frozen=True)
 class Saved:
-    """Models in bundles, and the engine and devices that search with them."""
+    """Models in bundles, with the engine and devices to run them on."""
 
     bundles: Sequence[Bundle]
     """One model, or several as an ensemble."""
     engine: Literal["nmt", "ctranslate2"]
     device: str
-    """auto, cpu, cuda or cuda:N; each of several workers has its own GPU."""
+    """auto, cpu, cuda or cuda:N; with several workers, each has its own GPU."""
     workers: int | None
-    """Number of processes; with one, this process does the work. Default: one for each thread on a CPU, else one."""
+    """Number of processes; 1 means this process. Default: one per thread if `forks` applies, otherwise one."""
     threads: int | None
-    """CPU threads of all workers together; by default the engine decides."""
+    """Total CPU threads of all workers; None leaves the choice to the engine."""
     forks: bool
-    """Whether workers on a CPU are forked and share one model; then this process must not have threads."""
+    """Whether workers on a CPU are forked to share one model; this process must then be single-threaded."""
     say: Say
 
     @property
     def configs(self) -> Sequence[ModelSettings]:
-        """Return the settings of each model."""
+        """Settings of each model."""
         return [bundle.recipe.model for bundle in self.bundles]
 
     @contextmanager
     def open(self, decoding: Decoding, engine_of: EngineOf) -> Iterator[Engine]:
-        """Give the engine, or several workers as one engine; they end with the block.
+        """Yield the engine, or several workers that act as one and end with the context.
 
-        Raise UserError if something is missing or wrong.
+        Raise UserError if the engine cannot be made.
         """
         if self.engine == "ctranslate2" and len(self.bundles) > 1:
             raise UserError(
@@ -106,11 +106,11 @@ class Saved:
             yield workers
 
     def only(self) -> Transformer:
-        """Load the only model into this process, in full precision."""
+        """Load the single model into this process, in full precision."""
         return self.bundles[0].model(choose_device(self.device, self.threads))
 
     def _make(self, decoding: Decoding, engine_of: EngineOf, number: int, count: int) -> Engine:
-        """Make the engine of worker `number`, from 0, of `count` workers."""
+        """Make the engine for worker `number`, 0-based, of `count`."""
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)
         if self.engine == "ctranslate2":
@@ -126,14 +126,14 @@ class Saved:
         return find_device(self.device, torch.cuda.device_count()) == "cpu"
 
     def _shared(self, make: MakeEngine) -> MakeEngine:
-        """Make one engine whose memory all forked workers share, since none writes to it.
+        """Make one engine in this process, whose read-only memory all forked workers share.
 
-        The threads are divided among the workers: many small operations are faster on one thread each, because threads
-        that share an operation wait for each other at its end.
+        The threads are divided among the workers, because small operations run faster on one thread each than split
+        across threads, which wait for each other at the end.
         """
         import torch
 
-        engine = make(0, self.threads or cores())  # on one thread, since a fork would lack the others
+        engine = make(0, self.threads or cores())  # as one of many, so on one thread: forks would not inherit others
 
         def share(number: int, count: int) -> Engine:
             torch.set_num_threads(max(1, (self.threads or cores()) // count))

@@ -1,6 +1,6 @@
-"""From a line to its tree. Imports no torch.
+"""Parsing pipeline: from a line to its tree. Imports no torch.
 
-`Parser.split` encodes the words of a line in parts, `Pipeline` searches them, `Parser.join` joins their trees.
+`Parser.split` encodes a line's words in parts, `Pipeline` searches the parts, and `Parser.join` joins their trees.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Parse(LineResult):
-    """The trees of one line; `texts` has each on one line, "" for no tree."""
+    """Parse trees of one line; `texts` has each tree in bracket notation, "" for none."""
 
     trees: list[Tree | None]
-    """None for a blank line."""
+    """A tree for each of `texts`; None for a blank line."""
     cut: int
-    """Number of words cut to decoding.max_source subwords."""
+    """Number of words truncated to decoding.max_source subwords."""
 
 
 class Parser(Pipeline[Parse]):
-    """A model, or an ensemble of several, with its tokenizer and its decoding settings (section 6.3 of the paper)."""
+    """Parsing model or ensemble, with its tokenizer and decoding settings (section 6.3 of the paper)."""
 
     def __init__(
         self, models: Transformer | Sequence[Transformer] | Models, tokenizer: Tokenizer, decoding: Decoding
@@ -47,7 +47,7 @@ class Parser(Pipeline[Parse]):
 
     @staticmethod
     def warnings(decoding: Decoding) -> Mapping[str, Callable[[Parse], int]]:
-        """Return for each warning, by name, the function that counts it in a parse."""
+        """Map the name of each warning to a function that counts its occurrences in a parse."""
         return {
             "caps hit": lambda parse: parse.capped,
             "inputs split": lambda parse: parse.parts > 1,
@@ -56,27 +56,27 @@ class Parser(Pipeline[Parse]):
         }
 
     def parse(self, lines: Sequence[str]) -> list[Tree | None]:
-        """Parse sentences of Treebank tokens separated by spaces; return a tree of each, in order.
+        """Parse sentences of space-separated Treebank tokens; return their trees, in order.
 
-        The leaves of a tree are the words of its sentence, and its root is TOP. A blank line has None.
+        A tree's leaves are the words of its sentence, and its root is TOP. A blank line yields None.
         """
         if isinstance(lines, str):
             raise TypeError("parse takes a list of sentences; for one: parse([sentence])")
         return [parse.trees[0] for parse in self.stream(lines)]
 
     def translate(self, texts: Sequence[str]) -> NoReturn:
-        """Raise UserError: only translators translate."""
+        """Raise UserError: a parser does not translate."""
         raise UserError("this model is a parser, not a translator", "call model.parse([...])")
 
     @staticmethod
     def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
-        """Return the rule that every output is a tree over the words of its source."""
+        """Return the constraint that every output is a tree over its source's words."""
         from nmt.decoding.constraints import TreeConstraint
 
         return [partial(TreeConstraint, cast(TreeVocabulary, tokenizer.target))]
 
     def split(self, request: Request) -> list[Part]:
-        """Return the parts of a line, encoded: it is split between words beyond decoding.max_source subwords."""
+        """Encode a line in parts of at most decoding.max_source subwords, split between words."""
         parts: list[Part] = []
         ids: list[int] = []
         count = 0
@@ -89,7 +89,7 @@ class Parser(Pipeline[Parse]):
         return [*parts, Part(ids, count)] if count else []
 
     def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
-        """Encode a line, without splitting it, and a tree over it, in brackets."""
+        """Encode an unsplit line and a tree over its words, in bracket notation."""
         parts, tree = self.split(Request(source)), next(read_tree_lines([output], "tree"))
         if len(parts) > 1:
             raise UserError(
@@ -106,16 +106,16 @@ class Parser(Pipeline[Parse]):
         return [symbol for part in parts for symbol in part.ids], self._trees.encode(str(tree))
 
     def text(self, line: Line, rank: int) -> str:
-        """Join the trees of this rank of all parts of a line, on one line; "" for a blank line."""
+        """Return the parts' trees of this `rank`, joined, in bracket notation; "" for a blank line."""
         return str(self._tree(line, rank) or "")
 
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Parse:
-        """Make the parse of a line whose outputs have these texts and ranks."""
+        """Build the parse of a line from its outputs as (text, rank)."""
         trees = [self._tree(line, rank) for _, rank in found]
         return Parse.of(line, found, self.tokenizer, trees=trees, cut=sum(map(self._is_cut, _words_of_parts(line))))
 
     def as_json(self, number: int, parse: Parse) -> str:
-        """Format the parse of input line `number` as a JSON object on one line; no tree is null."""
+        """Format the parse of input line `number` as a JSON object on one line; a missing tree is null."""
         hypotheses = [
             {"tree": text or None, "score": score, "malformed": False, "tokens": self.tokenizer.target.pieces(ids)}
             for text, score, ids in zip(parse.texts, parse.scores, parse.ids, strict=True)
@@ -123,32 +123,32 @@ class Parser(Pipeline[Parse]):
         return self._json(number, parse, hypotheses, cut=parse.cut)
 
     def _encode(self, words: Sequence[str]) -> list[list[int]]:
-        """Encode each word as in training: escaped, and with no subword that spans two words."""
+        """Encode each word as in training: escaped, with no subword that spans two words."""
         return self.tokenizer.source.encode_all([escape(word) for word in words])
 
     def _tree(self, line: Line, rank: int) -> Tree | None:
-        """Join the trees of this rank of all parts of a line under one root; return None for a blank line."""
+        """Join the parts' trees of this rank under one root; return None for a blank line."""
         found = zip(line.hypotheses, _words_of_parts(line), strict=True)
         trees = [self._trees.tree(part[rank].ids, words) for part, words in found]
         return Tree(TOP, tuple(child for tree in trees for child in tree.children)) if trees else None
 
     def _is_cut(self, words: list[str]) -> bool:
-        """Return whether a part of these words is a single word of too many subwords."""
+        """Return whether a part is a single word with too many subwords."""
         return len(words) == 1 and len(self._encode(words)[0]) > self._limit
 
 
 def drawn(number: int, parse: Parse) -> str:
-    """Draw the best tree over several lines, with an empty line after it; return "" if there is no tree."""
+    """Draw the best tree over several lines, followed by a blank line; return "" if there is none."""
     tree = parse.trees[0]
     return "" if tree is None else f"{tree.pretty()}\n"
 
 
 def words_of(text: str) -> list[str]:
-    """Split a line at ASCII whitespace; lone surrogates become "?"."""
+    """Split a line at ASCII whitespace, replacing lone surrogates with "?"."""
     return [word.decode() for word in text.encode(errors="replace").split()]  # str.split would also split at U+3000
 
 
 def _words_of_parts(line: Line) -> list[list[str]]:
-    """Return the words of each part of a line."""
+    """Return each part's words."""
     words = iter(words_of(line.text))
     return [list(islice(words, part.words)) for part in line.parts]

@@ -1,15 +1,14 @@
-"""Lexically constrained beam search: outputs contain given phrases. Dynamic beam allocation, vectorised.
+"""Lexically constrained beam search by vectorised dynamic beam allocation: outputs contain given phrases.
 
-As in Post and Vilar (2018), every hypothesis may also be extended by symbols that continue a missing phrase, and the
-beam is divided among hypotheses of different progress, because one that lacks a phrase is always more probable. Two
-things differ. Their banks count symbols, of which there are often more than a beam is wide. Ours are levels, which
-count whole phrases, the unfinished one among them; a level keeps its best hypothesis and the one with most progress. If
-there are more of these than places, those whose level is nearest to the output's share of the source's length stay, so
-that phrases are not all put at the beginning.
+As in Post and Vilar (2018), each hypothesis may also be extended by symbols that continue a missing phrase, and the
+beam is divided among hypotheses of different progress, because those that lack phrases tend to be more probable. Their
+banks count symbols, so there are often more banks than the beam has slots. We use levels, which count whole phrases,
+including an unfinished one. Each level keeps its best hypothesis and the one with the most progress. If these exceed
+the beam, the levels closest to the progress expected at this output length win, so that phrases do not all come first.
 
-An Aho-Corasick automaton (1975) finds phrases, symbol by symbol. It has two initial states, because the symbol before a
-phrase decides whether a word may begin there. Shapes: r rows that have phrases, k hypotheses of each, g phrases, s
-states, e outgoing symbols of a state, m candidates.
+An Aho-Corasick automaton (1975) finds phrases symbol by symbol. It has two initial states, because the symbol before a
+phrase determines whether a word may begin there. Shapes: r rows with phrases, k hypotheses per row, g phrases, s
+states, e outgoing symbols per state, m candidates.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from nmt.decoding.engine import Required, Source
 from nmt.model.cache import Ancestry, Removal, upload
 from nmt.text.vocabulary import EOS, Vocabulary
 
-FAR = 1 << 14  # symbols left of a phrase that has not begun
-WITHIN, OPEN = 0, 1  # initial states: inside a word, or where a word may begin
+FAR = 1 << 14  # symbols left in a phrase that has not begun
+WITHIN, OPEN = 0, 1  # initial states: within a word, or where a word may begin
 
 
 class Automaton:
-    """Finds the phrases of one source in an output, symbol by symbol."""
+    """Aho-Corasick automaton that finds one source's phrases in an output."""
 
     def __init__(self, wanted: Sequence[Required], opens: Sequence[bool], closes: Sequence[bool]) -> None:
-        """Build the automaton; by symbol, a word may begin after it (`opens`), and ends before it (`closes`)."""
+        """Build the automaton; by symbol, `opens` if a word may begin after it, `closes` if a word ends before it."""
         self._opens, self._closes = opens, closes
         count = len(wanted)
         self.next: list[dict[int, int]] = [{}, {}]
         self.left = [np.full(count, FAR), np.full(count, FAR)]
-        """Symbols left of each phrase in each state."""
+        """Number of symbols left in each phrase, by state."""
         self.ends = [np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)]
-        """Whether each phrase ends in each state."""
+        """Whether each phrase ends, by state."""
         self.ends_if_closed = [np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)]
-        """Whether each phrase ends in each state if the word ends there too."""
+        """Whether each phrase ends if the word ends there too, by state."""
         for index, phrase in enumerate(wanted):
             for spelling in phrase.spellings:
                 for start in (OPEN,) if spelling.begins_word else (WITHIN, OPEN):
@@ -66,9 +65,9 @@ class Automaton:
         (self.ends_if_closed if ends_word else self.ends)[state][index] = True
 
     def _link(self) -> None:
-        """Let each state inherit from its longest suffix that is a prefix of a phrase (failure link)."""
+        """Merge into each state its failure link: the longest proper suffix that is a prefix of a phrase."""
         queue = [(self._start(symbol), state) for start in (WITHIN, OPEN) for symbol, state in self.next[start].items()]
-        for fallback, state in queue:  # which grows: shorter prefixes come first
+        for fallback, state in queue:  # breadth-first: the loop extends the queue
             onwards = self.next[state]
             queue += [
                 (self.next[fallback].get(symbol, self._start(symbol)), following)
@@ -80,7 +79,7 @@ class Automaton:
             self.ends_if_closed[state] |= self.ends_if_closed[fallback]
 
     def count(self, ids: Sequence[int]) -> NDArray[np.int64]:
-        """Count the occurrences of each phrase in a whole output."""
+        """Count each phrase's occurrences in a complete output."""
         state, found = OPEN, np.zeros(len(self.left[OPEN]), dtype=np.int64)
         for symbol, following in zip(ids, [*ids[1:], EOS], strict=True):
             state = self.next[state].get(symbol, self._start(symbol))
@@ -91,32 +90,32 @@ class Automaton:
         return OPEN if self._opens[symbol] else WITHIN
 
 
-FORCED = 4  # most candidates of each hypothesis that continue a missing phrase
+FORCED = 4  # candidates per hypothesis that continue missing phrases, at most
 
 
 class _Tables(NamedTuple):
-    """Automata of rows, their required phrases, and whether outputs were found; padded."""
+    """Padded tables of the rows' automata and required phrases, and whether an output has been found."""
 
     symbols: Tensor  # (r, s, e): outgoing symbols, or -1
-    states: Tensor  # (r, s, e): the states that they lead to
-    left: Tensor  # (r, s, g): symbols that are left of a phrase, or FAR
+    states: Tensor  # (r, s, e): states that they lead to
+    left: Tensor  # (r, s, g): symbols left in a phrase, or FAR
     ends: Tensor  # (r, s, g): 1 where a phrase ends
-    ends_if_closed: Tensor  # (r, s, g): 1 where it ends if the next symbol ends the word
+    ends_if_closed: Tensor  # (r, s, g): 1 where a phrase ends if the next symbol ends the word
     times: Tensor  # (r, g): required occurrences of a phrase
-    most: Tensor  # (r, g): most occurrences, besides those inside other phrases
+    most: Tensor  # (r, g): maximum occurrences, not counting those inside other phrases
     inner: Tensor  # (r, g, g): occurrences of the second phrase inside the first
-    lengths: Tensor  # (r, g): symbols of its longest spelling
-    whole: Tensor  # (r, 1): symbols of all phrases
-    steps: Tensor  # (r, 1): step by which all phrases should be there
-    caps: Tensor  # (r, 1): most symbols of an output
-    ended: Tensor  # (r, 1): 1 if some output has been found
+    lengths: Tensor  # (r, g): symbols in its longest spelling
+    whole: Tensor  # (r, 1): symbols in all required phrases
+    steps: Tensor  # (r, 1): step by which all phrases should have occurred
+    caps: Tensor  # (r, 1): maximum output length
+    ended: Tensor  # (r, 1): 1 once a complete output has been found
 
 
-_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0, 0)  # of padding
+_FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0, 0)  # padding value of each table
 
 
 def _tables_of(source: Source, opens: Sequence[bool], closes: Sequence[bool]) -> list[Tensor]:
-    """Return the `_Tables` of one row, on the host."""
+    """Return one row's `_Tables`, on the host."""
     found, wanted = Automaton(source.required, opens, closes), source.required
     width = max(map(len, found.next))
     symbols, states = np.full((2, len(found.next), width), -1)
@@ -139,7 +138,7 @@ def _tables_of(source: Source, opens: Sequence[bool], closes: Sequence[bool]) ->
 
 
 def _stacked(parts: Sequence[Tensor], fill: int) -> Tensor:
-    """Concatenate the rows of several tensors; the smaller ones are padded."""
+    """Concatenate tensors along their rows, padding all other dimensions with `fill`."""
     shape = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
     out = parts[0].new_full((sum(map(len, parts)), *shape), fill)
     for part, place in zip(parts, out.split(list(map(len, parts))), strict=True):
@@ -148,31 +147,31 @@ def _stacked(parts: Sequence[Tensor], fill: int) -> Tensor:
 
 
 def _at(table: Tensor, states: Tensor) -> Tensor:
-    """Return (r, m, …), the entries of a table (r, s, …) for states (r, m)."""
+    """Gather (r, m, …) from a table (r, s, …) at states (r, m)."""
     return table[torch.arange(len(table), device=table.device)[:, None], states]
 
 
 class _Reached(NamedTuple):
-    """Progress of hypotheses: (r, m) each, counted in symbols, except `met`."""
+    """Progress of hypotheses: tensors (r, m), in symbols unless noted."""
 
     states: Tensor
     met: Tensor  # (r, m, g): occurrences of each phrase
-    progress: Tensor  # symbols of required phrases
-    level: Tensor  # the same, with the unfinished phrase counted as a whole
+    progress: Tensor  # symbols of required phrases so far
+    level: Tensor  # `progress` with an unfinished phrase counted as complete
 
     def of(self, hypotheses: Tensor) -> _Reached:
-        """Select `hypotheses` (r, m), which may repeat."""
+        """Gather `hypotheses` (r, m), possibly repeated."""
         return _Reached(*(_at(each, hypotheses) for each in self))
 
 
 class PhraseConstraint(Constraint):
-    """Outputs contain the phrases of their source. Nothing is computed for sources without phrases."""
+    """Outputs contain their source's phrases; sources without phrases cost nothing."""
 
     def __init__(self, vocabulary: Vocabulary, ancestry: Ancestry) -> None:
         self._ancestry, self._beam, self._device = ancestry, ancestry.beam, ancestry.rows.device
-        self._ends = vocabulary.word_ends()  # by symbol, whether a word may begin after it, and ends before it
+        self._ends = vocabulary.word_ends()  # by symbol: a word may begin after it; one ends before it
         self._opens, self._closes = (torch.tensor(each, device=self._device) for each in self._ends)
-        self._rows = np.empty(0, dtype=np.int64)  # rows of the search that have phrases; what follows is theirs alone
+        self._rows = np.empty(0, dtype=np.int64)  # rows of the search with phrases; the state below is theirs alone
         self._tables: _Tables
         self._reached: _Reached
 
@@ -200,7 +199,7 @@ class PhraseConstraint(Constraint):
         own = np.flatnonzero((start <= self._rows) & (self._rows < stop))
         index = upload(own, self._device)
         at = upload(self._rows[own] - start, self._device)
-        lacking = (0, 2 * self._beam - found.totals.size(1))  # columns, which hold no hypothesis
+        lacking = (0, 2 * self._beam - found.totals.size(1))  # columns without a hypothesis
         found = Candidates(
             *(F.pad(each, lacking, value=fill) for each, fill in zip(found, (-math.inf, 0, 0), strict=True))
         )
@@ -212,7 +211,7 @@ class PhraseConstraint(Constraint):
         return found
 
     def _choose(self, log_probs: Tensor, alive: Tensor, own: Tensor, steps: Tensor) -> Candidates:
-        """Return (r, 2k) each, of `own` rows at `steps` (r, 1): first the hypotheses that end, then the others."""
+        """Return (r, 2k) candidates for `own` rows at `steps` (r, 1): first those that end, then the others."""
         tables = _Tables(*(each[own] for each in self._tables))
         reached = _Reached(*(each[own] for each in self._reached))
         ended = tables.ended.bool()
@@ -226,14 +225,14 @@ class PhraseConstraint(Constraint):
         before = reached.of(parents)
         new = self._extended(tables, before, symbols)
         lacks = new.progress < tables.whole
-        # Once an output has been found and there was time for all phrases, those that lack some have had their chance.
+        # Incomplete hypotheses are dropped once an output has been found and there was time for all phrases.
         late = ended & (steps > tables.steps + tables.whole)
         totals = totals.masked_fill(lacks & late, -math.inf)
         rest = totals.masked_fill(self._is_too_much(tables, before, new), -math.inf)
         nothing_left = torch.cat((rest, endings), 1).isneginf().all(1, keepdim=True)
         totals = torch.where(nothing_left, totals, rest)
 
-        # A hypothesis ends if it is among the best `beam` of those that lack nothing.
+        # A hypothesis may end if it is among the best `beam` of those that lack nothing.
         better = (totals[:, None] > endings[:, :, None]) & ~lacks[:, None]
         endings = endings.masked_fill(better.sum(2) >= self._beam, -math.inf)
         hypotheses = torch.arange(self._beam, device=alive.device).expand_as(endings)
@@ -242,7 +241,7 @@ class PhraseConstraint(Constraint):
         going = (each.gather(1, order) for each in (totals, parents, symbols))
         found = Candidates(*(torch.cat(pair, 1) for pair in zip(ending, going, strict=True)))
 
-        # At the cap all end, but one that lacks something only if there is no other.
+        # At the cap all hypotheses end; incomplete ones count only if there is no complete output.
         at_cap = steps.eq(tables.caps)
         complete = F.pad(~lacks.gather(1, order), (self._beam, 0), value=True) & found.totals.gt(-math.inf)
         ended |= (complete & (at_cap | (found.symbols == EOS))).any(1, keepdim=True)
@@ -254,9 +253,9 @@ class PhraseConstraint(Constraint):
         return Candidates(totals.gather(1, index), found.parents.gather(1, index), found.symbols.gather(1, index))
 
     def _forbid(self, log_probs: Tensor, tables: _Tables, reached: _Reached) -> None:
-        """Set to -inf, in place, symbols that would make a phrase occur too often, unless nothing else is left.
+        """Set symbols that make a phrase occur too often to -inf in log_probs (r, k, vocabulary), in place.
 
-        A prefix may leave nothing else. log_probs (r, k, vocabulary) have `</s>` at -inf already.
+        If a prefix leaves no other symbol, they stay allowed. `</s>` is -inf already.
         """
         symbols = _at(tables.symbols, reached.states).clamp_min(0)  # (r, k, e)
         hypotheses = torch.arange(symbols.size(1), device=symbols.device)[None, :, None].expand_as(symbols)
@@ -269,19 +268,19 @@ class PhraseConstraint(Constraint):
         log_probs.scatter_(2, symbols, values.masked_fill(too_much & ~nothing_left, -math.inf))
 
     def _candidates(self, log_probs: Tensor, alive: Tensor, tables: _Tables, reached: _Reached) -> Candidates:
-        """Return (r, m) each: the best extensions of each hypothesis, and those that continue its missing phrases."""
+        """Return (r, m) candidates: the best extensions of each hypothesis and those that continue missing phrases."""
         r, k, _ = log_probs.shape
         symbols, states = (_at(table, reached.states) for table in (tables.symbols, tables.states))  # (r, k, e)
         lacking = (reached.met < tables.times[:, None])[:, :, None]  # (r, k, 1, g)
         left = tables.left[torch.arange(r, device=alive.device)[:, None, None], states]  # (r, k, e, g)
         leads = ((left < FAR) & lacking).any(3) & symbols.ge(0)
         forced = log_probs.gather(2, symbols.clamp_min(0)).masked_fill_(~leads, -math.inf)
-        # Symbols that continue a phrase come before those that begin one.
+        # Prefer symbols that continue a phrase to those that begin one.
         goes_on = ((left < tables.lengths[:, None, None] - 1) & lacking).any(3)
         best = (forced + goes_on * 1e4).topk(min(FORCED, forced.size(2))).indices
         forced, symbols = forced.gather(2, best), symbols.gather(2, best)
 
-        # The best symbol that ends the word, where a phrase waits for that.
+        # Where a phrase is complete once its word ends, add the best symbol that ends the word.
         waits = (_at(tables.ends_if_closed, reached.states).gt(0) & lacking[:, :, 0]).any(2).flatten()
         closing = log_probs.new_full((r * k,), -math.inf)
         closer = torch.zeros_like(closing, dtype=torch.int64)
@@ -295,7 +294,7 @@ class PhraseConstraint(Constraint):
         best, _, free = (
             each.view(r, k, k) for each in best_extensions(log_probs.view(r * k, 1, -1), alive.new_zeros(r * k, 1), k)
         )
-        free = free.clamp_max(len(self._closes) - 1)  # where nothing is left to choose
+        free = free.clamp_max(len(self._closes) - 1)  # out of range where all is -inf
         twice = (free[:, :, :, None].eq(symbols[:, :, None]) & forced[:, :, None].gt(-math.inf)).any(3)
         totals = torch.cat((best.masked_fill(twice, -math.inf), forced), 2) + alive[:, :, None]
         symbols = torch.cat((free, symbols.clamp_min(0)), 2)
@@ -303,7 +302,7 @@ class PhraseConstraint(Constraint):
         return Candidates(totals.flatten(1), parents.flatten(1), symbols.flatten(1))
 
     def _extended(self, tables: _Tables, reached: _Reached, symbols: Tensor) -> _Reached:
-        """Return the progress of hypotheses (r, m) after one more symbol (r, m) each."""
+        """Return the progress of hypotheses (r, m), each extended by one of symbols (r, m)."""
         leads = _at(tables.symbols, reached.states).eq(symbols[:, :, None])
         onwards = (_at(tables.states, reached.states) * leads).sum(2)
         states = torch.where(leads.any(2), onwards, self._opens[symbols].long())
@@ -318,14 +317,14 @@ class PhraseConstraint(Constraint):
 
     @staticmethod
     def _is_too_much(tables: _Tables, before: _Reached, reached: _Reached) -> Tensor:
-        """Return (r, m), whether a phrase occurs too often, or would at the end of the word, and continues no other.
+        """Return (r, m), whether a phrase occurs too often, or will once the word ends without continuing another.
 
-        Surplus occurrences from `before` the newest symbol, as in a prefix, do not count.
+        Excess occurrences from `before` the newest symbol, as in a prefix, do not count.
         """
         times = tables.times[:, None]
         left = _at(tables.left, reached.states)
         under_way = (left < FAR) & (reached.met < times)
-        # In floats, since no kernel of CUDA multiplies matrices of integers
+        # float: CUDA has no integer matmul
         others = (reached.met.minimum(times) + under_way).float() @ tables.inner.float()
         most = (tables.most[:, None] + others).maximum(before.met)
         again = (_at(tables.ends_if_closed, reached.states) + reached.met > most).any(2)
@@ -336,7 +335,7 @@ class PhraseConstraint(Constraint):
         return self._rows.tolist()
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
-        """Bound the lengths by the missing phrases, since a hypothesis that cannot end stays probable up to its cap."""
+        """Bound lengths by the symbols of all phrases; else hypotheses that cannot end look promising up to the cap."""
         if not len(self._rows):
             return caps
         rows = upload(self._rows, self._device)
@@ -360,12 +359,12 @@ class PhraseConstraint(Constraint):
 
 
 def _order(totals: Tensor, reached: _Reached, tables: _Tables, steps: Tensor, beam: int) -> Tensor:
-    """Return (r, m), sort keys of candidates: those with the smallest stay alive."""
+    """Return (r, m), sort keys of candidates; those with the smallest keys stay alive."""
     wanted = (tables.whole * steps / tables.steps).minimum(tables.whole)
     same = reached.level[:, :, None].eq(reached.level[:, None])  # (r, candidate, other)
     one, other = totals[:, :, None], totals[:, None]
     place = torch.arange(totals.size(1), device=totals.device)
-    ahead = (other > one) | (other.eq(one) & (place[None, :] < place[:, None]))  # or the first of equals
+    ahead = (other > one) | (other.eq(one) & (place[None, :] < place[:, None]))  # ties: the first
     further = reached.progress[:, None] - reached.progress[:, :, None]
     furthest = ~(same & (further.gt(0) | (further.eq(0) & ahead))).any(2)
     best = ~(same & ahead).any(2)

@@ -1,7 +1,7 @@
-"""The way of lines through a search, for any task and engine: split ahead, searched, joined, given out in order.
+"""Pipeline from lines to results for any task and engine: split ahead, search, join, return in order.
 
-`Pipeline._groups` is this way; `split`, `text` and `join` are the task's, in translator.py and parser.py. This module
-knows no model and imports no torch.
+`Pipeline._groups` is its main loop. Tasks implement `split`, `text` and `join` in translator.py and parser.py. This
+module knows no model and imports no torch.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LineResult:
-    """The result of one line, for any task."""
+    """Result of one line, for any task."""
 
     texts: list[str]
-    """The outputs as text: the best first, no two equal, at most as many as asked for; or all samples, as drawn."""
+    """Output texts: distinct and best first, at most as many as requested; or all samples, as drawn."""
     scores: list[float]
-    """Length-normalised log-probability of each output, in nats; for a line split into parts, their sum."""
+    """Length-normalised log-probability of each output, in nats; for a split line, the sum over its parts."""
     ids: list[list[int]]
-    """The symbols of each output, those of the parts joined."""
+    """Symbols of each output, joined across parts."""
     source: list[int]
-    """The subwords of the line."""
+    """Subwords of the line."""
     parts: int
-    """Number of parts that the line was split into: 0 if it is blank, more than one if it was split."""
+    """Number of parts: 0 for a blank line, more than one for a split line."""
     capped: bool
     """Whether the best output was cut off at its cap."""
     unknown: int
-    """Number of characters of the line for which the vocabulary has no subword."""
+    """Number of characters in the line for which the vocabulary has no subword."""
     pairs: list[tuple[list[int], list[int]]]
-    """For each part its subwords and the symbols of its best output."""
+    """Each part's subwords and the symbols of its best output."""
 
     @property
     def complaints(self) -> list[str]:
-        """Return what the best output lacks, in words."""
+        """Messages that say what the best output lacks."""
         return []
 
     @classmethod
     def of(cls, line: Line, found: Sequence[tuple[str, int]], tokenizer: Tokenizer, **own: Any) -> Self:
-        """Collect what all tasks tell of outputs, each with its rank; `own` has the fields of the task."""
+        """Fill the fields common to all tasks from outputs as (text, rank); `own` holds the task's fields."""
         source = [symbol for part in line.parts for symbol in part.ids]
         return cls(
             texts=[text for text, _ in found],
@@ -73,21 +73,21 @@ Result = TypeVar("Result", bound=LineResult)
 
 
 class Pipeline(ABC, Generic[Result]):
-    """Lines in, results out: each line is split, searched, joined and given out in order.
+    """Lines in, results out: each line is split, searched and joined, and results are returned in order.
 
-    `Translator` and `Parser` define how a line is split and joined. A context: workers end with the block, at the
-    latest with the object.
+    `Translator` and `Parser` define how a line is split and joined. As a context manager, it ends its workers on exit;
+    otherwise they end when it is closed or garbage-collected.
     """
 
     annotated = False
-    """Whether hypotheses have alignments and log-probabilities of their symbols."""
+    """Whether hypotheses have alignments and per-symbol log-probabilities."""
 
     def __init__(
         self, models: Transformer | Sequence[Transformer] | Models, tokenizer: Tokenizer, decoding: Decoding
     ) -> None:
-        """Search with a model or an ensemble of several, in this process or as `models` says.
+        """Search with a model or an ensemble, in this process or as `models` specifies.
 
-        Raise UserError if decoding.max_source is longer than what a model serves, or if the engine cannot be made.
+        Raise UserError if decoding.max_source exceeds what a model supports, or if the engine cannot be made.
         """
         self.tokenizer, self.decoding = tokenizer, decoding
         source = models if isinstance(models, Loaded | Saved) else Loaded(models)
@@ -98,7 +98,7 @@ class Pipeline(ABC, Generic[Result]):
         self.engine = self._held.enter_context(source.open(decoding, engine_of))
 
     def close(self) -> None:
-        """End the workers, if there are any."""
+        """End the workers, if any."""
         self._held.close()
 
     def __enter__(self) -> Self:
@@ -110,31 +110,31 @@ class Pipeline(ABC, Generic[Result]):
     @staticmethod
     @abstractmethod
     def warnings(decoding: Decoding) -> Mapping[str, Callable[[Any], int]]:
-        """Return for each warning, by name, the function that counts it in a result."""
+        """Map the name of each warning to a function that counts its occurrences in a result."""
 
     @staticmethod
     @abstractmethod
     def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
-        """Return the rules for outputs; called in the process that makes the engine, because it imports torch."""
+        """Return the constraints on outputs; imports torch, so it is called where the engine is made."""
 
     @abstractmethod
     def split(self, request: Request) -> list[Part]:
-        """Return the parts of a line, encoded; none for a blank line. Runs in the thread that reads ahead."""
+        """Encode a line in parts; a blank line has none. Runs in the read-ahead thread."""
 
     @abstractmethod
     def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
-        """Encode a line, without splitting it, and an output of it.
+        """Encode an unsplit line and an output for it.
 
-        Raise UserError if the line is too long, or the output does not belong to this task.
+        Raise UserError if the line is too long, or if the output does not suit the task.
         """
 
     @abstractmethod
     def text(self, line: Line, rank: int) -> str:
-        """Join the hypotheses of this rank of all parts of a line to one text; "" for a blank line."""
+        """Join the parts' hypotheses of this `rank` into one text; "" for a blank line."""
 
     @abstractmethod
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Result:
-        """Make the result of a line whose outputs have these texts and ranks."""
+        """Build the result of a line from its outputs as (text, rank)."""
 
     @abstractmethod
     def as_json(self, number: int, result: Result) -> str:
@@ -143,10 +143,10 @@ class Pipeline(ABC, Generic[Result]):
     def stream(
         self, lines: Iterable[str | Request], n_best: int = 1, sample: int | None = None
     ) -> Generator[Result, None, None]:
-        """Search lines as they come, in bounded memory; yield a result for each, in order.
+        """Process lines as they arrive, in bounded memory; yield one result per line, in order.
 
-        A result has up to `n_best` different outputs, or `sample` outputs drawn at random. An error of the engine is
-        raised at once, an error of reading the lines after the results of the lines before it.
+        Each result has up to `n_best` distinct outputs, or `sample` random ones. Errors from the engine are raised
+        immediately, errors from reading `lines` after the results of all preceding lines.
         """
         return (result for group in self.groups(lines, n_best, sample=sample) for result in group)
 
@@ -157,10 +157,10 @@ class Pipeline(ABC, Generic[Result]):
         searched: Callable[[int], None] = lambda tokens: None,
         sample: int | None = None,
     ) -> Generator[list[Result], None, None]:
-        """Do as `stream` does, but yield results that are ready at the same time together.
+        """Do the same as `stream`, but yield results that become ready together in one list.
 
-        As soon as a line that is not blank is finished, in any order, `searched` is called with the number of symbols
-        of its best output or of all samples, `</s>` included.
+        `searched` is called as soon as a non-blank line is finished, in any order, with the number of symbols in its
+        best output or in all samples, including `</s>`.
         """
         if sample is not None and sample < 1:
             raise UserError(f"sample: must be at least 1 (got {sample})", "leave it out to search for the best")
@@ -171,11 +171,11 @@ class Pipeline(ABC, Generic[Result]):
         return self._groups(lines, n_best, searched, sample)
 
     def attention(self, source: str, target: str | None = None) -> Attention:
-        """Return the attention weights of the model for a sentence and `target`, by default its best output.
+        """Return the model's attention weights for a sentence and `target`, by default its best output.
 
-        The target of a parser is a tree over the words of the sentence, on one line. The weights, fp32, are `encoder`
-        (layers, heads, s, s), `decoder` (layers, heads, t, t) and `cross` (layers, heads, t, s), where s counts the
-        subwords of the source and t those of the target, each with `</s>`; section 3.2 and figures 3 to 5 of the paper.
+        A parser's target is a tree over the sentence's words, on one line. The weights are `encoder`
+        (layers, heads, s, s), `decoder` (layers, heads, t, t) and `cross` (layers, heads, t, s), in fp32, where s and t
+        are the lengths of source and target in symbols, including `</s>` (section 3.2 and figures 3 to 5 of the paper).
         They are computed in full precision, whatever the engine; with workers or CTranslate2, the first call loads the
         model into this process.
 
@@ -200,12 +200,12 @@ class Pipeline(ABC, Generic[Result]):
         search = None
         try:
             while ahead.wait():
-                if due := ahead.due():  # blank lines, for which no engine has to begin a search
+                if due := ahead.due():  # blank lines, which need no search
                     yield [self._result(line, n_best, sample) for line in due]
                     continue
                 if sample:
                     search = self.engine.sample(ahead, sample)
-                else:  # several hypotheses may have the same text, so more than `n_best` may be needed
+                else:  # hypotheses may share a text, so more than `n_best` may be needed
                     search = self.engine.search(ahead, 1 if n_best == 1 else self.decoding.beam)
                 for number, hypotheses in search:
                     line = ahead.put(number, hypotheses)
@@ -215,14 +215,14 @@ class Pipeline(ABC, Generic[Result]):
                     if due := ahead.due():
                         yield [self._result(line, n_best, sample) for line in due]
         finally:
-            ahead.close()  # first, since an engine may be waiting for it
+            ahead.close()  # first: an engine may be blocked on it
             if search is not None:
                 search.close()
 
     def _result(self, line: Line, n_best: int, sample: int | None) -> Result:
-        """Join the parts of a line to all samples, or to the first `n_best` distinct texts by rank.
+        """Join a line's parts into all samples, or into the first `n_best` distinct texts by rank.
 
-        Different hypotheses can have the same text, because a word can be split into subwords in several ways.
+        Different hypotheses can have the same text, because a word may have several segmentations.
         """
         ranks = range(min(map(len, line.hypotheses), default=sample or 1))
         if sample:
@@ -235,14 +235,14 @@ class Pipeline(ABC, Generic[Result]):
         return self.join(line, list(found.items()))
 
     def _cap(self, length: int) -> int:
-        """Return the most symbols of an output for an input of `length` subwords."""
+        """Return the maximum output length for an input of `length` subwords."""
         cap = length + self.decoding.max_extra
         return cap if self._positions is None else min(cap, self._positions)
 
     def _pair(self, source: str, output: str | None) -> tuple[list[int], list[int]]:
-        """Return the symbols of a sentence and of `output`, by default its best output; neither has `</s>`.
+        """Return the symbols of a sentence and of `output`, by default its best output, without `</s>`.
 
-        Raise UserError if the sentence is blank or too long, or if the search splits it.
+        Raise UserError if the sentence is blank or split by the search, or if either is too long.
         """
         if output is not None:
             pairs = [self.encode_pair(source, output)]
@@ -264,7 +264,7 @@ class Pipeline(ABC, Generic[Result]):
         return pairs[0]
 
     def _json(self, number: int, result: Result, hypotheses: list[dict[str, Any]], **more: Any) -> str:
-        """Format the result of input line `number` as JSON; `more` has the fields of the task."""
+        """Format the result of input line `number` as JSON; `more` holds the task's fields."""
         line = {
             "line": number,
             "source": self.tokenizer.source.pieces(result.source),
@@ -278,7 +278,7 @@ class Pipeline(ABC, Generic[Result]):
 
 
 def longest_served(models: Iterable[Model], decoding: Decoding) -> int | None:
-    """Return the longest sequence, in positions, that every model supports; None if all support any length.
+    """Return the maximum sequence length, in positions, that all models support; None if unlimited.
 
     Raise UserError if decoding.max_source is not below it.
     """

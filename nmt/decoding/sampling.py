@@ -1,15 +1,14 @@
 """Ancestral sampling: each symbol is drawn from the model's distribution.
 
-A sample is a function of the seed, the subwords of its source and its own number, because every random number is a hash
-of these three, a position and a symbol. So it is the same in any batch, process or file, and equal sources have equal
-samples.
+A sample depends only on the seed, its source's subwords and its own number: every random number is a hash of these, a
+position and a symbol. Samples are therefore the same in any batch, process or file, and equal sources have equal ones.
 
-The symbol with the largest log-probability + Gumbel noise is a draw from the distribution (Gumbel-max; Maddison et al.
-2014, section 2). Rounding differs from batch to batch; it changes this draw only if two symbols are equal but for
-rounding. Comparing one random number with cumulative probabilities would be simpler, but rounding moves thousands of
-boundaries there, so outputs would change now and then.
+Each draw is the symbol with the largest sum of log-probability and Gumbel noise (Gumbel-max; Maddison et al. 2014,
+section 2). Rounding, which differs between batches, changes a draw only if two symbols are nearly tied. Inverting the
+cumulative distribution would be simpler, but rounding moves thousands of its boundaries, so outputs would change now
+and then.
 
-The N samples of a source are a row of the batch, as the hypotheses of a beam are, but independent of each other.
+A source's N samples form one row of the batch, as the hypotheses of a beam do, but they are independent.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ from nmt.recipe import Decoding
 from nmt.text.vocabulary import EOS
 
 CPU_BEAM = 4  # beyond this beam size, automatic batch sizes shrink in proportion
-BLOCK = 64  # symbols of which one is drawn in two stages
+BLOCK = 64  # symbols per block of a two-stage draw
 STEP, FIRST, SECOND = (signed - (1 << 64) for signed in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 class Sampling(Search):
-    """Sampling of sources, on the batch of a search."""
+    """Sampling, with the batching of a search."""
 
     def __init__(self, engine: SearchModels, count: int) -> None:
         super().__init__(engine, beam=count, n_best=count)
         decoding = engine.decoding
-        if decoding.batch_tokens == "auto":  # which was chosen for the beam
+        if decoding.batch_tokens == "auto":  # rescaled from the beam to `count`
             self._batch_tokens = max(1, engine.batch_tokens * max(CPU_BEAM, decoding.beam) // max(CPU_BEAM, count))
 
     def _empty(self, sources: list[Source]) -> Beams:
-        """Return the samples of sources, all empty."""
+        """Return `count` empty samples per source."""
         keys = [key(self._engine.decoding.seed, source.ids) for source in sources]
         beams = super()._empty(sources)
         own = torch.arange(self._beam, device=beams.parents.device).expand_as(beams.parents)
@@ -59,8 +58,8 @@ class Sampling(Search):
             symbols = draw(log_probs, bits[part], self._engine.decoding)
             drawn.append((symbols, log_probs.gather(2, symbols[:, :, None])[:, :, 0]))
         symbols, chosen = (torch.cat(parts) for parts in zip(*drawn, strict=True))
-        symbols = symbols.clamp_max_(self._engine.vocabulary - 1)  # where nothing is left to choose
-        totals = beams.totals + chosen  # of a sample that has ended it is -inf, and stays so
+        symbols = symbols.clamp_max_(self._engine.vocabulary - 1)  # out of range where all is -inf
+        totals = beams.totals + chosen  # -inf for samples that have already ended
         links = beams.parents * self._engine.vocabulary + symbols
         ends = (symbols.eq(EOS) | (positions + 1).eq(beams.caps)) & ~totals.isneginf()
         scores = totals / length_penalty(positions + 1, self._engine.decoding.alpha)
@@ -76,18 +75,18 @@ class Sampling(Search):
 
 
 def key(seed: int, ids: Sequence[int]) -> int:
-    """Hash a seed and the subwords of a source to 64 bits."""
+    """Hash a seed and a source's subwords to 64 bits."""
     text = b"".join(number.to_bytes(8, "little") for number in (seed, *ids))
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "little", signed=True)
 
 
 def random_bits(keys: Tensor, count: int, positions: Tensor) -> Tensor:
-    """Return (n, count) of 64 bits for the symbols at positions (n, 1) of the samples of sources with keys (n,)."""
+    """Return (n, count), 64 random bits for each sample at positions (n, 1), given source keys (n,)."""
     return stream(stream(keys, count) + STEP * positions, 1)[:, :, 0]
 
 
 def stream(bits: Tensor, count: int) -> Tensor:
-    """Return (…, count), the first `count` outputs of SplitMix64 for each of (…) seeds (Steele et al. 2014)."""
+    """Return (…, count), the first `count` outputs of SplitMix64 from seeds `bits` (…) (Steele et al. 2014)."""
     bits = bits[..., None] + STEP * torch.arange(1, count + 1, device=bits.device)
     bits = (bits ^ _shifted(bits, 30)) * FIRST
     bits = (bits ^ _shifted(bits, 27)) * SECOND
@@ -95,20 +94,20 @@ def stream(bits: Tensor, count: int) -> Tensor:
 
 
 def _shifted(bits: Tensor, by: int) -> Tensor:
-    """Shift to the right, with zeros from the left."""
+    """Shift right, filling with zeros."""
     return (bits >> by) & ((1 << (64 - by)) - 1)
 
 
 def draw(log_probs: Tensor, bits: Tensor, decoding: Decoding) -> Tensor:
-    """Draw symbols (n, k) from log_probs (n, k, vocabulary) by random bits (n, k).
+    """Draw symbols (n, k) from log_probs (n, k, vocabulary), using random bits (n, k).
 
-    decoding.temperature flattens or sharpens the distribution. Then the decoding.top_k most probable symbols are kept,
-    and of these the fewest whose share of the probability is at least decoding.top_p.
+    First decoding.temperature flattens or sharpens the distribution. Then only the decoding.top_k most probable symbols
+    are kept, and of these the smallest set with a total probability of at least decoding.top_p.
     """
     scaled = (log_probs - log_probs.amax(-1, keepdim=True)) / decoding.temperature
     if decoding.top_k is not None or decoding.top_p < 1.0:
         scaled = _most_probable(scaled, decoding)
-    # First a block of symbols is drawn, then one of its members: this takes far fewer random numbers.
+    # Draw a block, then one of its symbols: this takes far fewer random numbers.
     vocabulary = scaled.size(-1)
     members = math.gcd(vocabulary, BLOCK)
     blocks = vocabulary // members
@@ -121,7 +120,7 @@ def draw(log_probs: Tensor, bits: Tensor, decoding: Decoding) -> Tensor:
 
 
 def _most_probable(scaled: Tensor, decoding: Decoding) -> Tensor:
-    """Set (n, k, vocabulary) to -inf but for the symbols that decoding.top_k and decoding.top_p keep."""
+    """Mask (n, k, vocabulary) with -inf except for the symbols that decoding.top_k and decoding.top_p keep."""
     vocabulary = scaled.size(-1)
     best, order = scaled.topk(min(decoding.top_k or vocabulary, vocabulary))
     share = best.double().softmax(-1)
@@ -131,6 +130,6 @@ def _most_probable(scaled: Tensor, decoding: Decoding) -> Tensor:
 
 
 def _gumbel(bits: Tensor) -> Tensor:
-    """Return noise of the standard Gumbel distribution, from uniform bits."""
+    """Convert uniform random bits to standard Gumbel noise."""
     uniform = (_shifted(bits, 11).double() + 0.5) * 2.0**-53
     return uniform.log_().neg_().log_().neg_()

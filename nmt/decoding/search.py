@@ -1,4 +1,4 @@
-"""The engine of nmt: prepares models for the device and precision, searches and samples with them."""
+"""Our own engine: prepares models for a device and precision, then searches and samples with them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.system.device import available_memory, check_room
 
-LANES = 16  # small vocabularies are padded to a multiple of this, a cache line
-MOST_BATCH_TOKENS = 1 << 15  # on a GPU, if memory allows; larger batches gain nothing
+LANES = 16  # small vocabularies are padded to a multiple of this, one cache line
+MOST_BATCH_TOKENS = 1 << 15  # upper bound on a GPU; larger batches gain nothing
 
 
 class SearchEngine(SearchModels):
-    """An `Engine` of one model, or of an ensemble, which averages the probabilities of several."""
+    """`Engine` for one model or an ensemble, whose probabilities are averaged."""
 
     def __init__(
         self,
@@ -31,17 +31,17 @@ class SearchEngine(SearchModels):
         say: Callable[[str], None] = lambda line: None,
         annotate: Callable[[list[Found]], list[Found]] | None = None,
     ) -> None:
-        """Prepare the models; without `constraints`, decoding.min_length is the only rule for outputs.
+        """Prepare the models; the default constraint is `decoding.min_length` alone.
 
-        `say` reports another precision than asked for, and smaller batches; `annotate` adds alignments and
-        log-probabilities to hypotheses. Raise UserError if this machine cannot compute in `decoding.precision`, or has
-        no memory for one sentence.
+        `say` reports a change of precision or batch size; `annotate` adds alignments and log-probabilities to
+        hypotheses. Raise UserError if the machine does not support `decoding.precision` or lacks memory for even one
+        sentence.
         """
         self.decoding, self.say, self.annotate = decoding, say, annotate
         self.constraints = constraints or [partial(MinLength, decoding.min_length)]
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
-        check_room(  # a bundle may have settings that no machine can serve
+        check_room(  # a bundle may ask for more than any machine has
             4 * decoding.beam * sum(self.vocabulary + model.config.d_model for model in models),
             available_memory(self.device),
             f"decoding.beam: the logits of {decoding.beam} hypotheses over {self.vocabulary:,} symbols",
@@ -56,23 +56,21 @@ class SearchEngine(SearchModels):
         self.batch_tokens = batch_tokens(decoding, models)
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Run a beam search, as every `Engine` does."""
         return Search(self, self.decoding.beam, n_best).run(queue)
 
     def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Draw samples, as every `Engine` does."""
         return Sampling(self, count).run(queue)
 
 
 def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
-    """Return the most padded source tokens searched together, by `decoding.batch_tokens`."""
+    """Return the batch size in padded source tokens, resolving `decoding.batch_tokens: auto`."""
     if decoding.batch_tokens != "auto":
         return decoding.batch_tokens
     weight = models[0].output_embedding.weight
     if weight.device.type == "cpu":
         return max(1, CPU_BATCH_TOKENS * CPU_BEAM // max(CPU_BEAM, decoding.beam))
     free = available_memory(weight.device) or 0
-    # Keys and values of a token of the source and of each hypothesis, which is assumed to be as long.
+    # Keys and values per source token, assuming that hypotheses are as long as the source.
     values = sum(2 * model.config.decoder_depth * model.config.d_model * (1 + decoding.beam) for model in models)
     return min(MOST_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))
 

@@ -1,7 +1,6 @@
-"""From a line to its translation. Imports no torch.
+"""Translation pipeline: from a line to its translation. Imports no torch.
 
-`Translator.split` cuts a line into parts and encodes them, `Pipeline` searches them, `Translator.join` joins their
-hypotheses.
+`Translator.split` encodes a line in parts, `Pipeline` searches the parts, and `Translator.join` joins their hypotheses.
 """
 
 from __future__ import annotations
@@ -32,32 +31,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Translation(LineResult):
-    """The translations of one line."""
+    """Translations of one line."""
 
     alignments: list[list[int]]
-    """For each subword of each output, the index in `source` with the most attention; empty unless asked for."""
+    """For each subword of each output, the index of its most attended subword in `source`; empty unless requested."""
     log_probabilities: list[list[float]]
-    """Of each subword of each output, given those before it, in nats; empty unless asked for."""
+    """For each subword of each output, its log-probability given those before it, in nats; empty unless requested."""
     unusual_length: bool
-    """Whether the length ratio of a part's best output to its source is outside that of the training pairs."""
+    """Whether a part's output-to-source length ratio is outside the range of the training pairs."""
     missing: list[Phrase]
     """Required phrases that the best output lacks."""
     kept_from_repeating: bool
-    """Whether `decoding.no_repeat` forbade the most probable subword at some step of a part's best output."""
+    """Whether `decoding.no_repeat` forbade the most probable subword at some step of the best output."""
 
     @property
     def complaints(self) -> list[str]:
-        """Return a line for each missing phrase."""
+        """One message per missing phrase."""
         return [f"missing: {phrase}" for phrase in self.missing]
 
     @property
     def empty(self) -> bool:
-        """Return whether a line that is not blank has an empty translation."""
+        """Whether a non-blank line has an empty translation."""
         return self.parts > 0 and not self.texts[0].strip()
 
 
 class Translator(Pipeline[Translation]):
-    """A model, or an ensemble of several, with its tokenizer and its decoding settings."""
+    """Translation model or ensemble, with its tokenizer and decoding settings."""
 
     def __init__(
         self,
@@ -68,9 +67,9 @@ class Translator(Pipeline[Translation]):
         annotated: bool = False,
         terms: Terms | None = None,
     ) -> None:
-        """Translate with `models`; `lengths` are those of the model's training pairs, if known.
+        """Translate with `models`; `lengths` are statistics of the training pairs, if known.
 
-        `terms` apply to requests without their own, by default those of `decoding.keep`.
+        `terms` apply to requests without their own. Without `terms`, only text that `decoding.keep` names is kept.
         """
         self.annotated, self._lengths = annotated, lengths
         self._target = cast(Vocabulary, tokenizer.target)  # translations are no trees
@@ -80,7 +79,7 @@ class Translator(Pipeline[Translation]):
 
     @staticmethod
     def warnings(decoding: Decoding) -> Mapping[str, Callable[[Translation], int]]:
-        """Return for each warning, by name, the function that counts it in a translation."""
+        """Map the name of each warning to a function that counts its occurrences in a translation."""
         warnings: dict[str, Callable[[Translation], int]] = {
             "caps hit": lambda translation: translation.capped,
             "inputs split": lambda translation: translation.parts > 1,
@@ -101,12 +100,12 @@ class Translator(Pipeline[Translation]):
         keep: Iterable[str] = (),
         sample: int | None = None,
     ) -> list[str] | list[list[str]]:
-        """Translate raw sentences; return a translation of each, in order. A blank sentence has a blank translation.
+        """Translate raw sentences; return their translations, in order. A blank sentence has a blank translation.
 
-        `prefix` has the beginning of each translation, or "". `terms` are pairs: if the first stands in a sentence, the
-        second must stand in its translation; pairs with the same first are alternatives. Matches of the regular
-        expressions `keep` are copied. With `sample`, return for each sentence a list of so many translations drawn at
-        random; `terms` and `keep` cannot be used with it.
+        `prefix` holds the beginning of each translation, or "". `terms` are pairs (source, target): where a sentence
+        contains the source term, its translation must contain the target term; pairs with the same source term are
+        alternatives. Matches of the regular expressions `keep` are copied. With `sample`, return a list of that many
+        random translations per sentence; `terms` and `keep` cannot be combined with it.
         """
         if isinstance(texts, str) or isinstance(prefix, str):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
@@ -121,12 +120,12 @@ class Translator(Pipeline[Translation]):
         return [result.texts[0] for result in found] if sample is None else [result.texts for result in found]
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
-        """Raise UserError: only parsers parse."""
+        """Raise UserError: a translator does not parse."""
         raise UserError("this model is a translator, not a parser", "call model.translate([...])")
 
     @staticmethod
     def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
-        """Return the rules for translations: minimum length, prefix, phrases, and no repetitions."""
+        """Return the constraints on translations: minimum length, prefix, phrases and no repeated n-grams."""
         from nmt.decoding.constraints import MinLength, NoRepeat, PrefixConstraint
         from nmt.decoding.phrases import PhraseConstraint
 
@@ -137,21 +136,21 @@ class Translator(Pipeline[Translation]):
             partial(PhraseConstraint, target),
         ]
         if decoding.no_repeat is not None:
-            rules.append(partial(NoRepeat, decoding.no_repeat))  # last, since the others take precedence
+            rules.append(partial(NoRepeat, decoding.no_repeat))  # last: the others take precedence
         return rules
 
     def split(self, request: Request) -> list[Part]:
-        """Return the parts of a line, encoded; a line with a prefix is not split."""
+        """Encode a line in parts; a line with a prefix is not split."""
         terms = request.terms or self._terms
         parts = self._with_prefix(request) if request.prefix.strip() else self._splitter.split(request.text)
         return [self._with_phrases(part, terms) for part in parts]
 
     def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
-        """Encode a line, without splitting it, and a translation of it."""
+        """Encode an unsplit line and a translation of it."""
         return self._splitter.encode_whole(source), self._target.encode(clean(output))
 
     def _with_prefix(self, request: Request) -> list[Part]:
-        """Return a line as one part with its prefix; raise UserError if either is too long."""
+        """Encode a line as one part with its prefix; raise UserError if either is too long."""
         beginning = Prefix(*self._target.encode_beginning(request.prefix))
         if beginning.longest > self.decoding.max_source:
             raise UserError(
@@ -163,7 +162,7 @@ class Translator(Pipeline[Translation]):
         return [Part(ids, prefix=beginning)] if ids else []
 
     def _with_phrases(self, part: Part, terms: Terms) -> Part:
-        """Return a part with the phrases that its output must contain."""
+        """Return the part with the phrases that its output must contain."""
         phrases = terms.phrases(self.tokenizer.source.decode(part.ids))
         required = [
             Required(list(self._spellings(phrase)), phrase.times - phrase.inside, phrase.exactly) for phrase in phrases
@@ -178,12 +177,12 @@ class Translator(Pipeline[Translation]):
                 yield Spelling(within, begins, ends)
 
     def text(self, line: Line, rank: int) -> str:
-        """Join the translations of this rank of all parts of a line."""
+        """Join the parts' translations of this `rank` into one text."""
         texts = [self.tokenizer.target.decode(part[rank].ids) for part in line.hypotheses]
         return one_line(joined(texts, [part.space for part in line.parts]))
 
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Translation:
-        """Make the translation of a line whose outputs have these texts and ranks."""
+        """Build the translation of a line from its outputs as (text, rank)."""
         lengths, decode = self._lengths, self.tokenizer.target.decode
         return Translation.of(
             line,
@@ -227,27 +226,27 @@ class Translator(Pipeline[Translation]):
 
 
 def _alignment(line: Line, rank: int) -> list[int]:
-    """Join the alignments of this rank of all parts of a line."""
+    """Join the parts' alignments of this rank; indices count across the whole source."""
     starts = accumulate((len(part.ids) for part in line.parts), initial=0)
     return [start + i for start, part in zip(starts, line.hypotheses, strict=False) for i in part[rank].alignment]
 
 
 def _term(pair: tuple[str, ...]) -> Term:
-    """Make a term of a pair of strings; raise TypeError for anything else, such as a word."""
+    """Make a term from a pair of strings; raise TypeError for anything else, such as a single string."""
     if not isinstance(pair, tuple | list) or len(pair) < 2 or not all(isinstance(text, str) for text in pair[:2]):
         raise TypeError(f"terms takes pairs of a source term and a target term, not {pair!r}")
-    source, target = (one_line(text).encode(errors="replace").decode() for text in pair[:2])  # as lines are read
+    source, target = (one_line(text).encode(errors="replace").decode() for text in pair[:2])  # as input is read
     return Term(source, target, *map(bool, pair[2:]))
 
 
-ENDS = (tuple(".!?…。！？।"), tuple(",;:–—،؛、，；："))  # of sentences, and of clauses: subwords to cut after
+ENDS = (tuple(".!?…。！？।"), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after
 
 
 class LineSplitter:
-    """Splits lines by `decoding.split`."""
+    """Splitter of lines into parts, as `decoding.split` specifies."""
 
     def __init__(self, source: Vocabulary, decoding: Decoding, lengths: TrainedLengths | None) -> None:
-        """Split lines for a model; `lengths` are those of its training pairs, None if they are not known."""
+        """Split lines for a model; `lengths` are statistics of its training pairs, None if unknown."""
         self._source, self._lengths = source, lengths
         self._how = "length" if decoding.split == "auto" and lengths is None else decoding.split
         self._sentences = SentenceSplitter(lengths.language if lengths else "")
@@ -256,7 +255,7 @@ class LineSplitter:
             self._longest = min(self._limit, max(1, lengths.longest_source))
 
     def split(self, text: str) -> list[Part]:
-        """Return the parts of a line; none for a blank one. Raise UserError if it is too long and must not be split."""
+        """Encode a line in parts, none if blank. Raise UserError if it is too long and must not be split."""
         text = clean(text)
         if language := self._source.language(text):
             first = self._source.encode(language)
@@ -286,13 +285,13 @@ class LineSplitter:
         return [part for text, group in stripped for part in self._cut(self._source.encode(text), group[len(text) :])]
 
     def _is_usual(self, text: str, length: int) -> bool:
-        """Return whether a line of `length` subwords is like those of training."""
+        """Return whether a line of `length` subwords resembles the training lines."""
         assert self._lengths is not None, "auto asks for them"
         fits = length <= min(self._longest, self._lengths.source)
         return fits and len(self._sentences.split(text)) <= self._lengths.sentences
 
     def _groups(self, text: str) -> Iterator[str]:
-        """Group the sentences of a line, as many as training lines mostly had, if together they are not too long."""
+        """Yield groups of a line's sentences: as many as training lines usually had, within the length limit."""
         together = self._lengths.usual_sentences if self._how == "auto" and self._lengths else 1
         group, count, size = "", 0, 0
         for part, subwords in self._sentences_of(text):
@@ -304,7 +303,7 @@ class LineSplitter:
             yield group
 
     def _sentences_of(self, text: str) -> Iterator[tuple[str, int]]:
-        """Yield the sentences of a text with their lengths; long ones are split where full stops may be missing."""
+        """Yield sentences with their lengths in subwords; long ones are split where full stops may be missing."""
         for sentence in self._sentences.split(text):
             length = len(self._source.encode(sentence.rstrip()))
             if self._lengths is None or 2 * length <= self._lengths.source:
@@ -314,7 +313,7 @@ class LineSplitter:
                     yield part, len(self._source.encode(part.rstrip()))
 
     def _cut(self, ids: list[int], space: str) -> Iterator[Part]:
-        """Cut subwords into parts of similar length that are not too long; `space` follows the last."""
+        """Cut subwords into parts of similar length within the limit; `space` follows the last part."""
         start = 0
         while (rest := len(ids) - start) > self._longest:
             pieces = -(-rest // self._longest)
@@ -325,7 +324,7 @@ class LineSplitter:
             yield Part(ids[start:], space=space)
 
     def _best_cut(self, ids: list[int], start: int, ideal: int) -> int:
-        """Return where to cut, near `ideal`: after a sentence, else a clause, else before a word, else at the limit."""
+        """Return the best cut near `ideal`: after a sentence, else a clause, else before a word, else at the limit."""
         last = start + self._longest
         places = sorted(range(start + max(1, self._longest // 2), last + 1), key=lambda place: abs(place - ideal))
         words = [place for place in places if self._source.starts_word(ids[place])]
@@ -335,14 +334,14 @@ class LineSplitter:
 
 
 def clean(text: str) -> str:
-    """Strip a text; replace lone surrogates, which cannot be encoded."""
+    """Strip a text and replace lone surrogates, which cannot be encoded."""
     return text.strip().encode(errors="replace").decode()
 
 
 def joined(texts: list[str], spaces: list[str]) -> str:
-    """Join the translations of the parts of a line, with the spaces that followed the parts.
+    """Join the parts' translations with the spaces that followed the parts in the source.
 
-    After characters of full width, as in Chinese, no space is needed; elsewhere there is at least one.
+    Full-width characters, as in Chinese, need no space after them; other texts get at least one.
     """
     found: list[str] = []
     space = ""

@@ -1,7 +1,7 @@
-"""An engine of several processes, each with an engine and a device of its own; imports no torch itself.
+"""Engine of several worker processes, each with its own engine and device; imports no torch itself.
 
-A worker asks for sources before it runs out of them, so that it never waits for the next ones. Workers are served in
-turn. They end with the process that started them, however that ends.
+A worker requests sources before it runs out, so that it never waits for them. Workers are served in turn. They end with
+the process that started them, however it ends.
 """
 
 from __future__ import annotations
@@ -23,39 +23,40 @@ from nmt.decoding.engine import Engine, Hypothesis, Pool, Source, SourceQueue
 from nmt.system.device import device_error, memory_error
 from nmt.system.errors import UserError
 
-LOOK = 0.05  # seconds between two looks at the queue while a worker waits for sources
-PORTION = 1024  # most padded tokens given to a worker at once, so that few sources are shared by all
+LOOK = 0.05  # seconds between polls of the queue while a worker waits for sources
+PORTION = 1024  # padded tokens sent to a worker at once, at most, so that a few sources are spread over all
 
 MakeEngine = Callable[[int, int], Engine]
-"""Makes an engine from a worker's number, from 0 on, and the number of workers; importable by name unless forked."""
+"""Factory for a worker's engine, given its 0-based number and the worker count; picklable unless forked."""
 Command = tuple[str, int]
-"""Message to a worker that begins a search: a method of its engine, and the number of hypotheses of each source."""
+"""Message that starts a search in a worker: the engine method, and the number of hypotheses per source."""
 Message = tuple[Any, ...]
 """
-Message from a worker: ("idle",) when it has made its engine or ended a search; ("asks", tokens) for sources of up to so
-many padded tokens; ("found", number, hypotheses) of a source; ("failed", message, hint, traceback) before it ends.
+Message from a worker: ("idle",) once its engine is made or a search has ended; ("asks", tokens) to request sources of
+up to `tokens` padded tokens; ("found", number, hypotheses) for a source; ("failed", message, hint, traceback) at exit.
 """
 
 
 class Workers:
-    """Several processes as one engine: a context that starts them, waits until all are ready, and ends them.
+    """Worker processes that act as one engine; a context manager, which starts them on entry and kills them on exit.
 
-    Entering it raises UserError if a worker cannot make its engine, and searching if one fails or is killed.
+    Entry waits until all are ready and raises UserError if one cannot make its engine. A search raises UserError if a
+    worker fails or is killed.
     """
 
     def __init__(self, make: MakeEngine, count: int, longest: int, fork: bool = False) -> None:
-        """Set up workers that are started on entering; `longest` is the most subwords of a source.
+        """Configure `count` workers; `longest` is the maximum source length in subwords.
 
-        With `fork`, workers are forked and share the memory of this process, which then must have no other threads,
-        not even those of PyTorch's operations.
+        With `fork`, they share the memory of this process, which must then be single-threaded; PyTorch's own threads
+        count too.
         """
         self._make, self._count, self._longest, self._fork = make, count, longest, fork
         self._workers: list[_Worker] = []
-        self._over = False  # whether the search's queue has ended
+        self._over = False  # whether the current search's queue has ended
 
     def __enter__(self) -> Self:
         if self._fork:
-            gc.freeze()  # else garbage collection would write to every object, and so copy all shared memory
+            gc.freeze()  # otherwise garbage collection writes to all objects and so copies shared memory
         try:
             for number in range(self._count):
                 self._workers.append(_Worker.start(self._make, number, self._count, self._fork))
@@ -72,18 +73,18 @@ class Workers:
     def close(self) -> None:
         """Kill the workers."""
         for worker in self._workers:
-            worker.process.kill()  # they hold nothing worth an orderly end
+            worker.process.kill()  # they have nothing to save
         for worker in self._workers:
             worker.process.join()
             worker.connection.close()
         self._workers = []
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Search as every `Engine` does; closing a search before its end kills the workers."""
+        """Search as `Engine.search` does; closing the generator early kills the workers."""
         return self._search(queue, ("search", n_best))
 
     def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Sample as every `Engine` does; closing it before its end kills the workers."""
+        """Sample as `Engine.sample` does; closing the generator early kills the workers."""
         return self._search(queue, ("sample", count))
 
     def _search(self, queue: SourceQueue, command: Command) -> Generator[tuple[int, list[Hypothesis]], None, None]:
@@ -109,7 +110,7 @@ class Workers:
             raise
 
     def _serve(self, queue: SourceQueue) -> bool:
-        """Send sources to the workers that ask, or tell all that there are none left; return whether one must wait."""
+        """Send sources to workers that ask, or tell all that the queue has ended; return whether one must wait."""
         for worker in self._workers:
             if worker.asks:
                 idle = not any(worker.busy for worker in self._workers)
@@ -128,24 +129,24 @@ class Workers:
 
 @dataclass(eq=False)
 class _Worker:
-    """The parent's end of a worker."""
+    """Parent-side handle of a worker process."""
 
     name: str
     process: BaseProcess
     connection: Connection
     asks: int = 0
-    """Padded tokens that it has asked for and not been sent."""
+    """Padded tokens requested but not yet sent."""
     busy: int = 0
-    """Sources that it was sent and has not searched."""
+    """Sources sent but not yet searched."""
 
     @classmethod
     def start(cls, make: MakeEngine, number: int, count: int, fork: bool) -> Self:
-        """Start a worker."""
+        """Start a worker process."""
         context = get_context("fork") if fork else get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, make, number, count), daemon=True)
-        resource_tracker.ensure_running()  # later, it would unblock the signals
-        of_terminal = (signal.SIGINT, signal.SIGHUP)  # these are for the parent, which ends the worker
+        resource_tracker.ensure_running()  # if started later, it would unblock the signals
+        of_terminal = (signal.SIGINT, signal.SIGHUP)  # the parent handles these and kills the worker
         signal.pthread_sigmask(signal.SIG_BLOCK, of_terminal)
         try:
             process.start()
@@ -155,19 +156,19 @@ class _Worker:
         return cls(f"worker {number + 1} of {count}", process, ours)
 
     def send(self, message: Command | list[Source]) -> None:
-        """Send a search to begin, or sources; no sources mean that there are none left."""
+        """Send a command, or sources; an empty list means that there are no more."""
         self.asks = 0
         try:
             self.connection.send(message)
         except ConnectionError:
-            while True:  # reads what it sent before, up to its end, which raises
+            while True:  # drain its earlier messages; its exit or failure then raises
                 self.receive()
 
     def receive(self) -> Message:
-        """Return the worker's next message; raise UserError if it has failed or was killed."""
+        """Return the worker's next message; raise UserError if the worker failed or was killed."""
         try:
             message: Message = self.connection.recv()
-        except (EOFError, OSError):  # the latter where it ended in the middle of a message
+        except (EOFError, OSError):  # OSError: it ended in the middle of a message
             self.process.join()
             code = self.process.exitcode or 0
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
@@ -184,7 +185,7 @@ class _Worker:
 
 
 def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> None:
-    """Make an engine and search until the parent ends, in the worker's process."""
+    """Run the worker's process: make an engine, then search until the parent ends."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -195,7 +196,7 @@ def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> 
             for found in getattr(engine, method)(_WorkerQueue(connection), wanted):
                 connection.send(("found", *found))
     except (EOFError, ConnectionError):
-        pass  # the parent is gone, and nobody wants the results
+        pass  # the parent has ended
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
         bug = UserError(message, "run it with --debug and report the traceback")
@@ -205,23 +206,23 @@ def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> 
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent ends, whatever the engine does."""
+    """Exit as soon as the parent ends, whatever the engine is doing."""
     if parent := parent_process():
         parent.join()
     os._exit(1)
 
 
 class _WorkerQueue:
-    """The `SourceQueue` of a worker's engine in one search, filled by the parent."""
+    """`SourceQueue` of a worker's engine for one search, filled by the parent."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._pool = Pool()
-        self._wants = 0  # most tokens that the engine has taken at once
+        self._wants = 0  # largest request of the engine so far
         self._asked = self._over = False
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
-        """Remove and return sources, as `SourceQueue` says."""
+        """Remove and return sources as in `SourceQueue`, requesting more before the pool runs dry."""
         self._wants = max(self._wants, tokens)
         while True:
             if self._asked and ((wait and not self._pool) or self._connection.poll()):
