@@ -108,7 +108,7 @@ class Search:
         self._caches = [KVCache(self._ancestry, window) for window in windows]
         self._rules = [make(self._ancestry) for make in engine.constraints]
         self._beams = Search._empty(self, [])  # no rows; Sampling's override needs at least one
-        self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): links of alive ones
+        self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): of alive hypotheses
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
         self._caps = np.empty(0, dtype=np.int64)  # (n,): the caps, on the host
         # From the previous step: which rows are finished, and the ancestry's `seen`.
@@ -131,7 +131,7 @@ class Search:
             self._restart()  # outside `except`, so the traceback's tensors are freed
 
     def _release(self) -> list[tuple[int, list[Hypothesis]]]:
-        """Return finished sentences; with annotation, only once they fill a batch or no other work is left."""
+        """Return finished sentences; hold back those to annotate until they fill a batch or no other work is left."""
         found = self._found
         if found and self._engine.annotate:
             tokens = sum(len(source.ids) + len(each.ids) for source, hypotheses in found for each in hypotheses)

@@ -82,7 +82,7 @@ class Constraint:
 
 
 MakeConstraint = Callable[[Ancestry], Constraint]
-"""Factory for a search's constraint, given the ancestry whose rows it follows."""
+"""Factory for a search's constraint on the rows of an ancestry."""
 
 
 class MinLength(Constraint):
@@ -107,7 +107,7 @@ class NoRepeat(Constraint):
         self._n, self._ancestry = n, ancestry
         beam, device = ancestry.beam, ancestry.rows.device
         self._newest = torch.empty((0, beam, 0), dtype=torch.int64, device=device)  # (rows, k, longest): newest first
-        self._acted = torch.empty((0, beam), dtype=torch.bool, device=device)  # (rows, k): the ban had an effect
+        self._acted = torch.empty((0, beam), dtype=torch.bool, device=device)  # (rows, k): best symbol was banned
         self._history = torch.empty((0, ROOM, beam), dtype=torch.bool, device=device)  # (rows, positions, k)
 
     def admit(self, sources: Sequence[Source]) -> None:
@@ -119,7 +119,7 @@ class NoRepeat(Constraint):
         newest = self._newest[rows]
         if newest.size(2) < self._n:
             return
-        # n-grams, newest symbol first: it is forbidden if the n - 1 before it equal the newest n - 1.
+        # A symbol is forbidden if the n - 1 symbols before it equal the newest n - 1.
         grams = newest.unfold(2, self._n, 1)  # (rows, k, longest - n + 1, n)
         again = grams[..., 1:].eq(newest[:, :, None, : self._n - 1]).all(-1) & grams[..., 0].ne(NONE)
         forbidden = grams[..., 0].where(again, PAD)  # padding is never output anyway
@@ -168,7 +168,7 @@ class TreeConstraint(Constraint):
         self._leaves, self._openers, self._closers = (
             slice(ids.start, ids.stop) for ids in (vocabulary.leaves, vocabulary.openers, vocabulary.closers)
         )
-        self._kinds = 1 + len(vocabulary.labels)  # of heads: no open bracket, or the innermost one's label
+        self._kinds = 1 + len(vocabulary.labels)  # kinds of head: no open bracket, or the innermost one's label
         self._beam = beam
         self._bias, self._spent = (table.to(device) for table in self._tables(len(vocabulary)))
         ids = torch.empty((0, beam), dtype=torch.int64, device=device)
@@ -309,7 +309,7 @@ class PrefixConstraint(Constraint):
         before = np.take_along_axis(self._states, parents.cpu().numpy(), axis=1)
         for (row, hypothesis), symbol in np.ndenumerate(symbols.cpu().numpy()):
             state = before[row, hypothesis]
-            if state >= 0:  # -1 after the last symbol, and for an empty slot, whose symbol is arbitrary
+            if state >= 0:  # -1 past the prefix; an empty slot's symbol is arbitrary
                 before[row, hypothesis] = self._plans[row][state][0].get(int(symbol), -1)
         self._states = before
         self._under_way = bool((before >= 0).any())

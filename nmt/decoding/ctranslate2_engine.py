@@ -39,15 +39,16 @@ Say = Callable[[str], None]  # reports slow operations
 
 PATIENCE = 1.5  # of 1,000 Multi30k texts, 22 differ with 1.0, 8 with 1.5, 7 with 8.0, which is three times slower
 FOLDER, STAMP = "ctranslate2", "converted.json"
-AUTO_BATCH_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 16_384}  # on a GPU about 2 GiB for the base model, beam 4
+AUTO_BATCH_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 16_384}  # CUDA: about 2 GiB for the base model and beam 4
 COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}  # by decoding.precision
 
 
 def convert(bundle: Bundle, decoding: Decoding, say: Say) -> Path:
     """Return BUNDLE/ctranslate2, the bundle converted to a CTranslate2 model.
 
-    Unless a conversion with the same weights and maximum lengths exists, report to `say` and write it. Raise UserError
-    if ctranslate2 is not installed or does not support the model, the bundle is damaged, or the folder is not writable.
+    Reuse a conversion of the same weights and maximum lengths; otherwise write one and report it to `say`. Raise
+    UserError if ctranslate2 is not installed or does not support the model, the bundle is damaged, or the folder is
+    not writable.
     """
     check_expressible(bundle)
     path = bundle.path / FOLDER
@@ -147,9 +148,9 @@ class CTranslate2Engine:
             asynchronous=True,
             beam_size=beam,
             patience=patience,
-            num_hypotheses=int(beam * patience + 0.5),  # all that it finds, rounded as it rounds
+            num_hypotheses=int(beam * patience + 0.5),  # all that end; CTranslate2 rounds this way
             length_penalty=self._decoding.alpha,
-            max_input_length=0,  # no limit: sources are already truncated
+            max_input_length=0,  # no limit: sources are short enough already
             min_decoding_length=self._decoding.min_length,
             max_decoding_length=cap,
             no_repeat_ngram_size=self._decoding.no_repeat or 0,
@@ -158,7 +159,7 @@ class CTranslate2Engine:
         )
 
     def _hypotheses(self, found: Any) -> list[Hypothesis]:
-        """Convert a `ctranslate2.TranslationResult`: our scores, best first, those with control symbols last."""
+        """Convert a `ctranslate2.TranslationResult`, best first by our scores, with control symbols last."""
         alpha, hypotheses = self._decoding.alpha, []
         for pieces, score in zip(found.hypotheses, found.scores, strict=True):
             ids = [self._target_ids[piece] for piece in pieces]

@@ -38,7 +38,7 @@ class Prefix:
 
     @property
     def longest(self) -> int:
-        """Upper bound on its number of symbols."""
+        """Upper bound on its length in symbols."""
         return len(self.ids) + max(len(self.rest), len(self.rest_ids))
 
 
@@ -103,7 +103,7 @@ class Engine(Protocol):
     """Search engine; runs one search at a time."""
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Yield (number, hypotheses) for each source in the queue, in any order of sources, best hypotheses first.
+        """Yield (number, hypotheses), best first, for each source in the queue; sources may finish in any order.
 
         Block on the queue only when all sources taken so far are done. The caller may end the search early by closing
         the generator.

@@ -29,7 +29,7 @@ from nmt.text.terms import joins
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, TargetVocabulary, Vocabulary
 
-WINDOW, WINDOW_TEXT = 2048, 1 << 22  # pairs, and approximate characters, to sort and score together
+WINDOW, WINDOW_TEXT = 2048, 1 << 22  # upper bounds on pairs and (roughly) characters per window
 LONGEST_TARGET = 8192  # subwords; time per line is quadratic in its length
 
 
@@ -59,7 +59,7 @@ class PairScores(NamedTuple):
 
 
 class ForcedDecoder:
-    """Scorer of given outputs by one model, or by the mean probability of several that share a tokenizer."""
+    """Scorer of given outputs with one model, or with the mean probability of several that share a tokenizer."""
 
     def __init__(self, models: Sequence[Transformer], tokenizer: Tokenizer, decoding: Decoding) -> None:
         positions = [model.config.max_positions for model in models if model.config.positions == "learned"]
@@ -90,7 +90,7 @@ class ForcedDecoder:
 def log_probabilities_of(
     models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]], batch_tokens: int
 ) -> list[Tensor]:
-    """Return each non-empty target's log-probabilities, (symbols,) in fp64, given its source, which lacks `</s>`.
+    """Return fp64 log-probabilities (symbols,) of each non-empty target, given its source without `</s>`.
 
     Pairs of similar length share a batch, of at most `batch_tokens` padded tokens per side unless it is a single pair.
     """
@@ -115,7 +115,7 @@ def log_probabilities_of(
 def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tensor:
     """Return (tokens,), the log-probability of each target symbol in a batch given its source and preceding symbols.
 
-    They are in nats, row by row, in fp32 or better. For several models, the logarithm of their mean probability.
+    They are in nats, row by row, in fp32 or better. For several models, their probabilities are averaged.
     """
     answers = batch.target_out.flatten().index_select(0, batch.real)
     found = []
@@ -125,7 +125,7 @@ def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tens
     return torch.stack(found).logsumexp(0) - math.log(len(models))
 
 
-TOKENS = 4096  # batch size for alignment: padded tokens of both sides together
+TOKENS = 4096  # batch size for alignment, in padded tokens of both sides
 
 
 def annotated(

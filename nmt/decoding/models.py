@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 """Callback that reports slow operations and deviations from the requested settings."""
 EngineOf = Callable[["Sequence[Transformer]", Say], Engine]
 """Factory for our own engine, given the models."""
-MOST_WORKERS = 16  # upper bound on the default number on a CPU
+MOST_WORKERS = 16  # cap on the default number of CPU workers
 
 
 def make_engine(
@@ -53,7 +53,7 @@ class Loaded:
         self.configs = [model.config for model in self._models]
 
     def open(self, decoding: Decoding, engine_of: EngineOf) -> AbstractContextManager[Engine]:
-        """Return the engine as a context that holds nothing to release."""
+        """Return the engine in a context manager that does nothing on exit."""
         return nullcontext(engine_of(self._models, lambda line: None))
 
     def only(self) -> Transformer:
@@ -133,7 +133,7 @@ class Saved:
         """
         import torch
 
-        engine = make(0, self.threads or cores())  # as one of many, so on one thread: forks would not inherit others
+        engine = make(0, self.threads or cores())  # single-threaded: a fork would not inherit other threads
 
         def share(number: int, count: int) -> Engine:
             torch.set_num_threads(max(1, (self.threads or cores()) // count))

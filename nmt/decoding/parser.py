@@ -110,7 +110,7 @@ class Parser(Pipeline[Parse]):
         return str(self._tree(line, rank) or "")
 
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Parse:
-        """Build the parse of a line from its outputs as (text, rank)."""
+        """Build the parse of a line from (text, rank) pairs, one per output."""
         trees = [self._tree(line, rank) for _, rank in found]
         return Parse.of(line, found, self.tokenizer, trees=trees, cut=sum(map(self._is_cut, _words_of_parts(line))))
 

@@ -37,7 +37,7 @@ class Automaton:
     """Aho-Corasick automaton that finds one source's phrases in an output."""
 
     def __init__(self, wanted: Sequence[Required], opens: Sequence[bool], closes: Sequence[bool]) -> None:
-        """Build the automaton; by symbol, `opens` if a word may begin after it, `closes` if a word ends before it."""
+        """Build the automaton; `opens[symbol]` if a word may begin after it, `closes[symbol]` if one ends before it."""
         self._opens, self._closes = opens, closes
         count = len(wanted)
         self.next: list[dict[int, int]] = [{}, {}]
@@ -90,7 +90,7 @@ class Automaton:
         return OPEN if self._opens[symbol] else WITHIN
 
 
-FORCED = 4  # candidates per hypothesis that continue missing phrases, at most
+FORCED = 4  # upper bound on candidates per hypothesis that continue missing phrases
 
 
 class _Tables(NamedTuple):
@@ -169,7 +169,8 @@ class PhraseConstraint(Constraint):
 
     def __init__(self, vocabulary: Vocabulary, ancestry: Ancestry) -> None:
         self._ancestry, self._beam, self._device = ancestry, ancestry.beam, ancestry.rows.device
-        self._ends = vocabulary.word_ends()  # by symbol: a word may begin after it; one ends before it
+        # For each symbol, whether a word may begin after it, and whether a word ends before it.
+        self._ends = vocabulary.word_ends()
         self._opens, self._closes = (torch.tensor(each, device=self._device) for each in self._ends)
         self._rows = np.empty(0, dtype=np.int64)  # rows of the search with phrases; the state below is theirs alone
         self._tables: _Tables
@@ -199,7 +200,7 @@ class PhraseConstraint(Constraint):
         own = np.flatnonzero((start <= self._rows) & (self._rows < stop))
         index = upload(own, self._device)
         at = upload(self._rows[own] - start, self._device)
-        lacking = (0, 2 * self._beam - found.totals.size(1))  # columns without a hypothesis
+        lacking = (0, 2 * self._beam - found.totals.size(1))  # padding columns
         found = Candidates(
             *(F.pad(each, lacking, value=fill) for each, fill in zip(found, (-math.inf, 0, 0), strict=True))
         )

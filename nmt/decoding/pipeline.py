@@ -54,7 +54,7 @@ class LineResult:
 
     @classmethod
     def of(cls, line: Line, found: Sequence[tuple[str, int]], tokenizer: Tokenizer, **own: Any) -> Self:
-        """Fill the fields common to all tasks from outputs as (text, rank); `own` holds the task's fields."""
+        """Build a result from (text, rank) pairs, one per output; `own` holds the task's fields."""
         source = [symbol for part in line.parts for symbol in part.ids]
         return cls(
             texts=[text for text, _ in found],
@@ -115,7 +115,7 @@ class Pipeline(ABC, Generic[Result]):
     @staticmethod
     @abstractmethod
     def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
-        """Return the constraints on outputs; imports torch, so it is called where the engine is made."""
+        """Return the constraints on outputs; called in the process that makes the engine, because it imports torch."""
 
     @abstractmethod
     def split(self, request: Request) -> list[Part]:
@@ -134,7 +134,7 @@ class Pipeline(ABC, Generic[Result]):
 
     @abstractmethod
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Result:
-        """Build the result of a line from its outputs as (text, rank)."""
+        """Build the result of a line from (text, rank) pairs, one per output."""
 
     @abstractmethod
     def as_json(self, number: int, result: Result) -> str:

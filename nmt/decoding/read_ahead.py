@@ -60,7 +60,7 @@ class Part:
 
     @property
     def longest(self) -> int:
-        """Larger of its number of subwords and the upper bound on those of its prefix and phrases."""
+        """Length that determines the output's cap: its subwords, or the prefix and phrases if these may take more."""
         prefix = self.prefix.longest if self.prefix else 0
         return max(len(self.ids), prefix + sum(phrase.longest for phrase in self.required))
 

@@ -32,7 +32,7 @@ STEP, FIRST, SECOND = (signed - (1 << 64) for signed in (0x9E3779B97F4A7C15, 0xB
 
 
 class Sampling(Search):
-    """Sampling, with the batching of a search."""
+    """Ancestral sampling, batched like a search."""
 
     def __init__(self, engine: SearchModels, count: int) -> None:
         super().__init__(engine, beam=count, n_best=count)
@@ -86,7 +86,7 @@ def random_bits(keys: Tensor, count: int, positions: Tensor) -> Tensor:
 
 
 def stream(bits: Tensor, count: int) -> Tensor:
-    """Return (…, count), the first `count` outputs of SplitMix64 from seeds `bits` (…) (Steele et al. 2014)."""
+    """Return (…, count), the first `count` SplitMix64 outputs for seeds `bits` (…) (Steele et al. 2014)."""
     bits = bits[..., None] + STEP * torch.arange(1, count + 1, device=bits.device)
     bits = (bits ^ _shifted(bits, 30)) * FIRST
     bits = (bits ^ _shifted(bits, 27)) * SECOND

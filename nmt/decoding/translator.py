@@ -69,10 +69,10 @@ class Translator(Pipeline[Translation]):
     ) -> None:
         """Translate with `models`; `lengths` are statistics of the training pairs, if known.
 
-        `terms` apply to requests without their own. Without `terms`, only text that `decoding.keep` names is kept.
+        `terms` apply to requests without their own; the default is `decoding.keep` alone.
         """
         self.annotated, self._lengths = annotated, lengths
-        self._target = cast(Vocabulary, tokenizer.target)  # translations are no trees
+        self._target = cast(Vocabulary, tokenizer.target)  # translations are not trees
         self._terms = terms or Terms(common=decoding.keep)
         self._splitter = LineSplitter(tokenizer.source, decoding, lengths)
         super().__init__(models, tokenizer, decoding)
@@ -182,7 +182,7 @@ class Translator(Pipeline[Translation]):
         return one_line(joined(texts, [part.space for part in line.parts]))
 
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Translation:
-        """Build the translation of a line from its outputs as (text, rank)."""
+        """Build the translation of a line from (text, rank) pairs, one per output."""
         lengths, decode = self._lengths, self.tokenizer.target.decode
         return Translation.of(
             line,
@@ -226,7 +226,7 @@ class Translator(Pipeline[Translation]):
 
 
 def _alignment(line: Line, rank: int) -> list[int]:
-    """Join the parts' alignments of this rank; indices count across the whole source."""
+    """Join the parts' alignments of this rank, with indices into the whole source."""
     starts = accumulate((len(part.ids) for part in line.parts), initial=0)
     return [start + i for start, part in zip(starts, line.hypotheses, strict=False) for i in part[rank].alignment]
 

@@ -24,7 +24,7 @@ from nmt.system.device import device_error, memory_error
 from nmt.system.errors import UserError
 
 LOOK = 0.05  # seconds between polls of the queue while a worker waits for sources
-PORTION = 1024  # padded tokens sent to a worker at once, at most, so that a few sources are spread over all
+PORTION = 1024  # upper bound on padded tokens sent to a worker at once, so that all get some of a few sources
 
 MakeEngine = Callable[[int, int], Engine]
 """Factory for a worker's engine, given its 0-based number and the worker count; picklable unless forked."""
