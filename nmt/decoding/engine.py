@@ -11,30 +11,23 @@ from typing import Protocol
 class Hypothesis:
     """One output of a search."""
 
-    ids: list[int]
-    """Symbols without `<s>` and `</s>`."""
-    score: float
-    """Length-normalised log-probability, in nats."""
-    finished: bool
-    """Whether it ended with `</s>` rather than at the cap."""
+    ids: list[int]  # symbols without `<s>` and `</s>`
+    score: float  # length-normalised log-probability, in nats
+    finished: bool  # whether it ended with `</s>` rather than at the cap
+    # For each symbol, the index of the source subword with the largest attention weight; empty unless requested.
     alignment: list[int] = field(default_factory=list)
-    """For each symbol, the index of the source subword with the largest attention weight; empty unless requested."""
+    # Log-probability of each symbol given those before it, in nats; empty unless requested.
     log_probabilities: list[float] = field(default_factory=list)
-    """Log-probability of each symbol given those before it, in nats; empty unless requested."""
-    kept_from_repeating: bool = False
-    """Whether `decoding.no_repeat` forbade the most probable symbol at some step."""
+    kept_from_repeating: bool = False  # whether `decoding.no_repeat` ever forbade the most probable symbol
 
 
 @dataclass(frozen=True)
 class Prefix:
     """Forced beginning of an output."""
 
-    ids: list[int]
-    """First symbols."""
-    rest: str
-    """Rest of the text, which the next subwords spell; the last one may extend beyond it."""
-    rest_ids: list[int]
-    """Fallback encoding of `rest`, for example as bytes, if no subwords spell it."""
+    ids: list[int]  # first symbols
+    rest: str  # rest of the text, which the next subwords spell; the last one may extend beyond it
+    rest_ids: list[int]  # fallback encoding of `rest`, for example as bytes, if no subwords spell it
 
     @property
     def longest(self) -> int:
@@ -47,22 +40,17 @@ class Spelling:
     """One encoding of a phrase in an output."""
 
     ids: list[int]
-    begins_word: bool
-    """Whether its first symbol must begin a word."""
-    ends_word: bool
-    """Whether its last symbol must end a word."""
+    begins_word: bool  # whether its first symbol must begin a word
+    ends_word: bool  # whether its last symbol must end a word
 
 
 @dataclass(frozen=True)
 class Required:
     """A phrase that an output must contain."""
 
-    spellings: list[Spelling]
-    """Alternative encodings, each of which counts."""
-    times: int
-    """Required number of occurrences, not counting those inside other phrases."""
-    exactly: bool
-    """Whether additional occurrences are forbidden."""
+    spellings: list[Spelling]  # alternative encodings, each of which counts
+    times: int  # required number of occurrences, not counting those inside other phrases
+    exactly: bool  # whether additional occurrences are forbidden
 
     @property
     def longest(self) -> int:
@@ -74,18 +62,12 @@ class Required:
 class Source:
     """One input of a search."""
 
-    number: int
-    """Identifier, returned with the result."""
-    ids: list[int]
-    """Subwords without `</s>`, at least one."""
-    cap: int
-    """Maximum output length in symbols, including `</s>`."""
-    words: int = 0
-    """Number of leaves in its tree, less than `cap`; parsers only."""
-    prefix: Prefix | None = None
-    """Forced beginning of its outputs; translators only."""
-    required: Sequence[Required] = ()
-    """Phrases that its outputs must contain; translators only."""
+    number: int  # identifier, returned with the result
+    ids: list[int]  # subwords without `</s>`, at least one
+    cap: int  # maximum output length in symbols, including `</s>`
+    words: int = 0  # number of leaves in its tree, less than `cap`; parsers only
+    prefix: Prefix | None = None  # forced beginning of its outputs; translators only
+    required: Sequence[Required] = ()  # phrases that its outputs must contain; translators only
 
 
 class SourceQueue(Protocol):

@@ -29,10 +29,8 @@ class Request:
     """Input line with constraints on its translation."""
 
     text: str
-    prefix: str = ""
-    """Forced beginning of the translation."""
-    terms: Terms | None = None
-    """Terms for this line; by default the translator's."""
+    prefix: str = ""  # forced beginning of the translation
+    terms: Terms | None = None  # terms for this line; by default the translator's
 
     def __post_init__(self) -> None:
         """Raise TypeError unless both texts are str; None is the usual mistake."""
@@ -45,18 +43,12 @@ class Request:
 class Part:
     """A line, or a piece of a split line, encoded for a search."""
 
-    ids: list[int]
-    """Subwords without `</s>`: at least one, at most decoding.max_source."""
-    words: int = 0
-    """Number of leaves in its tree; parsers only."""
-    space: str = ""
-    """Whitespace between this part and the next."""
-    prefix: Prefix | None = None
-    """Forced beginning of its output."""
-    phrases: Sequence[Phrase] = ()
-    """Phrases that its output must contain."""
-    required: Sequence[Required] = ()
-    """`phrases`, encoded for the search."""
+    ids: list[int]  # subwords without `</s>`: at least one, at most decoding.max_source
+    words: int = 0  # number of leaves in its tree; parsers only
+    space: str = ""  # whitespace between this part and the next
+    prefix: Prefix | None = None  # forced beginning of its output
+    phrases: Sequence[Phrase] = ()  # phrases that its output must contain
+    required: Sequence[Required] = ()  # `phrases`, encoded for the search
 
     @property
     def longest(self) -> int:
@@ -70,10 +62,9 @@ class Line:
 
     def __init__(self, text: str, parts: list[Part]) -> None:
         self.text, self.parts = text, parts
+        # Hypotheses of each part, best first; empty until the part has been searched.
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
-        """Hypotheses of each part, best first; empty until the part has been searched."""
-        self.missing = len(parts)
-        """Number of parts not yet searched."""
+        self.missing = len(parts)  # number of parts not yet searched
         self.weight = 1 + sum(len(part.ids) for part in parts) // SUBWORDS_OF_A_LINE
 
     @property

@@ -28,13 +28,10 @@ PORTION = 1024  # upper bound on padded tokens sent to a worker at once, so that
 
 MakeEngine = Callable[[int, int], Engine]
 """Factory for a worker's engine, given its 0-based number and the worker count; picklable unless forked."""
-Command = tuple[str, int]
-"""Message that starts a search in a worker: the engine method, and the number of hypotheses per source."""
+Command = tuple[str, int]  # starts a search in a worker: the engine's method, and the number of hypotheses per source
+# From a worker: ("idle",) once its engine is made or a search has ended; ("asks", tokens) to request sources of up to
+# `tokens` padded tokens; ("found", number, hypotheses) for a source; ("failed", message, hint, traceback) at exit.
 Message = tuple[Any, ...]
-"""
-Message from a worker: ("idle",) once its engine is made or a search has ended; ("asks", tokens) to request sources of
-up to `tokens` padded tokens; ("found", number, hypotheses) for a source; ("failed", message, hint, traceback) at exit.
-"""
 
 
 class Workers:
@@ -134,10 +131,8 @@ class _Worker:
     name: str
     process: BaseProcess
     connection: Connection
-    asks: int = 0
-    """Padded tokens requested but not yet sent."""
-    busy: int = 0
-    """Sources sent but not yet searched."""
+    asks: int = 0  # padded tokens requested but not yet sent
+    busy: int = 0  # sources sent but not yet searched
 
     @classmethod
     def start(cls, make: MakeEngine, number: int, count: int, fork: bool) -> Self:
