@@ -29,12 +29,9 @@ NONE = -1  # padding before the first symbol
 class Candidates(NamedTuple):
     """Possible extensions of each row's hypotheses, (n, candidates) each: best first, padded with totals of -inf."""
 
-    totals: Tensor
-    """Log-probability of the extended hypothesis."""
-    parents: Tensor
-    """Index of the parent hypothesis in its row."""
-    symbols: Tensor
-    """Symbol appended to the parent hypothesis."""
+    totals: Tensor  # log-probability of the extended hypothesis
+    parents: Tensor  # index of the parent hypothesis in its row
+    symbols: Tensor  # symbol appended to the parent hypothesis
 
 
 class Constraint:
@@ -122,13 +119,7 @@ class NoRepeat(Constraint):
         # A symbol is forbidden if the n - 1 symbols before it equal the newest n - 1.
         grams = newest.unfold(2, self._n, 1)  # (rows, k, longest - n + 1, n)
         again = grams[..., 1:].eq(newest[:, :, None, : self._n - 1]).all(-1) & grams[..., 0].ne(NONE)
-        forbidden = grams[..., 0].where(again, PAD)  # padding is never output anyway
-        values = log_probs.gather(2, forbidden)
-        log_probs.scatter_(2, forbidden, -math.inf)
-        best = log_probs.amax(2, keepdim=True)
-        nothing_left = best.isneginf()
-        log_probs.scatter_(2, forbidden, values.masked_fill(~nothing_left, -math.inf))
-        self._acted[rows] |= (values > best).any(2) & ~nothing_left[:, :, 0]
+        self._acted[rows] |= forbid(log_probs, grams[..., 0], again)
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         self._history = with_room(self._history, 1, int(self._ancestry.lengths.max()))
@@ -144,6 +135,20 @@ class NoRepeat(Constraint):
         removal.move(self._history)
         self._acted = removal.keep(self._acted)
         self._newest = removal.keep(self._newest)[:, :, : self._ancestry.lengths.max(initial=0)]
+
+
+def forbid(log_probs: Tensor, symbols: Tensor, where: Tensor) -> Tensor:
+    """Forbid `symbols` (n, k, m) `where` true: set them to -inf in log_probs (n, k, vocabulary), in place.
+
+    A hypothesis with no other choice keeps them. Return (n, k), whether the most probable symbol was forbidden.
+    """
+    symbols = symbols.where(where, PAD)  # padding is never output anyway
+    values = log_probs.gather(2, symbols)
+    log_probs.scatter_(2, symbols, -math.inf)
+    best = log_probs.amax(2, keepdim=True)
+    nothing_left = best.isneginf()
+    log_probs.scatter_(2, symbols, values.masked_fill(~nothing_left, -math.inf))
+    return (values > best).any(2) & ~nothing_left[:, :, 0]
 
 
 class TreeConstraint(Constraint):
@@ -269,14 +274,12 @@ class PrefixConstraint(Constraint):
         # tensor of all allowed symbols.
         self._plans: list[list[tuple[Mapping[int, int], Tensor]]] = []
         self._states: NDArray[np.int64] = np.empty((0, ancestry.beam), dtype=np.int64)  # -1: past the prefix
-        self._under_way = False
 
     def admit(self, sources: Sequence[Source]) -> None:
         plans = list(map(self._plan, sources))
         self._plans += plans
         states = np.array([[0 if plan else -1] for plan in plans]).repeat(self._states.shape[1], axis=1)
         self._states = np.concatenate((self._states, states))
-        self._under_way = bool((self._states >= 0).any())
 
     @cached_property
     def _index(self) -> SubwordIndex:
@@ -293,18 +296,15 @@ class PrefixConstraint(Constraint):
         return [(end, torch.tensor(list(step), device=self._device)) for end, step in zip(ends, steps, strict=True)]
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
-        if not self._under_way:
-            return
-        for row, states in enumerate(self._states[rows]):
-            for hypothesis in np.flatnonzero(states >= 0):
-                _, allowed = self._plans[(rows.start or 0) + row][states[hypothesis]]
-                kept = log_probs[row, hypothesis, allowed]
-                log_probs[row, hypothesis] = -torch.inf
-                log_probs[row, hypothesis, allowed] = kept
+        for row, hypothesis in np.argwhere(self._states[rows] >= 0):
+            _, allowed = self._plans[rows.start + row][self._states[rows.start + row, hypothesis]]
+            kept = log_probs[row, hypothesis, allowed]
+            log_probs[row, hypothesis] = -torch.inf
+            log_probs[row, hypothesis, allowed] = kept
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """Advance the automata; a CPU-GPU sync point while any prefix is unfinished."""
-        if not self._under_way:
+        if not (self._states >= 0).any():
             return
         before = np.take_along_axis(self._states, parents.cpu().numpy(), axis=1)
         for (row, hypothesis), symbol in np.ndenumerate(symbols.cpu().numpy()):
@@ -312,7 +312,6 @@ class PrefixConstraint(Constraint):
             if state >= 0:  # -1 past the prefix; an empty slot's symbol is arbitrary
                 before[row, hypothesis] = self._plans[row][state][0].get(int(symbol), -1)
         self._states = before
-        self._under_way = bool((before >= 0).any())
 
     def leave(self, removal: Removal) -> None:
         self._states = removal.keep(self._states)

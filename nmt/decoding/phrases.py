@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.decoding.beam import best_extensions
-from nmt.decoding.constraints import Candidates, Constraint
+from nmt.decoding.constraints import Candidates, Constraint, forbid
 from nmt.decoding.engine import Required, Source
 from nmt.model.cache import Ancestry, Removal, upload
 from nmt.text.vocabulary import EOS, Vocabulary
@@ -41,12 +41,10 @@ class Automaton:
         self._opens, self._closes = opens, closes
         count = len(wanted)
         self.next: list[dict[int, int]] = [{}, {}]
+        # By state, for each phrase: symbols left, whether it ends, and whether it ends if the word ends there too.
         self.left = [np.full(count, FAR), np.full(count, FAR)]
-        """Number of symbols left in each phrase, by state."""
         self.ends = [np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)]
-        """Whether each phrase ends, by state."""
         self.ends_if_closed = [np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)]
-        """Whether each phrase ends if the word ends there too, by state."""
         for index, phrase in enumerate(wanted):
             for spelling in phrase.spellings:
                 for start in (OPEN,) if spelling.begins_word else (WITHIN, OPEN):
@@ -220,7 +218,7 @@ class PhraseConstraint(Constraint):
         at_end = reached.met + _at(tables.ends_if_closed, reached.states)
         endings = endings.masked_fill((at_end < tables.times[:, None]).any(2), -math.inf)
         log_probs[:, :, EOS] = -math.inf
-        self._forbid(log_probs, tables, reached)
+        self._forbid_surplus(log_probs, tables, reached)
 
         totals, parents, symbols = self._candidates(log_probs, alive, tables, reached)
         before = reached.of(parents)
@@ -253,7 +251,7 @@ class PhraseConstraint(Constraint):
         totals = torch.where(at_cap, kept, found.totals)
         return Candidates(totals.gather(1, index), found.parents.gather(1, index), found.symbols.gather(1, index))
 
-    def _forbid(self, log_probs: Tensor, tables: _Tables, reached: _Reached) -> None:
+    def _forbid_surplus(self, log_probs: Tensor, tables: _Tables, reached: _Reached) -> None:
         """Set symbols that make a phrase occur too often to -inf in log_probs (r, k, vocabulary), in place.
 
         If a prefix leaves no other symbol, they stay allowed. `</s>` is -inf already.
@@ -262,11 +260,7 @@ class PhraseConstraint(Constraint):
         hypotheses = torch.arange(symbols.size(1), device=symbols.device)[None, :, None].expand_as(symbols)
         before = reached.of(hypotheses.flatten(1))
         new = self._extended(tables, before, symbols.flatten(1))
-        too_much = self._is_too_much(tables, before, new).view_as(symbols)
-        values = log_probs.gather(2, symbols)
-        log_probs.scatter_(2, symbols, values.masked_fill(too_much, -math.inf))
-        nothing_left = log_probs.amax(2, keepdim=True).isneginf()
-        log_probs.scatter_(2, symbols, values.masked_fill(too_much & ~nothing_left, -math.inf))
+        forbid(log_probs, symbols, self._is_too_much(tables, before, new).view_as(symbols))
 
     def _candidates(self, log_probs: Tensor, alive: Tensor, tables: _Tables, reached: _Reached) -> Candidates:
         """Return (r, m) candidates: the best extensions of each hypothesis and those that continue missing phrases."""

@@ -42,7 +42,7 @@ class Sampling(Search):
 
     def _empty(self, sources: list[Source]) -> Beams:
         """Return `count` empty samples per source."""
-        keys = [key(self._engine.decoding.seed, source.ids) for source in sources]
+        keys = torch.tensor([key(self._engine.decoding.seed, source.ids) for source in sources], dtype=torch.int64)
         beams = super()._empty(sources)
         own = torch.arange(self._beam, device=beams.parents.device).expand_as(beams.parents)
         return beams._replace(
