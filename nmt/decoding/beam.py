@@ -30,12 +30,15 @@ from nmt.model.cache import Ancestry, Download, KVCache, Removal, upload, with_r
 from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.native import functions_for
-from nmt.recipe import Decoding
+from nmt.recipe import CPU_BATCH_TOKENS, Decoding
+from nmt.system.device import available_memory
 from nmt.text.vocabulary import BOS, EOS
 
 REFILL = 8  # refill the batch once 1/8 of it is empty
 BLOCK = 64  # top-k compares the maxima of blocks of this size first
+CPU_BEAM = 4  # beyond this beam size, automatic batch sizes shrink in proportion
 HELD = 4096  # source and output tokens to collect before annotating
+MOST_BATCH_TOKENS = 1 << 15  # upper bound on a GPU; larger batches gain nothing
 AT_ONCE = 512  # largest vocabulary, such as a parser's, for which a plain top-k is faster
 
 
@@ -51,14 +54,12 @@ class SearchModels:
     """Models prepared for inference, with their search settings."""
 
     models: Sequence[Transformer]
-    logits: Sequence[nn.Module]
-    """Output layer of each model, from states to logits."""
+    logits: Sequence[nn.Module]  # output layer of each model, from states to logits
     vocabulary: int
     device: torch.device
     decoding: Decoding
     constraints: Sequence[MakeConstraint]
-    annotate: Callable[[list[Found]], list[Found]] | None
-    """Callback that adds alignments and log-probabilities to hypotheses."""
+    annotate: Callable[[list[Found]], list[Found]] | None  # adds alignments and log-probabilities to hypotheses
     batch_tokens: int
     say: Callable[[str], None]
 
@@ -67,6 +68,19 @@ class SearchModels:
         self.batch_tokens = max(1, int(self.batch_tokens * factor))
         self.say("out of memory: the search continues with smaller batches; a smaller --batch-tokens avoids this")
         self.say = lambda line: None
+
+
+def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
+    """Return the batch size in padded source tokens, resolving `decoding.batch_tokens: auto`."""
+    if decoding.batch_tokens != "auto":
+        return decoding.batch_tokens
+    weight = models[0].output_embedding.weight
+    if weight.device.type == "cpu":
+        return max(1, CPU_BATCH_TOKENS * CPU_BEAM // max(CPU_BEAM, decoding.beam))
+    free = available_memory(weight.device) or 0
+    # Keys and values per source token, assuming that hypotheses are as long as the source.
+    values = sum(2 * model.config.decoder_depth * model.config.d_model * (1 + decoding.beam) for model in models)
+    return min(MOST_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))
 
 
 class Beams(NamedTuple):
@@ -107,7 +121,7 @@ class Search:
         self._ancestry = Ancestry(self._beam, device, widest)
         self._caches = [KVCache(self._ancestry, window) for window in windows]
         self._rules = [make(self._ancestry) for make in engine.constraints]
-        self._beams = Search._empty(self, [])  # no rows; Sampling's override needs at least one
+        self._beams = self._empty([])
         self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): of alive hypotheses
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
         self._caps = np.empty(0, dtype=np.int64)  # (n,): the caps, on the host
@@ -340,29 +354,21 @@ def best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
 
     A vocabulary larger than AT_ONCE must be a multiple of BLOCK. Parents and symbols of -inf totals are arbitrary.
     """
+    n, k, width = log_probs.shape
     if functions := functions_for(log_probs, alive):
-        n, k, width = log_probs.shape
         totals = alive.new_empty((n, count))
         parents, symbols = torch.empty((2, n, count), dtype=torch.int64)
         found = (each.data_ptr() for each in (log_probs, alive, totals, parents, symbols))
         functions.nmt_best_extensions(n, k, width, count, *found)
         return Candidates(totals, parents, symbols)
-    return plain_best_extensions(log_probs, alive, count)
-
-
-def plain_best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
-    """Implement `best_extensions` in PyTorch.
-
-    A top-k over all values is slow, so it is restricted to the blocks with the largest maxima.
-    """
-    n, k, vocabulary = log_probs.shape
-    if vocabulary <= AT_ONCE:
+    if width <= AT_ONCE:
         best, chosen = (log_probs + alive[:, :, None]).flatten(1).topk(count)
-        return Candidates(best, chosen // vocabulary, chosen % vocabulary)
-    blocks = vocabulary // BLOCK
+        return Candidates(best, chosen // width, chosen % width)
+    # A top-k over all values is slow, so it is restricted to the blocks with the largest maxima.
+    blocks = width // BLOCK
     maxima = (log_probs.view(n, k, blocks, BLOCK).amax(3) + alive[:, :, None]).flatten(1)
     block = maxima.topk(min(count, k * blocks)).indices  # (n, c)
     members = log_probs.view(n, -1, BLOCK).gather(1, block[:, :, None].expand(-1, -1, BLOCK))
     best, at = (members + alive.gather(1, block // blocks)[:, :, None]).flatten(1).topk(count)
     chosen = block.gather(1, at // BLOCK) * BLOCK + at % BLOCK
-    return Candidates(best, chosen // vocabulary, chosen % vocabulary)
+    return Candidates(best, chosen // width, chosen % width)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,13 +30,11 @@ from nmt.checkpoint.reading import Bundle
 from nmt.decoding.engine import Hypothesis, Source, SourceQueue
 from nmt.exchange.ctranslate2 import check_expressible, library, positions_for, write
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
-from nmt.system.device import find_device
 from nmt.system.errors import UserError
 from nmt.system.files import exclusive, whole_directory
 from nmt.system.integrity import check_files, hash_file, read_manifest, write_manifest
+from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import EOS
-
-Say = Callable[[str], None]  # reports slow operations
 
 PATIENCE = 1.5  # of 1,000 Multi30k texts, 22 differ with 1.0, 8 with 1.5, 7 with 8.0, which is three times slower
 FOLDER, STAMP = "ctranslate2", "converted.json"
@@ -43,7 +42,7 @@ AUTO_BATCH_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 16_384}  # CUDA: about 2 G
 COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}  # by decoding.precision
 
 
-def convert(bundle: Bundle, decoding: Decoding, say: Say) -> Path:
+def convert(bundle: Bundle, decoding: Decoding, say: Callable[[str], None]) -> Path:
     """Return BUNDLE/ctranslate2, the bundle converted to a CTranslate2 model.
 
     Reuse a conversion of the same weights and maximum lengths; otherwise write one and report it to `say`. Raise
@@ -72,35 +71,28 @@ def convert(bundle: Bundle, decoding: Decoding, say: Say) -> Path:
 
 def _is_current(path: Path, made_from: Mapping[str, object]) -> bool:
     """Return whether there is an undamaged conversion whose manifest has these values."""
-    try:
-        found = read_manifest(path / STAMP)
-        if not isinstance(found, dict) or not made_from.items() <= found.items():
-            return False
-        check_files(path / STAMP)
-    except UserError:
-        return False
-    return True
+    with suppress(UserError):
+        if made_from.items() <= read_manifest(path / STAMP).items():
+            check_files(path / STAMP)
+            return True
+    return False
 
 
 class CTranslate2Engine:
     """`Engine` around a `ctranslate2.Translator`, which searches several batches concurrently."""
 
-    def __init__(
-        self, bundle: Bundle, decoding: Decoding, say: Say, threads: int, device: str, worker: int | None = None
-    ) -> None:
-        """Load a bundle with `convert`; `find_device` resolves `device` and `worker`.
+    def __init__(self, path: Path, tokenizer: Tokenizer, decoding: Decoding, device: str, threads: int) -> None:
+        """Load the model at `path` on cpu, cuda or cuda:N; on a CPU, search `threads` batches at a time.
 
-        On a CPU, `threads` batches are searched at a time. decoding.precision auto means float32 on a CPU and float16
-        on a GPU. Raise UserError as `convert` does, or if there is no such device or it does not support the precision.
+        decoding.precision auto means float32 on a CPU and float16 on a GPU. Raise UserError if the device does not
+        support the precision.
         """
-        ctranslate2 = library()  # fail early if it is not installed
-        path = convert(bundle, decoding, say)
-        kind, _, number = find_device(device, ctranslate2.get_cuda_device_count(), worker).partition(":")
+        kind, _, number = device.partition(":")
         self._batches = threads if kind == "cpu" else 1
         # Scores are summed in the compute type: float16 keeps 11 bits of them, bfloat16 only 8.
         compute_type = COMPUTE_TYPES.get(decoding.precision, "float32" if kind == "cpu" else "float16")
         try:
-            self._translator = ctranslate2.Translator(
+            self._translator = library().Translator(
                 str(path),
                 device=kind,
                 device_index=int(number or 0),
@@ -111,7 +103,7 @@ class CTranslate2Engine:
         except ValueError as error:
             problem = f"decoding.precision {decoding.precision}: {error}"
             raise UserError(problem, "use decoding.precision=auto") from None
-        tokenizer, self._decoding = bundle.tokenizer(), decoding
+        self._decoding = decoding
         self._batch_tokens = AUTO_BATCH_TOKENS[kind] if decoding.batch_tokens == "auto" else decoding.batch_tokens
         self._source_pieces = tokenizer.source.listing()
         self._target_ids = {piece: i for i, piece in enumerate(tokenizer.target.listing())}

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt.data.batch import Batch, in_batches, pad_ids
-from nmt.decoding.engine import Hypothesis, Source
-from nmt.decoding.search import batch_tokens
+from nmt.decoding.beam import Found, batch_tokens
+from nmt.decoding.engine import Hypothesis
 from nmt.model.functional import log_probabilities, perplexity
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
@@ -37,16 +37,11 @@ class PairScores(NamedTuple):
     """Scores of one pair of lines, or their sums over several pairs."""
 
     pairs: int = 0
-    log_probability: float = 0.0
-    """Log-probability of the targets, including `</s>`, given the sources, in nats."""
-    subwords: int = 0
-    """Scored target subwords, including `</s>`."""
-    sources_cut: int = 0
-    """Sources truncated to the models' limit."""
-    targets_cut: int = 0
-    """Targets truncated to the limit."""
-    subwords_cut: int = 0
-    """Target subwords beyond the limit, including `</s>`, that are not scored."""
+    log_probability: float = 0.0  # log-probability of the targets, including `</s>`, given the sources, in nats
+    subwords: int = 0  # scored target subwords, including `</s>`
+    sources_cut: int = 0  # sources truncated to the models' limit
+    targets_cut: int = 0  # targets truncated to the limit
+    subwords_cut: int = 0  # target subwords beyond the limit, including `</s>`, that are not scored
 
     def plus(self, other: PairScores) -> PairScores:
         """Return the field-wise sums of both."""
@@ -128,9 +123,7 @@ def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tens
 TOKENS = 4096  # batch size for alignment, in padded tokens of both sides
 
 
-def annotated(
-    models: Sequence[Transformer], found: Sequence[tuple[Source, list[Hypothesis]]]
-) -> list[tuple[Source, list[Hypothesis]]]:
+def annotate(models: Sequence[Transformer], found: Sequence[Found]) -> list[Found]:
     """Return hypotheses with alignments and per-symbol log-probabilities, computed by the models that found them.
 
     The models compute them in full precision, whatever the precision of the search.
@@ -139,11 +132,9 @@ def annotated(
     alignments, scores = iter(align(models, pairs)), iter(log_probabilities_of(models, pairs, TOKENS))
 
     def complete(each: Hypothesis) -> Hypothesis:
-        if not each.ids:
-            return each
         return replace(each, alignment=next(alignments), log_probabilities=next(scores).tolist())
 
-    return [(source, list(map(complete, hypotheses))) for source, hypotheses in found]
+    return [(source, [complete(each) if each.ids else each for each in hypotheses]) for source, hypotheses in found]
 
 
 @torch.inference_mode()
@@ -174,14 +165,10 @@ AttentionType = Literal["encoder", "decoder", "cross"]
 class Tokens:
     """Sequence of symbols and their grouping into words."""
 
-    tokens: list[str]
-    """SentencePiece subwords, with U+2581 where a word begins, or tree symbols; includes any `<s>` and `</s>`."""
-    words: list[str]
-    """Words that the tokens spell. Control symbols, tree symbols and punctuation at a word's edge count as words."""
-    word_of: list[int]
-    """Index of each token's word."""
-    text: str
-    """Decoded text, without control symbols."""
+    tokens: list[str]  # subwords, with U+2581 where a word begins, or tree symbols; includes `<s>` and `</s>`
+    words: list[str]  # what the tokens spell; control symbols, tree symbols and punctuation at word edges are words
+    word_of: list[int]  # index of each token's word
+    text: str  # decoded text, without control symbols
 
     @classmethod
     def of(cls, vocabulary: TargetVocabulary, ids: list[int]) -> Self:

@@ -24,25 +24,9 @@ if TYPE_CHECKING:
     from nmt.decoding.constraints import MakeConstraint
     from nmt.model.transformer import Transformer
 
-Say = Callable[[str], None]
-"""Callback that reports slow operations and deviations from the requested settings."""
-EngineOf = Callable[["Sequence[Transformer]", Say], Engine]
-"""Factory for our own engine, given the models."""
+Constraints = Callable[[], "list[MakeConstraint]"]
+"""Factory for the task's constraints; called in the process that makes the engine, because it imports torch."""
 MOST_WORKERS = 16  # cap on the default number of CPU workers
-
-
-def make_engine(
-    decoding: Decoding,
-    constraints: Callable[[], list[MakeConstraint]],
-    annotated: bool,
-    models: Sequence[Transformer],
-    say: Say,
-) -> Engine:
-    """Make our own engine, in the process that searches."""
-    from nmt.decoding.forced import annotated as annotate
-    from nmt.decoding.search import SearchEngine
-
-    return SearchEngine(models, decoding, constraints(), say, partial(annotate, models) if annotated else None)
 
 
 class Loaded:
@@ -52,9 +36,11 @@ class Loaded:
         self._models = list(models) if isinstance(models, Sequence) else [models]
         self.configs = [model.config for model in self._models]
 
-    def open(self, decoding: Decoding, engine_of: EngineOf) -> AbstractContextManager[Engine]:
+    def open(self, decoding: Decoding, constraints: Constraints, annotated: bool) -> AbstractContextManager[Engine]:
         """Return the engine in a context manager that does nothing on exit."""
-        return nullcontext(engine_of(self._models, lambda line: None))
+        from nmt.decoding.search import SearchEngine
+
+        return nullcontext(SearchEngine(self._models, decoding, constraints(), annotated=annotated))
 
     def only(self) -> Transformer:
         """Return the single model."""
@@ -76,7 +62,8 @@ class Saved:
     """Total CPU threads of all workers; None leaves the choice to the engine."""
     forks: bool
     """Whether workers on a CPU are forked to share one model; this process must then be single-threaded."""
-    say: Say
+    say: Callable[[str], None]
+    """Reports slow operations and deviations from the requested settings."""
 
     @property
     def configs(self) -> Sequence[ModelSettings]:
@@ -84,7 +71,7 @@ class Saved:
         return [bundle.recipe.model for bundle in self.bundles]
 
     @contextmanager
-    def open(self, decoding: Decoding, engine_of: EngineOf) -> Iterator[Engine]:
+    def open(self, decoding: Decoding, constraints: Constraints, annotated: bool) -> Iterator[Engine]:
         """Yield the engine, or several workers that act as one and end with the context.
 
         Raise UserError if the engine cannot be made.
@@ -94,11 +81,9 @@ class Saved:
                 "--engine ctranslate2: searches with one model, not with an ensemble",
                 "use --engine nmt, or one --model",
             )
-        count = self.workers or 1
-        make: MakeEngine = partial(self._make, decoding, engine_of)
+        make: MakeEngine = partial(self._make, decoding, constraints, annotated)
         forks = self.forks and self.engine == "nmt" and sys.platform == "linux" and self._on_cpu()
-        if forks:
-            count = self.workers or min(self.threads or cores(), MOST_WORKERS)
+        count = self.workers or (min(self.threads or cores(), MOST_WORKERS) if forks else 1)
         if count == 1:
             yield make(0, 1)
             return
@@ -109,16 +94,21 @@ class Saved:
         """Load the single model into this process, in full precision."""
         return self.bundles[0].model(choose_device(self.device, self.threads))
 
-    def _make(self, decoding: Decoding, engine_of: EngineOf, number: int, count: int) -> Engine:
+    def _make(self, decoding: Decoding, constraints: Constraints, annotated: bool, number: int, count: int) -> Engine:
         """Make the engine for worker `number`, 0-based, of `count`."""
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)
         if self.engine == "ctranslate2":
-            from nmt.decoding.ctranslate2_engine import CTranslate2Engine
+            from nmt.decoding.ctranslate2_engine import CTranslate2Engine, convert
+            from nmt.exchange.ctranslate2 import library
 
-            return CTranslate2Engine(self.bundles[0], decoding, self.say, threads, self.device, worker)
+            bundle, name = self.bundles[0], find_device(self.device, library().get_cuda_device_count(), worker)
+            return CTranslate2Engine(convert(bundle, decoding, self.say), bundle.tokenizer(), decoding, name, threads)
+        from nmt.decoding.search import SearchEngine
+
         device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
-        return engine_of([bundle.model(device) for bundle in self.bundles], self.say)
+        models = [bundle.model(device) for bundle in self.bundles]
+        return SearchEngine(models, decoding, constraints(), self.say, annotated)
 
     def _on_cpu(self) -> bool:
         import torch

@@ -11,7 +11,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from nmt.decoding.models import Models
 from nmt.decoding.pipeline import LineResult, Pipeline
 from nmt.decoding.read_ahead import Line, Part, Request
 from nmt.parsing.linearization import TreeVocabulary, escape
@@ -22,7 +21,6 @@ from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from nmt.decoding.constraints import MakeConstraint
-    from nmt.model.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +35,6 @@ class Parse(LineResult):
 
 class Parser(Pipeline[Parse]):
     """Parsing model or ensemble, with its tokenizer and decoding settings (section 6.3 of the paper)."""
-
-    def __init__(
-        self, models: Transformer | Sequence[Transformer] | Models, tokenizer: Tokenizer, decoding: Decoding
-    ) -> None:
-        assert isinstance(tokenizer.target, TreeVocabulary), "the tokenizer of a parser knows the symbols of trees"
-        self._trees, self._limit = tokenizer.target, decoding.max_source
-        super().__init__(models, tokenizer, decoding)
 
     @staticmethod
     def warnings(decoding: Decoding) -> Mapping[str, Callable[[Parse], int]]:
@@ -79,12 +70,12 @@ class Parser(Pipeline[Parse]):
         """Encode a line in parts of at most decoding.max_source subwords, split between words."""
         parts: list[Part] = []
         ids: list[int] = []
-        count = 0
+        count, limit = 0, self.decoding.max_source
         for word in self._encode(words_of(request.text)):
-            if count and len(ids) + len(word) > self._limit:
+            if count and len(ids) + len(word) > limit:
                 parts.append(Part(ids, count))
                 ids, count = [], 0
-            ids += word[: self._limit]
+            ids += word[:limit]
             count += 1
         return [*parts, Part(ids, count)] if count else []
 
@@ -93,8 +84,8 @@ class Parser(Pipeline[Parse]):
         parts, tree = self.split(Request(source)), next(read_tree_lines([output], "tree"))
         if len(parts) > 1:
             raise UserError(
-                f"a line that may not be split has more subwords than decoding.max_source {self._limit:,}: "
-                f"{source[:60]} …",
+                f"a line that may not be split has more subwords than decoding.max_source "
+                f"{self.decoding.max_source:,}: {source[:60]} …",
                 "raise decoding.max_source, or parse a shorter sentence",
             )
         leaves = 0 if tree is None else len(tree.leaves())
@@ -103,7 +94,7 @@ class Parser(Pipeline[Parse]):
                 f"the tree has {leaves:,} leaves for a line of {len(words_of(source)):,} words: {output[:60]}",
                 "give a tree over the words of the line, as parse returns it",
             )
-        return [symbol for part in parts for symbol in part.ids], self._trees.encode(str(tree))
+        return [symbol for part in parts for symbol in part.ids], self.tokenizer.target.encode(str(tree))
 
     def text(self, line: Line, rank: int) -> str:
         """Return the parts' trees of this `rank`, joined, in bracket notation; "" for a blank line."""
@@ -128,13 +119,14 @@ class Parser(Pipeline[Parse]):
 
     def _tree(self, line: Line, rank: int) -> Tree | None:
         """Join the parts' trees of this rank under one root; return None for a blank line."""
+        vocabulary = cast(TreeVocabulary, self.tokenizer.target)
         found = zip(line.hypotheses, _words_of_parts(line), strict=True)
-        trees = [self._trees.tree(part[rank].ids, words) for part, words in found]
+        trees = [vocabulary.tree(part[rank].ids, words) for part, words in found]
         return Tree(TOP, tuple(child for tree in trees for child in tree.children)) if trees else None
 
     def _is_cut(self, words: list[str]) -> bool:
         """Return whether a part is a single word with too many subwords."""
-        return len(words) == 1 and len(self._encode(words)[0]) > self._limit
+        return len(words) == 1 and len(self._encode(words)[0]) > self.decoding.max_source
 
 
 def drawn(number: int, parse: Parse) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from nmt.decoding.models import Loaded, Models, Saved, make_engine
+from nmt.decoding.models import Loaded, Models
 from nmt.decoding.read_ahead import Line, Part, ReadAhead, Request
 from nmt.recipe import Decoding, Model
 from nmt.system.errors import UserError
@@ -90,12 +90,12 @@ class Pipeline(ABC, Generic[Result]):
         Raise UserError if decoding.max_source exceeds what a model supports, or if the engine cannot be made.
         """
         self.tokenizer, self.decoding = tokenizer, decoding
-        source = models if isinstance(models, Loaded | Saved) else Loaded(models)
+        source = models if isinstance(models, Models) else Loaded(models)
         self._count, self._load = len(source.configs), cache(source.only)
         self._positions = longest_served(source.configs, decoding)
-        engine_of = partial(make_engine, decoding, partial(self.constraints, tokenizer, decoding), self.annotated)
         self._held = ExitStack()
-        self.engine = self._held.enter_context(source.open(decoding, engine_of))
+        constraints = partial(self.constraints, tokenizer, decoding)
+        self.engine = self._held.enter_context(source.open(decoding, constraints, self.annotated))
 
     def close(self) -> None:
         """End the workers, if any."""
@@ -115,7 +115,7 @@ class Pipeline(ABC, Generic[Result]):
     @staticmethod
     @abstractmethod
     def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
-        """Return the constraints on outputs; called in the process that makes the engine, because it imports torch."""
+        """Return the task's constraints on outputs; imports torch."""
 
     @abstractmethod
     def split(self, request: Request) -> list[Part]:
@@ -191,7 +191,21 @@ class Pipeline(ABC, Generic[Result]):
             raise UserError(
                 f"attention: each of the {self._count} models of an ensemble has its own", "ask for that of one model"
             )
-        return attend(self._load(), self.tokenizer, *self._pair(source, target))
+        pairs = next(self.stream([source])).pairs if target is None else [self.encode_pair(source, target)]
+        if len(pairs) > 1:
+            raise UserError(
+                f"the line was split into {len(pairs)} parts, which were searched one by one: {source[:60]} …",
+                "give one sentence at a time",
+            )
+        if not pairs or not pairs[0][0]:
+            raise UserError("the line is blank", "give a sentence")
+        longest = self._cap(self.decoding.max_source)
+        if len(pairs[0][1]) >= longest:
+            raise UserError(
+                f"the output has {len(pairs[0][1]):,} symbols, and a search makes fewer than {longest:,}",
+                "give the output of one sentence",
+            )
+        return attend(self._load(), self.tokenizer, *pairs[0])
 
     def _groups(
         self, lines: Iterable[str | Request], n_best: int, searched: Callable[[int], None], sample: int | None
@@ -238,30 +252,6 @@ class Pipeline(ABC, Generic[Result]):
         """Return the maximum output length for an input of `length` subwords."""
         cap = length + self.decoding.max_extra
         return cap if self._positions is None else min(cap, self._positions)
-
-    def _pair(self, source: str, output: str | None) -> tuple[list[int], list[int]]:
-        """Return the symbols of a sentence and of `output`, by default its best output, without `</s>`.
-
-        Raise UserError if the sentence is blank or split by the search, or if either is too long.
-        """
-        if output is not None:
-            pairs = [self.encode_pair(source, output)]
-        else:
-            pairs = next(self.stream([source])).pairs
-            if len(pairs) > 1:
-                raise UserError(
-                    f"the line was split into {len(pairs)} parts, which were searched one by one: {source[:60]} …",
-                    "give one sentence at a time",
-                )
-        if not pairs or not pairs[0][0]:
-            raise UserError("the line is blank", "give a sentence")
-        longest = self._cap(self.decoding.max_source)
-        if len(pairs[0][1]) >= longest:
-            raise UserError(
-                f"the output has {len(pairs[0][1]):,} symbols, and a search makes fewer than {longest:,}",
-                "give the output of one sentence",
-            )
-        return pairs[0]
 
     def _json(self, number: int, result: Result, hypotheses: list[dict[str, Any]], **more: Any) -> str:
         """Format the result of input line `number` as JSON; `more` holds the task's fields."""

@@ -20,13 +20,12 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from nmt.decoding.beam import Beams, Search, SearchModels, length_penalty
+from nmt.decoding.beam import CPU_BEAM, Beams, Search, SearchModels, length_penalty
 from nmt.decoding.engine import Source
 from nmt.model.cache import upload
 from nmt.recipe import Decoding
 from nmt.text.vocabulary import EOS
 
-CPU_BEAM = 4  # beyond this beam size, automatic batch sizes shrink in proportion
 BLOCK = 64  # symbols per block of a two-stage draw
 STEP, FIRST, SECOND = (signed - (1 << 64) for signed in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 

@@ -7,17 +7,17 @@ from functools import partial
 
 import torch
 
-from nmt.decoding.beam import AT_ONCE, BLOCK, Found, Search, SearchModels
+from nmt.decoding.beam import AT_ONCE, BLOCK, Search, SearchModels, batch_tokens
 from nmt.decoding.constraints import MakeConstraint, MinLength
 from nmt.decoding.engine import Hypothesis, SourceQueue
-from nmt.decoding.sampling import CPU_BEAM, Sampling
+from nmt.decoding.forced import annotate
+from nmt.decoding.sampling import Sampling
 from nmt.model.inference import for_inference, half_precision, pays
 from nmt.model.transformer import Transformer
-from nmt.recipe import CPU_BATCH_TOKENS, Decoding
+from nmt.recipe import Decoding
 from nmt.system.device import available_memory, check_room
 
 LANES = 16  # small vocabularies are padded to a multiple of this, one cache line
-MOST_BATCH_TOKENS = 1 << 15  # upper bound on a GPU; larger batches gain nothing
 
 
 class SearchEngine(SearchModels):
@@ -29,15 +29,16 @@ class SearchEngine(SearchModels):
         decoding: Decoding,
         constraints: Sequence[MakeConstraint] = (),
         say: Callable[[str], None] = lambda line: None,
-        annotate: Callable[[list[Found]], list[Found]] | None = None,
+        annotated: bool = False,
     ) -> None:
         """Prepare the models; the default constraint is `decoding.min_length` alone.
 
-        `say` reports a change of precision or batch size; `annotate` adds alignments and log-probabilities to
-        hypotheses. Raise UserError if the machine does not support `decoding.precision` or lacks memory for even one
-        sentence.
+        `say` reports a change of precision or batch size. If `annotated`, hypotheses have alignments and
+        log-probabilities. Raise UserError if the machine does not support `decoding.precision` or lacks memory for
+        even one sentence.
         """
-        self.decoding, self.say, self.annotate = decoding, say, annotate
+        self.decoding, self.say = decoding, say
+        self.annotate = partial(annotate, models) if annotated else None
         self.constraints = constraints or [partial(MinLength, decoding.min_length)]
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
@@ -60,19 +61,6 @@ class SearchEngine(SearchModels):
 
     def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         return Sampling(self, count).run(queue)
-
-
-def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
-    """Return the batch size in padded source tokens, resolving `decoding.batch_tokens: auto`."""
-    if decoding.batch_tokens != "auto":
-        return decoding.batch_tokens
-    weight = models[0].output_embedding.weight
-    if weight.device.type == "cpu":
-        return max(1, CPU_BATCH_TOKENS * CPU_BEAM // max(CPU_BEAM, decoding.beam))
-    free = available_memory(weight.device) or 0
-    # Keys and values per source token, assuming that hypotheses are as long as the source.
-    values = sum(2 * model.config.decoder_depth * model.config.d_model * (1 + decoding.beam) for model in models)
-    return min(MOST_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))
 
 
 def _precision(wanted: str, device: torch.device) -> str:

@@ -130,11 +130,8 @@ class Translator(Pipeline[Translation]):
         from nmt.decoding.phrases import PhraseConstraint
 
         target = cast(Vocabulary, tokenizer.target)
-        rules: list[MakeConstraint] = [
-            partial(MinLength, decoding.min_length),
-            partial(PrefixConstraint, target),
-            partial(PhraseConstraint, target),
-        ]
+        rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length)]
+        rules += [partial(PrefixConstraint, target), partial(PhraseConstraint, target)]
         if decoding.no_repeat is not None:
             rules.append(partial(NoRepeat, decoding.no_repeat))  # last: the others take precedence
         return rules

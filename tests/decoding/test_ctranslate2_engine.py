@@ -13,8 +13,9 @@ from reference_search import random_model, reference_search
 from reverse_task import reseal
 
 from nmt.checkpoint.reading import Bundle
-from nmt.decoding.ctranslate2_engine import CTranslate2Engine, convert
+from nmt.decoding.ctranslate2_engine import convert
 from nmt.decoding.engine import Source
+from nmt.decoding.models import Saved
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS
@@ -77,8 +78,10 @@ def sources_of(bundle, count, caps=None):
 
 def search(bundle, sources, n_best=1, **decoding):
     """By CTranslate2, in order."""
-    engine = CTranslate2Engine(bundle, settings(bundle, decoding), print, threads=1, device="cpu")
-    return in_order(engine.search(Pile(sources), n_best), sources)
+    with Saved([bundle], "ctranslate2", "cpu", 1, 1, False, print).open(
+        settings(bundle, decoding), lambda: [], annotated=False
+    ) as engine:
+        return in_order(engine.search(Pile(sources), n_best), sources)
 
 
 def search_plainly(bundle, sources, n_best=1, dtype=torch.float64, **decoding):
@@ -223,7 +226,7 @@ def test_a_missing_package_is_named_with_what_installs_it(make_bundle, monkeypat
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     bundle = make_bundle()
     with pytest.raises(UserError, match="CTranslate2 is not installed") as error:
-        CTranslate2Engine(bundle, bundle.recipe.decoding, print, threads=1, device="cpu")
+        search(bundle, [])
     assert "pip install ctranslate2" in error.value.hint
 
 

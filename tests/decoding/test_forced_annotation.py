@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from functools import partial
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from queues import Pile
 from nmt.decoding import beam
 from nmt.decoding import forced as annotation
 from nmt.decoding.engine import Hypothesis, Source
-from nmt.decoding.forced import align, annotated
+from nmt.decoding.forced import align, annotate
 from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
@@ -66,7 +65,7 @@ def test_alignments_are_the_heads_mean_in_the_penultimate_layer(
 
 def probabilities(models: list[Transformer], pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
     found = [(Source(0, source, 99), [Hypothesis(output, 0.0, True)]) for source, output in pairs]
-    return [each.log_probabilities for _, (each,) in annotated(models, found)]
+    return [each.log_probabilities for _, (each,) in annotate(models, found)]
 
 
 @torch.inference_mode()
@@ -84,7 +83,7 @@ def test_probabilities_are_those_of_each_symbol_given_those_before_it(monkeypatc
 
 
 def engine_of(model: Transformer) -> SearchEngine:
-    return SearchEngine([model], Decoding(beam=2, batch_tokens=60), annotate=partial(annotated, [model]))
+    return SearchEngine([model], Decoding(beam=2, batch_tokens=60), annotated=True)
 
 
 def test_an_engine_that_annotates_finds_what_it_finds_without(monkeypatch: pytest.MonkeyPatch) -> None:

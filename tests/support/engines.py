@@ -54,7 +54,7 @@ class Searched(Loaded):
         self._engine = engine
         self.configs: Any = [SimpleNamespace(positions="learned", max_positions=positions)] if positions else []
 
-    def open(self, decoding: Decoding, engine_of: object) -> Any:
+    def open(self, decoding: Decoding, constraints: object, annotated: bool) -> Any:
         return nullcontext(self._engine)
 
     def only(self) -> Any:
