@@ -1,1 +1,1 @@
-"""The code behind each command."""
+"""Implementations of the commands."""

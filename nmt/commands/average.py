@@ -1,4 +1,4 @@
-"""`nmt average`: averages and exports models."""
+"""`nmt average`: average checkpoints or models, and export them to other formats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALIKE = 0.8
 
 
 def average(options: AverageOptions) -> None:
-    """Average checkpoints of a run, or several models, into a bundle or a folder of another format."""
+    """Average a run's checkpoints or several models, and write a bundle or an exported folder."""
     others = options.last or options.best or options.form != "nmt"
     if options.quantization and options.form != "ctranslate2":
         raise click.UsageError("--quantization goes with --format ctranslate2")
@@ -41,7 +41,7 @@ def average(options: AverageOptions) -> None:
 
 
 def _average(options: AverageOptions, out: Path | None) -> Bundle:
-    """Average checkpoints of a run into a bundle, and report which."""
+    """Average a run's checkpoints into a bundle, and report which updates were averaged."""
     ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
     if last == "auto":
         from nmt.training.validation import average_by_score
@@ -66,7 +66,7 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
 
 
 def _warn_of_early_checkpoints(ckpts: Path, steps: Sequence[int], console: Console) -> None:
-    """Report averaged checkpoints whose worst dev score is far below the best, as early in training."""
+    """Warn if the worst averaged checkpoint scores far below the best, as happens early in training."""
     chosen = ranked([bundle for bundle in checkpoints(ckpts) if bundle.step in steps])
     scores = [bundle.dev_score or 0.0 for bundle in chosen]
     if scores and min(scores) < ALIKE * max(scores):
@@ -75,7 +75,7 @@ def _warn_of_early_checkpoints(ckpts: Path, steps: Sequence[int], console: Conso
 
 
 def _refresh_report(ckpts: Path, console: Console) -> None:
-    """Write the report of a run anew, if it has one, so that it shows the dev scores of averages."""
+    """Rewrite the run's report, if it has one, to include the averages' dev scores."""
     from nmt.report.page import attempt
     from nmt.training.run_files import PAGE
 
@@ -84,7 +84,7 @@ def _refresh_report(ckpts: Path, console: Console) -> None:
 
 
 def export(options: AverageOptions) -> None:
-    """Export a bundle, or the average of a run's checkpoints, and report how searches with it differ."""
+    """Export a bundle or a run's averaged checkpoints, and report how the exported model's search differs."""
     from nmt.exchange import ctranslate2 as conversion
     from nmt.exchange import huggingface
 
@@ -96,7 +96,7 @@ def export(options: AverageOptions) -> None:
         raise click.UsageError(f"--last and --best are for a run's directory, and {ckpts} is a bundle")
     (huggingface if options.form == "huggingface" else conversion).check_expressible(
         bundle
-    )  # before the average is computed
+    )  # fail before computing the average
     check_replaceable(out, None)
     if bundle.path != ckpts:
         bundle = _average(options, None)
@@ -116,7 +116,7 @@ def export(options: AverageOptions) -> None:
 
 
 def _mix(options: AverageOptions, shares: Sequence[float]) -> None:
-    """Average models with shares into a bundle, and report which."""
+    """Average models weighted by `shares` into a bundle, and report each model's share."""
     from nmt.checkpoint.averaging import mix
 
     if len(shares) != len(options.ckpts):

@@ -1,4 +1,4 @@
-"""Help texts of commands: what a command does, examples, options in sections, details."""
+"""Layout of `--help`: summary, examples, options in sections, details."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Example = tuple[str, str]
 """A command line and its explanation"""
 
 MACHINE, MORE = LAST = ("Machine", "More")
-"""The last two sections; `More` has the options of no other section"""
+"""Last two sections of the help text; options without a section go under `More`"""
 
 
 class Option(click.Option):
-    """An option that knows its section of the help text."""
+    """An option that belongs to a section of the help text."""
 
     def __init__(self, *arguments: Any, section: str = MORE, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -24,10 +24,7 @@ class Option(click.Option):
 
 
 class Command(click.Command):
-    """A command whose help text begins with the first paragraph of its docstring and with examples.
-
-    The other paragraphs come after the options.
-    """
+    """A command whose help shows the docstring's first paragraph, examples, options, and the docstring's rest."""
 
     def __init__(self, *arguments: Any, examples: Sequence[Example], **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -35,7 +32,7 @@ class Command(click.Command):
         self._beginning, _, self._details = inspect.cleandoc(self.help or "").partition("\n\n")
 
     def sections(self, context: click.Context) -> dict[str, list[click.Parameter]]:
-        """Return the options by section, in the order of the help text."""
+        """Return the options grouped by section, in display order."""
         found: dict[str, list[click.Parameter]] = {}
         for parameter in self.get_params(context):
             if isinstance(parameter, click.Option):
@@ -43,33 +40,33 @@ class Command(click.Command):
         return {name: found[name] for name in [*(name for name in found if name not in LAST), *LAST] if name in found}
 
     def format_help_text(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what the command does, and examples."""
+        """Write the summary and the examples."""
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_text(self._beginning)
         write_examples(formatter, "Examples", self.examples)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in their sections."""
+        """Write the options, section by section."""
         for name, parameters in self.sections(context).items():
             records = [parameter.get_help_record(context) for parameter in parameters]
             with formatter.section(name):
                 formatter.write_dl([record for record in records if record is not None])
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the details."""
+        """Write the docstring's other paragraphs."""
         if self._details:
             with formatter.section("Details"):
                 formatter.write_text(self._details)
 
 
 class LineCommand(Command):
-    """A command that reads lines from stdin or a file and takes no arguments, though newcomers give it sentences."""
+    """A command that reads lines from stdin or a file, and says so if sentences are passed as arguments."""
 
     allow_extra_args = True
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does; fail with a usage error that explains where lines come from if there are arguments."""
+        """Parse the options; raise a usage error that explains --input if there are positional arguments."""
         extra = super().parse_args(ctx, args)
         if extra and not ctx.resilient_parsing:
             what = f"{extra[0]!r} is an argument, but lines come from stdin or --input"
@@ -78,7 +75,7 @@ class LineCommand(Command):
 
 
 class Group(click.Group):
-    """A group of such commands; its help text lists them in the order of their definition."""
+    """A group whose help text lists its commands in definition order."""
 
     command_class = Command
 
@@ -87,21 +84,21 @@ class Group(click.Group):
         self.examples = examples
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Return the names of the commands in the order of their definition."""
+        """Return the command names in definition order."""
         return list(self.commands)
 
     def format_help_text(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what the commands are for, and examples in the order of use."""
+        """Write the group's help text and the examples of a typical workflow."""
         super().format_help_text(context, formatter)
         write_examples(formatter, "From text to a translation", self.examples)
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write where the options are explained."""
+        """Write how to show a command's options."""
         formatter.write_paragraph()
         formatter.write_text(f"{context.command_path} COMMAND --help has examples and the options of a command.")
 
 
 def write_examples(formatter: click.HelpFormatter, title: str, examples: Sequence[Example]) -> None:
-    """Write command lines under a title, each with its explanation beside or below it."""
+    """Write a section of command lines, each with its explanation beside or below it."""
     with formatter.section(title):
         formatter.write_dl(examples, col_max=44)

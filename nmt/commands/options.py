@@ -1,4 +1,4 @@
-"""The options of each command: a dataclass whose fields declare their flags, types and help texts."""
+"""Each command's options: a dataclass whose fields declare their flags, types and help texts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from nmt.system.console import Console
 if TYPE_CHECKING:
     from nmt.decoding.forced import AttentionType
 
-PARAMETER, FLAG = "parameter", "flag"  # keys of a field's metadata: what declares its option, and the option's name
+PARAMETER, FLAG = "parameter", "flag"  # field metadata keys: click decorator, flag's name
 AT_LEAST_1 = click.IntRange(min=1)
-WORKERS = click.IntRange(1, 256)  # more GPUs than a host has, and more shares than are worth cutting its CPU into
+WORKERS = click.IntRange(1, 256)  # above any host's number of GPUs or useful CPU workers
 
 
 class Text(click.ParamType[Any]):
-    """A string that is not empty: an empty one is a shell variable that was never set.
+    """A non-empty string: an empty one usually comes from an unset shell variable.
 
-    `read` converts it. The shell completes it to one of `words`, though other values may be allowed.
+    `read` converts the string. Shell completion suggests `words`; other values are allowed.
     """
 
     name = "text"
@@ -39,40 +39,40 @@ class Text(click.ParamType[Any]):
         self._words, self._read = words, read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value; fail with a usage error if the string is empty."""
+        """Return the converted value; raise a usage error for an empty string."""
         if value == "":
             self.fail("must not be empty", param, ctx)
         return self._read(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the words with this prefix."""
+        """Suggest the words that start with `incomplete`."""
         return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
 
 
 class FilePath(Text):
-    """A path that is not empty; Python would take an empty one for the working directory."""
+    """A non-empty path; Python would take an empty one for the working directory."""
 
     name = "path"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Leave completion to the shell, which knows the files."""
+        """Let the shell complete file names."""
         return [CompletionItem(incomplete, type="file")]
 
 
 class NumberOrAuto(click.IntRange):
-    """A whole number, or auto."""
+    """An integer or `auto`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number or "auto"; fail with a usage error on anything else."""
+        """Return the integer or `"auto"`; raise a usage error for anything else."""
         return value if value == "auto" else super().convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return "auto" if it has this prefix."""
+        """Suggest `auto` if it starts with `incomplete`."""
         return Text("auto").shell_complete(ctx, param, incomplete)
 
 
 def shares(text: str) -> tuple[float, ...]:
-    """Read numbers separated by commas, each at least 0 and one of them above 0."""
+    """Parse comma-separated weights: finite, non-negative, with a positive sum."""
     try:
         found = tuple(map(float, text.split(",")))
     except ValueError:
@@ -83,7 +83,7 @@ def shares(text: str) -> tuple[float, ...]:
 
 
 def layer(text: str) -> tuple[str, int]:
-    """Read a layer, counted from 1, of encoder, decoder or cross, as in cross:5; by default of the encoder."""
+    """Parse a 1-based layer such as `5` or `cross:5`; without a prefix it is the encoder's."""
     found = re.fullmatch("(?:(encoder|decoder|cross):)?([1-9][0-9]{0,5})", text)
     if not found:
         raise click.BadParameter(f"{text!r} is no layer, such as 5, encoder:5, decoder:5 or cross:5")
@@ -91,7 +91,7 @@ def layer(text: str) -> tuple[str, int]:
 
 
 def heads(text: str) -> tuple[int, ...]:
-    """Read numbers of heads, counted from 1 and separated by commas; return them in order without repetitions."""
+    """Parse comma-separated 1-based heads; return them sorted, without duplicates."""
     if not re.fullmatch("[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", text):
         raise click.BadParameter(f"{text!r} are not numbers of heads from 1 on, such as 1,2")
     return tuple(sorted({int(head) for head in text.split(",")}))
@@ -102,9 +102,9 @@ DEVICE, FORMAT, TOKENS = Text("auto", "cpu", "cuda"), Text("auto", "fp32", "bf16
 
 
 def option(usage: str, help: str, type: Any = None, section: str = MORE, **keywords: Any) -> Any:
-    """Declare a field that is an option in a section of the help text.
+    """Declare a dataclass field as a command-line option in a section of the help text.
 
-    `usage` is its flag and perhaps the name of its value, as in `--beam N`. Without a type it is a switch.
+    `usage` is the flag and optionally a metavar, as in `--beam N`. Without `type`, the option is a boolean flag.
     """
     flag, _, metavar = usage.partition(" ")
     keywords |= {"help": help, "type": type, "metavar": metavar or None, "section": section, "is_flag": type is None}
@@ -113,12 +113,12 @@ def option(usage: str, help: str, type: Any = None, section: str = MORE, **keywo
 
 
 def argument(**keywords: Any) -> Any:
-    """Declare a field that is an argument; the keywords are those of click.argument."""
+    """Declare a dataclass field as a positional argument; `keywords` are those of `click.argument`."""
     return field(metadata={PARAMETER: partial(click.argument, **keywords)})
 
 
 def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
-    """Give a command the options of a dataclass; the command gets them as one instance of it."""
+    """Decorate a command so that it accepts the options of dataclass `kind` and receives them as one instance."""
 
     def decorate(function: Callable[[Any], None]) -> Callable[..., None]:
         @debug_option
@@ -127,7 +127,7 @@ def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., No
         def command(**given: Any) -> None:
             function(kind(**given))
 
-        for each in reversed(fields(kind)):  # so that `--help` lists them in the order of the fields
+        for each in reversed(fields(kind)):  # last first, as decorators apply: --help keeps field order
             if PARAMETER in each.metadata:
                 command = each.metadata[PARAMETER](each.name)(command)
         return command
@@ -136,14 +136,14 @@ def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., No
 
 
 def refuse(options: Any, names: str, why: str) -> None:
-    """Raise UsageError naming the first option that is given among some fields, whose names are split at spaces."""
+    """Raise UsageError, giving `why`, for the first option set among the fields in space-separated `names`."""
     for each in fields(options):
         if each.name in names.split() and getattr(options, each.name):
             raise click.UsageError(f"{each.metadata[FLAG]} {why}")
 
 
 def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    """Print the version and which C kernels are in use, and exit."""
+    """Print the version and the C kernels in use, then exit."""
     if not wanted or context.resilient_parsing:
         return
     from nmt.native import library  # imports torch
@@ -281,7 +281,7 @@ class SearchOptions:
     threads: int | None = threads_option()
     console: Console = console_option()
 
-    # Options of only one of the two commands
+    # Defaults of options that only one of the two commands has
     sample: int | None = None
     prefix: Path | None = None
     terms: Path | None = None
@@ -291,17 +291,17 @@ class SearchOptions:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Paths or names of the models."""
+        """Paths or hub names of the models"""
         return self.models or (Path(os.environ.get("NMT_MODEL") or "ckpts"),)
 
     @property
     def settings(self) -> list[str]:
-        """Overrides of a bundle's decoding settings; flags come last, so that they win over --set."""
+        """Decoding overrides; flags come last, so they take precedence over --set"""
         flags = {"beam": self.beam, "alpha": self.alpha, "precision": self.precision, "batch_tokens": self.batch_tokens}
         return [*self.overrides, *(f"decoding.{key}={value}" for key, value in flags.items() if value is not None)]
 
     def check(self) -> None:
-        """Raise UsageError for options that do not go together."""
+        """Raise UsageError for incompatible options."""
         if self.pretty and (self.as_json or self.n_best):
             raise click.UsageError("--pretty does not go with --json or --n-best")
         suffix = self.attention and self.attention.suffix
@@ -338,7 +338,7 @@ class TranslateOptions(SearchOptions):
     )
 
     def check(self) -> None:
-        """Raise UsageError for options that do not go together."""
+        """Raise UsageError for incompatible options."""
         super().check()
         if self.engine != "nmt":
             refuse(self, "prefix terms keep sample", "goes with --engine nmt")
@@ -391,10 +391,10 @@ class ScoreOptions:
 
     @property
     def reference(self) -> Path:
-        """REF, required by all modes but --runs."""
+        """REF, required by all modes but --runs"""
         return self.files[0]
 
     @property
     def hypothesis(self) -> Path | None:
-        """HYP; None for stdin."""
+        """HYP; None means stdin"""
         return self.files[1] if len(self.files) > 1 else None

@@ -1,4 +1,4 @@
-"""`nmt parse`."""
+"""`nmt parse`: print a bracketed tree for each line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def parse(options: ParseOptions) -> None:
-    """Parse lines with the models of the options."""
+    """Parse lines with the models named by the options."""
     search = LineSearch(options, "parse")
     tokenizer, decoding = common_tokenizer(search.bundles), search.decoding
     search.run(
         lambda models: Parser(models, tokenizer, decoding),
         Statistics("parsing", Parser.warnings(decoding)),
-        {"--pretty": options.pretty, "--unconstrained": False},  # earlier versions wrote the latter key
+        {"--pretty": options.pretty, "--unconstrained": False},  # the latter key keeps older blocks.json valid
     )

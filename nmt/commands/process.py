@@ -1,4 +1,4 @@
-"""A command as a process: signals, exit codes and error messages."""
+"""Run a command as a process: signals, exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from nmt.commands.streams import open_standard_streams, release
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError, printable
 
 COMPLETE = "_NMT_COMPLETE"
-"""Variable by which a shell asks for completion, as in `eval "$(_NMT_COMPLETE=bash_source nmt)"`"""
+"""Environment variable by which a shell requests completion: `eval "$(_NMT_COMPLETE=bash_source nmt)"`"""
 
 
 def run(group: click.Group) -> NoReturn:
-    """Run the command that argv names, and exit.
+    """Run the command that `sys.argv` names, and exit.
 
-    The exit code is 0 for success, 1 for a UserError, 2 for wrong usage and 128 + signal after a signal.
+    The exit code is 0 for success, 1 for an error, 2 for wrong usage, and 128 + N after signal N.
     """
     from nmt.system.device import let_waiting_threads_sleep
 
     open_standard_streams()
     signal.signal(signal.SIGTERM, stop)
     for number in (signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and background jobs of scripts ignore them
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and scripts' background jobs ignore them
             signal.signal(number, stop)
     let_waiting_threads_sleep()
     try:
         if instruction := os.environ.get(COMPLETE):
             raise click.exceptions.Exit(shell_complete(group, {}, "nmt", COMPLETE, instruction))
-        with group.make_context("nmt", sys.argv[1:]) as context:  # group.main would make a closed pipe an error
+        with group.make_context("nmt", sys.argv[1:]) as context:  # group.main treats a closed pipe as an error
             group.invoke(context)
         sys.stdout.flush()
         code = 0
-        _end_at_a_signal()
+        _restore_signals()
     except BaseException as error:
-        _end_at_a_signal()
+        _restore_signals()
         ending = ending_of(error)
         for line in ending.lines:
-            with suppress(OSError):  # stderr is closed
+            with suppress(OSError):  # stderr may be closed
                 click.echo(line, err=True)
         if "--debug" in sys.argv and ending.traceback:
             raise
@@ -56,8 +56,8 @@ def run(group: click.Group) -> NoReturn:
     sys.exit(code)
 
 
-def _end_at_a_signal() -> None:
-    """Restore default signal handling; a rank ignores signals, since its launcher may send some while it reports."""
+def _restore_signals() -> None:
+    """Restore default signal handling; ranks ignore signals, which a launcher may send while they report errors."""
     action = signal.SIG_IGN if "RANK" in os.environ else signal.SIG_DFL
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is stop:
@@ -65,7 +65,7 @@ def _end_at_a_signal() -> None:
 
 
 class Ending(NamedTuple):
-    """The end of a command that was stopped or failed."""
+    """Exit code and messages of a command that was stopped or failed."""
 
     code: int
     """Exit code"""
@@ -76,8 +76,8 @@ class Ending(NamedTuple):
 
 
 def ending_of(error: BaseException) -> Ending:
-    """Return how an error ends the command; print click's usage errors."""
-    speaks = os.environ.get("RANK", "0") == "0"  # one rank reports for all
+    """Return the ending that an exception calls for; print click's usage errors."""
+    reports = os.environ.get("RANK", "0") == "0"  # only rank 0 reports
     match error:
         case UserError():
             return Ending(1, _complaint(error.message, error.hint), traceback=True)
@@ -85,21 +85,21 @@ def ending_of(error: BaseException) -> Ending:
             lines = _complaint(error.message, error.hint) if error.message else ()
             return Ending(TRY_AGAIN if error.retry else 1, lines, traceback=error.retry)
         case Interrupted():
-            return Ending(128 + error.signal_number, (error.message,) if error.message and speaks else ())
+            return Ending(128 + error.signal_number, (error.message,) if error.message and reports else ())
         case KeyboardInterrupt() | click.Abort():
-            return Ending(128 + signal.SIGINT, ("interrupted",) if speaks else ())
+            return Ending(128 + signal.SIGINT, ("interrupted",) if reports else ())
         case click.exceptions.Exit():
             return Ending(error.exit_code)
         case click.ClickException():
             with suppress(OSError):
                 error.show()
             return Ending(error.exit_code)
-        case BrokenPipeError():  # the reader has closed the pipe, as head does
+        case BrokenPipeError():  # the reader closed the pipe, as `head` does
             return Ending(0)
-        case io.UnsupportedOperation():  # see open_standard_streams
+        case io.UnsupportedOperation():  # open_standard_streams has opened stdout read-only
             problem, hint = "stdout is closed, so the result has nowhere to go", "redirect stdout to a file or a pipe"
             return ending_of(UserError(problem, hint))
-        case OSError():  # such as a full disk under stdout
+        case OSError():  # such as a full disk
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             hint = (
                 "free some space" if full else "see that it exists and that you may use it; --debug shows the traceback"
@@ -116,12 +116,12 @@ def ending_of(error: BaseException) -> Ending:
 
 
 def _complaint(message: str, hint: str) -> tuple[str, str]:
-    """Return the lines of an error and its hint, with control characters escaped."""
+    """Format an error and its hint for stderr, with control characters escaped."""
     return f"error: {printable(message)}", f"hint: {printable(hint)}"
 
 
 def stop(number: int, frame: FrameType | None) -> None:
-    """Handle a signal: raise the exception that ends the command."""
+    """Handle a signal by raising the exception that ends the command."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise Interrupted("hung up" if number == signal.SIGHUP else "terminated", number)

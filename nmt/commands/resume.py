@@ -1,14 +1,14 @@
-"""A large output that is made block by block, by one process or by several ranks, and that survives their end.
+"""Resumable output, written in blocks by one process or by several ranks.
 
-While `big.out` is unfinished, the folder `big.out.parts` stands beside it:
+While `big.out` is unfinished, the folder `big.out.parts` holds:
 
-- `blocks.json` says what the output is made from, and how the input is cut into blocks;
-- `00000012.txt` is the output of a block. `00000012.json` is written after it, with its hash and what was counted;
-- `.lock` is held by a process that runs alone until it ends, and by ranks while they agree on the plan or join.
+- `blocks.json`: the plan, with everything the output depends on and the division of the input into blocks;
+- `00000012.txt`: a block's output. `00000012.json`, with its hash and counts, is written afterwards;
+- `.lock`: held by a lone process until it ends, and by ranks while they agree on the plan or join the blocks.
 
-A process that finds no block missing takes the lock, writes the output and removes the folder. Renaming the folder
-decides which one has joined the blocks, so it is exactly one even where the file system has no locks. This module knows
-no models.
+A process that finds no block missing takes the lock, joins the blocks and deletes the folder. Deletion begins with a
+rename, which only one process can do: exactly one reports having joined the blocks, even on file systems without locks.
+This module is independent of models.
 """
 
 from __future__ import annotations
@@ -32,68 +32,68 @@ from nmt.system.integrity import HASHES, hash_file, read_manifest, replace_manif
 from nmt.text.lines import compressed
 
 PLAN, LOCK = "blocks.json", ".lock"
-FORMAT = 1  # of the plan
-BLOCK_LINES = 10_000  # lines that a kill may lose; the fewer, the more often a search runs empty at the end of a block
+FORMAT = 1  # version of blocks.json
+BLOCK_LINES = 10_000  # a kill loses at most one block; smaller blocks drain the search's queue more often
 
 
 @dataclass(frozen=True)
 class Job:
-    """An output, and what it is made from; if any of that changes, finished blocks no longer belong to it."""
+    """An output and everything it depends on; a change to any of it invalidates finished blocks."""
 
     output: Path
     inputs: Mapping[str, Path]
-    """Files that are read line by line, by the options that name them."""
+    """Files read line by line, keyed by option"""
     models: Sequence[Path]
-    """Files of weights. `settings` has their hashes."""
+    """Weight files; `settings` has their hashes"""
     settings: Mapping[str, Any]
-    """All else that the output depends on, by names that users know: plain values that JSON can hold."""
+    """Everything else that affects the output, keyed by user-visible name; values are JSON"""
 
     def is_done(self) -> bool:
-        """Whether the output is there, and as new as all it is made from."""
+        """Return whether the output exists and is no older than any input or model."""
         sources = [*self.inputs.values(), *self.models]
         output = self.output
         return output.exists() and output.stat().st_mtime_ns >= max(source.stat().st_mtime_ns for source in sources)
 
 
 class Blocks:
-    """The blocks of an output; `open_blocks` opens them."""
+    """The blocks of an unfinished output; created by `open_blocks`."""
 
     def __init__(self, job: Job, plan: Mapping[str, Any], lock: Callable[[], AbstractContextManager[None]]) -> None:
-        """`lock` is held while the blocks are joined."""
+        """`lock` is held while joining the blocks."""
         self.lines: int = plan["lines"]
         self.joined = False
-        """Whether this process has joined the blocks."""
+        """Whether this process joined the blocks"""
         self._size: int = plan["block_lines"]
         self._numbers = range(-(-self.lines // self._size))
         self._output, self._folder, self._lock = job.output, folder_of(job.output), lock
         self._files = {path: plan["files"][option] for option, path in job.inputs.items()}
-        self._finished: dict[int, tuple[Counts, str]] = {}  # what was counted of each block, and the hash of its text
+        self._finished: dict[int, tuple[Counts, str]] = {}  # counts and text hash by block number
 
     @property
     def total(self) -> Counts:
-        """What was counted of all finished blocks, as far as this process knows."""
+        """Sum of the counts of all blocks that this process knows to be finished"""
         total = Counts()
         for counts, _ in self._finished.values():
             total.add(counts)
         return total
 
     def missing(self) -> list[int]:
-        """Look which blocks are finished, by any rank, and return the numbers of the others."""
+        """Return the numbers of the blocks that no rank has finished; an empty list if the folder is gone."""
         for number in self._numbers:
             if number not in self._finished and (record := self._read_record(number)):
                 self._finished[number] = record
         return [] if self._is_gone() else [number for number in self._numbers if number not in self._finished]
 
     def span(self, number: int) -> tuple[int, int]:
-        """Return the number of lines before a block, and the number of its own."""
+        """Return a block's 0-based first line and its number of lines."""
         before = number * self._size
         return before, min(self._size, self.lines - before)
 
     @contextmanager
     def writing(self, number: int, counts: Counts) -> Iterator[Callable[[str], None]]:
-        """Give what writes the lines of a block; at the end it is finished, with what `counts` has counted.
+        """Yield a function that writes lines of a block; on exit, mark the block as finished and store `counts`.
 
-        Raises UserError if the input is not the one that was opened.
+        Raise UserError if the input has changed since it was opened.
         """
         text = self._text(number)
         with ExitStack() as held:
@@ -109,17 +109,17 @@ class Blocks:
         self._finished[number] = (counts, digest)
 
     def join(self, say: Callable[[str], None]) -> list[int]:
-        """Write the output and remove the folder, unless another rank does; `joined` tells whether this process did.
+        """Join the blocks into the output and delete the folder. At most one rank does it, and sets `joined`.
 
-        Return the numbers of damaged blocks, which `say` is told: this process must make them again first.
+        If blocks are damaged, report them through `say` and return their numbers: this process must redo them first.
         """
         with self._lock():
-            self._finished = {}  # the rank that held the lock before may have found damage
+            self._finished = {}  # the lock's previous holder may have found damage
             if self.missing():
                 return []
             damaged = [number for number in self._finished if not self._is_intact(number)]
             if self._is_gone():
-                _remove_if_only(self._folder, {LOCK})  # to take the lock has made it again
+                _remove_if_only(self._folder, {LOCK})  # taking the lock recreated it
                 return []
             for number in damaged:
                 say(f"{self._text(number)}: damaged; these lines are searched again")
@@ -130,7 +130,7 @@ class Blocks:
             return damaged
 
     def _write(self) -> None:
-        with suppress(FileNotFoundError):  # without locks, another rank may be the first to remove the folder
+        with suppress(FileNotFoundError):  # without locks, another rank may have removed the folder
             with whole_file(self._output) as file, compressed(file, self._output) as stream:
                 for number in self._numbers:
                     with self._text(number).open("rb") as block:
@@ -139,14 +139,14 @@ class Blocks:
             self.joined = True
 
     def _is_gone(self) -> bool:
-        """Whether the folder has been removed, usually because the output is whole."""
+        """Return whether the folder has been removed, usually because the output is complete."""
         return not (self._folder / PLAN).exists()
 
     def _text(self, number: int) -> Path:
         return self._folder / f"{number:08}.txt"
 
     def _read_record(self, number: int) -> tuple[Counts, str] | None:
-        """What was counted of a finished block, and its hash; None if it is unfinished, or its record is damaged."""
+        """Return a finished block's counts and hash; None if it is unfinished or its record is damaged."""
         with suppress(UserError):
             record = read_manifest(self._text(number).with_suffix(".json"))
             if HASHES in record:
@@ -154,13 +154,13 @@ class Blocks:
         return None
 
     def _is_intact(self, number: int) -> bool:
-        with suppress(UserError):  # it is missing
+        with suppress(UserError):  # the file is missing
             return hash_file(self._text(number)) == self._finished[number][1]
         return False
 
 
 def folder_of(output: Path) -> Path:
-    """Where the blocks of an unfinished output stand."""
+    """Return the folder that holds the blocks of an unfinished output."""
     return output.with_name(f"{output.name}.parts")
 
 
@@ -168,11 +168,10 @@ def folder_of(output: Path) -> Path:
 def open_blocks(
     job: Job, count: Callable[[], int], world: World, say: Callable[[str], None]
 ) -> Iterator[Blocks | None]:
-    """Give the blocks of an output, begun now or before.
+    """Create or reopen an output's blocks and yield them; yield None if the output is complete and up to date.
 
-    Gives None if there are none, but an output that is newer than all it is made from. Raises UserError if the blocks
-    were made from something else, or if a process that runs alone finds another at work. `count` counts the lines of
-    the input.
+    `count` returns the number of input lines. Raise UserError if the blocks belong to other inputs or settings, or if a
+    lone process finds another at work.
     """
     output, folder = job.output, folder_of(job.output)
     clear_parts(folder.parent, escape(folder.name))
@@ -203,7 +202,7 @@ def open_blocks(
             try:
                 yield Blocks(job, plan, lock if world.size > 1 else nullcontext)
             except BaseException:
-                _remove_if_only(folder, {LOCK, PLAN})  # as after a wrong option
+                _remove_if_only(folder, {LOCK, PLAN})  # nothing is finished, as after a wrong option
                 raise
             return
     _remove_if_only(folder, {LOCK})
@@ -211,16 +210,16 @@ def open_blocks(
 
 
 def _remove_if_only(folder: Path, names: set[str]) -> None:
-    """Remove a folder that holds nothing else."""
-    with suppress(OSError):  # another rank has just removed it
+    """Remove a folder if it contains nothing but `names`."""
+    with suppress(OSError):  # another rank may have removed it
         if {path.name for path in folder.iterdir()} <= names:
             remove_directory(folder)
 
 
 def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, Any]:
-    """Read the plan of some blocks, or write it if there is none: `lines`, `block_lines`, `files` and `settings`.
+    """Read the plan, or write one if there is none: `lines`, `block_lines`, `files` and `settings`.
 
-    Raises UserError if it is the plan of another output. `count` counts the lines of the input.
+    `count` returns the number of input lines. Raise UserError if the plan has other inputs or settings.
     """
     folder = path.parent
     before = _read_plan(path) if os.path.lexists(path) else None
@@ -258,7 +257,7 @@ def _read_plan(path: Path) -> dict[str, Any]:
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """The settings that differ, with their values if people can read them."""
+    """Return the names of settings that differ, with both values unless they are lists or dicts."""
     different = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     values = {name: (there.get(name), here.get(name)) for name in different}
     return [

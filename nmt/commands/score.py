@@ -1,4 +1,4 @@
-"""`nmt score`: scores of translations and trees, probabilities by a model, the cost of runs."""
+"""`nmt score`: score translations, trees, a reference by models, and runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Item = TypeVar("Item")
 
 
 def score(options: ScoreOptions) -> None:
-    """Score runs, a reference by models, trees or translations; raise UsageError if options do not go together."""
+    """Score runs, trees, translations, or a reference by models; raise UsageError for incompatible options."""
     if options.runs:
         return _score_runs(options)
     refuse(options, "html", "goes with --runs")
@@ -44,7 +44,7 @@ def score(options: ScoreOptions) -> None:
 
 
 def _score_runs(options: ScoreOptions) -> None:
-    """Print the dev score and cost of each run, the columns of the paper's Table 2; with --html write a page too."""
+    """Print each run's dev score and cost, the columns of the paper's Table 2; with --html, also write a page."""
     if not options.files:
         raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
     others = "more_references metric models source overrides paper lowercase language baseline"
@@ -67,17 +67,17 @@ def _score_runs(options: ScoreOptions) -> None:
 
 
 def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
-    """Print the scores of a hypothesis by each metric; with a baseline its scores, intervals and p-values too.
+    """Print each metric's score for the hypothesis file; with a baseline, also its scores, intervals and p-values.
 
-    Metrics of words tokenise by `language`, by default that of the first reference's name.
+    Word-based metrics tokenise for `language`, by default inferred from the first reference's name.
     """
     from nmt.metrics import COMPARED, Moses, Score, as_dict, language_of, report
     from nmt.metrics import score as scores_of
 
     counts_words = not set(metrics).isdisjoint(OF_WORDS)
     if counts_words and "bleu" not in metrics:
-        metrics = ["bleu", *metrics]  # so that a comparable score stands beside it
-    # A wrong language is reported before files are read
+        metrics = ["bleu", *metrics]  # word-based scores are not comparable: add one that is
+    # Created first: an unknown language is reported before files are read.
     moses = Moses(options.language or language_of(options.reference)) if counts_words else None
     texts = [list(read_lines(path)) for path in (options.reference, *options.more_references)]
     other = None if options.baseline is None else list(read_lines(options.baseline))
@@ -94,7 +94,7 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
 
 
 def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
-    """Print EVALB's figures of a hypothesis, a tree per line."""
+    """Print EVALB's figures for a hypothesis file with one tree per line."""
     if len(metrics) > 1:
         raise click.UsageError("--metric brackets goes alone: it reads trees")
     if options.more_references:
@@ -102,7 +102,7 @@ def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
     from nmt.parsing.brackets import as_dict, report, score_files
 
     hypothesis = options.hypothesis
-    # The command that writes to stdin may show progress of its own on the same terminal.
+    # The command that writes to stdin may show its own progress on the same terminal.
     with _progress(options, hypothesis, "trees", garbles=hypothesis is None) as advance:
         lines = _counted(read_input(hypothesis, options.console), advance)
         scores = score_files(options.reference, lines, str(hypothesis or "<stdin>"))
@@ -114,7 +114,7 @@ def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
 
 @contextmanager
 def _progress(options: ScoreOptions, path: Path | None, unit: str, garbles: bool) -> Iterator[Advance]:
-    """Show the progress of reading a file or stdin, unless it `garbles` the output on the terminal."""
+    """Show progress through a file or stdin, unless it `garbles` output on the terminal."""
     shown = Console(options.console.quiet or garbles)
     with shown.progress("scoring", None if shown.quiet else count_input(path), unit) as advance:
         yield advance
@@ -128,12 +128,12 @@ def _counted(items: Iterator[Item], advance: Advance) -> Iterator[Item]:
 
 
 def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
-    """Print the perplexity of the reference by models, or with logprob the log-probability of each of its lines."""
+    """Print the models' perplexity on the reference, or with `logprob` the log-probability of each line."""
     if options.hypothesis or options.more_references:
         raise click.UsageError("--model scores REF itself, so it takes no HYP or --reference")
     if len(metrics) > 1 or (options.as_json and metrics == ["logprob"]):
         raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
-    decoder = _forced_decoder(options)  # checks the files before it loads a model
+    decoder = _forced_decoder(options)  # checks the files before loading a model
     from nmt.decoding.forced import PairScores
 
     totals, lines, reference = PairScores(), [], options.reference
@@ -152,12 +152,11 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
                 lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
     if not by_line:
         click.echo(_perplexity(totals, lines, options))
-    _say_cuts(decoder, totals, options.console)
+    _report_truncation(decoder, totals, options.console)
 
 
 def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: ScoreOptions) -> str:
-    """Return the perplexity of all pairs, as a line or as JSON with those of all `lines`; raise UserError where there
-    is no pair."""
+    """Format the overall perplexity, as text or as JSON with `lines`; raise UserError if there are no pairs."""
     if not totals.pairs:
         raise UserError(
             f"nothing to score: {'source and reference have' if options.source else 'the reference has'} no lines",
@@ -170,7 +169,7 @@ def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: Scor
     return f"PPL {totals.perplexity:.2f}  {signature}"
 
 
-def _say_cuts(decoder: ForcedDecoder, totals: PairScores, console: Console) -> None:
+def _report_truncation(decoder: ForcedDecoder, totals: PairScores, console: Console) -> None:
     if totals.sources_cut:
         console.say(
             f"{totals.sources_cut:,} of {totals.pairs:,} source lines were cut to {decoder.max_source:,} subwords, the "
@@ -184,7 +183,7 @@ def _say_cuts(decoder: ForcedDecoder, totals: PairScores, console: Console) -> N
 
 
 def _metrics(options: ScoreOptions) -> list[str]:
-    """Return the metrics to compute; raise BadParameter for one that does not exist."""
+    """Return the names of the metrics to compute; raise BadParameter for an unknown one."""
     by_model = bool(options.models)
     allowed, default = (("perplexity", "logprob"), "perplexity") if by_model else ((*METRICS, "brackets"), "bleu,chrf")
     wanted = options.metric or default
@@ -202,25 +201,25 @@ def _metrics(options: ScoreOptions) -> list[str]:
 
 
 def _forced_decoder(options: ScoreOptions) -> ForcedDecoder:
-    """Load the models that score a reference; raise UserError if a file or model is missing."""
+    """Load the scoring models; raise UserError if a file or model is missing."""
     for path in (options.source, options.reference):
         if path is not None and not path.is_fifo():
-            open_input(path).close()  # reports a missing file before a model is loaded
+            open_input(path).close()  # report a missing file before loading a model
     from nmt.checkpoint.reading import common_tokenizer
     from nmt.commands.translate import find_models
     from nmt.decoding.forced import ForcedDecoder
     from nmt.system.device import choose_device
 
-    task = _task_to_score(options.models, options.source)
+    task = _scoring_task(options.models, options.source)
     bundles, decoding = find_models(options.models, task, options.overrides, options.console)
     tokenizer, device = common_tokenizer(bundles), choose_device(options.device, options.threads)
     return ForcedDecoder([bundle.model(device) for bundle in bundles], tokenizer, decoding)
 
 
-def _task_to_score(paths: Sequence[Path], source: Path | None) -> TaskName:
-    """Return the task of models that score a reference with or without a source.
+def _scoring_task(paths: Sequence[Path], source: Path | None) -> TaskName:
+    """Return the task that scoring requires: translation given a source, otherwise language modelling.
 
-    Raise UserError for a translator without a source, and for a language model with one.
+    Raise UserError for a translator without a source, or a language model with one.
     """
     from nmt.exchange.resolve import resolve
 

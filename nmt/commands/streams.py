@@ -1,4 +1,4 @@
-"""Lines in and out, and what is counted of them."""
+"""Line input and output, and statistics of the lines."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ Result = TypeVar("Result", bound="LineResult")
 
 
 def open_standard_streams() -> None:
-    """Replace standard streams that were closed when the command was started.
+    """Reopen standard streams that were closed when the command was started.
 
-    Output to stderr is then discarded, and output to stdout is an error. The descriptors are opened on /dev/null;
-    otherwise the next file would get the number of stderr and libraries' warnings would end up in it.
+    Output to stderr is then discarded, and writing to stdout fails. Descriptors 0 to 2 are opened on /dev/null;
+    otherwise the next opened file could become descriptor 2 and receive libraries' warnings.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(descriptor, True)  # worker processes need them too
+        os.set_inheritable(descriptor, True)  # worker processes inherit them
     os.close(descriptor)
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     if sys.stdout is None:
-        sys.stdout = open(1, closefd=False)  # noqa: SIM115 - writing there is an error, so no result is lost
+        sys.stdout = open(1, closefd=False)  # noqa: SIM115 - read-only: writing fails, so no result is lost
 
 
 def release(stream: IO[str]) -> None:
-    """Flush a standard stream; if that fails, discard its output, or Python would fail again at exit."""
+    """Flush a standard stream; on failure, redirect it to /dev/null so that Python does not fail again at exit."""
     try:
         stream.flush()
     except (OSError, ValueError):
@@ -47,14 +47,14 @@ def release(stream: IO[str]) -> None:
 
 
 def is_typed(path: Path | None) -> bool:
-    """Return whether the input, a file or stdin for None, is typed at a terminal."""
+    """Return whether the input is typed at a terminal; a `path` of None means stdin."""
     return path is None and sys.stdin is not None and sys.stdin.isatty()
 
 
 def read_input(path: Path | None, console: Console) -> Iterator[str]:
-    """Return an iterator over the lines of a file or stdin; raise UserError at once if it cannot be read.
+    """Return an iterator over the lines of a file or stdin; raise UserError immediately if it is unreadable.
 
-    At a terminal, report that the command waits for lines.
+    At a terminal, report that the command is waiting for lines.
     """
     if path is not None:
         return read_lines(path)
@@ -63,13 +63,13 @@ def read_input(path: Path | None, console: Console) -> Iterator[str]:
     if is_typed(path):
         console.say("reading from the terminal: one sentence per line, Ctrl-D to end")
     descriptor = _descriptor(sys.stdin)
-    # A thread waiting for input must not hold sys.stdin itself, which Python closes at exit.
+    # Not sys.stdin itself: Python closes it at exit, while a thread may still be waiting for input.
     stream = sys.stdin.buffer if descriptor is None else open(descriptor, "rb", closefd=False)  # noqa: SIM115
     return decoded(stream, "<stdin>")
 
 
 def count_input(path: Path | None) -> int | None:
-    """Count the lines of a file, or of the rest of stdin; return None if they cannot be counted in advance."""
+    """Count a file's lines or stdin's remaining lines; return None if they cannot be counted in advance."""
     if path is not None:
         return count_lines(path) if path.is_file() else None
     descriptor = _descriptor(sys.stdin)
@@ -79,14 +79,14 @@ def count_input(path: Path | None) -> int | None:
 def _descriptor(stream: IO[str]) -> int | None:
     try:
         return stream.fileno()
-    except OSError:  # it has no descriptor
+    except OSError:  # the stream has no descriptor
         return None
 
 
 def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
-    """Return a function that writes lines, given without the last line end, to a file or to stdout.
+    """Return a function that writes text and a newline to a file or stdout.
 
-    A file is complete when `held` is closed. On a terminal, control characters are escaped: a model may output any.
+    A file is complete when `held` is closed. On a terminal, control characters of a model's output are escaped.
     """
     is_shown = path is None and sys.stdout.isatty()
     if path is None:
@@ -94,11 +94,11 @@ def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
     else:
         stream = held.enter_context(compressed(held.enter_context(whole_file(path)), path))
 
-    read_at_once = path is None or (path.exists() and not path.is_file())  # the reader of a pipe waits for each line
+    flushes = path is None or (path.exists() and not path.is_file())  # a pipe's reader may wait for each line
 
     def write(lines: str) -> None:
         stream.write((printable_lines(lines) if is_shown else lines).encode() + b"\n")
-        if read_at_once:
+        if flushes:
             stream.flush()
 
     return write
@@ -106,16 +106,16 @@ def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
 
 @dataclass
 class Counts:
-    """Figures of some lines."""
+    """Counts over a range of input lines."""
 
     lines: int = 0
     tokens: int = 0
-    """Target symbols, `</s>` included"""
+    """Target symbols, including `</s>`"""
     warnings: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Count and first line number of each warning that occurred"""
+    """Each warning's number of occurrences and first line number"""
 
     def add(self, other: Counts) -> None:
-        """Add the figures of other lines of the same input."""
+        """Add the counts of other lines of the same input."""
         self.lines += other.lines
         self.tokens += other.tokens
         for warning, (count, line) in other.warnings.items():
@@ -127,60 +127,60 @@ class Statistics(Generic[Result]):
     """Progress, speed and warnings of a search."""
 
     def __init__(self, doing: str, warnings: Mapping[str, Callable[[Result], int]]) -> None:
-        """`doing` is the label of the progress; `warnings` count by name how often something is wrong with a result."""
+        """`doing` labels the progress; each function in `warnings` counts one kind of defect in a result."""
         self.counts = Counts()
         self._advance: Advance = unseen
         self._doing, self._warnings = doing, warnings
-        self._before = 0  # lines of the input before the counted ones
+        self._before = 0  # input lines that precede those of `counts`
         self._tokens = 0  # since `_began`
         self._began: float | None = None
 
     def begin(self, before: int) -> Counts:
-        """Start and return new counts, of the lines after the first `before` lines of the input."""
+        """Reset and return the counts; from now on they cover the input after its first `before` lines."""
         self.counts, self._before = Counts(), before
         return self.counts
 
     @contextmanager
     def progress(self, console: Console, total: int | None, done: int = 0) -> Iterator[None]:
-        """Show the progress of a search whose first `done` lines were searched before."""
+        """Show the search's progress, starting from `done` lines that an earlier run finished."""
         with console.progress(self._doing, total, "lines", done) as self._advance:
             yield
 
     def timed(self, lines: Iterator[Any]) -> Iterator[Any]:
-        """Yield the lines; the clock of `speed` starts with the first of all."""
+        """Yield the lines; start the clock of `speed` at the very first."""
         for line in lines:
             self._began = self._began or time.monotonic()
             yield line
 
     def searched(self, tokens: int) -> None:
-        """Count the target symbols of a finished line, `</s>` included, perhaps before lines that precede it."""
+        """Count a finished line's target symbols, including `</s>`; lines may finish out of order."""
         self.counts.tokens += tokens
         self._tokens += tokens
         self._advance(1, self.speed())
 
     def add(self, result: Result) -> int:
-        """Count the result of the next line; return the number of that line in the input, from 1."""
+        """Count the next line's result; return its 1-based line number in the input."""
         self.counts.lines += 1
         number = self._before + self.counts.lines
         if not result.parts:
-            self.searched(0)  # a blank line, which no engine searches
+            self.searched(0)  # a blank line, which the engine never sees
         occurred = {warning: (count, number) for warning, occurs in self._warnings.items() if (count := occurs(result))}
         self.counts.add(Counts(warnings=occurred))
         return number
 
     def speed(self) -> str:
-        """Return the target symbols per second since the first line."""
+        """Return the target symbols per second since the first line, as text."""
         seconds = 0.0 if self._began is None else time.monotonic() - self._began
         return f"{self._tokens / max(seconds, 1e-9):,.0f} tokens/s"
 
     def summary(self) -> str:
-        """Return all figures on one line."""
+        """Format all statistics on one line."""
         counts = ", ".join(f"{warning} {self.counts.warnings.get(warning, (0, 0))[0]:,}" for warning in self._warnings)
         sentences = f"{self.counts.lines:,} sentence{'' if self.counts.lines == 1 else 's'}"
         return f"{sentences}, {self.speed()}; {counts}"
 
     def check(self) -> None:
-        """Raise UserError if there was any warning, with the first line of each."""
+        """Raise UserError if any warning occurred, with the first line number of each."""
         known = self.counts.warnings
         found = ["{} {:,} (first in line {:,})".format(name, *known[name]) for name in self._warnings if name in known]
         if found:

@@ -1,4 +1,4 @@
-"""`nmt preprocess` and `nmt train`: data and training, in this process or in one process per device."""
+"""`nmt preprocess` and `nmt train`: prepare data; train in this process or in one process per device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def preprocess(options: PreprocessOptions) -> None:
-    """Train the tokenizer of a recipe and encode its data, unless they are up to date."""
+    """Train the recipe's tokenizer and encode its data, unless both are up to date."""
     recipe = recipes.load(options.recipe, options.overrides)
     from nmt.data.prepare import directory, prepare
 
@@ -28,9 +28,9 @@ def preprocess(options: PreprocessOptions) -> None:
 
 
 def train(options: TrainOptions) -> None:
-    """Train in this process if a launcher started it or if there is one device; else start a process per device.
+    """Train in this process if a launcher started it or there is one device; otherwise start one process per device.
 
-    With --plan, print the plan of the run instead, on rank 0.
+    With --plan, only print the run's plan, on rank 0.
     """
     recipe, base = recipes.load_with_base(options.recipe, options.overrides)
     import torch
@@ -55,7 +55,7 @@ def train(options: TrainOptions) -> None:
     from nmt.training.start import train as run
 
     threads = options.threads or cores()
-    # No more threads than cores: waiting threads would take time from working ones.
+    # At most one thread per core: waiting threads would slow down working ones.
     device = choose_device(
         device_of(options.device, world), world.threads(threads) if world.size > 1 else options.threads
     )

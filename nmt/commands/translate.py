@@ -1,4 +1,4 @@
-"""`nmt translate`, and what `nmt parse` shares with it: lines in, results out, at once or in blocks."""
+"""`nmt translate`, and the line search it shares with `nmt parse`, in one pass or in resumable blocks."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from nmt.decoding.pipeline import LineResult
     from nmt.report.attention import AttentionView, Figure
 
-MOST_COMPLAINTS = 20  # about outputs
-MOST_NUMBERS = 10  # of missing blocks in a message
+MOST_COMPLAINTS = 20  # maximum complaints about outputs to print
+MOST_NUMBERS = 10  # maximum missing blocks to list
 WITHOUT_EFFECT = {"batch_tokens", "average_last"}
 """Decoding settings that do not change outputs"""
 
 
 def translate(options: TranslateOptions) -> None:
-    """Translate lines with the models of the options."""
+    """Translate lines with the models named by the options."""
     search = LineSearch(options, "translate")
     bundles, decoding = search.bundles, search.decoding
     terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep)
@@ -61,10 +61,10 @@ def translate(options: TranslateOptions) -> None:
     )
 
 
-def _of_this_rank(options: SearchOptions) -> tuple[SearchOptions, World]:
-    """Return the options and the world of this rank: its device and threads, and a console that is quiet above rank 0.
+def _for_this_rank(options: SearchOptions) -> tuple[SearchOptions, World]:
+    """Return this rank's world and options: its own device and threads, and a console that is quiet above rank 0.
 
-    Raise UserError if several ranks would all do the same work.
+    Raise UserError if several ranks would each search the whole input.
     """
     world = find_world(os.environ) or World()
     if world.size == 1:
@@ -83,9 +83,9 @@ def _of_this_rank(options: SearchOptions) -> tuple[SearchOptions, World]:
 def find_models(
     paths: Sequence[Path], task: TaskName, overrides: Sequence[str], console: Console
 ) -> tuple[list[Bundle], Decoding]:
-    """Find and report the bundles of paths; return them with the decoding settings of the first.
+    """Resolve paths to bundles and report them; return them and the first bundle's decoding settings.
 
-    Raise UserError if one is for another task.
+    Raise UserError if a bundle is for another task.
     """
     found = [resolve(path) for path in paths]
     for bundle, _ in found:
@@ -97,13 +97,13 @@ def find_models(
 
 
 class LineSearch:
-    """A search of the lines of an input, in one pass or in blocks."""
+    """A search over the lines of an input, in one pass or in resumable blocks."""
 
     def __init__(self, options: SearchOptions, task: TaskName) -> None:
-        """Find the models; raise UsageError for options that do not go together."""
+        """Resolve the models; raise UsageError for incompatible options."""
         options.check()
-        self.own_console = options.console  # for messages about this rank alone
-        self.options, self.world = _of_this_rank(options)
+        self.own_console = options.console  # not quiet above rank 0, unlike `say`
+        self.options, self.world = _for_this_rank(options)
         self.say = self.options.console.say
         self.bundles, self.decoding = find_models(options.paths, task, options.settings, self.options.console)
         self.complaints = 0
@@ -113,8 +113,8 @@ class LineSearch:
     ) -> None:
         """Search all lines, write the results, and report the statistics.
 
-        `pipeline_of` makes the pipeline, after the output has been checked. `own` has the command's own options that
-        change the output, by name.
+        `pipeline_of` builds the pipeline, once the output has been checked. `own` holds the values of command-specific
+        options that affect the output.
         """
         options = self.options
         models = Saved(
@@ -131,7 +131,7 @@ class LineSearch:
                 self.statistics.check()
 
     def _at_once(self) -> bool:
-        """Search the whole input and write the results as they come."""
+        """Search the whole input and write results as they arrive."""
         options = self.options
         with ExitStack() as held:
             lines = self._read()
@@ -147,10 +147,10 @@ class LineSearch:
         return True
 
     def _in_blocks(self, own: dict[str, Any]) -> bool:
-        """Search the missing blocks of this rank, and join all blocks if none is missing; return whether this rank did.
+        """Search this rank's missing blocks; join all blocks if none is missing. Return whether this rank joined them.
 
-        Rank r of R makes the blocks whose number is r modulo R, and waits for no other rank. In the process that joins
-        the blocks, the statistics then count all lines.
+        Rank r of R searches the blocks whose number is r modulo R, and waits for no other rank. On the rank that joins
+        the blocks, the statistics then cover all lines.
         """
         job, world, say = self._job(own), self.world, self.say
         with open_blocks(job, lambda: sum(1 for _ in self._read()), world, say) as blocks:
@@ -205,9 +205,9 @@ class LineSearch:
                     self.view.add(group)
 
     def _job(self, own: dict[str, Any]) -> Job:
-        """Return what the output of --resume depends on, with every option that changes it.
+        """Return the job of --resume: its output, inputs, models and all options that affect the output.
 
-        Raise UsageError if files cannot be read again or written in blocks; UserError if one cannot be read.
+        Raise UsageError unless all files are regular, and UserError if one cannot be read.
         """
         options = self.options
         if options.source is None or options.output is None:
@@ -231,7 +231,7 @@ class LineSearch:
         return Job(options.output, inputs, [bundle.path / WEIGHTS for bundle in self.bundles], settings)
 
     def _read(self) -> Iterator[Any]:
-        """Return the lines of the input from its start, with their prefixes if there is a file of these."""
+        """Return the input's lines from the start, with their prefixes if --prefix is given."""
         lines, prefix = read_input(self.options.source, self.options.console), self.options.prefix
         return _with_prefixes(lines, read_lines(prefix), prefix) if prefix else lines
 
@@ -243,7 +243,7 @@ def _check_output(options: SearchOptions) -> None:
 
 
 def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) -> Iterator[Request]:
-    """Yield lines with their prefixes, which are from `path`; raise UserError if there are fewer of either."""
+    """Yield each line with its prefix from the file `path`; raise UserError if one has more lines than the other."""
     for number, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
         if line is None or prefix is None:
             what = "ends" if prefix is None else "goes on"
@@ -255,21 +255,21 @@ def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) ->
 
 
 def texts(number: int, result: LineResult) -> str:
-    """Return the line of the best hypothesis, or a line for each sample."""
+    """Return the best output, or one line per sample."""
     return "\n".join(result.texts)
 
 
 def ranked(number: int, result: LineResult) -> str:
-    """Return a line for each hypothesis of input line `number`: number, rank, score, text."""
+    """Return one line per hypothesis of input line `number`: number, rank, score, text."""
     hypotheses = enumerate(zip(result.scores, result.texts, strict=True), 1)
     return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, (score, text) in hypotheses)
 
 
 @contextmanager
 def _attention_view(options: SearchOptions, bundle: Bundle) -> Iterator[AttentionView | None]:
-    """Give the writer of the file of --attention, which is complete at the end; None without the option.
+    """Yield the writer of the --attention file, which is complete on exit; yield None without the option.
 
-    Raise UserError if the model has no such layer or heads, or if the file cannot be written.
+    Raise UserError if the model lacks the requested layer or heads, or if the file cannot be written.
     """
     path = options.attention
     if path is None:
@@ -288,7 +288,7 @@ def _attention_view(options: SearchOptions, bundle: Bundle) -> Iterator[Attentio
 
 
 def _figure(options: SearchOptions, model: Model) -> Figure:
-    """Return what a figure shows: by default all heads of the encoder's last layer but one, as in the paper."""
+    """Return the figure's layer and heads; by default all heads of the encoder's penultimate layer, as in the paper."""
     kind, layer = options.layer or ("encoder", max(1, model.layers - 1))
     side, layers = ("encoder", model.layers) if kind == "encoder" else ("decoder", model.decoder_depth)
     if layer > layers:
