@@ -1,1 +1,1 @@
-"""Pages and figures about runs, and about the attention of a model."""
+"""Report pages of runs, and pages and figures of a model's attention."""

@@ -1,8 +1,7 @@
-"""What a model attends to: a page of some sentences, and a figure of one, as figures 3 to 5 of the paper.
+"""A model's attention: an HTML page of several sentences, or an SVG figure of one, like figures 3 to 5 of the paper.
 
-The page is one file that works from disk, without a network and without other packages. It holds the weights of all
-sentences, rounded to 8 bits and compressed. Its script inflates those of a sentence when it is shown, and draws lines
-by the same rules as the figure.
+The page is one file that works offline. It holds the weights of all sentences, rounded to 8 bits and compressed; its
+script inflates them on demand, and draws lines as the figure does.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 # --- shared by the page and the figure ----------------------------------------------------------------------------
 
 COLOURS = ("#1f68bc", "#c26300", "#05893e", "#a34f9e", "#b94642", "#0099a3", "#9d7d00", "#6b4cae")
-"""Of heads, on white; further heads repeat them"""
+"""Colours of heads, for a white background; further heads reuse them"""
 TITLES: dict[AttentionType, str] = {
     "encoder": "Encoder self-attention",
     "decoder": "Decoder self-attention",
@@ -40,19 +39,19 @@ SIDES: dict[AttentionType, tuple[str, str]] = {
     "decoder": ("target_out", "target_in"),
     "cross": ("target_out", "source"),
 }
-"""Queries and keys, as `nmt.decoding.forced.Attention` names them"""
+"""Attributes of `nmt.decoding.forced.Attention` that hold queries and keys"""
 FAINTEST = 0.02
-"""Smallest weight with a visible line"""
+"""Smallest weight that is drawn"""
 SPREAD = (2.5, 16)
-"""Most pixels between the lines of two heads, and of the first and the last head"""
+"""Maximum offset in pixels between the lines of adjacent heads, and between those of the first and last head"""
 
 # --- the page -----------------------------------------------------------------------------------------------------
 
-LEVELS = 255  # of a weight
+LEVELS = 255  # weights are quantised to 0..255
 
 
 def page(attentions: Iterable[Attention], title: str, note: str) -> str:
-    """Return the page of some sentences as HTML; `note` describes them."""
+    """Render several sentences as an HTML page; `note` describes them."""
     sentences, weights = [], []
     for attention in attentions:
         arrays = {kind: getattr(attention, kind) for kind in TITLES}
@@ -74,15 +73,15 @@ def _tokens(attention: Attention, side: str) -> dict[str, Any]:
 
 # --- the figure ---------------------------------------------------------------------------------------------------
 
-STEP, HEIGHT, MARGIN, FONT = 26, 200, 16, 14  # pixels: between words, of the lines, around all, of a letter
-LEGEND = 44  # pixels that a head takes in the legend
+STEP, HEIGHT, MARGIN, FONT = 26, 200, 16, 14  # pixels: word spacing, row distance, margin, font size
+LEGEND = 44  # pixels per head in the legend
 NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def figure(attention: Attention, kind: AttentionType, layer: int, heads: Sequence[int]) -> str:
-    """Draw the weights between the words of a sentence as SVG; layer and heads are counted from 0.
+    """Draw one sentence's word-to-word weights as SVG; `layer` and `heads` are 0-based.
 
-    The words of the upper row attend to those of the lower one. The opacity of a line is its weight.
+    Words in the upper row attend to words in the lower row. A line's opacity is its weight.
     """
     attention = attention.by_words()
     queries, keys = (getattr(attention, side) for side in SIDES[kind])
@@ -93,7 +92,7 @@ def figure(attention: Attention, kind: AttentionType, layer: int, heads: Sequenc
     top = MARGIN + 3 * FONT + max(map(_pixels, above))
     rows = [[MARGIN + (place + 0.5) * width / len(row) for place in range(len(row))] for row in (above, below)]
     lines = []
-    for place, head in enumerate(heads):  # those of several heads lie beside each other
+    for place, head in enumerate(heads):  # heads' lines are drawn side by side
         shift = (place - (len(heads) - 1) / 2) * min(SPREAD[0], SPREAD[1] / len(heads))
         of_head = [
             (rows[0][query] + shift, rows[1][key] + shift, weights[layer, head, query, key])
@@ -126,12 +125,12 @@ def _pixels(text: str) -> int:
     return int(0.62 * FONT * sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)) + 12
 
 
-MOST_SENTENCES = 50  # of a page
-LONGEST = 200  # symbols of either side of a sentence that is shown; the weights grow with their square
+MOST_SENTENCES = 50  # per page
+LONGEST = 200  # maximum symbols per side; the number of weights grows quadratically
 
 
 class AttentionView:
-    """Keeps the first sentences of a search, then writes the attention of the model in them."""
+    """Collector of a search's first sentences; writes the model's attention on them."""
 
     def __init__(self, stream: IO[bytes], path: Path, bundle: Bundle, figure: Figure | None) -> None:
         self._stream, self._path, self._bundle, self._figure = stream, path, bundle, figure
@@ -140,7 +139,8 @@ class AttentionView:
         self._sentences = self._long = 0
 
     def add(self, results: Iterable[LineResult]) -> None:
-        """Keep the sentences of the next results, each with its best output or first sample, while there is room."""
+        """Collect the results' sentences, each with its best output or first sample, up to the maximum number and
+        length."""
         for pair in (pair for result in results for pair in result.pairs):
             self._sentences += 1
             fits = max(map(len, pair)) <= LONGEST
@@ -149,9 +149,9 @@ class AttentionView:
                 self._kept.append(pair)
 
     def write(self, load: Callable[[], Transformer]) -> None:
-        """Write the page or the figure, with the model that `load` gives.
+        """Write the page or figure, using the model returned by `load`.
 
-        Raises UserError if there is no sentence to show; the output of the search is whole then.
+        Raise UserError if there is no sentence to show; by then the search's output is complete.
         """
         if not self._kept:
             raise UserError(
@@ -170,7 +170,7 @@ class AttentionView:
 
     @property
     def shown(self) -> str:
-        """The shown part of the input, in words."""
+        """Description of the sentences shown"""
         count = len(self._kept)
         named = "the first sentence" if count == 1 else f"the first {count} sentences"
         of = f" of {self._sentences:,}" if count < self._sentences else ""
@@ -178,4 +178,4 @@ class AttentionView:
 
 
 Figure = tuple["AttentionType", int, list[int]]
-"""Type, layer and heads of a figure, counted from 0."""
+"""Type, layer and heads of a figure; layer and heads are 0-based"""

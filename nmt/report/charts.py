@@ -1,4 +1,4 @@
-"""The charts of a report: curves, thinned and smoothed, their summaries and tables, and their drawing as SVG."""
+"""Charts of a report: curves, downsampled and smoothed, their summaries and tables, and their SVG drawings."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from numpy.typing import NDArray
 from nmt.report.record import Column, RunRecord, labels
 
 POINTS = 2000
-"""Most points of a drawn curve, about as many as a screen has columns"""
+"""Maximum points of a curve, about the width of a screen in pixels"""
 ROWS = 30
-"""Most rows of a chart's table."""
+"""Maximum rows of a chart's table"""
 SMOOTHED_FROM = 100
-"""Fewest points of a curve that is smoothed"""
+"""Minimum points of a curve for it to be smoothed"""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What a chart shows of every run."""
+    """Definition of a chart, the same for every run."""
 
     name: str
     title: str
     about: str
     digits: str
-    """How its values are written, as `format` takes it"""
+    """Format specification of its values"""
     logged: str | None = None
-    """Figure of `RunRecord.logged`"""
+    """Key of the training curve in `RunRecord.logged`"""
     validated: str | None = None
-    """Figure of `RunRecord.validated`"""
+    """Key of the dev curve in `RunRecord.validated`"""
     best: str = "lowest"
-    """Which of its values the summary names: the lowest or the highest"""
+    """Extreme that the summary names: `lowest` or `highest`"""
     noisy: bool = False
-    """Whether a smoothed curve helps"""
+    """Whether to add a smoothed curve"""
     logarithmic: bool = True
-    """Whether the switch to a logarithmic axis applies"""
+    """Whether the logarithmic switch applies"""
     steep: bool = False
-    """Whether a linear axis fits the values from the second tenth of the run on, since those before are far above"""
+    """Whether a linear axis fits only values after the first tenth of the run, as earlier ones are far higher"""
     percent: bool = False
 
 
@@ -67,7 +67,7 @@ CHARTS = (
 
 @dataclass(frozen=True)
 class Points:
-    """Points of a curve, each array of shape (points,)."""
+    """Points of a curve; all arrays have shape (points,)."""
 
     steps: Column
     tokens: Column
@@ -77,23 +77,23 @@ class Points:
     """NaN leaves a gap"""
 
     def at(self, rows: NDArray[np.intp]) -> Points:
-        """These points only."""
+        """Return the points with these indices."""
         return Points(self.steps[rows], self.tokens[rows], self.hours[rows], self.values[rows])
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure of a run in a chart."""
+    """A run's training or dev curve in a chart."""
 
     run: int
-    """Position of the run on the page"""
+    """Index of the run on the page"""
     part: str
     """`training` or `dev`"""
     whole: Points
     thin: Points
-    """What is drawn of them"""
+    """Downsampled points, which are drawn"""
     smoothed: Points | None
-    """Drawn in front of them, where that helps"""
+    """Smoothed points, drawn in front of `thin`; None unless smoothing helps"""
 
 
 def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
@@ -112,7 +112,7 @@ def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
 
 
 def _at_steps(record: RunRecord, figures: Mapping[str, Column], name: str) -> Column:
-    """Return a figure at each step, interpolated from the log where earlier versions left it out."""
+    """Return a figure at each step; where earlier versions left it out, interpolate it from the log."""
     known = np.isfinite(record.logged[name])
     if not known.any():
         return figures[name]
@@ -121,15 +121,15 @@ def _at_steps(record: RunRecord, figures: Mapping[str, Column], name: str) -> Co
 
 
 def thinned(values: Column, most: int = POINTS) -> NDArray[np.intp]:
-    """Return the positions of at most `most` values: lowest and highest of each bucket, so that no spike is lost.
+    """Return the indices of at most `most` values: each bucket's minimum and maximum, so that no spike is lost.
 
-    The first and the last value stay, and so does a gap as wide as a bucket.
+    The first and last value are kept, and so are gaps as wide as a bucket.
     """
     if len(values) <= most:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), most // 2).astype(np.intp)[:-1]
     bucket = np.searchsorted(edges, np.arange(len(values)), side="right")
-    ascending = np.lexsort((values, bucket))  # by bucket, then by value; NaN comes last
+    ascending = np.lexsort((values, bucket))  # by bucket, then by value; NaN sorts last
     counts = np.bincount(bucket, minlength=len(edges) + 1)[1:]
     finite = np.bincount(bucket[np.isfinite(values)], minlength=len(edges) + 1)[1:]
     starts = np.cumsum(counts) - counts
@@ -138,12 +138,12 @@ def thinned(values: Column, most: int = POINTS) -> NDArray[np.intp]:
 
 
 def window(points: int) -> int:
-    """Return the width of the smoothing window: an odd number of points, about a fiftieth of all."""
+    """Return the width of the smoothing window: an odd number of points, about 2% of all."""
     return points // 50 // 2 * 2 + 3
 
 
 def smoothed(values: Column) -> Column:
-    """Return the mean of the finite values in a window around each point, cut at the ends; NaN if there are none."""
+    """Return the centred moving average of the finite values, truncated at both ends; NaN where a window has none."""
     half = window(len(values)) // 2
     finite = np.isfinite(values)
     sums = np.cumsum(np.concatenate([[0.0], np.where(finite, values, 0.0)]))
@@ -155,7 +155,7 @@ def smoothed(values: Column) -> Column:
 
 
 def summary(found: Curve, chart: Chart) -> str:
-    """Return the first, the best and the last value in words."""
+    """Describe a curve's first, best and last value."""
     finite = np.isfinite(found.whole.values)
     values, steps = found.whole.values[finite], found.whole.steps[finite]
     best = int(values.argmin() if chart.best == "lowest" else values.argmax())
@@ -174,9 +174,9 @@ def written_value(value: float, chart: Chart) -> str:
 
 
 def table(curves: Sequence[Curve], chart: Chart) -> list[list[str]]:
-    """Return rows of an update and each curve's value there, at the steps of checkpoints or, without any, of log lines.
+    """Return rows of a step and each curve's value there: at checkpoints, or without dev curves at logged steps.
 
-    A figure of training is the last one that was logged up to that step; a run that did not get there has a dash.
+    A training curve's value is the last one logged by then. A run that ended earlier has a dash.
     """
     dev = [found.whole.steps for found in curves if found.part == "dev"]
     steps = np.unique(np.concatenate(dev or [found.whole.steps for found in curves]))
@@ -194,21 +194,21 @@ def _value_at(found: Curve, step: float) -> float:
 
 PARTS = ("training", "dev")
 SIDE = 1000.0
-"""Width and height of a chart in units of its paths; the page stretches it to its place."""
+"""Width and height of a chart in SVG units; the page scales both to fit"""
 DRAWN = 600
-"""Most points of a path; zooming in shows the others."""
+"""Maximum points of a path; zooming in reveals the others"""
 ASIDE = 0.015
-"""Of the length of a run, before its first and after its last update"""
+"""Horizontal margins, as a fraction of the run's length"""
 MARGIN = 0.05
-"""Of the height of a chart, above and below what is seen of the curves"""
+"""Vertical margins, as a fraction of the curves' range"""
 FAR = 1e5
-"""Units that a path leaves a chart by at most; a run that diverges has figures no SVG can hold."""
+"""Bound of path coordinates: SVG cannot represent the values of a diverging run"""
 
 # --- the section ----------------------------------------------------------------------------------------------------
 
 
 def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """Return the values of the section's template; None before the first figures."""
+    """Return the values for the section's template; None if no run has any figures."""
     names = labels(records)
     shown = [(chart, curves) for chart in CHARTS if (curves := _curves(records, chart))]
     if not shown:
@@ -229,7 +229,8 @@ def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
 
 
 def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
-    """Return the curves of a chart. The dev score of a language model is its perplexity, which has its own chart."""
+    """Return a chart's curves. Language models are not in the score chart: theirs is the perplexity, which has its own.
+    """
     return [
         found
         for run, record in enumerate(records)
@@ -240,7 +241,7 @@ def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
 
 
 def _described(chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecord], names: list[str]) -> dict[str, Any]:
-    """Return the values of a chart for the template."""
+    """Return a chart's values for the template."""
     headings = [names[found.run] if len(records) > 1 else "" for found in curves]
     if len(records) == 1 or len({found.part for found in curves}) > 1:
         named = zip(headings, curves, strict=True)
@@ -257,7 +258,7 @@ def _described(chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecor
 
 
 def _figures(chart: Chart, curves: Sequence[Curve], names: list[str]) -> dict[str, Any]:
-    """Return the data of curves.js; smoothed lines, which the pointer does not read, have no name."""
+    """Return a chart's data for curves.js. Smoothed lines have no name: the pointer does not read their values."""
     both = chart.logged and chart.validated
     lines = [
         {
@@ -275,7 +276,7 @@ def _figures(chart: Chart, curves: Sequence[Curve], names: list[str]) -> dict[st
 
 
 def _packed(column: Column) -> str:
-    """Encode as single precision in base64, which is shorter than digits and precise enough for a screen."""
+    """Encode a column as base64 of single precision: shorter than digits, and precise enough for a screen."""
     with np.errstate(over="ignore"):
         return base64.b64encode(column.astype("<f4").tobytes()).decode("ascii")
 
@@ -285,7 +286,7 @@ def _packed(column: Column) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps values from `low` to `high` to units from `start` to `end`."""
+    """Linear map from the range `low` to `high` onto `start` to `end`."""
 
     low: float
     high: float
@@ -293,11 +294,11 @@ class Scale:
     end: float
 
     def __call__(self, value: Any) -> Any:
-        """Place a value, or each of an array."""
+        """Map a value or an array."""
         return self.start + (value - self.low) / ((self.high - self.low) or 1.0) * (self.end - self.start)
 
     def ticks(self, wanted: int = 3) -> list[float]:
-        """Return round values within the range, at least `wanted` and as few as possible."""
+        """Return round values within the range: as few as possible, but at least `wanted`."""
         width = self.high - self.low
         if width <= 0:
             return [self.low]
@@ -310,9 +311,9 @@ class Scale:
 
 
 def path(x: Column, y: Column, across: Scale, up: Scale, dots: bool = False) -> str:
-    """Return a curve as an SVG path, with gaps where y is not finite.
+    """Return a curve as an SVG path, with gaps where `y` is not finite.
 
-    With `dots`, return its points as lines without length: their round ends stay round when the chart is stretched.
+    With `dots`, draw zero-length lines at its points: their round caps stay round when the chart is stretched.
     """
     parts, pen = [], "M"
     for a, b in zip(across(x), np.clip(up(y), -FAR, FAR), strict=True):
@@ -323,15 +324,15 @@ def path(x: Column, y: Column, across: Scale, up: Scale, dots: bool = False) -> 
 
 
 def lines_of(curves: Sequence[Curve]) -> list[tuple[Curve, Points]]:
-    """Return the lines of curves from back to front."""
+    """Return the lines of all curves, back to front."""
     return [(found, points) for found in curves for points in (found.thin, found.smoothed) if points is not None]
 
 
 def drawing(curves: Sequence[Curve], chart: Chart, last: float) -> Mapping[str, Any]:
-    """Draw a chart up to update `last`: paths with their index in `lines_of`, and ticks in percent of both sides."""
+    """Return a chart's SVG paths up to update `last`, with their indices in `lines_of`, and its ticks in percent."""
     lines = lines_of(curves)
     across = Scale(-ASIDE * last, (1 + ASIDE) * last, 0, SIDE)
-    up = _up([points for _, points in lines], last / 10 if chart.steep else 0.0)
+    up = _y_scale([points for _, points in lines], last / 10 if chart.steep else 0.0)
     paths = []
     for place, (found, points) in enumerate(lines):
         drawn = points.at(thinned(points.values, DRAWN))
@@ -346,8 +347,8 @@ def drawing(curves: Sequence[Curve], chart: Chart, last: float) -> Mapping[str, 
     }
 
 
-def _up(lines: Sequence[Points], settled: float) -> Scale:
-    """Return the vertical scale, from the lowest value to the highest from update `settled` on, or of all."""
+def _y_scale(lines: Sequence[Points], settled: float) -> Scale:
+    """Return the y-axis scale; its maximum ignores values before update `settled`, unless there are no later ones."""
     finite = np.concatenate([points.values[np.isfinite(points.values)] for points in lines])
     late = np.concatenate([points.values[np.isfinite(points.values) & (points.steps >= settled)] for points in lines])
     low, high = float(finite.min()), float((late if len(late) else finite).max())
@@ -356,12 +357,12 @@ def _up(lines: Sequence[Points], settled: float) -> Scale:
 
 
 def tick_label(tick: float) -> str:
-    """Format the label of a tick: 12,000, 0.0005 or 1e+12."""
+    """Format a tick's label: 12,000, 0.0005 or 1e+12."""
     return f"{tick:.3g}" if abs(tick) >= 1e9 else f"{tick:,.10f}".rstrip("0").rstrip(".")
 
 
 def sparkline(x: Column, y: Column, best: int, width: int = 320, height: int = 64) -> Mapping[str, Any] | None:
-    """Draw a bare curve with a dot at point number `best`; return None for fewer than two points."""
+    """Draw a curve without axes, with a dot at index `best`; return None for fewer than two finite points."""
     finite = np.isfinite(y)
     if finite.sum() < 2:
         return None

@@ -1,8 +1,7 @@
-"""The outputs of checkpoints for the development set: sentences beside references, and the scores of a parser's trees.
+"""Checkpoints' outputs on the development set: sentences with their references, and scores of a parser's trees.
 
-Sentences are packed to keep the page small: an output that several checkpoints share is stored once, and the outputs of
-a sentence are neighbours, so that deflate finds what they have in common. The page inflates them, and compares the
-words of those that it shows.
+To keep the page small, an output shared by several checkpoints is stored once, and a sentence's outputs are adjacent,
+which helps deflate. The page inflates them, and compares with the references only what it shows.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ from nmt.parsing.tree import MalformedTree, Tree, parse_tree
 from nmt.report.record import RunRecord, labels
 
 RANGES = (10, 20, 30, 40)
-"""Upper ends of the ranges of lengths by which trees are scored, in words"""
+"""Upper bounds of the sentence length ranges for tree scores, in words"""
 
 # --- sentences ----------------------------------------------------------------------------------------------------
 
 
 def packed_sentences(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """Pack the sentences of the runs that have dev outputs as `sentences.js` reads them; say what is compared."""
+    """Compress the runs' dev outputs for `sentences.js`, and name the parts it compares; return None without outputs.
+    """
     shown = [record for record in records if record.dev_outputs]
     if not shown:
         return None
@@ -37,7 +37,7 @@ def packed_sentences(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
 
 
 def sentences(records: Sequence[RunRecord]) -> dict[str, Any]:
-    """Return the development sets, which several runs may share, and the outputs of each run's checkpoints."""
+    """Return the development sets, one for all runs that share it, and the outputs of each run's checkpoints."""
     sets: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
     runs = []
     for name, record in zip(labels(records), records, strict=True):
@@ -67,7 +67,7 @@ def _run(record: RunRecord) -> dict[str, Any]:
 
 
 def _sentence(record: RunRecord, number: int) -> list[list[Any]]:
-    """Return the distinct outputs for a sentence, their scores, and the index of each checkpoint's output."""
+    """Return a sentence's distinct outputs, their scores, and the index of each checkpoint's output."""
     scores: dict[str, float | None] = {}
     for checkpoint in record.dev_outputs:
         scores.setdefault(checkpoint.outputs[number], _rounded(checkpoint.scores[number], 1))
@@ -77,7 +77,7 @@ def _sentence(record: RunRecord, number: int) -> list[list[Any]]:
 
 
 def _rounded(figure: float, digits: int) -> float | None:
-    """Round a figure; None, which JSON can hold, if it is not finite."""
+    """Round a number; return None if it is not finite, which JSON cannot hold."""
     return round(figure, digits) if math.isfinite(figure) else None
 
 
@@ -85,7 +85,7 @@ def _rounded(figure: float, digits: int) -> float | None:
 
 
 def tree_tables(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """Return the tables of each parser that has trees."""
+    """Return the tables of each parser with trees; None if there is no such parser."""
     runs = [
         {"name": name, "scores": scores, "tables": tables(scores)}
         for name, record in zip(labels(records), records, strict=True)
@@ -95,7 +95,7 @@ def tree_tables(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
 
 
 class Row(NamedTuple):
-    """Constituents of one task, in a table."""
+    """A table row: scores of a length range or a label."""
 
     name: str
     figures: tuple[float, float, float]
@@ -104,11 +104,11 @@ class Row(NamedTuple):
 
 
 Table = tuple[str, str, Sequence[str], Sequence[Row]]
-"""Title, head of the names, heads of the counts, rows"""
+"""Title, heading of the names, headings of the counts, rows"""
 
 
 def tables(scores: TreeScores) -> list[Table]:
-    """Return the scores by length, with failures counted as missed, and by label, over sentences with a tree."""
+    """Return two tables: scores by length, where failures count as missed, and scores by label, without failures."""
     lengths = [
         Row(name, (sums.f1_all, sums.total.precision, sums.recall_all), (sums.sentences, sums.skips + sums.errors))
         for name, sums in scores.by_length.items()
@@ -125,16 +125,16 @@ def tables(scores: TreeScores) -> list[Table]:
 
 @dataclass(frozen=True)
 class TreeScores:
-    """Scores of the trees of a checkpoint, by the rules of `nmt.parsing.brackets`."""
+    """Tree scores of a checkpoint, by the rules of `nmt.parsing.brackets`."""
 
     step: int
     total: Sums
     by_length: Mapping[str, Sums]
-    """By the range that the number of words is in"""
+    """Sums by range of sentence lengths"""
 
 
 def score_trees(record: RunRecord) -> TreeScores | None:
-    """Score the trees of a parser's last checkpoint; None if there are none, and for other models."""
+    """Score the trees of a parser's last checkpoint; return None without trees, and for other models."""
     if not record.recipe.task.has_trees or not record.dev_outputs:
         return None
     last = record.dev_outputs[-1]
@@ -145,19 +145,19 @@ def score_trees(record: RunRecord) -> TreeScores | None:
             ranges.setdefault(sum(words > top for top in RANGES), []).append((gold, _tree(output)))
     if not ranges:
         return None
-    by_length = {_name(place): score_brackets(*zip(*ranges[place], strict=True)) for place in sorted(ranges)}
+    by_length = {_range_name(place): score_brackets(*zip(*ranges[place], strict=True)) for place in sorted(ranges)}
     total = score_brackets(*zip(*(pair for pairs in ranges.values() for pair in pairs), strict=True))
     return TreeScores(last.step, total, by_length)
 
 
 def _tree(line: str) -> Tree | None:
-    """Read a tree; None if the line is blank or no tree."""
+    """Parse a tree; return None for a blank or malformed line."""
     try:
         return parse_tree(line)
     except MalformedTree:
         return None
 
 
-def _name(place: int) -> str:
+def _range_name(place: int) -> str:
     first = RANGES[place - 1] + 1 if place else 1
     return f"{first}–{RANGES[place]}" if place < len(RANGES) else f"{first} and more"

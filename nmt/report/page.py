@@ -1,9 +1,9 @@
-"""The page of one or more runs: a single file that works from disk, without a network.
+"""The report page of one or more runs: a single HTML file that works offline.
 
-Each section is a function that turns runs into plain values, and a Jinja template that shows them. The page holds the
-scripts and styles that it needs. Its security policy lets nothing else run or load.
+A section consists of a function that turns runs into plain values, and a Jinja template for them. The page contains its
+scripts and styles; its security policy allows no others.
 
-`python -m nmt.report.page RUN` writes the page of a run while it is trained: see `nmt/training/progress.py`.
+`python -m nmt.report.page RUN` writes a run's page during training: see `nmt/training/progress.py`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ NICENESS = 10
 
 
 class Section(NamedTuple):
-    """A part of the page below the first screen, with an entry in its table of contents."""
+    """A section of the page, with an entry in its table of contents."""
 
     name: str
-    """Of templates/NAME.html, of NAME.css and NAME.js if there are such files, and of the anchor"""
+    """Anchor, and stem of the template NAME.html and of NAME.css and NAME.js, which are optional"""
     title: str
     content: Callable[[Sequence[RunRecord]], Mapping[str, Any] | None]
-    """Gives what the template finds as `content`; None leaves out the section"""
+    """Returns the template's `content`; None omits the section"""
 
 
 SECTIONS = (
@@ -52,13 +52,13 @@ SECTIONS = (
     Section("recipe", "Recipe and cost", provenance.recipes_and_costs),
     Section("data", "Data", provenance.prepared_data),
 )
-"""In the order of the page."""
+"""Sections in page order"""
 
 
 def write_page(records: Sequence[RunRecord], path: Path) -> None:
-    """Write one page about these runs, of which there is at least one; a page at `path` is replaced as a whole.
+    """Write a page about at least one run; an existing page at `path` is replaced atomically.
 
-    Raises UserError if `path` cannot be written.
+    Raise UserError if `path` cannot be written.
     """
     shown = [(section, content) for section in SECTIONS if (content := section.content(records)) is not None]
     html = render(
@@ -73,7 +73,7 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
 
 
 def render(template: str, parts: Sequence[str], **values: Any) -> str:
-    """Fill a template with values, and with the styles and scripts of these parts, of which no others may run."""
+    """Render a template with `values` and with the styles and scripts of `parts`; the page can run no other scripts."""
     sources = {suffix: [(TEMPLATES / part).with_suffix(suffix) for part in parts] for suffix in (".css", ".js")}
     styles, scripts = ([path.read_text("utf-8") for path in paths if path.exists()] for paths in sources.values())
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
@@ -84,7 +84,7 @@ def render(template: str, parts: Sequence[str], **values: Any) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """Jinja with our templates, which are compiled once for all pages of a process."""
+    """Return the Jinja environment; it is cached so that each process compiles templates only once."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -92,28 +92,28 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # in the order of the values
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # the default sorts keys
     return environment
 
 
 def attempt(out: Path) -> str | None:
-    """Write the report.html of the run in a directory; return what went wrong, if something did."""
+    """Write the report.html of the run in a directory; return an error message, or None on success."""
     try:
         write_page([read_run(out)], out / PAGE)
     except UserError as error:
         return f"{error.message}; {error.hint}"
-    except Exception as error:  # a fault of ours, which is no reason to end a run
+    except Exception as error:  # a bug in the report must not end the training
         return f"{type(error).__name__}: {error}"[:200]
     return None
 
 
 RECENT = 20
-"""Log lines behind the estimate of the time left"""
+"""Number of log lines from which to estimate the time left"""
 UNKNOWN = "–"
 
 
 def overview(records: Sequence[RunRecord]) -> Mapping[str, Any]:
-    """Return the values of the first screen."""
+    """Return the values for the overview, the top of the page."""
     names = labels(records)
     runs = [_run(record, name) for record, name in zip(records, names, strict=True)]
     signatures = {f"Dev {r.recipe.task.label}: {r.signature}": None for r in records if r.signature}
@@ -122,11 +122,11 @@ def overview(records: Sequence[RunRecord]) -> Mapping[str, Any]:
 
 
 def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
-    """Return the values of one run; `cells` has a text and a number to sort by for each of `COLUMNS`."""
+    """Return a run's values for the overview; `cells` holds a text and a sort key for each of `COLUMNS`."""
     recipe, cost = record.recipe, record.cost
     best, left, taken = _best(record), seconds_left(record), _seconds(record)
     logged = record.logged["tokens"][-1] if record.step else np.nan
-    tokens = logged if np.isfinite(logged) else cost.get("tokens")  # that of the newest checkpoint
+    tokens = logged if np.isfinite(logged) else cost.get("tokens")  # the newest checkpoint's
     facts = {
         "Time taken": None if taken is None else clock(taken),
         "Time left": None if not left else f"about {clock(left)}",
@@ -154,7 +154,7 @@ def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
 
 
 def _spark(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the dev scores as a sparkline and in words."""
+    """Return a sparkline of the dev scores and its text alternative."""
     if best is None:
         return {"spark": None}
     scores = record.validated["score"][np.isfinite(record.validated["score"])]
@@ -169,11 +169,11 @@ COLUMNS = (
     *("Best dev score", "Updates", "Time", "FLOPs counted", "FLOPs by the paper"),
     *("Target tokens", "Parameters", "Model", "Devices"),
 )
-"""Columns of the table of several runs, after the first with their names"""
+"""Columns of the table that compares runs, after the runs' names"""
 
 
 def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | None) -> list[tuple[str, float | str]]:
-    """Return the text of each of `COLUMNS` and its sort key."""
+    """Return the text and sort key for each of `COLUMNS`."""
     cost, task = record.cost, record.recipe.task
     numbers: list[tuple[float | None, Callable[[float], str]]] = [
         (None if best is None else task.sign * best["score"], lambda rank: f"{task.label} {abs(rank):.2f}"),
@@ -190,7 +190,7 @@ def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | Non
 
 
 def _what(record: RunRecord) -> str:
-    """Return the task and its languages."""
+    """Describe the task and its languages."""
     recipe = record.recipe
     languages = {
         "translate": f"from {recipe.data.source} to {recipe.data.target}",
@@ -201,7 +201,7 @@ def _what(record: RunRecord) -> str:
 
 
 def _model(record: RunRecord) -> str:
-    """Return the shape of the model."""
+    """Describe the model's dimensions."""
     model = record.recipe.model
     encoder = f"{model.layers} + " if record.recipe.task.has_source else ""
     return f"{encoder}{model.decoder_depth} layers, d_model {model.d_model:,}, d_ff {model.d_ff:,}, {model.heads} heads"
@@ -213,7 +213,7 @@ def _examples(record: RunRecord) -> str | None:
 
 
 def _best(record: RunRecord) -> Mapping[str, Any] | None:
-    """Return the best dev score, of equals the latest, and its position among all; None if there is none."""
+    """Return the best dev score, the latest in a tie, with its update and index; None if there is none."""
     ranks = list(map(record.recipe.task.rank, record.validated["score"]))
     if max(ranks, default=-np.inf) == -np.inf:
         return None
@@ -223,18 +223,18 @@ def _best(record: RunRecord) -> Mapping[str, Any] | None:
 
 
 def _updates(record: RunRecord) -> int:
-    """Return the newest known update; of a bundle, that of its dev score."""
+    """Return the number of updates done; for a bundle, that of its dev score."""
     return record.step or int(record.validated["step"].max(initial=0))
 
 
 def _seconds(record: RunRecord) -> float | None:
-    """Return the seconds of training so far; None before the first."""
+    """Return the training time so far in seconds; None if unknown."""
     seconds = record.logged["seconds"][-1] if record.step else np.nan
     return float(seconds) if np.isfinite(seconds) else record.cost.get("seconds")
 
 
 def seconds_left(record: RunRecord) -> float | None:
-    """Estimate the seconds left from the speed of the newest log lines; None before there are two."""
+    """Estimate the remaining time in seconds from the newest log lines; None if there are fewer than two."""
     known = np.isfinite(record.logged["seconds"])
     steps, seconds = (record.logged[name][known][-RECENT:] for name in ("step", "seconds"))
     if len(steps) < 2 or steps[-1] <= steps[0]:
@@ -244,7 +244,7 @@ def seconds_left(record: RunRecord) -> float | None:
 
 
 def short(number: float) -> str:
-    """Format a number with three digits: 980, 7.55 million, 1.2 billion."""
+    """Format a number with three significant digits: 980, 7.55 million, 1.2 billion."""
     for size, name in ((1e9, "billion"), (1e6, "million")):
         if number >= size:
             return f"{number / size:.3g} {name}"
@@ -252,7 +252,7 @@ def short(number: float) -> str:
 
 
 def main(out: Path) -> None:
-    """Write the page at a low priority; print its processor time and what went wrong as a line of JSON."""
+    """Write the page at low priority; print CPU time and any error message as a line of JSON."""
     os.nice(NICENESS)
     problem = attempt(out)
     print(json.dumps({"seconds": time.process_time(), "problem": problem}), flush=True)

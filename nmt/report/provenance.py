@@ -1,4 +1,4 @@
-"""The recipe, cost and averages of runs, and what preparation did to their data."""
+"""Recipes, costs and averages of runs, and statistics of their prepared data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def recipes_and_costs(records: Sequence[RunRecord]) -> Mapping[str, Any]:
-    """Return the recipe, cost and averages of each run, and the keys in which several runs differ."""
+    """Return each run's recipe, cost and averages, and the keys in which the recipes differ."""
     runs = [
         {
             "name": name,
@@ -35,7 +35,7 @@ def recipes_and_costs(records: Sequence[RunRecord]) -> Mapping[str, Any]:
 
 
 def recipe_lines(record: RunRecord) -> Iterator[tuple[str, bool]]:
-    """Yield the lines of the whole recipe as YAML, each with whether its key's value differs from the base's."""
+    """Yield the recipe's lines as YAML, each with whether its key's value differs from the base recipe's."""
     for section, values in record.recipe.model_dump(mode="json").items():
         if not isinstance(values, dict):
             yield from ((line, False) for line in dump({section: values}).splitlines())
@@ -47,7 +47,7 @@ def recipe_lines(record: RunRecord) -> Iterator[tuple[str, bool]]:
 
 
 def changes(record: RunRecord) -> Iterator[tuple[str, str, str]]:
-    """Yield each key whose value differs from that of the base, the value, and that of the base."""
+    """Yield each key whose value differs from the base recipe's, with the run's value and the base's."""
     values = plain(record.recipe)
     for key, value in record.base.items():
         if key in values:
@@ -55,14 +55,14 @@ def changes(record: RunRecord) -> Iterator[tuple[str, str, str]]:
 
 
 def differences(recipes: Sequence[Recipe]) -> list[tuple[str, list[str]]]:
-    """Return the keys, except the name, in which recipes differ, with the value of each recipe."""
+    """Return the keys, except the name, in which recipes differ, with each recipe's value."""
     rows = [plain(recipe) for recipe in recipes]
     cells = {key: [one_line(row[key]) for row in rows] for key in rows[0] if key != "name"}
     return [(key, values) for key, values in cells.items() if len(set(values)) > 1]
 
 
 def one_line(value: Any) -> str:
-    """Format a plain value on one line as a recipe may hold it; of data sets, only the given keys."""
+    """Format a recipe's value on one line; unset keys of data sets are omitted."""
     if isinstance(value, list):
         value = [_given(one) if isinstance(one, dict) else one for one in value]
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -76,7 +76,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return names, values and notes of a run's cost, from the known fields of `nmt.training.plan.COST`."""
+    """Return the name, value and note of each known field of `nmt.training.plan.COST`."""
     known = _given(cost)
     devices = known.get("devices", {})
     hardware = [
@@ -95,15 +95,15 @@ def cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def scientific(figure: float) -> str:
-    """Format a figure as 6.89 × 10¹³."""
+    """Format a number as 6.89 × 10¹³."""
     mantissa, exponent = f"{figure:.2e}".split("e")
     return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPTS)}"
 
 
 def averaging_curve(record: RunRecord) -> list[dict[str, Any]]:
-    """Place the averages that were tried on a curve: x by number and y by score, each from 0 to 1.
+    """Return the tried averages as points: x is the rank by number of checkpoints, y the score, both scaled to 0–1.
 
-    Each has its number of checkpoints, `last`, its score, and whether it is the best: of equal ones the first.
+    `last` is the number of checkpoints. In a tie, the smallest average is `best`.
     """
     tried = sorted(record.averages)
     scores = [score for _, score in tried]
@@ -125,7 +125,7 @@ def averaging_curve(record: RunRecord) -> list[dict[str, Any]]:
 
 
 def prepared_data(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """Return tables and histograms of the data of each run, from its report.json; runs on the same data share them."""
+    """Return tables and histograms of the runs' data, from report.json; runs with the same data share them."""
     sets: dict[str, list[RunRecord]] = {}
     for record in records:
         if record.data:
@@ -148,7 +148,7 @@ def prepared_data(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
 
 
 def table_rows(splits: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield rows of a name and a text per split: read, kept, dropped and why, then overlaps and mean lengths."""
+    """Yield a label and a text per split for each row: read, kept, dropped by reason, overlaps, mean lengths."""
     yield "Read", [f"{figures['read']:,}" for figures in splits]
     yield "Kept", [f"{figures['kept']:,}" for figures in splits]
     by_set = [figures.get("kept by set", ()) for figures in splits]
@@ -165,7 +165,7 @@ def table_rows(splits: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[
 
 
 def _count(count: int, whole: int) -> str:
-    """Format a count with its share of `whole`."""
+    """Format a count with its percentage of `whole`."""
     share = 100 * count / whole
     return f"{count:,} ({share:.2f}%)" if share >= 0.01 else f"{count:,} (< 0.01%)" if count else "0"
 
@@ -175,7 +175,7 @@ def _sentence_case(name: str) -> str:
 
 
 def _leaked(train: Mapping[str, Any]) -> int:
-    """Count the training examples that are word for word in valid or test."""
+    """Count the training examples that occur verbatim in valid or test."""
     return sum(
         count
         for name, count in train.items()
@@ -184,9 +184,9 @@ def _leaked(train: Mapping[str, Any]) -> int:
 
 
 def length_classes(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the classes of a histogram from the numbers of sentences by the greatest length of each class.
+    """Return the count of each histogram bar by its label; the keys of `counts` are the bars' upper bounds.
 
-    Empty classes between others are included. Lengths beyond the last of `LENGTH_STEPS` make one class.
+    Empty bars between others are included. Lengths beyond the last of `LENGTH_STEPS` share one bar.
     """
     tops = {int(top): count for top, count in counts.items()}
     steps = LENGTH_STEPS

@@ -1,6 +1,6 @@
-"""Read the directory of a run: recipe, figures, dev scores and outputs, data, cost.
+"""Read a run's directory: recipe, metrics, dev scores and outputs, data, cost.
 
-A report is made from this alone, so it can be made of a run that goes on, has ended, or was copied from elsewhere.
+Reports need nothing else, so the run may be in progress, finished, or copied from another machine.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 Column = NDArray[np.float64]
 LOGGED = ("step", "epoch", "seconds", "tokens", "loss", "perplexity", "learning_rate", "gradient_norm",
           "tokens_per_second", "padding")  # fmt: skip
-"""Figures of logged updates that pages show."""
-MOST_SHOWN, MOST_BYTES = 20, 3_500_000  # checkpoints whose outputs are read, and the size of these outputs
+"""Training metrics shown on pages"""
+MOST_SHOWN, MOST_BYTES = 20, 3_500_000  # limits on the checkpoints with outputs, and on their size
 LENGTHS = "sentences by length in subwords, up to"
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
 
 class _Split(BaseModel, extra="allow", strict=True):
-    """A split in report.json; keys without a field here are counts or means."""
+    """A split in report.json; extra keys are counts or means."""
 
     __pydantic_extra__: dict[str, Count | FiniteFloat]
     read: Count
@@ -49,7 +49,7 @@ class _Split(BaseModel, extra="allow", strict=True):
 
 
 class _About(BaseModel):
-    """The content of run.json."""
+    """Contents of run.json."""
 
     parameters: Count | None = None
     base: dict[str, Any] | None = None
@@ -58,49 +58,49 @@ class _About(BaseModel):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """All that is known about a run; unknown values are empty or None."""
+    """Everything known about a run; unknown values are empty or None."""
 
     path: Path
     recipe: Recipe
     validated: Mapping[str, Column]
-    """Figures of the checkpoints with dev scores, each (checkpoints,): step, seconds, tokens, score, perplexity"""
+    """Metrics of checkpoints with dev scores, each (checkpoints,): step, seconds, tokens, score, perplexity"""
     logged: Mapping[str, Column] = field(default_factory=lambda: dict.fromkeys(LOGGED, np.zeros(0)))
-    """Figures of the training log by their names in `LOGGED`, each (logged steps,); NaN where one was not finite"""
+    """Metrics of logged updates, named as in `LOGGED`, each (logged steps,); NaN where missing or not finite"""
     base: Mapping[str, Any] = field(default_factory=dict)
-    """Plain values of the extended recipe, or of the defaults, by `section.key`, where the run's recipe differs"""
+    """Values of the extended recipe, or of the defaults, where the run's recipe differs, by `section.key`"""
     base_name: str | None = None
     """Name of the extended recipe"""
     parameters: int | None = None
     signature: str | None = None
-    """How the dev score was computed"""
+    """Signature of the dev score: how it was computed"""
     sources: Sequence[str] = ()
-    """Sentences of the development set whose outputs are kept"""
+    """Sentences of the development set for which outputs are stored"""
     references: Sequence[str] = ()
     dev_outputs: Sequence[DevOutputs] = ()
-    """By step; of a long run as many as the page can hold: the first, the best, the last and some between them"""
+    """Ordered by step; for a long run, as many as fit the page: the first, best, last and some between"""
     data: Mapping[str, Any] = field(default_factory=dict)
     """report.json of the prepared data"""
     cost: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `nmt.training.plan.COST`"""
     averages: Sequence[tuple[int, float]] = ()
-    """Number of averaged checkpoints and the dev score of their average"""
+    """Number of averaged checkpoints, and the average's dev score"""
 
     @property
     def step(self) -> int:
-        """The last logged update; 0 before the first."""
+        """Last logged update; 0 before the first"""
         return int(self.logged["step"][-1]) if len(self.logged["step"]) else 0
 
 
 def labels(records: Sequence[RunRecord]) -> list[str]:
-    """Return a name for each run that no other on the page has."""
+    """Return a name for each run, unique on the page."""
     names = [record.recipe.name for record in records]
     return [name if names.count(name) == 1 else str(record.path) for name, record in zip(names, records, strict=True)]
 
 
 def read_run(path: Path) -> RunRecord:
-    """Read the run in a directory, perhaps an unfinished one; raise UserError if there is none.
+    """Read the run in a directory, finished or not; raise UserError if there is none.
 
-    Damaged checkpoints and lines are left out.
+    Damaged checkpoints and lines are skipped.
     """
     found, _ = survey(path)
     recipe = _recipe(path, found)
@@ -109,8 +109,8 @@ def read_run(path: Path) -> RunRecord:
     logged, validated = read_figures(path / METRICS, task.metric)
     signatures = [str(bundle.info["signature"]) for bundle in found if "signature" in bundle.info]
     scored = zip(map(task.rank, validated["score"]), validated["step"], strict=True)
-    finest = int(max(scored, default=(0, 0))[1])
-    sources, references, outputs = read_samples(path / SAMPLES, lambda sizes: choose(sizes, finest))
+    best = int(max(scored, default=(0, 0))[1])
+    sources, references, outputs = read_samples(path / SAMPLES, lambda sizes: choose(sizes, best))
     now, before = plain(recipe), plain(base or recipes.without_settings(recipe))
     return RunRecord(
         path=path,
@@ -131,7 +131,7 @@ def read_run(path: Path) -> RunRecord:
 
 
 def read_summarised(run: RunSummary, console: Console) -> RunRecord:
-    """Read a run of `nmt score --runs`; of a bundle, only recipe, dev score and cost are known."""
+    """Read a run for `nmt score --runs`; for a bundle, only recipe, dev score and cost are known."""
     try:
         return read_run(run.path)
     except UserError as error:
@@ -143,10 +143,10 @@ def read_summarised(run: RunSummary, console: Console) -> RunRecord:
 
 
 def read_figures(path: Path, metric: str) -> tuple[dict[str, Column], dict[str, Column]]:
-    """Read the figures of logged updates, each (logged steps,), and of dev scores, each (checkpoints,), by name.
+    """Read the metrics of logged updates, each (logged steps,), and of dev scores, each (checkpoints,), by name.
 
-    A figure that is missing, or was not finite, is NaN. Damaged lines are left out, as the last one of a killed process
-    may be, and of several lines for one step the last one counts.
+    Missing and non-finite values are NaN. Damaged lines are skipped, such as the last one of a killed process. If a
+    step has several lines, the last one counts.
     """
     names = (*LOGGED, "valid_perplexity", f"valid_{metric}")
     table = np.array(list(_lines(path, names))).reshape(-1, len(names))
@@ -158,38 +158,38 @@ def read_figures(path: Path, metric: str) -> tuple[dict[str, Column], dict[str, 
 
 
 def _lines(path: Path, names: Sequence[str]) -> Iterator[list[float]]:
-    """Yield the figures with these names of each line."""
+    """Yield the named metrics for each line."""
     with suppress(OSError):
         for line in path.read_bytes().splitlines() if path.is_file() else ():
-            with suppress(ValueError, TypeError, AttributeError, RecursionError):  # damaged, or no figures
+            with suppress(ValueError, TypeError, AttributeError, RecursionError):  # damaged, or not an object
                 values = json.loads(line, parse_int=float)
                 found = [values.get(name) for name in names]
                 yield [math.nan if value is None else float(value) for value in found]
 
 
 def _rows(columns: Mapping[str, Column], chosen: NDArray[np.bool_]) -> dict[str, Column]:
-    """Return the chosen rows of columns by step; of several rows for one step, the last."""
+    """Return the chosen rows sorted by step; if a step has several, the last one."""
     newest_first = np.flatnonzero(chosen & ~np.isnan(columns["step"]))[::-1]
     _, first = np.unique(columns["step"][newest_first], return_index=True)
     return {name: column[newest_first[first]] for name, column in columns.items()}
 
 
-def choose(sizes: Mapping[int, int], finest: int) -> list[int]:
-    """Choose the steps whose outputs are read, from the sizes in bytes of what each checkpoint wrote.
+def choose(sizes: Mapping[int, int], best: int) -> list[int]:
+    """Choose the steps whose outputs to read, given how many bytes each checkpoint wrote.
 
-    Without a limit they are all; of too many the first, the best, `finest`, the last, and others at even distances.
+    If there are too many, keep the first, `best`, the last, and others at even distances.
     """
     steps = sorted(sizes)
     room = max(3, min(MOST_SHOWN, MOST_BYTES * len(sizes) // max(1, sum(sizes.values()))))
     if len(steps) <= room:
         return steps
-    always = {steps[0], finest, steps[-1]} & sizes.keys()
+    always = {steps[0], best, steps[-1]} & sizes.keys()
     others = [step for step in steps if step not in always]
     return sorted({*always, *spread(others, room - len(always))})
 
 
 def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
-    """Read the resolved recipe of a run with these checkpoints; raise UserError if there is none."""
+    """Read the resolved recipe of a run; raise UserError if `path` holds no run."""
     kept = path / "recipe.yaml"
     if found or (path / METRICS).exists() or (path / ABOUT).exists():
         return recipes.load(kept, alone=True) if kept.exists() or not found else found[-1].recipe
@@ -201,21 +201,21 @@ def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
 
 
 def _about(path: Path) -> _About:
-    """Read a run's run.json; return an empty one if it is damaged or missing, as in runs of earlier versions."""
+    """Read run.json; return an empty one if it is damaged, or missing as in runs of earlier versions."""
     with suppress(UserError, ValidationError):
         return _About.model_validate(read_json(path / ABOUT))
     return _About()
 
 
 def _base(about: _About) -> Recipe | None:
-    """Return the recipe that the run's recipe extends, if there is one."""
+    """Return the extended recipe; None if there is none or it is invalid."""
     with suppress(UserError):
         return None if about.base is None else recipes.validated(about.base, ABOUT)
     return None
 
 
 def plain(recipe: Recipe) -> dict[str, Any]:
-    """Return the values of a recipe, as plain ones, by `section.key`."""
+    """Return a recipe's values as plain types, keyed by `section.key`."""
     found: dict[str, Any] = {}
     for section, values in recipe.model_dump(mode="json").items():
         is_section = isinstance(values, dict)
@@ -224,7 +224,7 @@ def plain(recipe: Recipe) -> dict[str, Any]:
 
 
 def _averages(path: Path, found: Sequence[Bundle]) -> list[tuple[int, float]]:
-    """Return the dev score of each number of checkpoints that `nmt average --last auto` tried on this run."""
+    """Return each average that `nmt average --last auto` tried: its number of checkpoints and dev score."""
     try:
         average = Bundle.read(path / AVERAGED)
     except UserError:

@@ -1,16 +1,16 @@
 "use strict";
 
 const page = JSON.parse(document.getElementById("content").textContent);
-const ROW = 26;        // pixels of a token, as in the style sheet
-const SHADES = 50;     // opacities of lines
-const MOST = 5;        // tokens that the readout names
+const ROW = 26;        // token height in pixels; --row in attention.css
+const SHADES = 50;     // opacity levels of lines
+const MOST = 5;        // maximum tokens in the readout
 const NAMES = {source: "source", target_in: "what has been read", target_out: "output"};
 
 const state = {
   sentence: 0, kind: "encoder", view: "lines", unit: "subwords", layer: 0, head: 0,
-  heads: new Set(),   // those whose lines are shown
-  hovered: null,      // {side, index} of a token, side 0 attends and side 1 is attended to
-  kept: null,         // the same of a token that was clicked
+  heads: new Set(),   // heads whose lines are shown
+  hovered: null,      // {side, index} of a token; side 0 attends, side 1 is attended to
+  kept: null,         // likewise, of a clicked token
 };
 
 // --- weights
@@ -26,7 +26,7 @@ async function bytesOf(sentence) {
   return inflated.get(sentence);
 }
 
-/** Weights of a head as rows of the tokens that attend; of words, sums over keys and means over queries. */
+/** Returns a head's weights, a row per query. Subwords of a word: summed over keys, averaged over queries. */
 function weightsOf(bytes, kind, layer, head) {
   const described = page.sentences[state.sentence];
   let start = 0;
@@ -75,7 +75,7 @@ function segments(id, options, chosen, choose) {
   }));
 }
 
-/** Makes a group of buttons one stop of the tabulator key; arrow keys move within it. */
+/** Makes a group of buttons a single tab stop; arrow keys move within it. */
 function rove(group) {
   const buttons = [...group.querySelectorAll("button")];
   buttons.forEach((button, index) => { button.tabIndex = index ? -1 : 0; });
@@ -92,11 +92,11 @@ function rove(group) {
   return group;
 }
 
-// --- tokens that are chosen
+// --- token selection
 
 const chosen = () => state.kept || state.hovered;
 const same = (one, other) => one && other && one.side === other.side && one.index === other.index;
-let mark = () => {};  // shows what is chosen, in the view that is on the page
+let mark = () => {};  // highlights the selection in the current view
 
 function tokenList(side, tokens) {
   const list = element("ol", {className: `tokens ${side ? "to" : "from"}`});
@@ -115,7 +115,7 @@ function tokenList(side, tokens) {
   return rove(list);
 }
 
-/** The mean over heads of the weights between a token and those of the other side. */
+/** Returns the weights between a token and those of the other side, averaged over heads. */
 function weightsBeside(weights, {side, index}) {
   const sum = (values) => values.reduce((total, value) => total + value, 0) / weights.length;
   return side ? weights[0].map((_, row) => sum(weights.map((head) => head[row][index])))
@@ -171,7 +171,7 @@ function showLines(bytes, names) {
   };
 }
 
-/** Lines of a head, those of about the same weight as one path. */
+/** Returns a head's lines, merged into one path per opacity level. */
 function paths(rows, token, shift, colour) {
   const shades = Array.from({length: SHADES + 1}, () => []);
   rows.forEach((row, query) => row.forEach((weight, key) => {
@@ -318,7 +318,7 @@ function caption() {
 async function show() {
   const {sentence} = state;
   const bytes = await bytesOf(sentence);
-  if (sentence !== state.sentence) return;  // another one was chosen in the meantime
+  if (sentence !== state.sentence) return;  // another sentence was chosen in the meantime
   controls();
   caption();
   byId("source").textContent = page.sentences[sentence].source.text;
@@ -330,7 +330,7 @@ async function show() {
 
 function begin() {
   const {shapes} = page.sentences[0];
-  state.layer = Math.max(0, shapes.encoder[0] - 2);  // the figures of the paper show the last but one
+  state.layer = Math.max(0, shapes.encoder[0] - 2);  // the penultimate, as in the paper's figures
   state.heads = new Set(Object.keys(numbered(shapes.encoder[1])).map(Number));
   byId("sentence").replaceChildren(...page.sentences.map(({source}, index) =>
     element("option", {value: index}, `${index + 1}. ${source.text}`)));

@@ -1,9 +1,9 @@
-// Trees in brackets: read, compared by the rules of F1, and drawn.
+// Parses bracketed trees, compares them by the rules of F1, and draws them.
 const Brackets = (() => {
   "use strict";
 
-  // The root of a bracketed line, the words that F1 counts, and the constituents that it counts, each with the words
-  // [start, end) that it is over; null for what is no tree.
+  // Returns a line's root, the words that F1 counts, and the constituents that it counts, each with its span of words
+  // [start, end); null if the line is no tree.
   function read(line, unscored) {
     const [nodes, open, words] = [[], [], []];
     let root = null;
@@ -28,7 +28,7 @@ const Brackets = (() => {
     return root && !open.length ? { root, words, nodes: nodes.filter(isScored) } : null;
   }
 
-  // The label by which F1 compares a constituent: without functional tags, and particles as adverbs.
+  // Returns the label that F1 compares: without functional tags, and ADVP for PRT.
   function nameOf(label) {
     const name = label.split(/[-=]/)[0];
     return name === "PRT" ? "ADVP" : name;
@@ -36,7 +36,7 @@ const Brackets = (() => {
 
   const span = (node) => `${node.start} ${node.end} ${node.name}`;
 
-  // Marks the constituents of a tree that another lacks; each of the other's counts once.
+  // Marks the constituents of `tree` that `other` lacks; each constituent of `other` matches once.
   function compare(tree, other) {
     const left = new Map();
     for (const node of other?.nodes ?? []) left.set(span(node), (left.get(span(node)) ?? 0) + 1);
@@ -47,10 +47,10 @@ const Brackets = (() => {
     }
   }
 
-  const CHARACTER = 7.3, ROW = 36, GAP = 14; // pixels, of the monospaced type in brackets.css
+  const CHARACTER = 7.3, ROW = 36, GAP = 14; // pixels; depends on the font in brackets.css
 
-  // Places each node: leaves beside each other in the lowest row, parents over the middle of their children and one row
-  // above the highest of them. Children make room for a parent whose label is wider than they are.
+  // Positions each node: leaves side by side in the bottom row, parents centred over their children and one row above
+  // the highest child. A label wider than the node's children moves them to the right.
   function layOut(root) {
     let right = 0;
     const move = (node, by) => {
@@ -80,7 +80,7 @@ const Brackets = (() => {
     return element;
   }
 
-  // A picture of a tree, with the constituents marked that another lacks.
+  // Draws a tree as SVG, highlighting the constituents that `compare` has marked.
   function draw(tree, title) {
     const { width, rows } = layOut(tree.root);
     const height = rows * ROW + 42;

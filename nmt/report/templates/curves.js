@@ -1,4 +1,4 @@
-// Makes the charts follow the pointer and the switches above them. It draws as charts.py does.
+// Makes the charts respond to the pointer and to the switches above them. Must draw as charts.py does.
 (() => {
   "use strict";
   const SIDE = 1000, ASIDE = 0.015, MARGIN = 0.05, FAR = 1e5;
@@ -15,7 +15,7 @@
     }
     return {...chart, plot, reading, cursor, band};
   });
-  const muted = new Set(); // runs
+  const muted = new Set(); // indices of runs
 
   function element(name, style, text = "") {
     const made = document.createElement(name);
@@ -56,7 +56,7 @@
     }
   }
 
-  // What the vertical axis shows: all that is seen of the curves, but of a steep one not how it begins.
+  // Returns the y-axis range: that of the visible values, without the beginning of a steep curve.
   function heights(chart, scale, logarithmic) {
     const column = chosen("across"), [first, last] = whole();
     const lines = chart.lines.filter(line => !muted.has(line.run));
@@ -72,7 +72,7 @@
     return [low - margin, high + margin];
   }
 
-  // The d of a line's path, with gaps where there is no value, or of its dots.
+  // Returns a line's path data, with gaps where values are missing, or that of its dots.
   function outline(line, across, up, dots) {
     const xs = line[chosen("across")], parts = [];
     const last = Math.min(nearest(xs, end) + 1, xs.length - 1);
@@ -96,7 +96,7 @@
     return [low];
   }
 
-  // Of a logarithmic axis from 10 ** low to 10 ** high.
+  // Returns the ticks of a logarithmic axis from 10 ** low to 10 ** high.
   function powers(low, high) {
     const every = Math.ceil((high - low) / 6), found = [];
     for (let power = Math.floor(low); power <= high; power += every) {
@@ -116,7 +116,7 @@
 
   // --- reading ---
 
-  // Shows the values of all runs at the points nearest to x, and a line at x in all charts.
+  // Shows all runs' values at the points nearest to x, and a cursor at x in all charts.
   function read(chart, x) {
     const column = chosen("across");
     const found = chart.lines.filter(line => line.name !== null && !muted.has(line.run))
@@ -152,14 +152,14 @@
   const number = (value, digits) =>
     value.toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits});
 
-  // As Python's format: `.3g` or `,.2f`
+  // Formats a value as Python does, by `.3g` or `,.2f`.
   function written(value, digits) {
     if (!Number.isFinite(value)) return "–";
     const [, places, kind] = digits.match(/(\d)([fg])/);
     return kind === "g" ? String(Number(value.toPrecision(places))) : number(value, Number(places));
   }
 
-  // Row of the value nearest to x in an ascending column.
+  // Returns the index of the value nearest to x in an ascending column.
   function nearest(column, x) {
     let low = 0, high = column.length - 1;
     while (low < high) {
@@ -190,15 +190,15 @@
 
   for (const chart of charts) {
     const {plot, band} = chart;
-    let began = null; // the share of the width at which a drag began
+    let began = null; // where a drag began, as a fraction of the width
     const at = event => {
       const box = plot.getBoundingClientRect();
       return Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
     };
     plot.addEventListener("pointerdown", event => {
-      if (event.pointerType !== "mouse") return read(chart, start + at(event) * (end - start)); // it scrolls the page
+      if (event.pointerType !== "mouse") return read(chart, start + at(event) * (end - start)); // touch scrolls
       if (event.button !== 0) return;
-      event.preventDefault(); // no text is to be selected
+      event.preventDefault(); // do not select text
       plot.setPointerCapture(event.pointerId);
       began = at(event);
     });

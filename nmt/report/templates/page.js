@@ -1,4 +1,4 @@
-// Tables that are sorted by the buttons of their heads: by `data-value` of the cells, as numbers where all are numbers.
+// Sorts tables by the buttons in their headings: by the cells' `data-value`, numerically if all values are numbers.
 (() => {
   "use strict";
   for (const button of document.querySelectorAll("table.sortable th button")) {

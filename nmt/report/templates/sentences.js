@@ -1,5 +1,5 @@
-// Dev sentences and what checkpoints made of them, from the JSON that nmt/report/dev_outputs.py packs. Only the sentences
-// on the page are compared and drawn. Texts of corpora enter the page as text nodes, never as HTML.
+// Shows checkpoints' outputs for dev sentences, from the JSON packed by nmt/report/dev_outputs.py. Only listed sentences
+// are compared and drawn. Corpus text enters the page as text nodes, never as HTML.
 (async () => {
   "use strict";
   const PAGE = 20;
@@ -22,10 +22,10 @@
   const figure = (number, digits) => (number === null ? "–" : number.toFixed(digits));
   const signed = (number) => (Math.abs(number) < 0.05 ? "±" : number < 0 ? "−" : "+") + Math.abs(number).toFixed(1);
 
-  // --- what is in the data ---
+  // --- data ---
 
   const { sets, runs, unscored } = await unpack(at("packed").textContent);
-  // What a checkpoint made of a sentence: each has its distinct outputs, their scores, and for each checkpoint which.
+  // A sentence stores its distinct outputs, their scores, and the index of each checkpoint's output.
   const given = ({ run, checkpoint }, number) => {
     const [texts, scores, places] = runs[run].sentences[number];
     return { text: texts[places[checkpoint]], score: scores[places[checkpoint]] };
@@ -39,10 +39,10 @@
   const first = () => ({ run: state.shown.run, checkpoint: 0 });
   const gain = (number) => (scoreOf(state.shown, number) ?? 0) - (scoreOf(state.other ?? first(), number) ?? 0);
 
-  // --- words compared ---
+  // --- comparing words ---
 
-  // Parts of a longest common subsequence and of what is beside it: [kind, words], kind 0 for both, 1 for those that
-  // are in `words` alone, -1 for those that are in `reference` alone.
+  // Diffs words by their longest common subsequence. Returns parts [kind, words]; kind is 0 for words of both, 1 for
+  // those only in `words`, -1 for those only in `reference`.
   function compare(reference, words) {
     const [rows, columns] = [reference.length, words.length];
     const longest = Array.from({ length: rows + 1 }, () => new Uint16Array(columns + 1));
@@ -69,7 +69,7 @@
     return parts;
   }
 
-  // The hidden words are for screen readers. With a direction of their own they do not count for dir="auto".
+  // The hidden words are for screen readers. Their own direction keeps them from affecting dir="auto".
   const mark = (kind, text) => make(kind > 0 ? "ins" : "del", {},
     make("span", { class: "hidden", dir: "ltr" }, kind > 0 ? "not in the reference: " : "missing: "), text);
 
@@ -81,7 +81,7 @@
     return output.trim() ? parts : [make("em", { dir: "ltr" }, "empty")];
   }
 
-  // --- trees compared ---
+  // --- comparing trees ---
 
   function markedTree(reference, output) {
     const [gold, tree] = [Brackets.read(reference, unscored), Brackets.read(output, unscored)];
@@ -128,7 +128,7 @@
     list.append(make("dt", {}, label), make("dd", attributes, ...text));
   }
 
-  // Every output of a run for a sentence, with the updates that gave it.
+  // Lists a run's outputs for a sentence, each with the updates that produced it.
   function history(number) {
     const run = runs[state.shown.run];
     const [texts, scores, places] = run.sentences[number];
@@ -192,14 +192,14 @@
     return texts.some((text) => text.toLowerCase().includes(query));
   }
 
-  // Marks what was searched for, where the browser can do so without a change to the page.
+  // Highlights the matches of a search if the browser can do so without changing the page.
   function highlight(query) {
     if (!CSS.highlights) return;
     const ranges = [];
     const walk = document.createTreeWalker(at("list"), NodeFilter.SHOW_TEXT);
     for (let node = walk.nextNode(); query && node; node = walk.nextNode()) {
       const text = node.parentElement.closest("dd") ? node.data.toLowerCase() : "";
-      if (text.length !== node.length) continue; // a few letters have another length in lower case
+      if (text.length !== node.length) continue; // lower case changes the length of a few letters
       for (let place = text.indexOf(query); place >= 0; place = text.indexOf(query, place + query.length)) {
         const range = new Range();
         range.setStart(node, place);
@@ -242,7 +242,7 @@
 
   // --- the controls ---
 
-  // Checkpoints to compare with: those of the run, and of the others that have the same development set.
+  // Offers checkpoints to compare with: the run's, and those of runs with the same development set.
   function offerOthers() {
     at("other").replaceChildren(make("option", { value: "" }, "nothing"));
     const same = runs.map((_, run) => run).filter((run) => runs[run].set === runs[state.shown.run].set);
