@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PARAMETER, FLAG = "parameter", "flag"  # field metadata keys: click decorator, flag's name
 AT_LEAST_1 = click.IntRange(min=1)
-WORKERS = click.IntRange(1, 256)  # above any host's number of GPUs or useful CPU workers
+WORKERS = click.IntRange(1, 256)  # above any host's number of GPUs, and any useful number of CPU workers
 
 
 class Text(click.ParamType[Any]):

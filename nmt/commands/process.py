@@ -31,7 +31,7 @@ def run(group: click.Group) -> NoReturn:
     open_standard_streams()
     signal.signal(signal.SIGTERM, stop)
     for number in (signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and scripts' background jobs ignore them
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and background jobs ignore some
             signal.signal(number, stop)
     let_waiting_threads_sleep()
     try:
@@ -76,7 +76,7 @@ class Ending(NamedTuple):
 
 
 def ending_of(error: BaseException) -> Ending:
-    """Return the ending that an exception calls for; print click's usage errors."""
+    """Return how an exception ends the command; print click's usage errors."""
     reports = os.environ.get("RANK", "0") == "0"  # only rank 0 reports
     match error:
         case UserError():

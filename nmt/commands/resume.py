@@ -33,7 +33,7 @@ from nmt.text.lines import compressed
 
 PLAN, LOCK = "blocks.json", ".lock"
 FORMAT = 1  # version of blocks.json
-BLOCK_LINES = 10_000  # a kill loses at most one block; smaller blocks drain the search's queue more often
+BLOCK_LINES = 10_000  # at most a block is lost when killed; smaller blocks leave the device idle more often
 
 
 @dataclass(frozen=True)

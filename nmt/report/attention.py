@@ -92,7 +92,7 @@ def figure(attention: Attention, kind: AttentionType, layer: int, heads: Sequenc
     top = MARGIN + 3 * FONT + max(map(_pixels, above))
     rows = [[MARGIN + (place + 0.5) * width / len(row) for place in range(len(row))] for row in (above, below)]
     lines = []
-    for place, head in enumerate(heads):  # heads' lines are drawn side by side
+    for place, head in enumerate(heads):  # shift heads' lines apart
         shift = (place - (len(heads) - 1) / 2) * min(SPREAD[0], SPREAD[1] / len(heads))
         of_head = [
             (rows[0][query] + shift, rows[1][key] + shift, weights[layer, head, query, key])

@@ -112,7 +112,7 @@ def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
 
 
 def _at_steps(record: RunRecord, figures: Mapping[str, Column], name: str) -> Column:
-    """Return a figure at each step; where earlier versions left it out, interpolate it from the log."""
+    """Return a column's value at each step, interpolated from the log where earlier versions omitted it."""
     known = np.isfinite(record.logged[name])
     if not known.any():
         return figures[name]
@@ -204,7 +204,7 @@ MARGIN = 0.05
 FAR = 1e5
 """Bound of path coordinates: SVG cannot represent the values of a diverging run"""
 
-# --- the section ----------------------------------------------------------------------------------------------------
+# --- template values -------------------------------------------------------------------------------------------------
 
 
 def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
@@ -229,8 +229,7 @@ def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
 
 
 def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
-    """Return a chart's curves. Language models are not in the score chart: theirs is the perplexity, which has its own.
-    """
+    """Return a chart's curves, except a language model's dev score: it is the perplexity, which has its own chart."""
     return [
         found
         for run, record in enumerate(records)

@@ -19,14 +19,13 @@ from nmt.parsing.tree import MalformedTree, Tree, parse_tree
 from nmt.report.record import RunRecord, labels
 
 RANGES = (10, 20, 30, 40)
-"""Upper bounds of the sentence length ranges for tree scores, in words"""
+"""Upper bounds of sentence length, in words, by which tree scores are grouped"""
 
 # --- sentences ----------------------------------------------------------------------------------------------------
 
 
 def packed_sentences(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """Compress the runs' dev outputs for `sentences.js`, and name the parts it compares; return None without outputs.
-    """
+    """Compress dev outputs for `sentences.js`, and name the units it compares; return None without outputs."""
     shown = [record for record in records if record.dev_outputs]
     if not shown:
         return None
