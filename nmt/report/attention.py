@@ -40,8 +40,7 @@ SIDES: dict[AttentionType, tuple[str, str]] = {
     "cross": ("target_out", "source"),
 }
 """Attributes of `nmt.decoding.forced.Attention` that hold queries and keys"""
-FAINTEST = 0.02
-"""Smallest weight that is drawn"""
+FAINTEST = 0.02  # smallest weight that is drawn
 SPREAD = (2.5, 16)
 """Maximum offset in pixels between the lines of adjacent heads, and between those of the first and last head"""
 
@@ -56,9 +55,8 @@ def page(attentions: Iterable[Attention], title: str, note: str) -> str:
     for attention in attentions:
         arrays = {kind: getattr(attention, kind) for kind in TITLES}
         shapes = {kind: array.shape for kind, array in arrays.items()}
-        sentences.append(
-            {"shapes": shapes} | {side: _tokens(attention, side) for side in ("source", "target_in", "target_out")}
-        )
+        sides = {side: _tokens(attention, side) for side in ("source", "target_in", "target_out")}
+        sentences.append({"shapes": shapes, **sides})
         rounded = np.rint(np.concatenate([array.ravel() for array in arrays.values()]) * LEVELS).astype(np.uint8)
         weights.append(base64.b64encode(zlib.compress(rounded.tobytes(), 9)).decode())
     shared = {"colours": COLOURS, "titles": TITLES, "sides": SIDES, "faintest": FAINTEST, "spread": SPREAD}
@@ -134,7 +132,6 @@ class AttentionView:
 
     def __init__(self, stream: IO[bytes], path: Path, bundle: Bundle, figure: Figure | None) -> None:
         self._stream, self._path, self._bundle, self._figure = stream, path, bundle, figure
-        self._most = MOST_SENTENCES if figure is None else 1
         self._kept: list[tuple[list[int], list[int]]] = []
         self._sentences = self._long = 0
 
@@ -145,7 +142,7 @@ class AttentionView:
             self._sentences += 1
             fits = max(map(len, pair)) <= LONGEST
             self._long += not fits
-            if fits and len(self._kept) < self._most:
+            if fits and len(self._kept) < (1 if self._figure else MOST_SENTENCES):
                 self._kept.append(pair)
 
     def write(self, load: Callable[[], Transformer]) -> None:

@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 
 from nmt.report.record import Column, RunRecord, labels
 
-POINTS = 2000
-"""Maximum points of a curve, about the width of a screen in pixels"""
-ROWS = 30
-"""Maximum rows of a chart's table"""
-SMOOTHED_FROM = 100
-"""Minimum points of a curve for it to be smoothed"""
+POINTS = 2000  # maximum points of a curve, about the width of a screen in pixels
+ROWS = 30  # maximum rows of a chart's table
+SMOOTHED_FROM = 100  # minimum points of a curve for it to be smoothed
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ CHARTS = (
 class Points:
     """Points of a curve; all arrays have shape (points,)."""
 
-    steps: Column
+    updates: Column
     tokens: Column
     """Target tokens, in millions"""
     hours: Column
@@ -78,7 +75,7 @@ class Points:
 
     def at(self, rows: NDArray[np.intp]) -> Points:
         """Return the points with these indices."""
-        return Points(self.steps[rows], self.tokens[rows], self.hours[rows], self.values[rows])
+        return Points(self.updates[rows], self.tokens[rows], self.hours[rows], self.values[rows])
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
     smooth = None
     if chart.noisy and part == "training" and len(values) >= SMOOTHED_FROM:
         rows = np.unique(np.linspace(0, len(values) - 1, POINTS // 4).astype(np.intp))
-        smooth = Points(whole.steps, whole.tokens, whole.hours, smoothed(values)).at(rows)
+        smooth = Points(whole.updates, whole.tokens, whole.hours, smoothed(values)).at(rows)
     return Curve(run, part, whole, whole.at(thinned(values)), smooth)
 
 
@@ -157,7 +154,7 @@ def smoothed(values: Column) -> Column:
 def summary(found: Curve, chart: Chart) -> str:
     """Describe a curve's first, best and last value."""
     finite = np.isfinite(found.whole.values)
-    values, steps = found.whole.values[finite], found.whole.steps[finite]
+    values, steps = found.whole.values[finite], found.whole.updates[finite]
     best = int(values.argmin() if chart.best == "lowest" else values.argmax())
     written = [written_value(value, chart) for value in (values[0], values[best], values[-1])]
     if len(values) == 1:
@@ -178,31 +175,26 @@ def table(curves: Sequence[Curve], chart: Chart) -> list[list[str]]:
 
     A training curve's value is the last one logged by then. A run that ended earlier has a dash.
     """
-    dev = [found.whole.steps for found in curves if found.part == "dev"]
-    steps = np.unique(np.concatenate(dev or [found.whole.steps for found in curves]))
+    dev = [found.whole.updates for found in curves if found.part == "dev"]
+    steps = np.unique(np.concatenate(dev or [found.whole.updates for found in curves]))
     if len(steps) > ROWS:
         steps = steps[np.unique(np.linspace(0, len(steps) - 1, ROWS).astype(np.intp))]
     return [[f"{step:,.0f}", *(written_value(_value_at(found, step), chart) for found in curves)] for step in steps]
 
 
 def _value_at(found: Curve, step: float) -> float:
-    steps = found.whole.steps
+    steps = found.whole.updates
     row = int(np.searchsorted(steps, step, side="right")) - 1
     missing = row < 0 or step > steps[-1] or (found.part == "dev" and steps[row] != step)
     return float("nan") if missing else float(found.whole.values[row])
 
 
 PARTS = ("training", "dev")
-SIDE = 1000.0
-"""Width and height of a chart in SVG units; the page scales both to fit"""
-DRAWN = 600
-"""Maximum points of a path; zooming in reveals the others"""
-ASIDE = 0.015
-"""Horizontal margins, as a fraction of the run's length"""
-MARGIN = 0.05
-"""Vertical margins, as a fraction of the curves' range"""
-FAR = 1e5
-"""Bound of path coordinates: SVG cannot represent the values of a diverging run"""
+SIDE = 1000.0  # width and height of a chart in SVG units; the page scales both to fit
+DRAWN = 600  # maximum points of a path; zooming in reveals the others
+ASIDE = 0.015  # horizontal margins, as a fraction of the run's length
+MARGIN = 0.05  # vertical margins, as a fraction of the curves' range
+FAR = 1e5  # bound of path coordinates: SVG cannot represent the values of a diverging run
 
 # --- template values -------------------------------------------------------------------------------------------------
 
@@ -213,17 +205,13 @@ def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
     shown = [(chart, curves) for chart in CHARTS if (curves := _curves(records, chart))]
     if not shown:
         return None
-    last = max(float(found.whole.steps[-1]) for _, curves in shown for found in curves)
+    drawn = [found for _, curves in shown for found in curves]
+    last = max(float(found.whole.updates[-1]) for found in drawn)
     return {
-        "charts": [
-            _described(chart, curves, records, names) | {"drawing": drawing(curves, chart, last)}
-            for chart, curves in shown
-        ],
+        "charts": [_described(chart, curves, records, last) for chart, curves in shown],
         "runs": names,
         "without": [name for record, name in zip(records, names, strict=True) if not record.step],
-        "windows": sorted(
-            {window(len(found.whole.values)) for _, curves in shown for found in curves if found.smoothed}
-        ),
+        "windows": sorted({window(len(found.whole.values)) for found in drawn if found.smoothed}),
         "figures": [_figures(chart, curves, names) for chart, curves in shown],
     }
 
@@ -239,8 +227,9 @@ def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
     ]
 
 
-def _described(chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecord], names: list[str]) -> dict[str, Any]:
+def _described(chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecord], last: float) -> dict[str, Any]:
     """Return a chart's values for the template."""
+    names = labels(records)
     headings = [names[found.run] if len(records) > 1 else "" for found in curves]
     if len(records) == 1 or len({found.part for found in curves}) > 1:
         named = zip(headings, curves, strict=True)
@@ -253,6 +242,7 @@ def _described(chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecor
         "summaries": [(f.run, heading, summary(f, chart)) for heading, f in zip(headings, curves, strict=True)],
         "headings": headings,
         "rows": table(curves, chart),
+        "drawing": drawing(curves, chart, last),
     }
 
 
@@ -263,10 +253,7 @@ def _figures(chart: Chart, curves: Sequence[Curve], names: list[str]) -> dict[st
         {
             "run": found.run,
             "name": None if points is found.smoothed else names[found.run] + (f", {found.part}" if both else ""),
-            "updates": _packed(points.steps),
-            "tokens": _packed(points.tokens),
-            "hours": _packed(points.hours),
-            "values": _packed(points.values),
+            **{name: _packed(column) for name, column in vars(points).items()},
         }
         for found, points in lines_of(curves)
     ]
@@ -337,7 +324,7 @@ def drawing(curves: Sequence[Curve], chart: Chart, last: float) -> Mapping[str, 
         drawn = points.at(thinned(points.values, DRAWN))
         style = "smooth" if points is found.smoothed else "faint" if found.smoothed else ""
         for shape in ("line", "dots") if found.part == "dev" else ("line",):
-            d = path(drawn.steps, drawn.values, across, up, dots=shape == "dots")
+            d = path(drawn.updates, drawn.values, across, up, dots=shape == "dots")
             paths.append({"line": place, "run": found.run, "style": f"{shape} {style}".strip(), "d": d})
     return {
         "paths": paths,
@@ -349,7 +336,7 @@ def drawing(curves: Sequence[Curve], chart: Chart, last: float) -> Mapping[str, 
 def _y_scale(lines: Sequence[Points], settled: float) -> Scale:
     """Return the y-axis scale; its maximum ignores values before update `settled`, unless there are no later ones."""
     finite = np.concatenate([points.values[np.isfinite(points.values)] for points in lines])
-    late = np.concatenate([points.values[np.isfinite(points.values) & (points.steps >= settled)] for points in lines])
+    late = np.concatenate([points.values[np.isfinite(points.values) & (points.updates >= settled)] for points in lines])
     low, high = float(finite.min()), float((late if len(late) else finite).max())
     margin = (high - low) * MARGIN or abs(high) * MARGIN or 1.0
     return Scale(low - margin, high + margin, SIDE, 0)
@@ -360,11 +347,9 @@ def tick_label(tick: float) -> str:
     return f"{tick:.3g}" if abs(tick) >= 1e9 else f"{tick:,.10f}".rstrip("0").rstrip(".")
 
 
-def sparkline(x: Column, y: Column, best: int, width: int = 320, height: int = 64) -> Mapping[str, Any] | None:
-    """Draw a curve without axes, with a dot at index `best`; return None for fewer than two finite points."""
+def sparkline(x: Column, y: Column, best: int, width: int = 320, height: int = 64) -> Mapping[str, Any]:
+    """Draw a curve of at least two finite points without axes, with a dot at index `best`."""
     finite = np.isfinite(y)
-    if finite.sum() < 2:
-        return None
     across = Scale(float(x[finite][0]), float(x[finite][-1]), 5, width - 5)
     up = Scale(float(y[finite].min()), float(y[finite].max()), height - 5, 5)
     at = {"x": round(float(across(x[best])), 1), "y": round(float(up(y[best])), 1)}

@@ -11,15 +11,15 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from nmt.parsing.brackets import DELETED, Sums, score_brackets
 from nmt.parsing.tree import MalformedTree, Tree, parse_tree
 from nmt.report.record import RunRecord, labels
 
-RANGES = (10, 20, 30, 40)
-"""Upper bounds of sentence length, in words, by which tree scores are grouped"""
+RANGES = (10, 20, 30, 40)  # upper bounds of sentence length, in words, by which tree scores are grouped
 
 # --- sentences ----------------------------------------------------------------------------------------------------
 
@@ -93,15 +93,8 @@ def tree_tables(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
     return {"runs": runs} if runs else None
 
 
-class Row(NamedTuple):
-    """A table row: scores of a length range or a label."""
-
-    name: str
-    figures: tuple[float, float, float]
-    """F1, precision and recall, 0 to 100"""
-    counts: Sequence[int]
-
-
+Row = tuple[str, tuple[float, float, float], Sequence[int]]
+"""Name of a length range or label; F1, precision and recall, 0 to 100; counts"""
 Table = tuple[str, str, Sequence[str], Sequence[Row]]
 """Title, heading of the names, headings of the counts, rows"""
 
@@ -109,11 +102,11 @@ Table = tuple[str, str, Sequence[str], Sequence[Row]]
 def tables(scores: TreeScores) -> list[Table]:
     """Return two tables: scores by length, where failures count as missed, and scores by label, without failures."""
     lengths = [
-        Row(name, (sums.f1_all, sums.total.precision, sums.recall_all), (sums.sentences, sums.skips + sums.errors))
+        (name, (sums.f1_all, sums.total.precision, sums.recall_all), (sums.sentences, sums.skips + sums.errors))
         for name, sums in scores.by_length.items()
     ]
     by_label = [
-        Row(name, (one.f1, one.precision, one.recall), (one.gold, one.test, one.matched))
+        (name, (one.f1, one.precision, one.recall), (one.gold, one.test, one.matched))
         for name, one in scores.total.labels.items()
     ]
     return [
@@ -151,10 +144,9 @@ def score_trees(record: RunRecord) -> TreeScores | None:
 
 def _tree(line: str) -> Tree | None:
     """Parse a tree; return None for a blank or malformed line."""
-    try:
+    with suppress(MalformedTree):
         return parse_tree(line)
-    except MalformedTree:
-        return None
+    return None
 
 
 def _range_name(place: int) -> str:

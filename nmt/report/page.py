@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +32,14 @@ from nmt.training.run_files import PAGE
 
 TEMPLATES = Path(__file__).parent / "templates"
 NICENESS = 10
+JINJA = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(TEMPLATES),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+JINJA.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # the default sorts keys
 
 
 class Section(NamedTuple):
@@ -52,7 +59,6 @@ SECTIONS = (
     Section("recipe", "Recipe and cost", provenance.recipes_and_costs),
     Section("data", "Data", provenance.prepared_data),
 )
-"""Sections in page order"""
 
 
 def write_page(records: Sequence[RunRecord], path: Path) -> None:
@@ -79,21 +85,7 @@ def render(template: str, parts: Sequence[str], **values: Any) -> str:
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
-    return _environment().get_template(template).render(styles=styles, scripts=scripts, policy=policy, **values)
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    """Return the Jinja environment; it is cached so that each process compiles templates only once."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # the default sorts keys
-    return environment
+    return JINJA.get_template(template).render(styles=styles, scripts=scripts, policy=policy, **values)
 
 
 def attempt(out: Path) -> str | None:
@@ -107,8 +99,7 @@ def attempt(out: Path) -> str | None:
     return None
 
 
-RECENT = 20
-"""Number of log lines from which to estimate the time left"""
+RECENT = 20  # number of log lines from which to estimate the time left
 UNKNOWN = "–"
 
 
@@ -124,13 +115,13 @@ def overview(records: Sequence[RunRecord]) -> Mapping[str, Any]:
 def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
     """Return a run's values for the overview; `cells` holds a text and a sort key for each of `COLUMNS`."""
     recipe, cost = record.recipe, record.cost
-    best, left, taken = _best(record), seconds_left(record), _seconds(record)
-    logged = record.logged["tokens"][-1] if record.step else np.nan
-    tokens = logged if np.isfinite(logged) else cost.get("tokens")  # the newest checkpoint's
+    best, left = _best(record), seconds_left(record)
+    taken, tokens = (_latest(record, name) for name in ("seconds", "tokens"))
+    examples = record.data.get("train", {}).get("kept")
     facts = {
         "Time taken": None if taken is None else clock(taken),
         "Time left": None if not left else f"about {clock(left)}",
-        "Trained on": _examples(record),
+        "Trained on": None if examples is None else f"{examples:,} {recipe.task.unit}",
         "Target tokens seen": None if tokens is None else short(tokens),
         "FLOPs": None if cost.get("flops") is None else f"{cost['flops']:.2g}",
         "Devices": ", ".join(cost.get("devices", ())) or None,
@@ -147,22 +138,19 @@ def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
         "label": recipe.task.label,
         "validates": bool(recipe.data.valid),
         "best": best,
-        **_spark(record, best),
+        "spark": _spark(record, best),
         "facts": {term: text for term, text in facts.items() if text},
         "cells": _cells(record, best, taken),
     }
 
 
-def _spark(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return a sparkline of the dev scores and its text alternative."""
-    if best is None:
-        return {"spark": None}
+def _spark(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return a sparkline of the dev scores, with `label` as its text alternative; None for fewer than two."""
     scores = record.validated["score"][np.isfinite(record.validated["score"])]
-    words = f"Dev {record.recipe.task.label} from {scores[0]:.2f} to {scores[-1]:.2f} over {len(scores)} checkpoints"
-    return {
-        "spark": sparkline(record.validated["step"], record.validated["score"], best["position"]),
-        "spark_label": words,
-    }
+    if best is None or len(scores) < 2:
+        return None
+    label = f"Dev {record.recipe.task.label} from {scores[0]:.2f} to {scores[-1]:.2f} over {len(scores)} checkpoints"
+    return {"label": label, **sparkline(record.validated["step"], record.validated["score"], best["position"])}
 
 
 COLUMNS = (
@@ -177,7 +165,7 @@ def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | Non
     cost, task = record.cost, record.recipe.task
     numbers: list[tuple[float | None, Callable[[float], str]]] = [
         (None if best is None else task.sign * best["score"], lambda rank: f"{task.label} {abs(rank):.2f}"),
-        (_updates(record), lambda step: f"{step:,}"),
+        (record.step or int(record.validated["step"].max(initial=0)), lambda step: f"{step:,}"),
         (taken, clock),
         (cost.get("flops"), lambda flops: f"{flops:.1e}"),
         (cost.get("estimated_flops"), lambda flops: f"{flops:.1e}"),
@@ -191,13 +179,10 @@ def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | Non
 
 def _what(record: RunRecord) -> str:
     """Describe the task and its languages."""
-    recipe = record.recipe
-    languages = {
-        "translate": f"from {recipe.data.source} to {recipe.data.target}",
-        "parse": f"of {recipe.data.source}",
-        "language_model": f"of {recipe.data.target}",
-    }[recipe.task.name]
-    return f"{recipe.task.noun.capitalize()} {languages}"
+    task, data = record.recipe.task, record.recipe.data
+    if task.has_source and not task.has_trees:
+        return f"{task.noun.capitalize()} from {data.source} to {data.target}"
+    return f"{task.noun.capitalize()} of {data.source if task.has_trees else data.target}"
 
 
 def _model(record: RunRecord) -> str:
@@ -205,11 +190,6 @@ def _model(record: RunRecord) -> str:
     model = record.recipe.model
     encoder = f"{model.layers} + " if record.recipe.task.has_source else ""
     return f"{encoder}{model.decoder_depth} layers, d_model {model.d_model:,}, d_ff {model.d_ff:,}, {model.heads} heads"
-
-
-def _examples(record: RunRecord) -> str | None:
-    kept = record.data.get("train", {}).get("kept")
-    return None if kept is None else f"{kept:,} {record.recipe.task.unit}"
 
 
 def _best(record: RunRecord) -> Mapping[str, Any] | None:
@@ -222,15 +202,10 @@ def _best(record: RunRecord) -> Mapping[str, Any] | None:
     return {"score": float(record.validated["score"][position]), "step": step, "position": position}
 
 
-def _updates(record: RunRecord) -> int:
-    """Return the number of updates done; for a bundle, that of its dev score."""
-    return record.step or int(record.validated["step"].max(initial=0))
-
-
-def _seconds(record: RunRecord) -> float | None:
-    """Return the training time so far in seconds; None if unknown."""
-    seconds = record.logged["seconds"][-1] if record.step else np.nan
-    return float(seconds) if np.isfinite(seconds) else record.cost.get("seconds")
+def _latest(record: RunRecord, name: str) -> float | None:
+    """Return the last logged `seconds` or `tokens`, or the newest checkpoint's; None if unknown."""
+    logged = record.logged[name][-1] if record.step else np.nan
+    return float(logged) if np.isfinite(logged) else record.cost.get(name)
 
 
 def seconds_left(record: RunRecord) -> float | None:

@@ -23,7 +23,7 @@ def recipes_and_costs(records: Sequence[RunRecord]) -> Mapping[str, Any]:
         {
             "name": name,
             "base": record.base_name or "the defaults",
-            "changes": list(changes(record)),
+            "changes": changes(record),
             "lines": list(recipe_lines(record)),
             "cost": cost_facts(record.cost),
             "label": record.recipe.task.label,
@@ -46,12 +46,10 @@ def recipe_lines(record: RunRecord) -> Iterator[tuple[str, bool]]:
                 yield f"  {line}", f"{section}.{key}" in record.base
 
 
-def changes(record: RunRecord) -> Iterator[tuple[str, str, str]]:
-    """Yield each key whose value differs from the base recipe's, with the run's value and the base's."""
+def changes(record: RunRecord) -> list[tuple[str, str, str]]:
+    """Return each key whose value differs from the base recipe's, with the run's value and the base's."""
     values = plain(record.recipe)
-    for key, value in record.base.items():
-        if key in values:
-            yield key, one_line(values[key]), one_line(value)
+    return [(key, one_line(values[key]), one_line(value)) for key, value in record.base.items()]
 
 
 def differences(recipes: Sequence[Recipe]) -> list[tuple[str, list[str]]]:
@@ -82,13 +80,11 @@ def cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     hardware = [
         ("Hardware", device, f"for {clock(seconds)}" if len(devices) > 1 else "") for device, seconds in devices.items()
     ]
+    estimate = "time × devices × what such a device sustains in single precision"
     told: list[tuple[str, str, Callable[[Any], str], str]] = [
         ("seconds", "Time", clock, "training and validation, over all resumptions"),
         ("tokens", "Target tokens", "{:,}".format, ""),
-        (
-            *("estimated_flops", "FLOPs, the paper's estimate", scientific),
-            "time × devices × what such a device sustains in single precision",
-        ),
+        ("estimated_flops", "FLOPs, the paper's estimate", scientific, estimate),
         ("flops", "FLOPs, counted", scientific, "matrix products of the forward and backward passes"),
     ]
     return hardware + [(name, write(known[key]), note) for key, name, write, note in told if key in known]

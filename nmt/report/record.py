@@ -69,7 +69,6 @@ class RunRecord:
     base: Mapping[str, Any] = field(default_factory=dict)
     """Values of the extended recipe, or of the defaults, where the run's recipe differs, by `section.key`"""
     base_name: str | None = None
-    """Name of the extended recipe"""
     parameters: int | None = None
     signature: str | None = None
     """Signature of the dev score: how it was computed"""
@@ -163,8 +162,7 @@ def _lines(path: Path, names: Sequence[str]) -> Iterator[list[float]]:
         for line in path.read_bytes().splitlines() if path.is_file() else ():
             with suppress(ValueError, TypeError, AttributeError, RecursionError):  # damaged, or not an object
                 values = json.loads(line, parse_int=float)
-                found = [values.get(name) for name in names]
-                yield [math.nan if value is None else float(value) for value in found]
+                yield [math.nan if (value := values.get(name)) is None else float(value) for name in names]
 
 
 def _rows(columns: Mapping[str, Column], chosen: NDArray[np.bool_]) -> dict[str, Column]:

@@ -108,9 +108,10 @@ def test_the_tables_count_failures() -> None:
     assert found is not None
     [run] = found["runs"]
     [(_, _, _, lengths), (_, _, _, labels)] = run["tables"]
-    assert [(row.name, row.counts) for row in lengths] == [("1–10", (2, 1))]
-    assert lengths[0].figures == pytest.approx((200 / 3, 100.0, 50.0))
-    assert [(row.name, row.counts, row.figures[0]) for row in labels] == [
+    [(name, figures, counts)] = lengths
+    assert (name, counts) == ("1–10", (2, 1))
+    assert figures == pytest.approx((200 / 3, 100.0, 50.0))
+    assert [(name, counts, figures[0]) for name, figures, counts in labels] == [
         ("NP", (1, 1, 1), 100.0),
         ("S", (1, 1, 1), 100.0),
         ("VP", (1, 1, 1), 100.0),
