@@ -128,7 +128,7 @@ def parse(options: ParseOptions) -> None:
     The search finds nothing but trees over exactly the words of a line. At the end stderr shows the number of lines,
     the speed, and counts of warnings.
     """
-    from nmt.commands.parse import parse as run
+    from nmt.commands.translate import parse as run
 
     run(options)
 

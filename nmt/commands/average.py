@@ -17,16 +17,14 @@ from nmt.system.files import check_replaceable
 if TYPE_CHECKING:
     from nmt.commands.options import AverageOptions
 
-ALIKE = 0.8
-"""Minimum ratio of worst to best dev score among checkpoints worth averaging"""
+ALIKE = 0.8  # minimum ratio of worst to best dev score among checkpoints worth averaging
 
 
 def average(options: AverageOptions) -> None:
     """Average a run's checkpoints or several models, and write a bundle or an exported folder."""
-    others = options.last or options.best or options.form != "nmt"
     if options.quantization and options.form != "ctranslate2":
         raise click.UsageError("--quantization goes with --format ctranslate2")
-    if options.weights and others:
+    if options.weights and (options.last or options.best or options.form != "nmt"):
         raise click.UsageError("--weights does not go with --last, --best or --format")
     if len(options.ckpts) > 1 and not options.weights:
         raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
@@ -85,8 +83,7 @@ def _refresh_report(ckpts: Path, console: Console) -> None:
 
 def export(options: AverageOptions) -> None:
     """Export a bundle or a run's averaged checkpoints, and report how the exported model's search differs."""
-    from nmt.exchange import ctranslate2 as conversion
-    from nmt.exchange import huggingface
+    from nmt.exchange import ctranslate2, huggingface
 
     ckpts, out, console = options.ckpts[0], options.out, options.console
     if out is None:
@@ -94,9 +91,8 @@ def export(options: AverageOptions) -> None:
     bundle, _ = resolve(ckpts)
     if bundle.path == ckpts and (options.last or options.best):
         raise click.UsageError(f"--last and --best are for a run's directory, and {ckpts} is a bundle")
-    (huggingface if options.form == "huggingface" else conversion).check_expressible(
-        bundle
-    )  # fail before computing the average
+    exporter = huggingface if options.form == "huggingface" else ctranslate2
+    exporter.check_expressible(bundle)  # fail before computing the average
     check_replaceable(out, None)
     if bundle.path != ckpts:
         bundle = _average(options, None)
@@ -108,7 +104,7 @@ def export(options: AverageOptions) -> None:
         )
     else:
         quantization = options.quantization or "float32"
-        conversion.export(bundle, out, quantization)
+        ctranslate2.export(bundle, out, quantization)
         console.say(
             f"written for CTranslate2, in {quantization}: {out}; beam and α are arguments of its translate_batch, and "
             "its length penalty is a power of the length"

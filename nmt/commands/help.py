@@ -8,11 +8,7 @@ from typing import Any
 
 import click
 
-Example = tuple[str, str]
-"""A command line and its explanation"""
-
-MACHINE, MORE = LAST = ("Machine", "More")
-"""Last two sections of the help text; options without a section go under `More`"""
+MACHINE, MORE = "Machine", "More"  # sections of several commands; options without a section go under the latter
 
 
 class Option(click.Option):
@@ -26,18 +22,10 @@ class Option(click.Option):
 class Command(click.Command):
     """A command whose help shows the docstring's first paragraph, examples, options, and the docstring's rest."""
 
-    def __init__(self, *arguments: Any, examples: Sequence[Example], **keywords: Any) -> None:
+    def __init__(self, *arguments: Any, examples: Sequence[tuple[str, str]], **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.examples = examples
         self._beginning, _, self._details = inspect.cleandoc(self.help or "").partition("\n\n")
-
-    def sections(self, context: click.Context) -> dict[str, list[click.Parameter]]:
-        """Return the options grouped by section, in display order."""
-        found: dict[str, list[click.Parameter]] = {}
-        for parameter in self.get_params(context):
-            if isinstance(parameter, click.Option):
-                found.setdefault(getattr(parameter, "section", MORE), []).append(parameter)
-        return {name: found[name] for name in [*(name for name in found if name not in LAST), *LAST] if name in found}
 
     def format_help_text(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the summary and the examples."""
@@ -48,10 +36,13 @@ class Command(click.Command):
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""
-        for name, parameters in self.sections(context).items():
-            records = [parameter.get_help_record(context) for parameter in parameters]
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(context):
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(context)):
+                sections.setdefault(getattr(parameter, "section", MORE), []).append(record)
+        for name, records in sections.items():
             with formatter.section(name):
-                formatter.write_dl([record for record in records if record is not None])
+                formatter.write_dl(records)
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the docstring's other paragraphs."""
@@ -79,7 +70,7 @@ class Group(click.Group):
 
     command_class = Command
 
-    def __init__(self, *arguments: Any, examples: Sequence[Example], **keywords: Any) -> None:
+    def __init__(self, *arguments: Any, examples: Sequence[tuple[str, str]], **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.examples = examples
 
@@ -98,7 +89,7 @@ class Group(click.Group):
         formatter.write_text(f"{context.command_path} COMMAND --help has examples and the options of a command.")
 
 
-def write_examples(formatter: click.HelpFormatter, title: str, examples: Sequence[Example]) -> None:
+def write_examples(formatter: click.HelpFormatter, title: str, examples: Sequence[tuple[str, str]]) -> None:
     """Write a section of command lines, each with its explanation beside or below it."""
     with formatter.section(title):
         formatter.write_dl(examples, col_max=44)

@@ -65,14 +65,11 @@ def _restore_signals() -> None:
 
 
 class Ending(NamedTuple):
-    """Exit code and messages of a command that was stopped or failed."""
+    """Exit code and stderr lines of a command that was stopped or failed, and whether --debug shows a traceback."""
 
     code: int
-    """Exit code"""
     lines: tuple[str, ...] = ()
-    """Lines for stderr"""
     traceback: bool = False
-    """Whether --debug shows a traceback"""
 
 
 def ending_of(error: BaseException) -> Ending:
@@ -101,11 +98,9 @@ def ending_of(error: BaseException) -> Ending:
             return ending_of(UserError(problem, hint))
         case OSError():  # such as a full disk
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            hint = (
-                "free some space" if full else "see that it exists and that you may use it; --debug shows the traceback"
-            )
+            other = "see that it exists and that you may use it; --debug shows the traceback"
             problem = f"{error.filename or 'input or output'}: {error.strerror or error}"
-            return ending_of(UserError(problem, hint))
+            return ending_of(UserError(problem, "free some space" if full else other))
         case Exception():
             from nmt.system.device import device_error, memory_error
 

@@ -51,8 +51,8 @@ class Job:
     def is_done(self) -> bool:
         """Return whether the output exists and is no older than any input or model."""
         sources = [*self.inputs.values(), *self.models]
-        output = self.output
-        return output.exists() and output.stat().st_mtime_ns >= max(source.stat().st_mtime_ns for source in sources)
+        times = (path.stat().st_mtime_ns for path in sources)
+        return self.output.exists() and self.output.stat().st_mtime_ns >= max(times)
 
 
 class Blocks:
@@ -192,17 +192,15 @@ def open_blocks(
             held.enter_context(lock())
             if not (folder / LOCK).exists() or not is_unfinished():
                 continue  # another process has just removed the folder
+            removable = {LOCK}
             try:
                 plan = _agree_on_plan(folder / PLAN, job, count)
-            except BaseException:
-                _remove_if_only(folder, {LOCK})
-                raise
-            if world.size > 1:
-                held.close()
-            try:
+                removable.add(PLAN)  # while no block is finished, as after a wrong option
+                if world.size > 1:
+                    held.close()
                 yield Blocks(job, plan, lock if world.size > 1 else nullcontext)
             except BaseException:
-                _remove_if_only(folder, {LOCK, PLAN})  # nothing is finished, as after a wrong option
+                _remove_if_only(folder, removable)
                 raise
             return
     _remove_if_only(folder, {LOCK})
@@ -258,9 +256,9 @@ def _read_plan(path: Path) -> dict[str, Any]:
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """Return the names of settings that differ, with both values unless they are lists or dicts."""
-    different = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    values = {name: (there.get(name), here.get(name)) for name in different}
+    pairs = {name: (there.get(name), here.get(name)) for name in {**there, **here}}
     return [
         name if any(isinstance(value, list | dict) for value in pair) else "{} ({} there, {} here)".format(name, *pair)
-        for name, pair in values.items()
+        for name, pair in pairs.items()
+        if pair[0] != pair[1]
     ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -55,11 +55,8 @@ def _score_runs(options: ScoreOptions) -> None:
     from nmt.training.plan import summarise, table
 
     device = choose_device(options.device, options.threads)
-    found = []
     with options.console.progress("reading", len(options.files), "runs") as advance:
-        for path in options.files:
-            found.append(summarise(path, device, options.console))
-            advance(1)
+        found = [summarise(path, device, options.console) for path in _counted(options.files, advance)]
     click.echo(json.dumps({"runs": [run.as_dict() for run in found]}) if options.as_json else table(found))
     if options.html:
         write_page([read_summarised(run, options.console) for run in found], options.html)
@@ -84,10 +81,9 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
     hypotheses = list(read_input(options.hypothesis, options.console))
     results: dict[str, Score] = {}
     with options.console.progress("scoring", len(metrics), "metrics") as advance:
-        for metric in metrics:
+        for metric in _counted(metrics, advance):
             advance(0, LABELS[metric])
             results |= scores_of(hypotheses, texts, [metric], other, moses, options.lowercase)
-            advance(1)
     click.echo(json.dumps(as_dict(results)) if options.as_json else report(results))
     if options.baseline and not options.as_json:
         options.console.say(COMPARED)
@@ -112,15 +108,13 @@ def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
         options.console.say(f"errors: {scores.errors:,} of {scores.sentences:,} trees; {first}")
 
 
-@contextmanager
-def _progress(options: ScoreOptions, path: Path | None, unit: str, garbles: bool) -> Iterator[Advance]:
+def _progress(options: ScoreOptions, path: Path | None, unit: str, garbles: bool) -> AbstractContextManager[Advance]:
     """Show progress through a file or stdin, unless it `garbles` output on the terminal."""
     shown = Console(options.console.quiet or garbles)
-    with shown.progress("scoring", None if shown.quiet else count_input(path), unit) as advance:
-        yield advance
+    return shown.progress("scoring", None if shown.quiet else count_input(path), unit)
 
 
-def _counted(items: Iterator[Item], advance: Advance) -> Iterator[Item]:
+def _counted(items: Iterable[Item], advance: Advance) -> Iterator[Item]:
     """Yield the items; count each as done when the next is requested."""
     for item in items:
         yield item
@@ -136,13 +130,12 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
     decoder = _forced_decoder(options)  # checks the files before loading a model
     from nmt.decoding.forced import PairScores
 
-    totals, lines, reference = PairScores(), [], options.reference
-    pairs = (
-        read_parallel(options.source, reference) if options.source else (("", line) for line in read_lines(reference))
-    )
+    totals, lines = PairScores(), []
+    source, reference = options.source, options.reference
+    pairs = read_parallel(source, reference) if source else (("", line) for line in read_lines(reference))
     by_line = metrics == ["logprob"]
-    with ExitStack() as held:
-        advance = held.enter_context(_progress(options, reference, "lines", garbles=by_line and sys.stdout.isatty()))
+    garbles = by_line and sys.stdout.isatty()
+    with ExitStack() as held, _progress(options, reference, "lines", garbles) as advance:
         write = open_output(None, held) if by_line else None
         for pair in _counted(decoder.stream(pairs), advance):
             totals = totals.plus(pair)
@@ -230,7 +223,6 @@ def _scoring_task(paths: Sequence[Path], source: Path | None) -> TaskName:
                 "add --source FILE, line N of which REF translates on its line N",
             )
         if source is not None and not bundle.task.has_source:
-            raise UserError(
-                f"--source {source}: {bundle.path} is a language model, which has none", "leave out --source"
-            )
+            problem = f"--source {source}: {bundle.path} is a language model, which has none"
+            raise UserError(problem, "leave out --source")
     return "language_model" if source is None else "translate"

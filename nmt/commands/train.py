@@ -35,10 +35,10 @@ def train(options: TrainOptions) -> None:
     recipe, base = recipes.load_with_base(options.recipe, options.overrides)
     import torch
 
-    from nmt.training.start import count_workers, launch
+    from nmt.training import start
 
     found = find_world(os.environ)
-    workers = 1 if found else count_workers(options.device, options.devices)
+    workers = 1 if found else start.count_workers(options.device, options.devices)
     world = found or World()
     if options.plan:
         if world.rank == 0:
@@ -50,14 +50,11 @@ def train(options: TrainOptions) -> None:
         return
     if workers > 1:
         find_device(options.device, torch.cuda.device_count())  # reports a missing device once, not once per worker
-        launch(workers, sys.argv[1:], options.out, options.console)
+        start.launch(workers, sys.argv[1:], options.out, options.console)
         return
-    from nmt.training.start import train as run
-
     threads = options.threads or cores()
     # At most one thread per core: waiting threads would slow down working ones.
-    device = choose_device(
-        device_of(options.device, world), world.threads(threads) if world.size > 1 else options.threads
-    )
+    own_threads = world.threads(threads) if world.size > 1 else options.threads
+    device = choose_device(device_of(options.device, world), own_threads)
     console = Console(options.console.quiet or world.rank > 0)
-    run(recipe, options.out, console, device, threads, world, base)
+    start.train(recipe, options.out, console, device, threads, world, base)

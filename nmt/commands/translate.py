@@ -1,4 +1,4 @@
-"""`nmt translate`, and the line search it shares with `nmt parse`, in one pass or in resumable blocks."""
+"""`nmt translate` and `nmt parse`: search line by line, in one pass or in resumable blocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice, starmap, zip_longest
@@ -21,7 +21,7 @@ from nmt.checkpoint.reading import WEIGHTS, Bundle, common_tokenizer
 from nmt.commands.resume import Blocks, Job, folder_of, open_blocks
 from nmt.commands.streams import Statistics, count_input, is_typed, open_output, read_input
 from nmt.decoding.models import Saved
-from nmt.decoding.parser import drawn
+from nmt.decoding.parser import Parser, drawn
 from nmt.decoding.pipeline import Pipeline
 from nmt.decoding.read_ahead import Request
 from nmt.decoding.translator import Translator
@@ -35,14 +35,13 @@ from nmt.text.lines import open_input, read_lines
 from nmt.text.terms import Terms, read_terms
 
 if TYPE_CHECKING:
-    from nmt.commands.options import SearchOptions, TranslateOptions
+    from nmt.commands.options import ParseOptions, SearchOptions, TranslateOptions
     from nmt.decoding.pipeline import LineResult
     from nmt.report.attention import AttentionView, Figure
 
 MOST_COMPLAINTS = 20  # maximum complaints about outputs to print
 MOST_NUMBERS = 10  # maximum missing blocks to list
-WITHOUT_EFFECT = {"batch_tokens", "average_last"}
-"""Decoding settings that do not change outputs"""
+WITHOUT_EFFECT = {"batch_tokens", "average_last"}  # decoding settings that do not change outputs
 
 
 def translate(options: TranslateOptions) -> None:
@@ -58,6 +57,17 @@ def translate(options: TranslateOptions) -> None:
         lambda models: Translator(models, tokenizer, decoding, lengths, annotated, terms),
         Statistics("translating", Translator.warnings(decoding)),
         {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample},
+    )
+
+
+def parse(options: ParseOptions) -> None:
+    """Parse lines with the models named by the options."""
+    search = LineSearch(options, "parse")
+    tokenizer, decoding = common_tokenizer(search.bundles), search.decoding
+    search.run(
+        lambda models: Parser(models, tokenizer, decoding),
+        Statistics("parsing", Parser.warnings(decoding)),
+        {"--pretty": options.pretty, "--unconstrained": False},  # the latter key keeps older blocks.json valid
     )
 
 
@@ -121,7 +131,8 @@ class LineSearch:
             self.bundles, options.engine, options.device, options.devices, options.threads, forks=True, say=self.say
         )
         self.open, self.statistics = partial(pipeline_of, models), statistics
-        with _attention_view(options, self.bundles[0]) as self.view:
+        path = options.attention
+        with _attention_view(options, path, self.bundles[0]) if path else nullcontext() as self.view:
             whole = self._in_blocks(own) if options.resume else self._at_once()
             if self.view:
                 self.view.write(models.only)
@@ -266,15 +277,11 @@ def ranked(number: int, result: LineResult) -> str:
 
 
 @contextmanager
-def _attention_view(options: SearchOptions, bundle: Bundle) -> Iterator[AttentionView | None]:
-    """Yield the writer of the --attention file, which is complete on exit; yield None without the option.
+def _attention_view(options: SearchOptions, path: Path, bundle: Bundle) -> Iterator[AttentionView]:
+    """Yield the writer of the --attention file, which is complete on exit.
 
     Raise UserError if the model lacks the requested layer or heads, or if the file cannot be written.
     """
-    path = options.attention
-    if path is None:
-        yield None
-        return
     for option, other in (("--input", options.source), ("--output", options.output)):
         if other and other.resolve() == path.resolve():
             raise UserError(f"--attention {path}: is also the file of {option}", "give --attention another file")
