@@ -73,7 +73,7 @@ class Ending(NamedTuple):
 
 
 def ending_of(error: BaseException) -> Ending:
-    """Return how an exception ends the command; print click's usage errors."""
+    """Return the exit code and messages for an exception; print click's usage errors."""
     reports = os.environ.get("RANK", "0") == "0"  # only rank 0 reports
     match error:
         case UserError():

@@ -195,7 +195,7 @@ def open_blocks(
             removable = {LOCK}
             try:
                 plan = _agree_on_plan(folder / PLAN, job, count)
-                removable.add(PLAN)  # while no block is finished, as after a wrong option
+                removable.add(PLAN)  # goes too if no block is finished, as after a wrong option
                 if world.size > 1:
                     held.close()
                 yield Blocks(job, plan, lock if world.size > 1 else nullcontext)

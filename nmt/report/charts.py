@@ -171,7 +171,7 @@ def written_value(value: float, chart: Chart) -> str:
 
 
 def table(curves: Sequence[Curve], chart: Chart) -> list[list[str]]:
-    """Return rows of a step and each curve's value there: at checkpoints, or without dev curves at logged steps.
+    """Return a row per checkpoint, or per logged step without dev curves: the step and each curve's value there.
 
     A training curve's value is the last one logged by then. A run that ended earlier has a dash.
     """
@@ -200,7 +200,7 @@ FAR = 1e5  # bound of path coordinates: SVG cannot represent the values of a div
 
 
 def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """Return the values for the section's template; None if no run has any figures."""
+    """Return the values for the section's template; None if there are no curves."""
     names = labels(records)
     shown = [(chart, curves) for chart in CHARTS if (curves := _curves(records, chart))]
     if not shown:
