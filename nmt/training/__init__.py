@@ -1,1 +1,1 @@
-"""Recipe to checkpoints."""
+"""Training of models, from a recipe to checkpoints."""

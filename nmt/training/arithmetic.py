@@ -1,4 +1,4 @@
-"""The number formats that a run computes in, counts of its operations, and the speed of devices."""
+"""Numeric precision of training, FLOP counts, and the speed of devices."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from nmt.system.errors import UserError
 
 
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
-    """Return the type to which `training.precision` casts the factors of matrix products; None if it casts nothing.
+    """Return the autocast dtype for `training.precision`; None to run without autocast.
 
-    A GPU that only emulates bf16 is slower in it than in fp32; fp16 would need the loss to be scaled.
+    "auto" picks bf16 only on GPUs that support it natively, since emulated bf16 is slower than fp32. fp16 would need
+    loss scaling.
     """
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -32,11 +33,10 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
 
 @contextmanager
 def factors_rounded(precision: str) -> Iterator[None]:
-    """Round the factors of products of fp32 matrices as `training.precision` says while the block runs.
+    """Set the precision of fp32 matrix products to `training.precision` for the duration of the block.
 
-    On a CPU that has AMX, "medium" rounds them to bf16 and sums in fp32; on other CPUs it rounds nothing, and products
-    are no faster. On a GPU, "high" is tf32. The default is set as well, since it has changed between versions of
-    PyTorch.
+    On CPUs with AMX, "medium" rounds inputs to bf16 and accumulates in fp32; on other CPUs it has no effect. On GPUs,
+    "high" is TF32. The default is set explicitly because it differs between PyTorch versions.
     """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision({"bf32": "medium", "tf32": "high"}.get(precision, "highest"))
@@ -47,12 +47,12 @@ def factors_rounded(precision: str) -> Iterator[None]:
 
 
 def product_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """Return the type of the factors of most matrix products."""
+    """Return the input dtype of most matrix products."""
     return autocast_dtype(precision, device) or (torch.float64 if precision == "fp64" else torch.float32)
 
 
 def set_precision(model: Transformer, precision: str, device: torch.device) -> None:
-    """Convert the model to `training.precision`; raise UserError if the device does not have it."""
+    """Convert the model to `training.precision`; raise UserError if the device does not support it."""
     only = {"tf32": ("cuda", "GPUs", "fp32, or bf32"), "bf32": ("cpu", "CPUs", "bf16, or tf32")}
     kind, devices, others = only.get(precision, (device.type, "", ""))
     if device.type != kind:
@@ -62,7 +62,7 @@ def set_precision(model: Transformer, precision: str, device: torch.device) -> N
         model.double()
 
 
-# Dense bf16 products with fp32 sums, FLOP/s by NVIDIA's data sheets; the first that is in a device's name counts.
+# Peak dense bf16 FLOP/s with fp32 accumulation, from NVIDIA's data sheets. The first key found in a device's name wins.
 PEAKS = {
     "H[12]00 NVL": 835e12,
     "H100 PCIe": 756e12,
@@ -79,21 +79,21 @@ PEAKS = {
     "RTX 3090": 71e12,
 }
 
-# What the paper takes a GPU to sustain in single precision, FLOP/s (section 6.1, footnote 5).
+# Sustained single-precision FLOP/s that the paper assumes for each GPU (section 6.1, footnote 5).
 SUSTAINED = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 
 
 def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_lengths: Ids) -> float:
-    """Return the FLOPs of forward and backward pass over pairs of these lengths (pairs,) in subwords without `</s>`.
+    """Return forward and backward FLOPs for pairs with the given lengths (pairs,), in subwords without `</s>`.
 
-    Count the matrix products of layers, attention and softmax, multiplications and additions apart; the rest (biases,
-    LayerNorm, dropout, activations, softmax, the optimizer) is well below a hundredth. A product of a token with n
-    weights takes 2n forward, and the backward pass takes twice as much. Padding is not counted.
+    Count the matrix products of the layers, attention and the output projection, without padding; everything else
+    (biases, LayerNorm, dropout, activations, softmax, the optimizer) is well below 1%. Each weight costs 2 FLOPs per
+    token forward, a multiplication and an addition, and 4 backward.
     """
     lengths = source_lengths.astype(np.float64) + 1, target_lengths.astype(np.float64) + 1
     source, target = (float(side.sum()) for side in lengths)
-    width = model.heads * (model.key_width + model.value_width)  # of keys and values side by side
-    half = model.d_model * width  # weights of queries and outputs, or of keys and values
+    width = model.heads * (model.key_width + model.value_width)  # total width of keys and values
+    half = model.d_model * width  # weights of the query and output projections, or of key and value
     feed_forward = 2 * model.d_model * model.d_ff
     seen_by_source = attended(lengths[0], model.reach(causal=False) or (math.inf, math.inf))
     seen_by_target = attended(lengths[1], model.reach(causal=True) or (math.inf, 0))
@@ -105,10 +105,10 @@ def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_le
 
 
 def attended(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
-    """Return how many positions self-attention looks at, summed over all positions of sequences of these lengths.
+    """Return the number of (query, key) pairs in self-attention over sequences of the given lengths.
 
-    Each position sees itself and up to `reach` before and after it. The first positions see 0, 1, 2, … before
-    themselves, the later ones as many as the reach allows; likewise at the end.
+    Each position attends to itself and to at most `reach` = (before, after) neighbours, fewer near the ends of a
+    sequence.
     """
     total = lengths.sum()
     for most in reach:
@@ -119,17 +119,17 @@ def attended(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Return the FLOP/s of a GPU in bf16 by its data sheet; None if it is not in `PEAKS`, or is a part of a GPU."""
+    """Return a GPU's peak bf16 FLOP/s from `PEAKS`; None if unknown, or for a partition of a GPU (MIG)."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
-    if re.search(r"\b(MIG|Laptop|Ti|D)\b", name):  # slower or faster than the GPU they are named after
+    if re.search(r"\b(MIG|Laptop|Ti|D)\b", name):  # variants whose speed differs from the GPU of that name
         return None
     return next((peak for key, peak in PEAKS.items() if re.search(rf"\b({key})\b", name)), None)
 
 
 def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """Measure the FLOP/s of matrix products as large as those of training for a fifth of a second, without rounding."""
+    """Return the FLOP/s of training-sized matrix products in `dtype`, measured for 0.2 s."""
     rows = 8192 if device.type == "cuda" else 1024
     x, weight = (torch.randn(size, 512, device=device, dtype=dtype) for size in (rows, 2048))
 
@@ -137,7 +137,7 @@ def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
         began = time.perf_counter()
         for _ in range(count):
             product = products.linear(x, weight)
-        float(product[0, 0])  # waits for the device
+        float(product[0, 0])  # synchronises with the device
         return time.perf_counter() - began
 
     with factors_rounded("fp32"):
@@ -147,14 +147,14 @@ def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def sustained_flops(device: torch.device) -> float:
-    """Return the FLOP/s in single precision for the paper's estimate of cost: its figure of this GPU, or measured."""
+    """Return the single-precision FLOP/s for the paper's cost estimate, from `SUSTAINED` or else measured."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     known = (flops for key, flops in SUSTAINED.items() if re.search(rf"\b{key}[cmst]?\b", name))
     return next(known, None) or measured_flops(device, torch.float32)
 
 
 def device_name(device: torch.device) -> str:
-    """Return the name of a device in reports: NVIDIA H200, CPU (2 threads), or CPU (2 threads, oneDNN)."""
+    """Return the device's name for reports, such as NVIDIA H200, CPU (2 threads) or CPU (2 threads, oneDNN)."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
@@ -162,7 +162,7 @@ def device_name(device: torch.device) -> str:
 
 
 def processor() -> str:
-    """Return the name of a CPU without its threads: CPU, or CPU, oneDNN."""
+    """Return the CPU's name without its thread count: `CPU` or `CPU, oneDNN`."""
     return f"CPU{_by()}"
 
 

@@ -1,8 +1,8 @@
-"""Micro-batches: cuts updates into them, and turns them into tensors ahead of time, padded or packed end to end.
+"""Micro-batches: split updates and prefetch them as tensors, padded or packed.
 
-Packed, a micro-batch has no masks, hardly any padding, and tensors of few shapes. Few shapes allow a GPU's work to be
-recorded once for each of them. A batch of constant size would leave 8% of it empty, because the shorter side of an
-update has 15% fewer tokens than the other on average (benchmarks/packing.py).
+A packed micro-batch concatenates its sentences. It needs no masks and hardly any filler, and comes in few shapes, so
+that a GPU's work can be recorded once per shape. A single fixed size would be 8% filler, because the shorter side of an
+update has 15% fewer tokens on average (benchmarks/packing.py).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from nmt.training.distributed import Group
 from nmt.training.state import RunState
 
 T = TypeVar("T")
-SIZES = 16  # numbers of tokens that a side of a packed micro-batch can have; more mean less filler and more shapes
-ALIGNED = 8  # numbers of tokens are multiples of it, which kernels need to be fast
-BLOCK = 128  # queries or keys that a kernel of packed attention takes at a time
+SIZES = 16  # distinct sizes per side of packed micro-batches; more sizes mean less filler but more shapes
+ALIGNED = 8  # token counts are rounded up to a multiple of this, for fast kernels
+BLOCK = 128  # tile size of the packed-attention kernel, in queries or keys
 
 
 def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
-    """Cut an update into micro-batches of at most `device_tokens` cells on either side, including padding.
+    """Split an update into padded micro-batches of at most `device_tokens` cells per side.
 
-    Lengths (pairs,) are those of the update, and micro-batches are indices into it. Each of `devices` gets equally
-    many, in turn, of nearly equal size so that none is tiny. A pair longer than `device_tokens` makes a micro-batch of
-    its own; with fewer pairs than micro-batches, some are empty.
+    Lengths are (pairs,), and each micro-batch is an array of indices into them. The number of micro-batches is a
+    multiple of `devices`, and their sizes are nearly equal, so that none is tiny. A pair longer than `device_tokens`
+    gets a micro-batch of its own. Some are empty if the update has too few pairs.
     """
     widths = np.maximum(source_lengths, target_lengths).astype(np.int64) + 1
     rounds = min(-(-int(widths.sum()) // (devices * device_tokens)), -(-len(widths) // devices))
@@ -54,7 +54,7 @@ def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, d
 
 
 def make_batch(corpus: Corpus, rows: Rows) -> Batch:
-    """Read pairs into padded tensors; without any pairs, make a batch in which every target is padding."""
+    """Read pairs into a padded batch; without pairs, return a dummy batch whose targets are all padding."""
     if not len(rows):
         end, begin, nothing = (torch.tensor([[symbol]]) for symbol in (EOS, BOS, PAD))
         return Batch(end if corpus.has_source else None, begin, nothing, torch.empty(0, dtype=torch.int64))
@@ -69,14 +69,14 @@ def make_batch(corpus: Corpus, rows: Rows) -> Batch:
 
 
 def _with_end(ids: Rows, lengths: Ids) -> Rows:
-    """Append `</s>` to each row of ids (pairs, length), whose own lengths are (pairs,)."""
+    """Append `</s>` to each row of padded ids (pairs, length), given the rows' lengths (pairs,)."""
     ended = np.pad(ids, ((0, 0), (0, 1)), constant_values=PAD)
     ended[np.arange(len(ids)), lengths] = EOS
     return ended
 
 
 def prefetched(items: Iterator[T], ahead: int) -> Generator[T]:
-    """Yield the same items, computed in a thread that works up to `ahead` items in advance."""
+    """Yield the items, computing up to `ahead` of them in advance in a background thread."""
     end = object()
     pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
     try:
@@ -89,10 +89,10 @@ def prefetched(items: Iterator[T], ahead: int) -> Generator[T]:
 
 
 def deal_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
-    """Deal the pairs of an update to micro-batches of at most `device_tokens` tokens on either side.
+    """Split an update into packed micro-batches of at most `device_tokens` tokens per side.
 
-    As `split_update`, but without padding. Pairs are dealt like cards, and since neighbours are similar in length, all
-    micro-batches have nearly equally many tokens on both sides.
+    As `split_update`, but pairs are dealt round-robin. Since neighbours are similar in length, this balances the token
+    counts of both sides.
     """
     sides = np.stack((source_lengths, target_lengths)).astype(np.int64) + 1
     pairs = sides.shape[1]
@@ -106,16 +106,17 @@ def deal_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, de
 
 @dataclass(frozen=True)
 class Packer:
-    """The sizes of packed micro-batches: each side is filled up to one of about `SIZES`, with sequences of padding."""
+    """Packer of micro-batches that fills each side with padding sequences up to one of about `SIZES` sizes."""
 
-    share: int  # tokens of an update on either side, divided by the number of devices
-    longest: int  # tokens of the longest sentence
+    share: int  # tokens per update, side and device
+    longest: int  # tokens in the longest sentence
 
     def pack(self, batch: Batch, device_tokens: int) -> Batch:
-        """Pack the pairs of a padded batch of at most `device_tokens` tokens on either side."""
+        """Pack a padded batch with at most `device_tokens` tokens per side."""
         share = min(self.share, device_tokens)
-        most = max(1, min(self.longest, BLOCK) - 1)  # tokens of a sequence of filler, beside the one that each has
-        step = _up(-(-(share + 1) * most // (SIZES * most - 1)), ALIGNED)  # then `SIZES` steps hold a share and fillers
+        most = max(1, min(self.longest, BLOCK) - 1)  # padding tokens per filler, besides the mandatory one
+        # Steps just large enough that `SIZES` of them hold a share plus its fillers
+        step = _round_up(-(-(share + 1) * most // (SIZES * most - 1)), ALIGNED)
         fillers = -(-step // most)
         real = batch.target_in != PAD
         target_in, target = self._side(batch.target_in, real, step, fillers)
@@ -124,30 +125,30 @@ class Packer:
         source, sources = None, None
         if batch.source is not None:
             source, sources = self._side(batch.source, batch.source != PAD, step, fillers)
-        known = torch.arange(batch.num_tokens)  # those of a batch without pairs are none
+        known = torch.arange(batch.num_tokens)  # empty for the dummy batch
         return Batch(source, target_in, target_out, known, Packing(sources, target))
 
     def _side(self, ids: Tensor, real: Tensor, step: int, fillers: int) -> tuple[Tensor, Sequences]:
-        """Return a row (1, tokens) of one side's ids and filler; each filler has a token, so no softmax is empty."""
+        """Return one side's ids and filler as a row (1, tokens). Every filler has a token, so no softmax is empty."""
         tokens = int(real.sum())
-        size = _up(tokens + fillers, step)
+        size = _round_up(tokens + fillers, step)
         row = torch.full((1, size), PAD)
         row[0, :tokens] = ids[real]
         filler = torch.arange(fillers + 1) * (size - tokens) // fillers
         count = len(ids) + fillers
-        lengths = torch.zeros(_few(count), dtype=torch.int64)  # the last are 0 and change nothing
+        lengths = torch.zeros(_round_up_bits(count), dtype=torch.int64)  # trailing zero lengths have no effect
         lengths[:count] = torch.cat((real.sum(1), filler.diff()))
         ends = lengths.cumsum(0)
         positions = torch.arange(size) - (ends - lengths).repeat_interleave(lengths)
         bounds = torch.cat((torch.zeros(1, dtype=torch.int64), ends)).int()
-        longest = min(_up(int(lengths.max()), BLOCK), self.longest)
+        longest = min(_round_up(int(lengths.max()), BLOCK), self.longest)
         return row, Sequences(bounds, positions[None], longest)
 
 
 def largest_batch(corpus: Corpus, tokens: int) -> Batch:
-    """Return a padded batch of so many tokens on each side, in as many pairs as the corpus can fill them with.
+    """Return a synthetic padded batch of `tokens` tokens per side with as many pairs as the corpus allows.
 
-    Memory grows with both numbers.
+    Memory grows with the number of tokens and of pairs.
     """
     lengths = np.maximum(corpus.source_lengths, corpus.target_lengths)
     shortest = np.sort(lengths).cumsum(dtype=np.int64) + np.arange(1, len(lengths) + 1)
@@ -157,48 +158,48 @@ def largest_batch(corpus: Corpus, tokens: int) -> Batch:
     return Batch(ids if corpus.has_source else None, ids, ids, torch.arange(ids.numel()))
 
 
-def _up(number: int, step: int) -> int:
-    """Round up to a multiple of `step`."""
+def _round_up(number: int, step: int) -> int:
+    """Round `number` up to a multiple of `step`."""
     return -(-number // step) * step
 
 
-def _few(number: int) -> int:
-    """Round up to a number with three significant bits."""
-    return _up(number, 1 << max(0, number.bit_length() - 3))
+def _round_up_bits(number: int) -> int:
+    """Round `number` up to three significant bits."""
+    return _round_up(number, 1 << max(0, number.bit_length() - 3))
 
 
-SHARE = 0.9  # of a GPU's memory that an update may take; the rest is for gaps between allocations
-RETRY = 0.9  # of the size that did not fit, to try next
-WIDEST_HEAD, HEAD_STEP = 256, 8  # limits of the kernel of packed attention
-OLDEST = (8, 0)  # compute capability that it needs: Ampere
+SHARE = 0.9  # fraction of GPU memory that an update may use; the rest allows for fragmentation
+RETRY = 0.9  # factor by which to shrink a size that did not fit
+WIDEST_HEAD, HEAD_STEP = 256, 8  # limits of the packed-attention kernel
+OLDEST = (8, 0)  # minimum compute capability for the kernel: Ampere
 
 
 @dataclass(frozen=True)
 class Update:
-    """An update of the plan, and this rank's share of it."""
+    """An update of the epoch plan, with this rank's share of it."""
 
     epoch: int
-    offset: int  # number of the update in its epoch, counted from 0
-    rows: Rows  # (pairs,) of the corpus, over all ranks
-    lengths: Lengths  # of these pairs
-    device_tokens: int = 0  # size of the micro-batches; 0 before they are made
-    batches: Sequence[Batch] = ()  # the micro-batches of this rank
+    offset: int  # 0-based index of the update in its epoch
+    rows: Rows  # (pairs,) indices into the corpus, over all ranks
+    lengths: Lengths  # lengths of the pairs in `rows`
+    device_tokens: int = 0  # micro-batch size; 0 until the micro-batches are made
+    batches: Sequence[Batch] = ()  # this rank's micro-batches
 
 
 class MicroBatches:
-    """The micro-batches of this rank, padded or packed."""
+    """This rank's micro-batches, padded or packed."""
 
     def __init__(self, model: Model, corpus: Corpus, settings: Training, group: Group) -> None:
-        """Raise UserError if `training.packing` asks for what the device cannot do."""
+        """Raise UserError if the device cannot pack sentences but `training.packing` requires it."""
         self._corpus, self._settings, self._group = corpus, settings, group
-        self._share = -(-settings.batch_tokens // group.size)  # tokens of an update on either side, of this rank
+        self._share = -(-settings.batch_tokens // group.size)  # this rank's tokens per update and side
         self._packer: Packer | None = None
         if use_packing(model, settings, group.device):
             self._packer = Packer(self._share, corpus.longest() + 1)
         self._copies = torch.cuda.Stream(group.device) if group.device.type == "cuda" else None
 
     def updates(self, plan: Callable[[int], EpochPlan], state: RunState) -> Iterator[Update]:
-        """Yield updates from the state on, epoch after epoch without end; `plan` gives the plan of an epoch."""
+        """Yield updates endlessly, starting from the position in `state`; `plan` returns an epoch's plan."""
         epoch, offset = state.epoch, state.offset
         while True:
             planned = plan(epoch)
@@ -209,12 +210,12 @@ class MicroBatches:
             epoch, offset = epoch + 1, 0
 
     def of(self, update: Update, device_tokens: int) -> Sequence[Batch]:
-        """Return the micro-batches of an update; make them if they are not there, or of another size."""
+        """Return the update's micro-batches, splitting it anew if their size is not `device_tokens`."""
         same = update.device_tokens == device_tokens
         return update.batches if same else self._split(update.rows, update.lengths, device_tokens)
 
     def on_device(self, batch: Batch) -> Batch:
-        """Copy a micro-batch to the device; to a GPU on a stream of its own, while it computes."""
+        """Copy a micro-batch to the device; on a GPU, on a separate stream that overlaps with computation."""
         device = self._group.device
         if self._copies is None:
             return batch.to(device)
@@ -226,10 +227,10 @@ class MicroBatches:
         return copied
 
     def probe(self, tokens: int) -> Batch:
-        """Return a micro-batch of so many tokens on each side, to measure its memory.
+        """Return a synthetic micro-batch of `tokens` tokens per side, for measuring memory.
 
-        If it is padded, it has two rows or more, and lengths that differ, because torch.compile would make other graphs
-        for a single row and for equal lengths, of no use to most batches.
+        A padded one has at least two rows and a different length on each side: torch.compile would specialise graphs
+        for a single row or for equal lengths, which most batches could not use.
         """
         if self._packer is not None:
             return self._packer.pack(largest_batch(self._corpus, tokens), tokens)
@@ -239,59 +240,58 @@ class MicroBatches:
         return Batch(source, ids, ids, torch.arange(ids.numel()))
 
     def choose_size(self, state: RunState, memory_of: Callable[[int], int], console: Console) -> None:
-        """Set the size of micro-batches in the state of a run, unless it was chosen for the same devices before.
+        """Set the micro-batch size in `state`, unless it was already chosen for the same devices.
 
-        `memory_of` returns the bytes that a GPU needs for a micro-batch of so many tokens.
+        `memory_of` returns the bytes that a GPU needs for a micro-batch of the given number of tokens.
         """
         device = self._group.device
-        # Without the number of threads, on which memory does not depend.
+        # Ignore the number of threads: memory does not depend on it.
         own = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
         names = Counter(name for (name,) in self._group.gather([own]))
         place = " + ".join(f"{number} × {name}" for name, number in sorted(names.items()))
-        kept = state.device_tokens if state.place == place else 0  # other devices hold more or less
+        kept = state.device_tokens if state.place == place else 0  # other devices differ in memory
         if state.place not in ("", place):
             console.say(f"changed: devices from {state.place} to {place}; sums may differ in their last bits")
         state.device_tokens = kept or self._settings.device_tokens or self._fitting(memory_of, console)
         state.place = place
 
     def _split(self, rows: Rows, lengths: Lengths, device_tokens: int) -> list[Batch]:
-        """Return this rank's stripe of the micro-batches of an update."""
+        """Return this rank's share of the update's micro-batches."""
         split = split_update if self._packer is None else deal_update
         parts = split(*lengths, device_tokens, self._group.size)
         batches = [self.batch(rows[part], device_tokens) for part in parts[self._group.rank :: self._group.size]]
         return [batch.pin() for batch in batches] if self._group.device.type == "cuda" else batches
 
     def batch(self, rows: Rows, device_tokens: int) -> Batch:
-        """Read pairs into a micro-batch, padded or packed as all of this run are."""
+        """Read pairs into a padded or packed micro-batch."""
         batch = make_batch(self._corpus, rows)
         return batch if self._packer is None else self._packer.pack(batch, device_tokens)
 
     def _fitting(self, memory_of: Callable[[int], int], console: Console) -> int:
-        """Return the tokens of a micro-batch that fits the memory of every device."""
+        """Return the largest micro-batch size, in tokens, that fits every device's memory."""
         device = self._group.device
         if device.type != "cuda":
             return CPU_DEVICE_TOKENS
-        least = 2 * (self._corpus.longest() + 1)  # two rows, see `probe`
-        most = max(least, 2 * self._share)  # a whole share, however padded
+        least = 2 * (self._corpus.longest() + 1)  # two rows, as in `probe`
+        most = max(least, 2 * self._share)  # a whole share, allowing for padding
         free, _ = torch.cuda.mem_get_info(device)
-        limit = int(SHARE * (free + torch.cuda.memory_reserved(device)))  # without what other processes hold
+        limit = int(SHARE * (free + torch.cuda.memory_reserved(device)))  # excludes memory held by other processes
         fitting = -self._group.largest(-largest_fitting(memory_of, least, most, limit))[0]
         console.say(f"micro-batches of {fitting:,} tokens fit the memory of the device")
         return fitting
 
 
 def largest_fitting(measure: Callable[[int], int], least: int, most: int, limit: int) -> int:
-    """Return the tokens of the largest micro-batch, from `least` to `most`, whose memory stays within `limit` bytes.
+    """Return the largest micro-batch size between `least` and `most` tokens that fits in `limit` bytes, or `least`.
 
-    `measure` runs a micro-batch of so many tokens and returns the bytes it took, or raises torch.OutOfMemoryError.
-    Memory grows linearly with tokens, so the size follows from two small micro-batches, and a third one of that size
-    verifies it. Return `least` where nothing fits.
+    `measure` runs a micro-batch of the given size and returns its memory in bytes, or raises torch.OutOfMemoryError.
+    Memory is linear in tokens, so the size is extrapolated from two small micro-batches and verified by a third.
     """
 
     def taken(tokens: int) -> float:
         with suppress(torch.OutOfMemoryError):
             return measure(tokens)
-        torch.cuda.empty_cache()  # only now, since the error's traceback held tensors
+        torch.cuda.empty_cache()  # outside `suppress`, so the traceback's tensors are freed
         return math.inf
 
     small = min(most, 4 * least)
@@ -309,13 +309,13 @@ def largest_fitting(measure: Callable[[int], int], least: int, most: int, limit:
 
 
 def use_packing(model: Model, settings: Training, device: torch.device) -> bool:
-    """Tell whether `training.packing` packs the micro-batches of a model; on a CPU `auto` does not.
+    """Return whether to pack a model's micro-batches under `training.packing`; "auto" never packs on a CPU.
 
-    Raise UserError where sentences must be packed and cannot be.
+    Raise UserError if packing is required but not supported.
     """
     if settings.packing != "auto" and not settings.packing:
         return False
-    if device.type == "cpu":  # where any model can be packed, but more slowly than padded
+    if device.type == "cpu":  # CPUs can pack any model, but train faster on padded batches
         return settings.packing is True
     obstacle = _obstacle(model, settings, device)
     if obstacle is not None and settings.packing is True:
@@ -325,7 +325,7 @@ def use_packing(model: Model, settings: Training, device: torch.device) -> bool:
 
 
 def _obstacle(model: Model, settings: Training, device: torch.device) -> tuple[str, str] | None:
-    """Return why the kernel of packed attention cannot train a model on this GPU, and what to do; None if it can."""
+    """Return why the packed-attention kernel cannot train the model on this GPU, and a hint; None if it can."""
     otherwise = ", or training.packing=auto"
     if not torch.backends.cuda.is_flash_attention_available() or torch.version.hip is not None:
         return "this build of PyTorch has no FlashAttention for NVIDIA's GPUs", "--set training.packing=auto"

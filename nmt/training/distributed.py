@@ -1,7 +1,7 @@
-"""A group of equal processes, one per device: started by torchrun, Slurm or `nmt train` itself, or this one alone.
+"""The process group of a run: one process per device, started by torchrun, Slurm or `nmt train`, or just this one.
 
-Gradients are exchanged by DistributedDataParallel (NCCL on GPUs, gloo on CPUs). Joint decisions and the few numbers
-that are summed use gloo on the host, so that they do not wait for a GPU's queue.
+DistributedDataParallel averages gradients, with NCCL on GPUs and gloo on CPUs. Joint decisions and small sums use gloo
+on the host, so they never wait for GPU work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # before there is a group, which its default arguments would hold for ever
+import torch.distributed.nn.functional  # import before a group exists: its default arguments would keep it alive
 from torch import nn
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
@@ -33,14 +33,14 @@ from nmt.system.device import World, device_error, memory_error
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-FIRST_PORT, PORTS = 20_000, 20_000  # where the tasks of a Slurm job meet, by the job's number
+FIRST_PORT, PORTS = 20_000, 20_000  # range of rendezvous ports for Slurm jobs
 CPU = torch.device("cpu")
-LOOK = 0.1  # seconds between two looks into the store
-BEAT = 1.0  # seconds between two looks at the launcher
-FIRST = "first"  # key of the store: the result of what rank 0 did while the others waited
-FAILED = "failed"  # key of the store: how many ranks have failed
-GPU_FAILED = "gpu-failed"  # key of the store: there if a GPU has failed, so that the group is to start again
-ORPHANED = 20.0  # seconds for which a rank without a launcher waits for others
+LOOK = 0.1  # seconds between polls of the store
+BEAT = 1.0  # seconds between checks of the launcher
+FIRST = "first"  # store key: result of rank 0's work in `Group.first`
+FAILED = "failed"  # store key: number of failed ranks
+GPU_FAILED = "gpu-failed"  # store key: set if a GPU has failed, so the group should restart
+ORPHANED = 20.0  # seconds that a rank without a launcher waits for others
 INTERFACES = (
     "if a host's name means 127.0.1.1 on that host, name its network interface, such as eth0 (see ip addr), in "
     "GLOO_SOCKET_IFNAME and, with GPUs, NCCL_SOCKET_IFNAME"
@@ -50,9 +50,9 @@ Result = TypeVar("Result")
 
 
 def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
-    """Return host and port where the tasks of a Slurm step meet: its first node, a port from the job's number."""
+    """Return a Slurm step's rendezvous host and port: its first node, and a port derived from the job ID."""
     nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
-    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)  # of node7,node9 or node[003-017,020],login1 or r[1-2]n[1-8]-ib
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)  # node7,node9 or node[003-017,020],login1 or r[1-2]n[1-8]-ib
     host = re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else "")
     if not host:
         raise UserError(
@@ -63,9 +63,9 @@ def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
 
 
 class Group:
-    """The processes that train together, as one of them sees it. In a group of one, everything here costs nothing.
+    """The processes that train together, as seen by this rank; a group of one never communicates.
 
-    As a context manager it meets the others on entry, and leaves them on exit.
+    Entering the context joins the group, exiting leaves it.
     """
 
     def __init__(self, world: World, timeout_minutes: float, device: torch.device = CPU) -> None:
@@ -74,12 +74,12 @@ class Group:
         self._timeout = timedelta(minutes=timeout_minutes)
         self._parent, self._left = os.getppid(), False
         self._interfaces = INTERFACES if self.size > self.local_size else ""
-        self._waiting_since: float | None = None  # the time since when the main thread has waited for others
+        self._waiting_since: float | None = None  # when the main thread began to wait for other ranks
         self._store: Any = None
         self._parallel: DistributedDataParallel | None = None
 
     def __enter__(self) -> Self:
-        """Meet the others; raise GroupError if they do not come."""
+        """Rendezvous with the other ranks; raise GroupError if they do not arrive."""
         if self.size > 1:
             if "MASTER_ADDR" not in os.environ:
                 host, port = slurm_meeting_point(os.environ)
@@ -92,13 +92,12 @@ class Group:
         return self
 
     def _private_store(self, store: Any) -> PrefixStore:
-        """Return the part of a store that only the ranks of this attempt use; wait until all of them are there.
+        """Wait for all ranks of this attempt; return a store that only they share.
 
-        torchrun keeps one store for all attempts, and nothing names an attempt on every host:
-        TORCHELASTIC_RESTART_COUNT is counted by each host for itself. So each rank writes a fresh token, and rank 0
-        publishes the list of all tokens whenever it changes. Tokens of an earlier attempt may be among them, but no
-        rank is left to confirm such a list. Raise GroupError if some rank does not come in time, or if the launcher of
-        this one is gone.
+        torchrun keeps one store across restarts, and hosts count TORCHELASTIC_RESTART_COUNT independently, so nothing
+        identifies an attempt on every host. Each rank therefore writes a fresh token, rank 0 publishes the list of
+        tokens whenever it changes, and each rank confirms a list that holds its own token. A list with a stale token
+        never gets all confirmations. Raise GroupError on timeout, or if this rank's launcher has died.
         """
         token, deadline = uuid4().hex, time.monotonic() + self._timeout.total_seconds()
         tokens = [f"nmt/token/{number}" for number in range(self.size)]
@@ -118,24 +117,24 @@ class Group:
                     confirmed = listed
                     if confirmations == self.size:
                         return PrefixStore(attempt, store)
-            if self.is_orphaned():  # else it might be taken for a rank of the next attempt
+            if self.is_orphaned():  # otherwise the next attempt might count this rank
                 raise GroupError(f"rank {self.rank}: its launcher is gone")
             time.sleep(LOOK)
         minutes = self._timeout.total_seconds() / 60
         raise GroupError(f"rank {self.rank} waited {minutes:g} minutes for the other {self.size - 1} to start")
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Leave the group; the first rank that fails raises its error, and the others a silent GroupError.
+        """Leave the group; the first rank to fail raises its own error, all others a silent GroupError.
 
-        The signal by which a launcher ends those that outlive a failure becomes silent as well. If this rank's GPU
-        failed, its error becomes a GroupError, since the group may go on from the last checkpoint.
+        A launcher's signal to the survivors of a failure is silenced too. A failure of this rank's GPU becomes a
+        GroupError, because the group can resume from the last checkpoint.
         """
         fault = device_error(error)
         is_failure = isinstance(error, Exception) and not isinstance(error, GroupError)
         is_stopped = isinstance(error, Interrupted)
         reported = self._has(FAILED) if is_stopped else is_failure and not self.fail(gpu_failed=fault is not None)
         self._left = True
-        together = error is None or (is_stopped and not reported)  # otherwise this would wait for the others
+        together = error is None or (is_stopped and not reported)  # otherwise leaving would wait for the others
         if self.size > 1 and together and dist.is_initialized():
             self._disconnect()
         if reported:
@@ -145,14 +144,14 @@ class Group:
 
     @property
     def leads(self) -> bool:
-        """Tell whether this is rank 0, which reports and writes for all."""
+        """Return whether this is rank 0, which reports and writes for all ranks."""
         return self.rank == 0
 
     def first(self, work: Callable[[], Result]) -> Result:
-        """Let rank 0 do some work while the others wait, however long it takes; all ranks return its result.
+        """Run `work` on rank 0 while the others wait without a timeout; return its result on every rank.
 
-        The result is a plain value that JSON can hold. If the work fails, the others raise GroupError. A group does
-        this once.
+        The result must be JSON-serialisable. If `work` fails, the other ranks raise GroupError. A group can do this
+        only once.
         """
         if self.leads:
             result = work()
@@ -161,21 +160,21 @@ class Group:
                     self._store.set(FIRST, json.dumps(result))
             return result
         with self.guard("waiting for rank 0"):
-            while not self._store.check([FIRST]):  # instead of one long wait: rank 0 may fail meanwhile
+            while not self._store.check([FIRST]):  # poll, since rank 0 may fail meanwhile
                 self.check()
                 time.sleep(LOOK)
             answer: Result = json.loads(self._store.get(FIRST))
             return answer
 
     def check(self) -> None:
-        """Raise GroupError if a rank has failed or this one has left, since then there is nothing to wait for."""
+        """Raise GroupError if any rank has failed or this one has left the group."""
         if self.size > 1:
             with self.guard("asking for the others"):
                 if self._left or self._store.check([FAILED]):
                     raise self._failed_elsewhere()
 
     def connect(self) -> None:
-        """Open the channels between all ranks."""
+        """Initialise PyTorch's process group."""
         if self.size == 1:
             return
         on_gpu = self.device.type == "cuda"
@@ -188,16 +187,17 @@ class Group:
                 timeout=self._timeout,
                 device_id=self.device if on_gpu else None,
             )
-        if on_gpu:  # NCCL ends a process that waits too long: later than gloo, whose error names the rank to look at
+        if on_gpu:
+            # NCCL kills a process that times out. Let gloo time out first: its error names the rank at fault.
             world: Any = dist.group.WORLD
-            with suppress(AttributeError):  # of a group that TORCH_DISTRIBUTED_DEBUG wraps
+            with suppress(AttributeError):  # TORCH_DISTRIBUTED_DEBUG wraps the group
                 world._get_backend(self.device)._set_default_timeout(self._timeout + timedelta(minutes=1))
 
     def _disconnect(self) -> None:
-        """Close the channels.
+        """Destroy PyTorch's process group.
 
-        The reducer of gradients, which an error may keep in its traceback, must not be the last to hold them: it would
-        wait for their threads with the interpreter's lock, and these may be waiting for that lock.
+        DistributedDataParallel's reducer, which an error's traceback may keep alive, must not hold the last reference:
+        its destructor would join threads while holding the GIL, which those threads may need.
         """
         if self._parallel is not None:
             del self._parallel.reducer, self._parallel.logger, self._parallel.process_group
@@ -208,30 +208,30 @@ class Group:
         if self.size == 1:
             return None
         with warnings.catch_warnings(), self.guard("comparing models"):
-            warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 renames what 2.11 calls broadcast_buffers
-            # Buffers are tables of positions, which every rank grows as its own batches need it.
+            warnings.simplefilter("ignore", FutureWarning)  # PyTorch 2.13 deprecates `broadcast_buffers`
+            # The only buffers are position tables, which each rank grows to fit its own batches.
             self._parallel = DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
         return self._parallel
 
     def fail(self, gpu_failed: bool = False) -> bool:
-        """Tell the others that this rank has failed, and whether only its GPU has.
+        """Record that this rank has failed, with `gpu_failed` because of its GPU.
 
-        Return whether it is the first, which alone reports the cause.
+        Return whether this is the first rank to fail, which alone reports the cause.
         """
         if self.size > 1:
-            with suppress(RuntimeError):  # the store is lost with the host that held it
+            with suppress(RuntimeError):  # the store dies with the host that serves it
                 if gpu_failed:
                     self._store.set(GPU_FAILED, "")
                 return bool(self._store.add(FAILED, 1) == 1)
         return True
 
     def is_orphaned(self) -> bool:
-        """Tell whether the launcher of this process is gone, so that nothing would stop or restart it."""
+        """Return whether this process's launcher has died."""
         return self.size > 1 and os.getppid() != self._parent
 
     def _end_as_orphan(self) -> None:
-        """End this process if its launcher is gone while it waits for others; signals cannot end PyTorch's waits."""
-        launched = time.monotonic()  # when its launcher was last there
+        """Exit if the launcher dies while the main thread waits for other ranks, which signals cannot interrupt."""
+        launched = time.monotonic()  # when the launcher was last seen alive
         while not self._left:
             time.sleep(BEAT)
             if not self.is_orphaned():
@@ -241,15 +241,15 @@ class Group:
                 os._exit(TRY_AGAIN)
 
     def largest(self, *values: int) -> list[int]:
-        """Return the largest of each value over all ranks, which is how they agree."""
+        """Return each value's maximum over all ranks."""
         return list(values) if self.size == 1 else self._reduce(values, torch.int64, dist.ReduceOp.MAX)
 
     def total(self, *values: float) -> list[float]:
-        """Return the sum of each value over all ranks."""
+        """Return each value's sum over all ranks."""
         return list(values) if self.size == 1 else self._reduce(values, torch.float64, dist.ReduceOp.SUM)
 
     def gather(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return every rank's texts, by rank."""
+        """Return each rank's texts, in rank order."""
         if self.size == 1:
             return [list(texts)]
         gathered: list[Any] = [None] * self.size
@@ -258,7 +258,7 @@ class Group:
         return gathered
 
     def check_same(self, state: str) -> None:
-        """Raise UserError, which names the ranks, unless `state` is the same text on all of them."""
+        """Raise UserError, naming the ranks, unless `state` is the same on all of them."""
         ranks: dict[str, list[str]] = {}
         for rank, (text,) in enumerate(self.gather([state])):
             ranks.setdefault(text, []).append(str(rank))
@@ -271,10 +271,7 @@ class Group:
 
     @contextmanager
     def guard(self, doing: str, hint: str = "") -> Iterator[None]:
-        """Turn PyTorch's error about a broken group into a GroupError.
-
-        Errors of this rank's own GPU stay as they are.
-        """
+        """Convert PyTorch's communication errors to GroupError; errors of this rank's own GPU pass through."""
         is_outermost = self._waiting_since is None and current_thread() is main_thread()
         if is_outermost:
             self._waiting_since = time.monotonic()
@@ -294,29 +291,30 @@ class Group:
                 self._waiting_since = None
 
     def _has(self, key: str) -> bool:
-        """Tell whether a rank has set a key of the store."""
-        with suppress(RuntimeError):  # the store is lost with the host that held it
+        """Return whether any rank has set `key` in the store."""
+        with suppress(RuntimeError):  # the store dies with the host that serves it
             return self._store is not None and bool(self._store.check([key]))
         return False
 
     def _failed_elsewhere(self) -> GroupError:
-        """Return a silent error: another rank has reported the cause. To be retried if only a GPU failed."""
+        """Return a silent error: another rank has reported the cause. Allow a retry if a GPU failed."""
         return GroupError("", retry=self._has(GPU_FAILED))
 
-    def _reduce(self, values: Sequence[Any], kind: torch.dtype, how: Any) -> list[Any]:
-        """Combine each value over all ranks."""
-        tensor = torch.tensor(values, dtype=kind)
+    def _reduce(self, values: Sequence[Any], dtype: torch.dtype, operation: Any) -> list[Any]:
+        """All-reduce each value with `operation`."""
+        tensor = torch.tensor(values, dtype=dtype)
         with self.guard("agreeing"):
-            dist.all_reduce(tensor, how)
+            dist.all_reduce(tensor, operation)
         return tensor.tolist()
 
 
 @contextmanager
 def stop_requests(escalate: bool) -> Iterator[list[int]]:
-    """Collect SIGINT, SIGTERM and SIGHUP, so that the current update can be finished.
+    """Collect SIGINT, SIGTERM and SIGHUP during the block, so that the current update can finish.
 
-    With `escalate` a second signal acts as if nobody collected it. Workers of a launcher may receive a signal twice,
-    from it and from the terminal, and take both as one. A signal that is ignored, as SIGHUP under nohup, stays so.
+    With `escalate`, a second signal has its usual effect. Launched workers must not escalate, because one Ctrl-C may
+    reach them twice, from the launcher and from the terminal. Ignored signals, such as SIGHUP under nohup, stay
+    ignored.
     """
     requests: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Adam and the learning rate of the paper (section 5.3), with a state that is saved without pickle."""
+"""Adam with the paper's learning-rate schedule (section 5.3); its state is saved without pickle."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from nmt.recipe import Training
 
-MOMENTS = ("exp_avg", "exp_avg_sq")  # PyTorch's names in Adam's state
+MOMENTS = ("exp_avg", "exp_avg_sq")  # keys in the state of PyTorch's Adam
 
 
 def learning_rate(step: int, d_model: int, settings: Training) -> float:
-    """Return the rate of update `step`, counted from 1, by `training.schedule`.
+    """Return the learning rate of 1-based update `step` under `training.schedule`.
 
-    All schedules share the paper's linear warm-up and its peak; inverse_sqrt is equation 3.
+    All schedules share the paper's linear warm-up and peak; inverse_sqrt is equation 3.
     """
     warmup, scale = settings.warmup, settings.learning_rate_scale * d_model**-0.5
     if settings.schedule == "inverse_sqrt" or step <= warmup:
@@ -47,11 +47,11 @@ class Optimizer:
         self._d_model, self._settings = d_model, settings
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of update `step`, counted from 1."""
+        """Return the learning rate of 1-based update `step`."""
         return learning_rate(step, self._d_model, self._settings)
 
     def clip(self) -> Tensor:
-        """Clip the gradients by their norm over all parameters to training.clip_norm; return the norm () before."""
+        """Clip the gradients in place to a global norm of training.clip_norm; return the norm () before clipping."""
         parameters = list(self._parameters.values())
         norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
         if self._settings.clip_norm is not None:
@@ -59,26 +59,26 @@ class Optimizer:
         return norm
 
     def update(self, step: int, skip: Tensor) -> None:
-        """Apply the gradients as update `step`, counted from 1, unless `skip` () is true; then drop them.
+        """Apply the gradients as 1-based update `step` unless `skip` () is true, then clear them.
 
-        Whether to skip is decided on the device, so that the host does not wait for it.
+        `skip` stays on the device, so the host does not wait for it.
         """
         for group in self._adam.param_groups:
             group["lr"] = self.rate(step)
-        self._adam.found_inf = skip.float()  # type: ignore[attr-defined]  # what gradient scalers tell the fused kernel
+        self._adam.found_inf = skip.float()  # type: ignore[attr-defined]  # as gradient scalers tell the kernel
         self._adam.step()
         self.clear()
 
     def clear(self) -> None:
-        """Drop the gradients."""
+        """Set all gradients to None."""
         self._adam.zero_grad(set_to_none=True)
 
     def bytes_to_come(self) -> int:
-        """Return the memory that the first update will allocate for moments; 0 after it."""
+        """Return the bytes that the first update will allocate for Adam's moments; 0 afterwards."""
         return sum(2 * parameter.nbytes for parameter in self._parameters.values() if parameter not in self._adam.state)
 
     def state(self) -> dict[str, Tensor]:
-        """Return Adam's moments by parameter name; none before the first update."""
+        """Return Adam's moments, keyed `parameter:moment`; empty before the first update."""
         return {
             f"{name}:{moment}": self._adam.state[parameter][moment]
             for name, parameter in self._parameters.items()
@@ -87,9 +87,9 @@ class Optimizer:
         }
 
     def load(self, state: dict[str, Tensor], step: int) -> None:
-        """Restore what `state` returned after `step` updates, not counting skipped ones.
+        """Restore the moments that `state` returned after `step` updates, not counting skipped ones.
 
-        Raise KeyError if a parameter's moments are missing, and ValueError if they have another shape.
+        Raise KeyError if a moment is missing, and ValueError if its shape is wrong.
         """
         for name, parameter in self._parameters.items():
             self._adam.state[parameter] = {"step": torch.tensor(float(step), device=parameter.device)}

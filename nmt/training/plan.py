@@ -1,8 +1,8 @@
-"""Plans and costs of runs: what one will need, what it has cost, and the table of `nmt score --runs`.
+"""Planned and actual costs of runs: `nmt train --plan`, the final summary, and the table of `nmt score --runs`.
 
-`nmt train --plan` computes from the recipe alone, without data or network, and trains nothing. Parameters and FLOPs are
-exact for the lengths and, of a parser, the labels assumed; memory counts what the layers keep for the backward pass
-(benchmarks/RESULTS.md has the fit); time is FLOPs over half the speed of a matrix product, measured on the device.
+A plan needs only the recipe: no data, no network, no training. Parameters and FLOPs are exact for the assumed lengths
+and, for a parser, the assumed labels. Memory includes the activations kept for the backward pass (benchmarks/RESULTS.md
+has the fit). Time assumes half the matrix-product throughput measured on the device.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ from nmt.training.run_files import PAGE
 from nmt.training.state import COST, RunState
 from nmt.training.validation import Validation
 
-# Subwords of a source and symbols of a target without prepared data: about the means of WMT14 English-German, and of
-# the Treebank's section 23, which has 23.5 words and 18.3 constituents a sentence.
+# Source and target lengths assumed without prepared data: roughly the means of WMT14 English-German, and of the
+# Treebank's section 23 (23.5 words and 18.3 constituents per sentence).
 ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_model": (ABSENT, 28.0)}
-ASSUMED_SYMBOLS = 57  # of trees: brackets of 26 labels, as the Treebank and GUM have them, and XX
-EFFICIENCY = 0.5  # share of the device's matrix-product speed that a training update reaches; of GPUs assumed
+ASSUMED_SYMBOLS = 57  # tree symbols: brackets of 26 labels, as in the Treebank and GUM, and XX
+EFFICIENCY = 0.5  # training throughput relative to matrix products; an assumption for GPUs
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Figures of a run."""
+    """Estimated size and cost of a run."""
 
-    parameters: dict[str, int]  # by part of the model
-    micro_batches: int  # per update and device, at most about this many
-    sentences: float  # per update, which the longer side of the pairs fills first; lines, of a language model
-    flops_per_update: float  # forward and backward pass, multiplications and additions counted apart
+    parameters: dict[str, int]  # counts by part of the model
+    micro_batches: int  # approximate maximum per update and device
+    sentences: float  # per update, limited by the longer side; lines for a language model
+    flops_per_update: float  # forward and backward; a multiply-add counts as two
     memory_bytes: float
-    """Of a device: weights, gradients, Adam's moments, activations of a micro-batch and a chunk of logits."""
-    vocabularies: tuple[int, int]  # entries of source and target
+    """Per device: weights, gradients, Adam's moments, activations of a micro-batch and one chunk of logits"""
+    vocabularies: tuple[int, int]  # sizes of source and target vocabulary
     lengths: tuple[float, float]
-    """Mean subwords of a source, ABSENT where there is none, and mean subwords or symbols of a target."""
-    assumed: bool  # whether those lengths, and a parser's symbols, are assumed rather than taken from prepared data
+    """Mean source and target length in subwords or tree symbols; ABSENT without a source"""
+    assumed: bool  # whether lengths and tree symbols are assumed rather than taken from prepared data
 
 
 def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
-    """Compute what training the recipe on so many devices will need."""
+    """Estimate what training the recipe on `devices` devices requires."""
     prepared = directory(recipe)
     lengths = mean_lengths(prepared)
     if lengths and (lengths[0] == ABSENT) == recipe.task.has_source:
-        lengths = None  # the data was prepared for the other of pairs and language models
+        lengths = None  # prepared for pairs but the task is a language model, or vice versa
     source, target = lengths or ASSUMED_LENGTHS[recipe.task.name]
     vocabulary = symbols = recipe.tokenizer.vocab_size
     if recipe.task.has_trees:
         symbols = len(load_tokenizer(prepared).target) if lengths else ASSUMED_SYMBOLS
-    with torch.device("meta"):  # shapes without memory
+    with torch.device("meta"):  # shapes only, no memory
         model = Transformer.of(recipe, vocabulary, symbols, ([False] * vocabulary, [False] * symbols))
     parameters = parameter_groups(model)
     longer = max(source, target) + 1
@@ -88,9 +88,9 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
 
 
 def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> float:
-    """Return the numbers that so many source and target tokens leave for the backward pass (benchmarks/memory.py)."""
-    inner = model.d_ff if model.activation == "relu" else 2 * model.d_ff  # others need what they were applied to
-    own, cross = 11 * model.d_model + inner, 5 * model.d_model if source else 0  # of a layer
+    """Return the number of values kept for the backward pass, given tokens per side (benchmarks/memory.py)."""
+    inner = model.d_ff if model.activation == "relu" else 2 * model.d_ff  # others also keep their input
+    own, cross = 11 * model.d_model + inner, 5 * model.d_model if source else 0  # per layer
     return (
         source * model.layers * own
         + target * model.decoder_depth * (own + cross)
@@ -99,11 +99,11 @@ def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> fl
 
 
 def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
-    """Return the plan of a run as a table for people."""
+    """Format a run's plan as a table."""
     plan, training = make_plan(recipe, device, devices), recipe.training
     peak = measured_flops(device, product_dtype(training.precision, device))
     by = f" by {products.library()}" if device.type == "cpu" else ""
-    at_work = 1 if device.type == "cpu" else devices  # workers on a CPU share it
+    at_work = 1 if device.type == "cpu" else devices  # workers share the CPU
     seconds = plan.flops_per_update / (EFFICIENCY * peak * at_work)
     on = f"{devices} devices, {device.type}" if devices > 1 else str(device)
     size, kept = sum(plan.parameters.values()), training.keep_last + 1
@@ -128,7 +128,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
 
 
 def _sides(recipe: Recipe, plan: Plan) -> tuple[str, str, str]:
-    """Describe the vocabulary, the tokens of an update and the lengths of sentences, as the task has them."""
+    """Describe vocabulary, tokens per update and sentence lengths in the task's terms."""
     (subwords, symbols), (source, target) = plan.vocabularies, plan.lengths
     vocabulary = f"{subwords:,} subwords" + ("" if recipe.tokenizer.shared else " a side")
     most = recipe.training.batch_tokens
@@ -142,7 +142,7 @@ def _sides(recipe: Recipe, plan: Plan) -> tuple[str, str, str]:
 
 
 def _bytes(count: float) -> str:
-    """Format a number of bytes with its decimal unit."""
+    """Format a byte count with a decimal unit."""
     for unit in ("B", "KB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"
@@ -151,9 +151,9 @@ def _bytes(count: float) -> str:
 
 
 def summary(state: RunState, out: Path, ending: str, following: str) -> list[str]:
-    """Return the last lines of `nmt train`: how the run in `out` ended, its best checkpoint, its cost, what to do next.
+    """Return the last lines of `nmt train`: the run's ending, best checkpoint and cost, and what to do next.
 
-    The estimated cost is that of section 6.1 of the paper.
+    The estimated cost follows section 6.1 of the paper.
     """
     found, _ = survey(out)
     bundle = best(found) or found[-1]
@@ -182,28 +182,28 @@ FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "time": ("seconds", clock),
     "target tokens": ("tokens", "{:,}".format),
 }
-"""Columns of the table of runs that are part of the cost: its key, and how a value is written."""
+"""The table's cost columns: key in `COST` and formatter, by heading"""
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """Dev score and cost of a run: a row of the table."""
+    """Dev score and cost of a run: one row of the table."""
 
     path: Path
-    bundle: Bundle  # the bundle that a command would use
+    bundle: Bundle  # bundle that commands use by default
     updates: int
-    score: float | None  # of the bundle on the development set, as in training
+    score: float | None  # the bundle's dev score, computed as in training
     signature: str | None
-    cost: dict[str, Any]  # of the whole run; see `COST`. Empty where the bundle does not have it
+    cost: dict[str, Any]  # of the whole run, see `COST`; empty if the bundle lacks it
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for --json."""
+        """Return the values for --json."""
         score = {"metric": self.bundle.task.metric, "score": self.score, "signature": self.signature}
         cost = {name: self.cost.get(name) for name in COST}
         return {"model": str(self.path), "bundle": str(self.bundle.path), "dev": score, "updates": self.updates, **cost}
 
     def cells(self) -> dict[str, str]:
-        """Return the texts of the row, by column."""
+        """Return the row's cells, keyed by column heading."""
         values = {column: (self.cost.get(key), written) for column, (key, written) in FIGURES.items()}
         return {
             "model": str(self.path),
@@ -215,9 +215,9 @@ class RunSummary:
 
 
 def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
-    """Read the summary of a run from its directory or one of its bundles.
+    """Summarise a run, given its directory or one of its bundles.
 
-    A bundle without a dev score is scored here if its data is prepared. Raise UserError where there is no such model.
+    Score the bundle here if it has no dev score and its data is prepared. Raise UserError if there is no such model.
     """
     bundle, note = resolve(path)
     console.say(note)
@@ -235,7 +235,7 @@ def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
 
 
 def table(runs: Sequence[RunSummary]) -> str:
-    """Return the columns of Table 2, aligned, and below them how the dev scores were computed."""
+    """Format runs as the columns of Table 2, aligned, followed by the signatures of their dev scores."""
     cells = [run.cells() for run in runs]
     rows = [list(cells[0]), *(list(row.values()) for row in cells)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

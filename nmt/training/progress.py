@@ -1,4 +1,4 @@
-"""Figures of training: measured between two log lines, shown and recorded; the process that refreshes the report."""
+"""Training metrics, their display and log files, and the background process that refreshes the report."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ T = TypeVar("T")
 
 
 class Progress:
-    """The progress of a run as its console, metrics.jsonl and TensorBoard have it."""
+    """Reporter of a run's progress to the console, metrics.jsonl and TensorBoard."""
 
     def __init__(self, console: Console, file: IO[str], updates: int, advance: Advance, board: Any = None) -> None:
         self._console, self._file, self._updates, self._board = console, file, updates, board
         self._advance, self._figures = advance, ""
 
     def advance(self) -> None:
-        """Count one more update as done."""
+        """Advance the progress bar by one update."""
         self._advance(1)
 
     def log(self, figures: dict[str, Any], seconds_left: float) -> None:
-        """Record and show training figures since the last call."""
+        """Record and display the training metrics since the last call."""
         self.record(figures)
         loss, perplexity = f"loss {figures['loss']:.3f}", f"ppl {figures['perplexity']:.2f}"
         rate, speed = f"lr {figures['learning_rate']:.2e}", f"{figures['tokens_per_second']:,.0f} tok/s"
@@ -57,15 +57,15 @@ class Progress:
 
     @contextmanager
     def validating(self) -> Iterator[None]:
-        """Show in place of the figures that the development set is being scored."""
+        """Display a notice instead of metrics while the development set is scored."""
         self._advance(0, "scoring the dev set")
         yield
         self._advance(0, self._figures)
 
     def checkpoint(self, step: int, path: Path, scores: str = "", examples: Sequence[DevExample] = ()) -> None:
-        """Say that a checkpoint is written, with a text about its dev scores, and examples of its outputs, if any.
+        """Report a saved checkpoint, with its dev scores and examples of its outputs, if any.
 
-        A terminal shows one of the examples, at each checkpoint another, and TensorBoard all of them.
+        A terminal shows one random example per checkpoint, TensorBoard all of them.
         """
         if examples:
             shown = Random(step).choice(examples)
@@ -75,7 +75,7 @@ class Progress:
         self._console.say(f"update {step}/{self._updates}  saved {path}" + (f"  {scores}" if scores else ""))
 
     def record(self, figures: dict[str, Any]) -> None:
-        """Write a line of metrics.jsonl."""
+        """Append a line to metrics.jsonl and its values to TensorBoard."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in figures.items()}
         self._file.write(json.dumps(finite) + "\n")
         self._file.flush()
@@ -87,9 +87,9 @@ class Progress:
 
 @contextmanager
 def show_progress(console: Console, out: Path | None, step: int, settings: Training) -> Iterator[Progress]:
-    """Show progress from `step` on while the block runs, and record it in the run's directory `out`, if it is given.
+    """Display progress from `step` on during the block, and record it in the run's directory `out` unless None.
 
-    Raise UserError if TensorBoard is wanted and not installed.
+    Raise UserError if TensorBoard is requested but not installed.
     """
     with ExitStack() as stack:
         file = stack.enter_context(Path(os.devnull if out is None else out / METRICS).open("a", encoding="utf-8"))
@@ -102,32 +102,32 @@ def show_progress(console: Console, out: Path | None, step: int, settings: Train
                     "training.tensorboard: the package tensorboard is not installed", "pip install tensorboard"
                 ) from None
             board = stack.enter_context(SummaryWriter(str(out / "tensorboard"), purge_step=step + 1))
-        bar = console.progress("training", settings.updates, "updates", done=step, every=None)  # `log` speaks in logs
+        bar = console.progress("training", settings.updates, "updates", done=step, every=None)  # `log` prints the lines
         yield Progress(console, file, settings.updates, stack.enter_context(bar), board)
 
 
 @dataclass
 class Sums:
-    """Sums over micro-batches of one rank."""
+    """Sums over one rank's micro-batches."""
 
-    loss: Tensor | float = 0.0  # () smoothed loss of the target tokens, in nats
-    nll: Tensor | float = 0.0  # () negative log-likelihood of the target tokens, in nats
-    cells: int = 0  # cells of both sides, including padding
+    loss: Tensor | float = 0.0  # () smoothed loss over target tokens, in nats
+    nll: Tensor | float = 0.0  # () negative log-likelihood over target tokens, in nats
+    cells: int = 0  # cells on both sides, including padding
 
     def add(self, loss: Tensor | float, nll: Tensor | float, cells: int) -> None:
-        """Add one micro-batch, or the sums of several."""
+        """Add the sums of one or more micro-batches."""
         self.loss, self.nll, self.cells = self.loss + loss, self.nll + nll, self.cells + cells
 
 
 class Meter:
-    """Figures of the updates since the last log line."""
+    """Metrics accumulated since the last log line."""
 
     def __init__(self, group: Group) -> None:
         self._group, self._peak = group, peak_flops(group.device)
         self._reset()
 
     def _reset(self) -> None:
-        """Start again from zero."""
+        """Reset all sums and timers."""
         self._began = time.perf_counter()
         self._waited = 0.0
         self._sums = Sums()
@@ -136,7 +136,7 @@ class Meter:
         self._flops = 0.0
 
     def waiting(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield the same items, and count the time spent waiting for them."""
+        """Yield the items, timing the wait for each."""
         began = time.perf_counter()
         for item in items:
             self._waited += time.perf_counter() - began
@@ -144,7 +144,7 @@ class Meter:
             began = time.perf_counter()
 
     def add(self, sums: Sums, lengths: Lengths, flops: float, norm: Tensor) -> None:
-        """Add an update: this rank's sums; of all ranks the lengths of its pairs, FLOPs and the gradient's norm ()."""
+        """Add an update: this rank's `sums`, and lengths, FLOPs and gradient norm () over all ranks."""
         self._sums.add(sums.loss, sums.nll, sums.cells)
         self._target_tokens += lengths.target_tokens
         self._tokens += lengths.source_tokens + lengths.target_tokens
@@ -152,12 +152,12 @@ class Meter:
         self._norms.append(norm)
 
     def figures(self) -> dict[str, float]:
-        """Return means per target token over all ranks, rates per second and shares, and start again from zero."""
+        """Return the metrics over all ranks since the last call, and reset."""
         sums = self._sums
-        loss, nll, cells = self._group.total(float(sums.loss), float(sums.nll), sums.cells)  # waits for the GPU
+        loss, nll, cells = self._group.total(float(sums.loss), float(sums.nll), sums.cells)  # synchronises with the GPU
         norms = torch.stack(self._norms)
         seconds = time.perf_counter() - self._began
-        memory = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the process's peak resident memory
+        memory = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # peak resident memory; ru_maxrss is in KiB
         if self._group.device.type == "cuda":
             memory = torch.cuda.max_memory_allocated(self._group.device)
         figures = {
@@ -179,31 +179,31 @@ class Meter:
 
 
 COMMAND = (sys.executable, "-m", "nmt.report.page")
-PATIENCE = 60.0  # seconds that the end of a run waits for the last page
+PATIENCE = 60.0  # seconds to wait for the final page
 
 
 class Page:
-    """A run's report.html, if it is wanted, which processes write one after another."""
+    """A run's report.html, written by one background process at a time."""
 
     def __init__(self, out: Path, console: Console, wanted: bool = True) -> None:
         self._out, self._console, self._wanted = out, console, wanted
         self._process: subprocess.Popen[bytes] | None = None
         self._stale = self._announced = self._failed = False
         self.seconds = 0.0
-        """Processor time of the processes that have ended"""
+        """CPU seconds spent on the report and not yet recorded"""
 
     def refresh(self) -> None:
-        """Note that there is something new to show."""
+        """Mark the page as out of date."""
         self._stale = True
 
     def check(self) -> None:
-        """Have the page written if it is out of date, unless that is being done."""
+        """Start writing the page if it is out of date and no process is running."""
         if self._is_free(0.0) and self._stale:
             self._start()
 
     @contextmanager
     def refreshed(self, at_end: Callable[[], None]) -> Iterator[None]:
-        """Begin a page; at the end of the block finish the last one and call `at_end`, unless the end is an error."""
+        """Start a page and run the block; then write the final page and call `at_end`, unless the block failed."""
         self.refresh()
         self.check()
         with closing(self):
@@ -217,7 +217,7 @@ class Page:
             at_end()
 
     def finish(self) -> None:
-        """Write the last page and wait for it."""
+        """Write the final page, waiting at most `PATIENCE` seconds."""
         until = time.monotonic() + PATIENCE
         try:
             if self._is_free(PATIENCE):
@@ -228,21 +228,21 @@ class Page:
             self.close()
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
+        """Kill the process, if any, and remove its partial output."""
         if self._process is not None:
             with self._process as process:
                 process.kill()
             with suppress(OSError):
-                clear_parts(self._out, PAGE)  # what it was writing
+                clear_parts(self._out, PAGE)
         self._process = None
 
     def _start(self) -> None:
-        """Start to write the page, if it is wanted."""
+        """Start a process to write the page, if it is wanted."""
         if not self._wanted:
             return
         self._stale = False
         try:
-            # In a process group of its own it does not get the Ctrl-C that a terminal sends to the run.
+            # A separate process group shields it from the terminal's Ctrl-C.
             self._process = subprocess.Popen(
                 [*COMMAND, str(self._out)],
                 stdin=subprocess.DEVNULL,
@@ -255,19 +255,19 @@ class Page:
             self._fail(f"the process that writes it cannot be started: {error.strerror}")
 
     def _is_free(self, patience: float) -> bool:
-        """Wait some seconds at most for the process that writes the page; return whether none is left."""
+        """Wait at most `patience` seconds for the process; return whether none is running."""
         if self._process is None:
             return True
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, patience))
             with self._process as process:
                 assert process.stdout is not None
-                self._take(process.stdout.read())
+                self._handle_result(process.stdout.read())
             self._process = None
         return self._process is None
 
-    def _take(self, answer: bytes) -> None:
-        """Read what a process printed at its end, and say whether there is a page."""
+    def _handle_result(self, answer: bytes) -> None:
+        """Parse the result printed by a finished process: report its problem, or announce the first page."""
         if not answer.endswith(b"\n"):
             self._fail("the process that writes it ended")
             return
@@ -280,7 +280,7 @@ class Page:
             self._announced = True
 
     def _fail(self, problem: str) -> None:
-        """Say what is wrong, the first time."""
+        """Report a problem, but only the first time."""
         if not self._failed:
             self._console.say(f"{self._out / PAGE} is not written, and training goes on: {problem}")
         self._failed = True

@@ -1,6 +1,6 @@
-"""The files of a run that its report is made from, above all dev.jsonl with outputs for the development set.
+"""A run's files that its report reads, chiefly dev.jsonl with outputs for the development set.
 
-The process that writes the report starts often, so this module does not import torch.
+The report's process starts often, so this module does not import torch.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from nmt.system.files import regular, whole_file
 
 METRICS = "metrics.jsonl"
 ABOUT = "run.json"
-"""The file with the number of parameters, the recipe that the run's recipe extends, and its data's report.json"""
+"""File with the parameter count, the base recipe and the data's report.json"""
 SAMPLES = "dev.jsonl"
 PAGE = "report.html"
-MOST, FEW = 1000, 5  # sentences that are kept, and that are shown during training
+MOST, FEW = 1000, 5  # sentences kept in dev.jsonl, and shown during training
 OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')
 
 T = TypeVar("T")
 Score = Callable[[Sequence[str], Sequence[str]], Sequence[float]]
-"""A function from references and as many outputs to the score of each output, 0 to 100"""
+"""Function from references and outputs to one score per output, 0 to 100"""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def forget_after(path: Path, step: int, scored: bool = True) -> None:
-    """Remove the lines of a metrics file after a step, which a resumed run will write again.
+    """Remove the lines after `step` from a metrics file; the resumed run will write them again.
 
-    If its checkpoint is not scored yet, only the training figures of that step stay.
+    Unless its checkpoint is `scored`, keep only the training metrics of `step` itself.
     """
     if not path.exists():
         return
@@ -44,7 +44,7 @@ def forget_after(path: Path, step: int, scored: bool = True) -> None:
             figures = json.loads(line)
             if figures["step"] < step or (figures["step"] == step and (scored or "loss" in figures)):
                 kept.append(line + "\n")
-        except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
+        except (ValueError, KeyError, TypeError):  # a killed process may leave a truncated line
             continue
     with whole_file(path) as file:
         file.write("".join(kept).encode())
@@ -52,7 +52,7 @@ def forget_after(path: Path, step: int, scored: bool = True) -> None:
 
 @dataclass(frozen=True)
 class DevExample:
-    """What a checkpoint made of one sentence of the development set."""
+    """A checkpoint's output for one sentence of the development set."""
 
     source: str
     reference: str
@@ -60,23 +60,23 @@ class DevExample:
     score: float
 
     def markdown(self) -> str:
-        """Return a line for each field, indented so that TensorBoard shows it verbatim."""
+        """Return one line per field, indented so that TensorBoard shows it verbatim."""
         lines = {"source": self.source, "reference": self.reference, "output": self.output, "score": f"{self.score:g}"}
         return "\n".join(f"    {name:10}{line}" for name, line in lines.items())
 
 
 class DevOutputs(BaseModel):
-    """What a checkpoint made of the development set."""
+    """A checkpoint's outputs for the development set."""
 
     model_config = ConfigDict(strict=True)
 
     step: int
-    outputs: list[str]  # a translation or a tree for each kept sentence; blank where a parser found none
-    scores: list[Finite]  # of each output: chrF or F1, 0 to 100
+    outputs: list[str]  # a translation or tree per kept sentence; blank if the parser found none
+    scores: list[Finite]  # chrF or F1 per output, 0 to 100
 
 
 class _Sentences(BaseModel):
-    """The first line of dev.jsonl."""
+    """First line of dev.jsonl."""
 
     model_config = ConfigDict(strict=True)
 
@@ -85,21 +85,21 @@ class _Sentences(BaseModel):
 
 
 class Samples:
-    """The dev.jsonl of a run: outputs for up to `MOST` sentences of the development set.
+    """A run's dev.jsonl: outputs for up to `MOST` sentences of the development set.
 
-    The first line has their sources and references, each other line the outputs of a checkpoint.
+    The first line holds sources and references, each further line the outputs of one checkpoint.
     """
 
     def __init__(self, path: Path, sources: Sequence[str], references: Sequence[str], score: Score) -> None:
         self._path, self._score = path, score
-        # A blank reference is a tree without words, which is not scored.
+        # A blank reference is a tree without words; skip it, since it is not scored.
         self._rows = spread([row for row, reference in enumerate(references) if reference], MOST)
         self.sources = [sources[row] for row in self._rows]
         self.references = [references[row] for row in self._rows]
         self._head = _line({"step": 0, "sources": self.sources, "references": self.references})
 
     def begin(self, step: int) -> None:
-        """Remove the lines after a step, which the run will write again; all lines if they are of other sentences."""
+        """Remove the lines after `step`, or the whole file if it holds other sentences."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -110,9 +110,9 @@ class Samples:
             self._path.unlink()
 
     def add(self, step: int, hypotheses: Sequence[str]) -> list[DevExample]:
-        """Write the outputs of a checkpoint, given its hypotheses for the whole development set.
+        """Append a checkpoint's outputs, given its hypotheses for the whole development set.
 
-        Return `FEW` of them, at even distances.
+        Return `FEW` of them, evenly spaced.
         """
         outputs = [hypotheses[row] for row in self._rows]
         scores = [round(score, 2) for score in self._score(self.references, outputs)]
@@ -124,17 +124,17 @@ class Samples:
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:
-    """Return all items or, of more than `most`, that many at even distances."""
+    """Return at most `most` of the items, evenly spaced."""
     return list(items) if len(items) <= most else [items[number * len(items) // most] for number in range(most)]
 
 
 def read_samples(
     path: Path, choose: Callable[[Mapping[int, int]], Iterable[int]]
 ) -> tuple[list[str], list[str], list[DevOutputs]]:
-    """Read sources, references, and outputs by step.
+    """Read sources, references, and the chosen steps' outputs from dev.jsonl.
 
-    `choose` maps the size in bytes of each step's line to the steps to read. Damaged lines are left out; without the
-    file, or with a damaged first line, nothing is returned.
+    `choose` maps {step: size of its line in bytes} to the steps to read. Damaged lines are skipped. All lists are empty
+    if the file is missing or its first line is damaged.
     """
     try:
         lines = regular(path).read_bytes().split(b"\n")
@@ -155,5 +155,5 @@ def read_samples(
 
 
 def _line(values: dict[str, Any]) -> bytes:
-    """Format a line of dev.jsonl."""
+    """Encode a line of dev.jsonl."""
     return json.dumps(values, ensure_ascii=False).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""The start of a run: a process for each device, and in each process a new or resumed run with its model and data."""
+"""Start of a run: one process per device, each with the model and data of a new or resumed run."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ def train(
     world: World,
     base: Recipe | None = None,
 ) -> None:
-    """Train into `out`, or resume the run that `out` holds, as one process of a group.
+    """Start the run in `out` or resume it, as one process of a group.
 
-    `base` is the recipe that `recipe` extends, if it extends one. Raise UserError, Interrupted once everything is
-    saved, or GroupError if the other processes are gone.
+    `base` is the recipe that `recipe` extends, if any. Raise UserError, Interrupted once everything is saved, or
+    GroupError if other processes are lost.
     """
     patience = recipe.training.timeout_minutes
     with ExitStack() as held, Group(world, patience, device) as group:
 
         def find_checkpoint() -> tuple[str | None, dict[str, Any], dict[str, Any]]:
-            """Return name and bundle.json of the checkpoint to resume from, if there is one, and the best score."""
+            """Return the name and bundle.json of the checkpoint to resume from, if any, and the best score."""
             found, best = open_directory(recipe, out, console, threads, held)
             return (found.path.name, found.info, asdict(best)) if found else (None, {}, asdict(best))
 
-        # On a shared file system, the directory may look different from another host for a while.
+        # Rank 0 decides: on a shared file system, other hosts may see an outdated directory for a while.
         name, info, best = group.first(find_checkpoint)
         checkpoint = Bundle(out / name, info) if name else None
         if checkpoint is not None:
@@ -78,9 +78,9 @@ def train(
 
 
 def make_trainer(recipe: Recipe, group: Group, console: Console, checkpoint: Bundle | None) -> Trainer:
-    """Return a trainer on prepared data; weights are those of a checkpoint or of training.init_from, or are random.
+    """Return a trainer whose weights come from `checkpoint`, training.init_from or random initialisation.
 
-    Raise UserError if the model does not fit the memory, the checkpoint or the bundle, and if the ranks differ.
+    Raise UserError if memory is too small, if the checkpoint or bundle does not match, or if the ranks differ.
     """
     settings, prepared = recipe.training, directory(recipe)
     tokenizer = load_tokenizer(prepared)
@@ -91,20 +91,21 @@ def make_trainer(recipe: Recipe, group: Group, console: Console, checkpoint: Bun
     elif (initial := initial_bundle(recipe)) is not None:
         if settings.init_state:
             before = restore(trainer, initial)
-            trainer.state = RunState(before.step, epoch=0, offset=0, skipped=before.skipped)  # of other data
+            # The initial checkpoint's position refers to other data: start at epoch 0.
+            trainer.state = RunState(before.step, epoch=0, offset=0, skipped=before.skipped)
         else:
             load_weights(model, initial.weights(), initial.path)
         console.say(f"{'weights and moments' if settings.init_state else 'weights'}: from {initial.path}")
     use_embeddings(model, tokenizer, settings, console, fresh=checkpoint is None)
-    if group.size > 1:  # before DistributedDataParallel copies the weights of rank 0
+    if group.size > 1:  # before DistributedDataParallel broadcasts rank 0's weights
         group.check_same(_identity(trainer.state, str(fingerprint_of(prepared)), model))
     return trainer
 
 
 def resume(trainer: Trainer, checkpoint: Bundle, recipe: Recipe, tokenizer: Tokenizer) -> RunState:
-    """Load a checkpoint of a run into its new trainer; return the state from which the run goes on.
+    """Load a run's checkpoint into its new trainer; return the state to resume from.
 
-    Raise UserError if the checkpoint has another tokenizer or does not fit the model.
+    Raise UserError if the checkpoint has a different tokenizer or does not fit the model.
     """
     if not tokenizer.equals(checkpoint.tokenizer()):
         raise UserError(
@@ -114,20 +115,20 @@ def resume(trainer: Trainer, checkpoint: Bundle, recipe: Recipe, tokenizer: Toke
     if before.training.device_tokens != recipe.training.device_tokens:
         state.device_tokens = 0
     if _shape_of_epochs(before) != _shape_of_epochs(recipe):
-        state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be cut in another way
+        state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be split differently
         trainer.console.say(f"batches differ from before: continuing with epoch {state.epoch}")
     return state
 
 
 def _shape_of_epochs(recipe: Recipe) -> tuple[Any, ...]:
-    """Return the settings that decide which pairs make up each update."""
+    """Return the settings that determine how epochs are split into updates."""
     return recipe.training.batch_tokens, recipe.training.seed, [dataset.weight for dataset in recipe.data.train]
 
 
 def restore(trainer: Trainer, checkpoint: Bundle) -> RunState:
-    """Load the weights of a checkpoint and Adam's moments; return how far its run had come.
+    """Load a checkpoint's weights and Adam's moments; return its state.
 
-    Raise UserError if the checkpoint does not fit the model, or lacks some of its training state.
+    Raise UserError if the checkpoint does not fit the model or its training state is incomplete.
     """
     load_weights(trainer.model, checkpoint.weights(), checkpoint.path)
     state = RunState.of(checkpoint)
@@ -143,14 +144,14 @@ def restore(trainer: Trainer, checkpoint: Bundle) -> RunState:
 def make_run(
     recipe: Recipe, out: Path, trainer: Trainer, checkpoint: Bundle | None, best: BestScore, base: Recipe | None
 ) -> Run:
-    """Return the run that a trainer begins, or resumes from a checkpoint."""
+    """Assemble the run that `trainer` starts, or resumes from `checkpoint`."""
     settings, prepared, group, corpus = recipe.training, directory(recipe), trainer.group, trainer.corpus
     tokenizer, data, dev = load_tokenizer(prepared), str(fingerprint_of(prepared)), Corpus(prepared / "valid.arrow")
     validation = Validation(dev, tokenizer, recipe, group) if len(dev) else None
     mixture = Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train])
     run_id = checkpoint.info["run"] if checkpoint else uuid4().hex[:12]
     info: dict[str, Any] = {"run": run_id, "step": 0, "data": data, "cost": {}, "unscored": False}
-    # A resumed run has the same data, but checkpoints of earlier versions do not record its lengths.
+    # Checkpoints of earlier versions lack the lengths, so measure them: a resumed run has the same data.
     lengths = checkpoint.lengths if checkpoint else None
     if group.leads and (lengths := lengths or measure_lengths(recipe, corpus, tokenizer)) is not None:
         info["lengths"] = lengths.model_dump()
@@ -180,10 +181,10 @@ def make_run(
 
 
 def _untrained(recipe: Recipe, tokenizer: Tokenizer, group: Group) -> Transformer:
-    """Return a model with random weights on its device; raise UserError if it cannot be trained there."""
+    """Return a randomly initialised model on its device; raise UserError if it cannot be trained there."""
     settings, device = recipe.training, group.device
     torch.manual_seed(settings.seed)
-    with torch.device("meta"):  # shapes without memory
+    with torch.device("meta"):  # shapes only, no memory
         size = sum(parameter.numel() for parameter in new_model(recipe, tokenizer).parameters())
     check_memory(size, settings, device, group.local_size if device.type == "cpu" else 1)
     model = new_model(recipe, tokenizer).to(device)
@@ -192,7 +193,7 @@ def _untrained(recipe: Recipe, tokenizer: Tokenizer, group: Group) -> Transforme
 
 
 def _identity(state: RunState, data: str, model: Transformer) -> str:
-    """Describe where this rank begins, for comparison: its position in the plan, its data and a hash of its weights."""
+    """Describe this rank's starting point for comparison: its position, its data and a hash of its weights."""
     weights = hashlib.sha256()
     for parameter in model.parameters():
         weights.update(parameter.detach().cpu().flatten().view(torch.uint8).numpy().data)
@@ -203,9 +204,9 @@ def _identity(state: RunState, data: str, model: Transformer) -> str:
 
 
 def check_memory(parameters: int, settings: Training, device: torch.device, ranks: int) -> None:
-    """Raise UserError if a model of so many parameters cannot be trained on a device that `ranks` share.
+    """Raise UserError if training `ranks` models with `parameters` parameters each exceeds the device's memory.
 
-    Count weights, gradients and Adam's moments, which every run needs, but no activations and no checkpoints.
+    Count weights, gradients and Adam's moments, but not activations.
     """
     needed = 4 * parameters * (8 if settings.precision == "fp64" else 4) * ranks
     there = available_memory(device)
@@ -217,13 +218,13 @@ def check_memory(parameters: int, settings: Training, device: torch.device, rank
         )
 
 
-RESTARTS = 3  # in a row, of a group in which a worker died before there was another checkpoint
-OUTLIVED = (128 + signal.SIGTERM, -signal.SIGTERM)  # codes of workers that got SIGTERM because another has ended
-TO_SAVE = 300  # seconds that workers have to save a checkpoint after a signal; PyTorch gives them 30
+RESTARTS = 3  # maximum number of consecutive restarts without a new checkpoint
+OUTLIVED = (128 + signal.SIGTERM, -signal.SIGTERM)  # exit codes of workers that got SIGTERM because another one ended
+TO_SAVE = 300  # seconds for workers to save a checkpoint after a signal; PyTorch's default is 30
 
 
 def count_workers(device: str, devices: int | None) -> int:
-    """Return how many workers `--device` and `--devices` ask for on this host; by default one per visible GPU."""
+    """Return the number of workers for `--device` and `--devices` on this host; one per visible GPU by default."""
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     if devices is None:
         return max(1, torch.cuda.device_count()) if on_gpu and ":" not in device else 1
@@ -238,11 +239,11 @@ def count_workers(device: str, devices: int | None) -> int:
 
 
 def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) -> None:
-    """Run `nmt ARGUMENTS`, which trains into `out`, as several workers on this host, by PyTorch's elastic launcher.
+    """Run `nmt ARGUMENTS`, which trains into `out`, as `workers` processes with PyTorch's elastic launcher.
 
-    When a worker dies, or the others no longer wait for it, the group is restarted and resumes from its last
-    checkpoint. Restarts are counted anew after each checkpoint. Raise Interrupted after a signal, which the workers
-    receive too, and GroupError if a restart would not help; the workers have reported the cause.
+    If a worker dies or the others time out, restart the group from its last checkpoint. Each new checkpoint resets the
+    restart count. Raise Interrupted after a signal, which the workers receive too, and a silent GroupError if a restart
+    would not help: the workers have reported the cause.
     """
     restart, newest = 0, checkpoint_folders(out)[-1:]
     while ends := _run_group(workers, arguments):
@@ -251,10 +252,10 @@ def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) 
         if any(code > 0 and code != TRY_AGAIN and code - 128 not in stops for code in codes):
             raise GroupError("", retry=False)
         if stops:
-            raise Interrupted("", stops[0])  # a signal that only the workers received
+            raise Interrupted("", stops[0])  # only the workers received the signal
         before, newest = newest, checkpoint_folders(out)[-1:]
         restart = 1 if newest > before else restart + 1
-        # A SIGTERM is the launcher's own, sent to those that outlive another.
+        # Ignore SIGTERM, which the launcher itself sends to the surviving workers.
         killed = {rank: signal.Signals(-code) for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM}
         died = ", ".join(f"rank {rank} was killed by {by.name}" for rank, by in killed.items()) or "the group broke"
         if restart > RESTARTS:
@@ -266,15 +267,15 @@ def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) 
 
 
 def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
-    """Run the workers until they end; return the exit codes of those that failed, by rank.
+    """Run the workers to completion; return the exit codes of failed workers by rank.
 
-    Raise Interrupted after a signal to this process.
+    Raise Interrupted if this process receives a signal.
     """
-    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # hides PyTorch's banners about workers that end; some read this
+    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # silence PyTorch's banners about failed workers, here and below
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(TO_SAVE))  # PyTorch 2.11 does not read it
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # without it PyTorch warns; workers set their threads themselves
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(TO_SAVE))  # PyTorch 2.11 ignores it
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # avoids PyTorch's warning; workers set their own threads
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -287,12 +288,12 @@ def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         local_addr="localhost",
-        max_restarts=0,  # PyTorch would also repeat what can only fail again
+        max_restarts=0,  # PyTorch would also restart after permanent errors
     )
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup, although PyTorch would handle it
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # keep it ignored under nohup
         config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
     try:
-        with TemporaryDirectory() as logs:  # one that PyTorch chose would be left behind
+        with TemporaryDirectory() as logs:  # PyTorch would not delete a folder of its own
             config.logs_specs = DefaultLogsSpecs(log_dir=logs)
             elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
     except SignalException as stop:
@@ -303,11 +304,10 @@ def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
 
 
 def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training, console: Console, fresh: bool) -> None:
-    """Copy the vectors of the recipe's files into the embeddings of a `fresh` model; freeze them if the recipe says so.
+    """Copy pretrained vectors into the embeddings of a `fresh` model; freeze their rows if the recipe says so.
 
-    A word of a file belongs to the subword of the same spelling, or else to the one that is the whole word with a space
-    before it. The model multiplies embeddings by √d_model, so vectors are divided by that, and the layers see them as
-    given. Other rows of a frozen matrix keep learning. Raise UserError on files that do not fit.
+    A word maps to the subword with the same spelling, or else to the one that is the word preceded by a space. Vectors
+    are divided by √d_model, because the model multiplies embeddings by it. Raise UserError if a file does not fit.
     """
     sides = (
         (settings.source_embeddings, model.source_embedding, tokenizer.source),
@@ -330,12 +330,12 @@ def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training,
 
 
 def read_vectors(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tensor, Tensor]:
-    """Read rows (n,) of the vocabulary and their vectors (n, d_model) from a file; raise UserError if it misfits."""
+    """Read vocabulary rows (n,) and their vectors (n, d_model); raise UserError if the file does not fit."""
     rows: dict[int, list[float]] = {}
     exact: set[int] = set()
     for number, line in enumerate(read_lines(path), 1):
         word, *cells = line.rstrip().split(" ")
-        if number == 1 and len(cells) == 1:  # the header: words and dimensions
+        if number == 1 and len(cells) == 1:  # header: vocabulary size and dimension
             continue
         if len(cells) != d_model:
             raise UserError(
@@ -347,7 +347,7 @@ def read_vectors(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tens
             continue
         try:
             rows[index] = [float(cell) for cell in cells]
-            if not all(abs(number) <= FP32_MAX for number in rows[index]):  # false for nan
+            if not all(abs(number) <= FP32_MAX for number in rows[index]):  # also rejects NaN
                 raise ValueError
         except ValueError:
             raise UserError(

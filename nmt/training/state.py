@@ -1,4 +1,4 @@
-"""The state of a run: its progress and cost, saved with each checkpoint; and the checkpoint that a run resumes from."""
+"""A run's progress and cost, saved with each checkpoint, and the search for the checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from nmt.training.run_files import METRICS
 
 @pydantic.dataclasses.dataclass(config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
 class RunState:
-    """Progress and cost of a run, as training.json holds them."""
+    """Progress and cost of a run, as stored in training.json."""
 
     step: Count  # updates done, including skipped ones
     epoch: Count
-    offset: Count  # updates of this epoch done
-    skipped: Count = 0  # updates that changed nothing because a gradient was not finite
-    device_tokens: Count = 0  # size of micro-batches, on which sums depend to the last bit; 0 before it is known
-    place: str = ""  # devices that this size is meant for, such as 8 × NVIDIA H200
-    tokens: Count = 0  # target tokens seen
-    flops: Figure = 0.0  # of the model, forward and backward, over all devices
-    seconds: Figure = 0.0  # time spent in training and validation, over all resumptions
-    device_seconds: Figure = 0.0  # the same, times the number of devices
+    offset: Count  # updates done in this epoch
+    skipped: Count = 0  # updates without effect, because a gradient was not finite
+    device_tokens: Count = 0  # micro-batch size, which affects rounding; 0 until chosen
+    place: str = ""  # devices for which that size was chosen, such as 8 × NVIDIA H200
+    tokens: Count = 0  # target tokens processed
+    flops: Figure = 0.0  # forward and backward, over all devices
+    seconds: Figure = 0.0  # of training and validation, over all resumptions
+    device_seconds: Figure = 0.0  # `seconds` × number of devices
     estimated_flops: Figure | None = 0.0
-    """The same, times the FLOP/s that a device sustains in single precision: the paper's estimate; None if not known"""
+    """`device_seconds` × sustained single-precision FLOP/s, the paper's estimate; None if unknown"""
     devices: dict[str, Figure] = field(default_factory=dict)
-    """Seconds by the devices that computed, such as 8 × NVIDIA H200"""
+    """Seconds by devices used, such as 8 × NVIDIA H200"""
 
     @classmethod
     def of(cls, checkpoint: Bundle) -> Self:
-        """Read the state from a checkpoint's training.json and from the cost in its bundle.json.
+        """Read the state from a checkpoint's training.json, and its cost from bundle.json.
 
         The latter includes the last validation. Earlier versions did not estimate FLOPs. Raise UserError if a value is
-        missing, of the wrong kind, or of another update than the checkpoint.
+        missing or has the wrong type, or if the update is not the checkpoint's.
         """
         found = checkpoint.position()
         values = found if isinstance(found, dict) else {}
         try:
             state = replace(cls(**{"estimated_flops": None, **values}), **checkpoint.cost)
         except ValidationError as error:
-            names = error.errors()[0]["loc"] or ("a name",)  # Pydantic does not give a name that is no text
+            names = error.errors()[0]["loc"] or ("a name",)  # Pydantic gives no location for a key that is not a string
             problem = f"{names[0]} is missing or of the wrong kind"
         else:
             if state.step == checkpoint.step >= state.skipped:
@@ -69,17 +69,17 @@ class RunState:
 
 
 COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices")
-"""Fields of `RunState` that bundle.json holds under `cost`: sums over all resumptions of a run."""
+"""Fields of `RunState` under `cost` in bundle.json: sums over all resumptions of a run"""
 
 
 def cost_of(state: RunState) -> dict[str, Any]:
-    """Return what a run has cost so far, as plain values, without the work that was lost with a killed process."""
+    """Return a run's cost so far as plain values, without work lost when a process was killed."""
     values = asdict(state)
     return {name: values[name] for name in COST}
 
 
 class Clock:
-    """The time that passes, added to a run's state with its cost by the paper's estimate (section 6.1)."""
+    """Stopwatch that adds elapsed time and the paper's cost estimate (section 6.1) to a run's state."""
 
     def __init__(self, state: RunState, group: Group) -> None:
         self._state, self._devices = state, group.size
@@ -100,19 +100,19 @@ class Clock:
 
 
 ELSEWHERE = "train into another directory: --out OTHER"
-# Keys of training that shape the first update and no later one.
+# Training keys that affect only the first update of a run.
 ONLY_AT_START = {f"training.{key}" for key in ("init_from", "init_state", "source_embeddings", "target_embeddings")}
 
 
 @dataclass
 class BestScore:
-    """The best dev score of a run, and how long ago it was reached."""
+    """Best dev score of a run, and the number of checkpoints since then."""
 
-    score: float | None = None  # None before the first
-    without_improvement: int = 0  # checkpoints since then
+    score: float | None = None  # None until a checkpoint is scored
+    without_improvement: int = 0  # checkpoints since the best
 
     def add(self, score: float, task: Task) -> bool:
-        """Count the dev score of the next checkpoint; return whether it is the best so far."""
+        """Add the next checkpoint's dev score; return whether it is the best so far."""
         is_best = self.score is None or task.rank(score) > task.rank(self.score)
         self.score = score if is_best else self.score
         self.without_improvement = 0 if is_best else self.without_improvement + 1
@@ -122,10 +122,10 @@ class BestScore:
 def open_directory(
     recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack
 ) -> tuple[Bundle | None, BestScore]:
-    """Lock the directory, check that a run in it can go on with this recipe, and prepare the data.
+    """Lock the directory, check that its run can continue with this recipe, and prepare the data.
 
-    Keep damaged checkpoints under other names. Return the checkpoint to resume from, if there is one, and the best
-    score so far.
+    Rename damaged checkpoints. Return the checkpoint to resume from, if any, and the best score so far. The lock is
+    released with `held`.
     """
     if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
         raise UserError(
@@ -138,9 +138,9 @@ def open_directory(
         raise UserError(f"--out {out}: cannot be created: {error.strerror}", "name another directory") from None
     held.enter_context(exclusive(out / ".lock", str(out), console.say))
     clear_leftovers(out)
-    remove_damaged_plans(out)  # before the other ranks go on, which would map them
+    remove_damaged_plans(out)  # before other ranks continue and memory-map them
     resumed, top, damaged = _find_checkpoint(out)
-    # A resumed run needs its own checkpoint, and no longer the bundle that it started from.
+    # A resumed run needs only its own checkpoint, not the bundle of training.init_from.
     origin = (resumed or initial_bundle(recipe)) if recipe.training.init_from else None
     tokenizer_from = origin.path if origin else None
     recipe = with_model_of(recipe, origin)
@@ -158,9 +158,9 @@ def open_directory(
 
 
 def _check_directory(out: Path) -> None:
-    """Raise UserError if a directory holds files but no run, or something else in the place of a checkpoint.
+    """Raise UserError if `out` holds other files but no run, or a non-directory named like a checkpoint.
 
-    Hidden files and the lost+found of a disk do not count.
+    Ignore hidden files and a disk's lost+found.
     """
     if not out.is_dir():
         return
@@ -174,19 +174,19 @@ def _check_directory(out: Path) -> None:
 
 
 def clear_leftovers(out: Path) -> None:
-    """Remove what killed processes left in a run's directory, whose lock the caller holds."""
+    """Remove files left by killed processes from a run's directory, whose lock the caller holds."""
     for name in ("step-*", ".epoch-*"):
         clear_parts(out, name, locked=True)
     for folder in checkpoint_folders(out):
         clear_parts(folder, "*", locked=True)
-    clear_parts(out, "*")  # those of other commands, which hold no lock
+    clear_parts(out, "*")  # leftovers of other commands, which take no lock
 
 
 def _find_checkpoint(out: Path) -> tuple[Bundle | None, BestScore, dict[Path, str]]:
-    """Find the newest whole checkpoint, the best score, and what is wrong with damaged checkpoints, by folder.
+    """Return the newest intact checkpoint, the best score, and the problems of damaged checkpoints by path.
 
-    Raise UserError if there are checkpoints but none is whole, or if one may be intact: it is from a later version of
-    nmt, or the system is short of something.
+    Raise UserError if all checkpoints are damaged, or if one may be intact but cannot be read, because it is from a
+    later version of nmt or the system is out of resources.
     """
     readable: list[Bundle] = []
     newest: Bundle | None = None
@@ -194,7 +194,7 @@ def _find_checkpoint(out: Path) -> tuple[Bundle | None, BestScore, dict[Path, st
     for path in reversed(checkpoint_folders(out)):
         try:
             checkpoint = Bundle.read(path)
-            if newest is None:  # older ones need no further check
+            if newest is None:  # check only the newest in full
                 checkpoint.check()
                 RunState.of(checkpoint)
                 newest = checkpoint
@@ -217,7 +217,7 @@ def _find_checkpoint(out: Path) -> tuple[Bundle | None, BestScore, dict[Path, st
 
 
 def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
-    """Raise UserError if the run began with another model or tokenizer, or with other data than `data`."""
+    """Raise UserError if the run began with another model or tokenizer, or with data other than `data`."""
     for section in ("model", "tokenizer"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             raise UserError(
@@ -230,7 +230,7 @@ def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
 
 
 def _check_origin(origin: Bundle, recipe: Recipe) -> None:
-    """Raise UserError unless training.init_state can go on from a checkpoint: it is intact, and updates are left."""
+    """Raise UserError unless the checkpoint of training.init_from is intact and below training.updates."""
     origin.check()
     RunState.of(origin)
     updates = recipe.training.updates
@@ -243,7 +243,7 @@ def _check_origin(origin: Bundle, recipe: Recipe) -> None:
 
 
 def _changes(checkpoint: Bundle, recipe: Recipe) -> list[str]:
-    """Return a line for each setting that differs from that of the checkpoint and applies from now on."""
+    """Return a line for each setting that differs from the checkpoint's and applies from now on."""
     changes = {
         key: f"changed: {key} from {before} to {now}"
         for section in ("training", "decoding")
@@ -256,7 +256,7 @@ def _changes(checkpoint: Bundle, recipe: Recipe) -> list[str]:
 
 
 def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (key, value before, value now) for the keys of a section that differ between two recipes."""
+    """Yield (key, old value, new value) for each key of a section that differs between two recipes."""
     old, new = getattr(before, section), getattr(now, section)
     for key in type(new).model_fields:
         if getattr(old, key) != getattr(new, key):

@@ -1,7 +1,7 @@
-"""A run and its updates: `Run` trains to the end and saves; `Trainer.update` makes one update, from batch to log.
+"""Training: `Trainer.update` performs one update, `Run` repeats it and saves checkpoints.
 
-The code is the same on any number of devices. Everything random is a pure function of (seed, step, rank), so a resumed
-run repeats what an uninterrupted one does.
+The code is the same for any number of devices. All randomness is a pure function of (seed, step, rank), so a resumed
+run reproduces an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from nmt.training.run_files import ABOUT, METRICS, DevExample, Samples, forget_a
 from nmt.training.state import BestScore, Clock, RunState, cost_of
 from nmt.training.validation import Validation
 
-CHECKED = 50  # updates after which skipped ones are counted at the latest, which has the host wait for a GPU
+CHECKED = 50  # maximum number of updates between counts of skipped ones, which synchronise with the GPU
 
 
 class Requests(NamedTuple):
-    """Requests of one rank after an update or, once the ranks have agreed, of all."""
+    """Requests after an update: one rank's, or those agreed by all."""
 
-    stop: int = 0  # number of the signal to stop by; 0 if there was none
+    stop: int = 0  # signal number; 0 to continue
     checkpoint: bool = False
 
 
 class Trainer:
-    """The updates of one model, in which all ranks take part."""
+    """Updates of one model, performed by all ranks together."""
 
     def __init__(self, model: Transformer, corpus: Corpus, settings: Training, group: Group, console: Console) -> None:
-        """Compile the model if `settings` say so; `state` is that of a new run until somebody sets another."""
+        """Set up a new run, with a compiled model if `settings` ask for it; assign `state` to resume one."""
         self.model, self.corpus, self.settings = model, corpus, settings
         self.group, self.device, self.console = group, group.device, console
         self.state = RunState(step=0, epoch=0, offset=0)
@@ -69,10 +69,7 @@ class Trainer:
         self._parallel: DistributedDataParallel | None = None
 
     def start(self, progress: Progress) -> None:
-        """Join the models of all ranks, choose the size of micro-batches, and start the clock.
-
-        From here on `update` reports to `progress`.
-        """
+        """Wrap the model for all ranks, choose the micro-batch size, start the clock, and report to `progress`."""
         self._parallel = self.group.parallel(self.objective)
         self.micro_batches.choose_size(self.state, self._memory_of, self.console)
         self.divergence = Divergence(self.model, self.corpus, self.console, self.state)
@@ -80,22 +77,22 @@ class Trainer:
         self.objective.train()
 
     def update(self, update: Update, requests: Requests) -> Requests:
-        """Make one update (section 5.3); return what the ranks have agreed to do after it.
+        """Perform one update (section 5.3); return the requests that the ranks have agreed on.
 
-        Once the gradients are computed the host does not wait for a GPU: skipped updates are counted later.
+        Once the gradients are computed, the host does not wait for the GPU: skipped updates are counted later.
         """
         state = self.state
         state.step += 1
         with factors_rounded(self.settings.precision):
             sums = None
             while sums is None:
-                # 1. Compute the gradients of the micro-batches, and 2. sum them over all ranks.
+                # 1. Compute the micro-batches' gradients, and 2. sum them over all ranks.
                 sums, agreed = self.gradients(update, requests)
                 if sums is None:
                     self._halve_micro_batches()
-        # 3. Clip them by their norm over all parameters.
+        # 3. Clip them by their global norm.
         norm = self.optimizer.clip()
-        # 4. Let Adam apply them, unless one is not finite.
+        # 4. Apply them with Adam, unless one is not finite.
         skipped = norm.isfinite().logical_not()
         self.optimizer.update(state.step, skipped)
         # 5. Count and log.
@@ -114,15 +111,15 @@ class Trainer:
         return agreed
 
     def gradients(self, update: Update, requests: Requests) -> tuple[Sums | None, Requests]:
-        """Leave the gradients of an update in the parameters of every rank; no sums if memory ran out on one of them.
+        """Compute an update's gradients on every rank; return no sums if memory ran out on any of them.
 
-        The loss is the sum over the target tokens of the whole update, divided by their number. The ranks agree before
-        the last backward pass, the only one that exchanges gradients.
+        The loss is the mean over the whole update's target tokens. The ranks agree on their requests before the last
+        backward pass, the only one that exchanges gradients.
         """
         seed = np.random.SeedSequence((self.settings.seed, self.state.step, self.group.rank))
         torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
         batches = self.micro_batches.of(update, self.state.device_tokens)
-        # DistributedDataParallel takes the mean over ranks, which is then the sum.
+        # DistributedDataParallel averages over ranks; scaling by their number makes it a sum.
         scale = self.group.size / update.lengths.target_tokens
         sums, last = Sums(), None
         with suppress(torch.OutOfMemoryError):
@@ -140,10 +137,10 @@ class Trainer:
         return sums, agreed
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the sums () of loss and negative log-likelihood over the target tokens of a micro-batch."""
+        """Return a micro-batch's loss () and negative log-likelihood (), summed over target tokens."""
         if self._parallel is not None:
-            # Before the second update rank 0 tells the others in which order gradients come. This is done here, since
-            # an error of the model below is not one of the group.
+            # Before the second update, rank 0 broadcasts the order of gradients. Do it here, inside the guard, because
+            # errors in the forward pass below are not communication errors.
             with self.group.guard("agreeing on the order of gradients"):
                 self._parallel.reducer._rebuild_buckets()
         with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
@@ -151,28 +148,28 @@ class Trainer:
         return loss, nll
 
     def _without_exchange(self) -> AbstractContextManager[None]:
-        """Keep gradients on this rank while the block runs."""
+        """Suspend the exchange of gradients during the block."""
         return self._parallel.no_sync() if self._parallel is not None else nullcontext()
 
     def _all_reduce(self, loss: Tensor, batch: Batch) -> bool:
-        """Run the last backward pass, which also sums the gradients of all ranks; tell whether memory sufficed."""
+        """Run the last backward pass, which all-reduces the gradients; return whether memory sufficed."""
         try:
             with self.group.guard("adding up gradients"):
                 loss.backward()
         except torch.OutOfMemoryError:
-            if self.group.size > 1:  # the other ranks are in the midst of the exchange
+            if self.group.size > 1:  # the other ranks are already exchanging gradients
                 hint = f"--set training.device_tokens={max(1, batch.target_out.numel() // 2)}"
                 raise UserError(f"{self.device}: out of memory", hint) from None
             return False
         return True
 
     def _halve_micro_batches(self) -> None:
-        """Halve the size of micro-batches, and drop what an update that ran out of memory left behind on all ranks."""
+        """Halve the micro-batch size and, on all ranks, discard the update that ran out of memory."""
         state = self.state
         self.optimizer.clear()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        if self._parallel is not None:  # ranks that finished their last forward pass wait for its backward pass
+        if self._parallel is not None:  # ranks that completed the last forward pass still owe its backward pass
             with self.group.guard("beginning an update anew"):
                 self._forward(self.micro_batches.batch(np.empty(0, np.int64), 1))[0].backward()
             self.optimizer.clear()
@@ -188,7 +185,7 @@ class Trainer:
         )
 
     def _log(self) -> None:
-        """Log the figures since the last log line; this waits for a GPU."""
+        """Log the metrics since the last log line; this synchronises with the GPU."""
         state = self.state
         self.divergence.check()
         figures = self.meter.figures()
@@ -198,30 +195,30 @@ class Trainer:
         self.progress.log(at | rate | figures | {"skipped": state.skipped}, left)
 
     def _memory_of(self, tokens: int) -> int:
-        """Return the bytes that a GPU needs for an update of one micro-batch of so many tokens."""
+        """Return the bytes that a GPU needs for an update with one micro-batch of `tokens` tokens."""
         torch.cuda.reset_peak_memory_stats(self.device)
         try:
             with self._without_exchange():
                 self._forward(self.micro_batches.probe(tokens))[0].backward()
-        finally:  # if memory ran out, some gradients exist, and would be added to those of an update
+        finally:  # running out of memory leaves partial gradients behind
             self.optimizer.clear()
         return torch.cuda.max_memory_allocated(self.device) + self.optimizer.bytes_to_come()
 
 
 @dataclass
 class Run:
-    """One run in its directory: its updates, checkpoints, scores and report."""
+    """A run in its directory: updates, checkpoints, scores and report."""
 
     recipe: Recipe
     out: Path
     trainer: Trainer
     epochs: EpochPlans
-    about: dict[str, Any]  # the content of run.json
-    info: dict[str, Any]  # the bundle.json of a checkpoint, as of the run's start
+    about: dict[str, Any]  # content of run.json
+    info: dict[str, Any]  # initial content of a checkpoint's bundle.json
     best: BestScore
-    unscored: Path | None  # the checkpoint that the run resumes from, if it was killed before that was scored
+    unscored: Path | None  # checkpoint to score first: the resumed run was killed before scoring it
     validation: Validation | None  # None without a development set
-    samples: Samples | None  # None without sentences in the development set, and on ranks other than the first
+    samples: Samples | None  # None without dev sentences, and on ranks other than 0
     page: Page
     checkpoints: Checkpoints
 
@@ -230,7 +227,7 @@ class Run:
         self.model = self.trainer.model
 
     def train(self) -> None:
-        """Train from where the run stands to its end; report how it ended and what it cost."""
+        """Train to completion from the current state; report the outcome and the cost."""
         before = self.state.step
         if self.unscored is not None or not self._is_done():
             if self.group.leads:
@@ -239,7 +236,7 @@ class Run:
                 self.console.say(line)
             with self.page.refreshed(self._record_end):
                 self._train()
-                if self.group.leads and self.state.step > before:  # with the time of the last validation
+                if self.group.leads and self.state.step > before:  # the cost now includes the last validation
                     add_info(checkpoint_path(self.out, self.state.step), {"cost": cost_of(self.state)})
         if self.group.leads:
             self.epochs.forget()
@@ -247,34 +244,34 @@ class Run:
                 self.console.say(line)
 
     def _prepare_files(self) -> None:
-        """Bring the files of a new or resumed run to its state; its checkpoint may not be scored yet."""
+        """Write the run's recipe and run.json, and remove the records of updates that will be repeated."""
         step, is_scored = self.state.step, self.unscored is None
         forget_after(self.out / METRICS, step, is_scored)
-        if self.samples is not None:  # its line of a checkpoint is written before the checkpoint has its scores
+        if self.samples is not None:  # a checkpoint's samples are written before its scores
             self.samples.begin(step if is_scored else step - 1)
         (self.out / "recipe.yaml").write_text(self.recipe.to_yaml(), encoding="utf-8")
         replace_json(self.out / ABOUT, self.about)
 
     def _record_end(self) -> None:
-        """Write to metrics.jsonl what the last page took."""
+        """Append the final page's cost to metrics.jsonl."""
         if self.group.leads:
             with suppress(OSError), (self.out / METRICS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(self._figures()) + "\n")
 
     def _figures(self) -> dict[str, Any]:
-        """Return what metrics.jsonl has in the line of a checkpoint besides scores.
+        """Return a checkpoint's fields in metrics.jsonl, except scores.
 
-        `report_seconds` is the processor time that the report has taken since the line before.
+        `report_seconds` is the CPU time spent on the report since the previous line.
         """
         taken, self.page.seconds = self.page.seconds, 0.0
         state = self.state
         return {"step": state.step, "seconds": state.seconds, "tokens": state.tokens, "report_seconds": taken}
 
     def _train(self) -> None:
-        """Score the checkpoint that lacks it, make the updates, and wait until everything is saved."""
+        """Score the resumed checkpoint if necessary, run the remaining updates, and wait for pending saves."""
         leads, settings = self.group.leads, self.recipe.training
         if leads:
-            prune(self.out, settings.keep_last)  # what a killed run may have left to do
+            prune(self.out, settings.keep_last)  # a killed run may not have pruned
         with show_progress(self.console, self.out if leads else None, self.state.step, settings) as progress:
             try:
                 if self.unscored is not None:
@@ -285,7 +282,7 @@ class Run:
                 self.checkpoints.wait()
 
     def _make_updates(self, progress: Progress) -> None:
-        """Make updates to the end of the run; raise Interrupted once a signal asks to stop, with everything saved."""
+        """Run updates to the end; on a signal, save everything and raise Interrupted."""
         trainer, state, settings = self.trainer, self.state, self.recipe.training
         trainer.start(progress)
         saved = state.seconds
@@ -296,7 +293,7 @@ class Run:
                 is_last = state.step >= settings.updates or agreed.stop > 0
                 if is_last or agreed.checkpoint:
                     trainer.divergence.check()
-                    # A checkpoint of a run that may be diverging would push out a good one.
+                    # Do not let a run that may be diverging push out good checkpoints.
                     if is_last or not trainer.divergence.in_a_row:
                         self.save(progress, validate=state.step >= settings.updates or not agreed.stop)
                         trainer.clock.tick()
@@ -312,7 +309,7 @@ class Run:
                     )
 
     def _requests(self, signals: list[int], seconds: float) -> Requests:
-        """Return what this rank asks for after the next update, `seconds` after the last checkpoint."""
+        """Return this rank's requests for the next update, `seconds` after the last checkpoint."""
         if self.group.is_orphaned():
             signals.append(signal.SIGTERM)
         updates, minutes = self.recipe.training.checkpoint_updates, self.recipe.training.checkpoint_minutes
@@ -321,13 +318,13 @@ class Run:
         return Requests(max(signals, default=0), self.group.leads and is_due)
 
     def _is_done(self) -> bool:
-        """Tell whether all updates are done, or the score has not improved for `training.patience` checkpoints."""
+        """Return whether all updates are done or training.patience is exhausted."""
         settings = self.recipe.training
         out_of_patience = settings.patience is not None and self.best.without_improvement >= settings.patience
         return self.state.step >= settings.updates or out_of_patience
 
     def save(self, progress: Progress, *, validate: bool) -> None:
-        """Write a checkpoint in the background, then score it if told to."""
+        """Write a checkpoint in the background; with `validate`, score it as well."""
         state, validate = self.state, validate and self.validation is not None
         path, step = checkpoint_path(self.out, state.step), state.step
         if self.group.leads:
@@ -336,7 +333,7 @@ class Run:
             figures = {} if validate else self._figures()
 
             def written() -> None:
-                if not validate:  # otherwise it is reported with its scores
+                if not validate:  # otherwise `_score` reports it
                     progress.record(figures)
                     progress.checkpoint(step, path)
 
@@ -345,7 +342,7 @@ class Run:
             self._score(path, progress)
 
     def _score(self, path: Path, progress: Progress) -> None:
-        """Score the model, whose checkpoint is `path`, on the development set."""
+        """Score the model on the development set, and add the scores to its checkpoint at `path`."""
         assert self.validation is not None
         with progress.validating():
             task, dev = self.recipe.task, self.validation(self.model)
@@ -360,7 +357,7 @@ class Run:
             self.page.seconds += time.perf_counter() - began
         info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
         info |= {"without_improvement": self.best.without_improvement, "unscored": False}
-        # Before the checkpoint has its scores, so that a run that is killed in between does it again.
+        # Record before the checkpoint has its scores, so that a run killed in between does both again.
         progress.record(self._figures() | {f"valid_{name}": scores[name] for name in scores})
         said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(task.label).items())
         said += "  best" if is_best else ""
@@ -372,7 +369,7 @@ class Run:
         self.checkpoints.add(path, info, added)
 
     def _opening(self) -> tuple[str, str]:
-        """Return the lines that a run begins with."""
+        """Return the lines that announce the run."""
         begin, trainer, training = "starting", self.trainer, self.recipe.training
         if self.state.step:
             is_new = (self.state.epoch, self.state.offset) == (0, 0)  # by training.init_state
@@ -385,10 +382,10 @@ class Run:
         )
 
     def _ending(self, trained: bool) -> tuple[str, str]:
-        """Return why the run is finished, and what to do next."""
+        """Return why the run ended, and what to do next."""
         updates, checkpoints = self.recipe.training.updates, self.best.without_improvement
         done = f"{self.state.step:,} of {updates:,} updates in {clock(self.state.seconds)}"
-        more = f"--set training.updates={2 * self.state.step}"  # more than `updates`, even if that was lowered
+        more = f"--set training.updates={2 * self.state.step}"  # exceeds `updates` even if that was lowered
         if self.state.step < updates:
             done = f"no better dev {self.recipe.task.label} for {checkpoints} checkpoints; {done}"
             more = f"--set training.patience={2 * checkpoints}"

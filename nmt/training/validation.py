@@ -1,4 +1,4 @@
-"""Scores on the development set: perplexity, and BLEU or a parser's F1; how many checkpoints to average by them."""
+"""Perplexity, BLEU and F1 on the development set, and checkpoint averages selected by these scores."""
 
 from __future__ import annotations
 
@@ -29,36 +29,36 @@ from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update
 from nmt.training.distributed import Group
 
-VALID_TOKENS = 4096  # padded, per side of a batch
+VALID_TOKENS = 4096  # padded tokens per side of a batch
 PERPLEXITY = TASKS["language_model"].label
 
 
 @dataclass(frozen=True)
 class DevScores:
-    """How good a model is on the development set."""
+    """A model's scores on the development set."""
 
-    perplexity: float  # per target subword or symbol, `</s>` counted, from the unsmoothed negative log-likelihood
+    perplexity: float  # per target subword or symbol, including `</s>`, without label smoothing
     score: float
-    """0 to 100, searched by the recipe's decoding settings: sacreBLEU of the raw text, or F1 of constituents where
-    those of failures count as missed; of a language model its perplexity"""
-    signature: str  # how the score was computed
+    """sacreBLEU of the raw text, or bracketing F1 with failed parses counted as missed, 0 to 100, searched with the
+    recipe's decoding settings; for a language model, the perplexity"""
+    signature: str  # settings of the metric
     hypotheses: Sequence[str] = ()
-    """A translation or a tree for each sentence; blank where a parser found none; none of a language model"""
+    """A translation or tree per sentence, blank if the parser found none; empty for a language model"""
 
     def by_name(self, metric: str) -> dict[str, float]:
-        """Return the score under the name of its metric and the perplexity, as bundle.json has them."""
+        """Return the score by its metric's name and the perplexity, as in bundle.json."""
         return {metric: self.score, "perplexity": self.perplexity}
 
     def shown(self, label: str) -> dict[str, float]:
-        """Return the score under its label for people, and the perplexity unless that is the score."""
+        """Return the score by its display label, and the perplexity unless it is the score."""
         return {label: self.score, PERPLEXITY: self.perplexity}
 
 
 class Validation:
-    """The development set and how models are scored on it; the ranks of a group share the work."""
+    """Scorer of models on the development set; the ranks of a group share the work."""
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe, group: Group) -> None:
-        """Raise UserError if a sentence is longer than the model allows, or if there are trees but none has words."""
+        """Raise UserError if a sentence exceeds the model's positions, or if no tree has words."""
         longest = corpus.longest() + 1
         if recipe.model.positions == "learned" and longest > recipe.model.max_positions:
             raise UserError(
@@ -78,9 +78,9 @@ class Validation:
 
     @classmethod
     def of(cls, bundle: Bundle) -> Validation:
-        """Return the validation of the run that a bundle comes from, for this process alone.
+        """Return the validation of a bundle's run, for this process alone.
 
-        Raise UserError if the data that the run was trained on is not prepared here, or has no development set.
+        Raise UserError if the run's training data is not prepared here, or has no development set.
         """
         prepared, recipe = directory(bundle.recipe), bundle.recipe
         there = fingerprint_of(prepared)
@@ -99,11 +99,11 @@ class Validation:
         return cls(corpus, bundle.tokenizer(), recipe, Group(World(), recipe.training.timeout_minutes))
 
     def __call__(self, model: Transformer) -> DevScores:
-        """Score a model, whose training or evaluation mode is restored afterwards."""
+        """Score a model, restoring its training mode afterwards."""
         was_training = model.training
         model.eval()
         try:
-            with torch.compiler.set_stance("force_eager"):  # the shapes of search would each compile a graph
+            with torch.compiler.set_stance("force_eager"):  # search would compile a graph for each shape
                 dev_perplexity = perplexity(model, self._corpus, self._group)
                 if not self._task.has_source:
                     return DevScores(dev_perplexity, dev_perplexity, "per subword, </s> counted")
@@ -113,13 +113,13 @@ class Validation:
             model.train(was_training)
 
     def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
-        """Return the score of each hypothesis by itself, 0 to 100: chrF of translations, F1 of trees."""
+        """Return each hypothesis's own score, 0 to 100: chrF for translations, F1 for trees."""
         if not self._task.has_trees:
             return sentence_chrf(references, hypotheses)
         return [f1([reference], [tree])[0] for reference, tree in zip(references, hypotheses, strict=True)]
 
     def _search(self, model: Transformer) -> list[str]:
-        """Return a hypothesis for each source, as a line; blank where a parser found no tree."""
+        """Return one hypothesis per source, as a line; blank if the parser found no tree."""
         rank, size = self._group.rank, self._group.size
         pipeline = PIPELINES[self._task.name](model, self._tokenizer, self._decoding)
         own = [result.texts[0] for result in pipeline.stream(self.sources[rank::size])]
@@ -130,15 +130,15 @@ class Validation:
 
 
 def bleu(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, str]:
-    """Return BLEU of translations, 0 to 100, and its signature."""
+    """Return the BLEU of translations, 0 to 100, and its signature."""
     found = score(hypotheses, [references], ["bleu"])["bleu"]
     return found.score, found.signature
 
 
 def f1(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, str]:
-    """Return F1 of trees on a line each, 0 to 100, and its signature.
+    """Return the F1 of trees, one per line, 0 to 100, and its signature.
 
-    A blank hypothesis is a failure, which counts as missed. Blank references do not count.
+    A blank hypothesis is a failed parse and counts as missed; blank references are skipped.
     """
     pairs = [pair for pair in zip(references, hypotheses, strict=True) if pair[0]]
     gold = (parse_tree(reference) for reference, _ in pairs)
@@ -148,7 +148,7 @@ def f1(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, str
 
 @torch.no_grad()
 def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
-    """Return the exponential of the mean negative log-likelihood of the corpus's target symbols, `</s>` counted."""
+    """Return the perplexity of the corpus's target symbols, including `</s>`."""
     device = next(model.parameters()).device
     sources, targets = corpus.source_lengths, corpus.target_lengths
     plan = plan_epoch(sources, targets, max(VALID_TOKENS, corpus.longest() + 1), seed=0, epoch=0)
@@ -163,7 +163,7 @@ def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
 
 
 def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, device: torch.device) -> float:
-    """Return that of the target symbols of some pairs, in nats; if memory runs out, take one half after the other.
+    """Return the negative log-likelihood of the pairs' targets in nats, halving the batch if memory runs out.
 
     Raise UserError if not even one pair fits.
     """
@@ -183,19 +183,19 @@ def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, dev
 
 
 def average_by_score(directory: Path, out: Path | None, device: torch.device, console: Console) -> Bundle:
-    """Average the newest 1, 2, 3, 5, 8, … and all checkpoints of a run, and write the average that scores best.
+    """Average a run's newest 1, 2, 3, 5, 8, … and all checkpoints, and write the average with the best dev score.
 
-    The score is BLEU or F1 of the development set, searched as in training, or the perplexity of a language model;
-    perplexity decides between equals, then the smaller number. Each checkpoint is read once. The bundle's bundle.json
-    holds the scores and, as `curve`, those of every number tried. Raise UserError if there are no checkpoints, if they
-    are of different runs, or if the data they were trained on is not prepared here.
+    The score is BLEU or F1, searched as in training, or a language model's perplexity. Ties go to the lower perplexity,
+    then to the smaller number. Each checkpoint is read once. bundle.json holds the scores and, as `curve`, those of
+    every number tried. Raise UserError if there are no checkpoints, if they are from different runs, or if their data
+    is not prepared here.
     """
     found, path = averageable(directory, out)
     newest, task = found[-1], found[-1].task
     validation, mean, model = Validation.of(newest), Mean(newest), newest.model(device)
     names = [f"dev {name}" for name in dict.fromkeys((task.label, PERPLEXITY))]
     console.say("  ".join(["averaged", *names, "updates"]))
-    scores: dict[int, DevScores] = {}  # by number of checkpoints
+    scores: dict[int, DevScores] = {}  # by number of checkpoints averaged
     sizes = numbers_to_try(len(found))
     with console.progress("scoring", len(sizes), "averages") as advance:
         for count, bundle in enumerate(reversed(found), 1):
@@ -218,7 +218,7 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
 
 
 def numbers_to_try(most: int) -> list[int]:
-    """Return 1, 2, 3, 5, 8, … below `most`, each the sum of the two before it, and `most`."""
+    """Return the Fibonacci numbers 1, 2, 3, 5, 8, … below `most`, followed by `most`."""
     numbers, number, following = [], 1, 2
     while number < most:
         numbers.append(number)
