@@ -63,7 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "valid.en").write_text("".join(f"{cycle(n)}\n" for n in range(len(LETTERS))))
     (folder / "recipe.yaml").write_text(RECIPE)
     with chdir(folder):
-        train(load("recipe.yaml"), Path("ckpts"), Console(quiet=True), CPU, 1, World())
+        train(load("recipe.yaml"), Path("ckpts"), Console(quiet=True), CPU, 1, World(), None)
     return folder
 
 

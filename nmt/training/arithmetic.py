@@ -1,4 +1,4 @@
-"""Numeric precision of training, FLOP counts, and the speed of devices."""
+"""Numeric precision of training, FLOP counts, the speed of devices, and the clock of a run."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.system.errors import UserError
+from nmt.training.distributed import Group
+from nmt.training.run_files import RunState
 
 
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
@@ -120,9 +122,7 @@ def attended(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
 
 def peak_flops(device: torch.device) -> float | None:
     """Return a GPU's peak bf16 FLOP/s from `PEAKS`; None if unknown, or for a partition of a GPU (MIG)."""
-    if device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(device)
+    name = device_name(device)
     if re.search(r"\b(MIG|Laptop|Ti|D)\b", name):  # variants whose speed differs from the GPU of that name
         return None
     return next((peak for key, peak in PEAKS.items() if re.search(rf"\b({key})\b", name)), None)
@@ -148,23 +148,36 @@ def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
 
 def sustained_flops(device: torch.device) -> float:
     """Return the single-precision FLOP/s for the paper's cost estimate, from `SUSTAINED` or else measured."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    name = device_name(device)
     known = (flops for key, flops in SUSTAINED.items() if re.search(rf"\b{key}[cmst]?\b", name))
     return next(known, None) or measured_flops(device, torch.float32)
 
 
-def device_name(device: torch.device) -> str:
-    """Return the device's name for reports, such as NVIDIA H200, CPU (2 threads) or CPU (2 threads, oneDNN)."""
+def device_name(device: torch.device, with_threads: bool = True) -> str:
+    """Return the device's name for reports, such as NVIDIA H200, CPU (2 threads, oneDNN) or, without threads, CPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
+    library = ", oneDNN" if products.library() == products.ONEDNN else ""
     threads = torch.get_num_threads()
-    return f"CPU ({threads} thread{'s' if threads > 1 else ''}{_by()})"
+    return f"CPU ({threads} thread{'s' if threads > 1 else ''}{library})" if with_threads else f"CPU{library}"
 
 
-def processor() -> str:
-    """Return the CPU's name without its thread count: `CPU` or `CPU, oneDNN`."""
-    return f"CPU{_by()}"
+class Clock:
+    """Stopwatch that adds elapsed time and the paper's cost estimate (section 6.1) to a run's state."""
 
+    def __init__(self, state: RunState, group: Group) -> None:
+        self._state, self._devices = state, group.size
+        self._sustained = sustained_flops(group.device)
+        self._place = f"{group.size} × {device_name(group.device)}"
+        self._last = time.perf_counter()
 
-def _by() -> str:
-    return ", oneDNN" if products.library() == products.ONEDNN else ""
+    def tick(self) -> None:
+        """Add the time since the last tick."""
+        now, state = time.perf_counter(), self._state
+        seconds = now - self._last
+        state.seconds += seconds
+        state.device_seconds += self._devices * seconds
+        state.devices[self._place] = state.devices.get(self._place, 0.0) + seconds
+        if state.estimated_flops is not None:
+            state.estimated_flops += self._devices * seconds * self._sustained
+        self._last = now

@@ -26,9 +26,9 @@ from nmt.recipe import CPU_DEVICE_TOKENS, Model, Training
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS, PAD
-from nmt.training.arithmetic import processor, product_dtype
+from nmt.training.arithmetic import device_name, product_dtype
 from nmt.training.distributed import Group
-from nmt.training.state import RunState
+from nmt.training.run_files import RunState
 
 T = TypeVar("T")
 SIZES = 16  # distinct sizes per side of packed micro-batches; more sizes mean less filler but more shapes
@@ -136,7 +136,8 @@ class Packer:
         row[0, :tokens] = ids[real]
         filler = torch.arange(fillers + 1) * (size - tokens) // fillers
         count = len(ids) + fillers
-        lengths = torch.zeros(_round_up_bits(count), dtype=torch.int64)  # trailing zero lengths have no effect
+        entries = _round_up(count, 1 << max(0, count.bit_length() - 3))  # to three significant bits, for few shapes
+        lengths = torch.zeros(entries, dtype=torch.int64)  # trailing zero lengths have no effect
         lengths[:count] = torch.cat((real.sum(1), filler.diff()))
         ends = lengths.cumsum(0)
         positions = torch.arange(size) - (ends - lengths).repeat_interleave(lengths)
@@ -161,11 +162,6 @@ def largest_batch(corpus: Corpus, tokens: int) -> Batch:
 def _round_up(number: int, step: int) -> int:
     """Round `number` up to a multiple of `step`."""
     return -(-number // step) * step
-
-
-def _round_up_bits(number: int) -> int:
-    """Round `number` up to three significant bits."""
-    return _round_up(number, 1 << max(0, number.bit_length() - 3))
 
 
 SHARE = 0.9  # fraction of GPU memory that an update may use; the rest allows for fragmentation
@@ -246,7 +242,7 @@ class MicroBatches:
         """
         device = self._group.device
         # Ignore the number of threads: memory does not depend on it.
-        own = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+        own = device_name(device, with_threads=False)
         names = Counter(name for (name,) in self._group.gather([own]))
         place = " + ".join(f"{number} × {name}" for name, number in sorted(names.items()))
         kept = state.device_tokens if state.place == place else 0  # other devices differ in memory

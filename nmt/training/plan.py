@@ -8,6 +8,7 @@ has the fit). Time assumes half the matrix-product throughput measured on the de
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +29,7 @@ from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe
 from nmt.system.console import Console, clock
 from nmt.system.errors import UserError, printable
 from nmt.training.arithmetic import measured_flops, product_dtype, training_flops
-from nmt.training.run_files import PAGE
-from nmt.training.state import COST, RunState
+from nmt.training.run_files import COST, PAGE, BestScore, RunState
 from nmt.training.validation import Validation
 
 # Source and target lengths assumed without prepared data: roughly the means of WMT14 English-German, and of the
@@ -47,11 +47,9 @@ class Plan:
     micro_batches: int  # approximate maximum per update and device
     sentences: float  # per update, limited by the longer side; lines for a language model
     flops_per_update: float  # forward and backward; a multiply-add counts as two
-    memory_bytes: float
-    """Per device: weights, gradients, Adam's moments, activations of a micro-batch and one chunk of logits"""
+    memory_bytes: float  # per device: weights, gradients, Adam's moments, activations and one chunk of logits
     vocabularies: tuple[int, int]  # sizes of source and target vocabulary
-    lengths: tuple[float, float]
-    """Mean source and target length in subwords or tree symbols; ABSENT without a source"""
+    lengths: tuple[float, float]  # mean source and target length in subwords or tree symbols; ABSENT without a source
     assumed: bool  # whether lengths and tree symbols are assumed rather than taken from prepared data
 
 
@@ -91,11 +89,8 @@ def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> fl
     """Return the number of values kept for the backward pass, given tokens per side (benchmarks/memory.py)."""
     inner = model.d_ff if model.activation == "relu" else 2 * model.d_ff  # others also keep their input
     own, cross = 11 * model.d_model + inner, 5 * model.d_model if source else 0  # per layer
-    return (
-        source * model.layers * own
-        + target * model.decoder_depth * (own + cross)
-        + (source + target) * 7 * model.d_model
-    )
+    encoder, decoder = source * model.layers * own, target * model.decoder_depth * (own + cross)
+    return encoder + decoder + (source + target) * 7 * model.d_model
 
 
 def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
@@ -150,13 +145,19 @@ def _bytes(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def summary(state: RunState, out: Path, ending: str, following: str) -> list[str]:
-    """Return the last lines of `nmt train`: the run's ending, best checkpoint and cost, and what to do next.
+def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained: bool) -> list[str]:
+    """Return the last lines of `nmt train`: why the run ended, its best checkpoint, its cost, and what to do next.
 
     The estimated cost follows section 6.1 of the paper.
     """
     found, _ = survey(out)
     bundle = best(found) or found[-1]
+    updates, checkpoints = recipe.training.updates, top.without_improvement
+    ending = f"{state.step:,} of {updates:,} updates in {clock(state.seconds)}"
+    more = f"--set training.updates={2 * state.step}"  # exceeds `updates` even if that was lowered
+    if state.step < updates:
+        ending = f"no better dev {recipe.task.label} for {checkpoints} checkpoints; {ending}"
+        more = f"--set training.patience={2 * checkpoints}"
     scored = "" if bundle.dev_score is None else f"dev {bundle.task.label} {bundle.dev_score:.2f}, "
     estimate = "not known"
     if state.estimated_flops is not None:
@@ -170,19 +171,12 @@ def summary(state: RunState, out: Path, ending: str, following: str) -> list[str
         "devices": ", ".join(state.devices),
         "run": str(out),
         **({"report": str(page)} if (page := out / PAGE).exists() else {}),
-        "next": following,
+        "next": shlex.join(["nmt", "average", str(out)]) if trained else f"to continue: {more}",
     }
     return [f"finished: {ending}", *(f"  {name:14} {text}" for name, text in rows.items())]
 
 
 UNKNOWN = "–"
-FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "FLOPs by the paper": ("estimated_flops", "{:.1e}".format),
-    "FLOPs counted": ("flops", "{:.1e}".format),
-    "time": ("seconds", clock),
-    "target tokens": ("tokens", "{:,}".format),
-}
-"""The table's cost columns: key in `COST` and formatter, by heading"""
 
 
 @dataclass(frozen=True)
@@ -204,11 +198,18 @@ class RunSummary:
 
     def cells(self) -> dict[str, str]:
         """Return the row's cells, keyed by column heading."""
-        values = {column: (self.cost.get(key), written) for column, (key, written) in FIGURES.items()}
+
+        def figure(key: str, write: Callable[[Any], str]) -> str:
+            value = self.cost.get(key)
+            return UNKNOWN if value is None else write(value)
+
         return {
             "model": str(self.path),
             "dev score": UNKNOWN if self.score is None else f"{self.bundle.task.label} {self.score:.2f}",
-            **{column: UNKNOWN if value is None else written(value) for column, (value, written) in values.items()},
+            "FLOPs by the paper": figure("estimated_flops", "{:.1e}".format),
+            "FLOPs counted": figure("flops", "{:.1e}".format),
+            "time": figure("seconds", clock),
+            "target tokens": figure("tokens", "{:,}".format),
             "updates": f"{self.updates:,}",
             "devices": ", ".join(self.cost.get("devices", ())) or UNKNOWN,
         }

@@ -189,8 +189,7 @@ class Page:
         self._out, self._console, self._wanted = out, console, wanted
         self._process: subprocess.Popen[bytes] | None = None
         self._stale = self._announced = self._failed = False
-        self.seconds = 0.0
-        """CPU seconds spent on the report and not yet recorded"""
+        self.seconds = 0.0  # CPU seconds spent on the report and not yet recorded
 
     def refresh(self) -> None:
         """Mark the page as out of date."""
@@ -219,13 +218,11 @@ class Page:
     def finish(self) -> None:
         """Write the final page, waiting at most `PATIENCE` seconds."""
         until = time.monotonic() + PATIENCE
-        try:
-            if self._is_free(PATIENCE):
-                self._start()
-            if not self._is_free(until - time.monotonic()):
-                self._fail(f"it takes longer than {PATIENCE:.0f} s")
-        finally:
-            self.close()
+        if self._is_free(PATIENCE):
+            self._start()
+        if not self._is_free(until - time.monotonic()):
+            self._fail(f"it takes longer than {PATIENCE:.0f} s")
+        self.close()
 
     def close(self) -> None:
         """Kill the process, if any, and remove its partial output."""

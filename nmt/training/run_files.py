@@ -1,34 +1,249 @@
-"""A run's files that its report reads, chiefly dev.jsonl with outputs for the development set.
+"""A run's directory: its state, the records that its report reads, and the checkpoint to resume from.
 
-The report's process starts often, so this module does not import torch.
+The report's process starts often, so this module imports neither torch nor, at once, pyarrow.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import pydantic.dataclasses
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
+from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Count, Figure, NewerFormat, best, checkpoint_folders
+from nmt.exchange.resolve import initial_bundle, with_model_of
+from nmt.recipe import Recipe, Task
+from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.system.files import regular, whole_file
+from nmt.system.files import OutOfResources, clear_parts, exclusive, regular, remedy, set_aside, whole_file
 
 METRICS = "metrics.jsonl"
-ABOUT = "run.json"
-"""File with the parameter count, the base recipe and the data's report.json"""
+ABOUT = "run.json"  # parameter count, base recipe and the data's report.json
 SAMPLES = "dev.jsonl"
 PAGE = "report.html"
 MOST, FEW = 1000, 5  # sentences kept in dev.jsonl, and shown during training
 OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')
+# Fields of `RunState` under `cost` in bundle.json: sums over all resumptions of a run
+COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices")
+ELSEWHERE = "train into another directory: --out OTHER"
+# Training keys that affect only the first update of a run.
+ONLY_AT_START = {f"training.{key}" for key in ("init_from", "init_state", "source_embeddings", "target_embeddings")}
 
 T = TypeVar("T")
-Score = Callable[[Sequence[str], Sequence[str]], Sequence[float]]
-"""Function from references and outputs to one score per output, 0 to 100"""
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+Score = Callable[[Sequence[str], Sequence[str]], Sequence[float]]  # references and outputs to a score per output
+
+
+@pydantic.dataclasses.dataclass(config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+class RunState:
+    """Progress and cost of a run, as stored in training.json."""
+
+    step: Count  # updates done, including skipped ones
+    epoch: Count
+    offset: Count  # updates done in this epoch
+    skipped: Count = 0  # updates without effect, because a gradient was not finite
+    device_tokens: Count = 0  # micro-batch size, which affects rounding; 0 until chosen
+    place: str = ""  # devices for which that size was chosen, such as 8 × NVIDIA H200
+    tokens: Count = 0  # target tokens processed
+    flops: Figure = 0.0  # forward and backward, over all devices
+    seconds: Figure = 0.0  # of training and validation, over all resumptions
+    device_seconds: Figure = 0.0  # `seconds` × number of devices
+    estimated_flops: Figure | None = 0.0  # `device_seconds` × sustained fp32 FLOP/s, as the paper does; None if unknown
+    devices: dict[str, Figure] = field(default_factory=dict)  # seconds by devices used, such as 8 × NVIDIA H200
+
+    @classmethod
+    def of(cls, checkpoint: Bundle) -> Self:
+        """Read the state from a checkpoint's training.json, and its cost from bundle.json.
+
+        The latter includes the last validation. Earlier versions did not estimate FLOPs. Raise UserError if a value is
+        missing or has the wrong type, or if the update is not the checkpoint's.
+        """
+        found = checkpoint.position()
+        values = found if isinstance(found, dict) else {}
+        try:
+            state = replace(cls(**{"estimated_flops": None, **values}), **checkpoint.cost)
+        except ValidationError as error:
+            names = error.errors()[0]["loc"] or ("a name",)  # Pydantic gives no location for a key that is not a string
+            problem = f"{names[0]} is missing or of the wrong kind"
+        else:
+            if state.step == checkpoint.step >= state.skipped:
+                return state
+            problem = f"its position is not that of update {checkpoint.step}"
+        raise UserError(
+            f"{checkpoint.path}: its training state is not complete: {problem}", remedy(checkpoint.path / POSITION)
+        )
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """The run's cost so far as plain values, without work lost when a process was killed."""
+        values = asdict(self)
+        return {name: values[name] for name in COST}
+
+
+@dataclass
+class BestScore:
+    """Best dev score of a run, and the number of checkpoints since then."""
+
+    score: float | None = None  # None until a checkpoint is scored
+    without_improvement: int = 0  # checkpoints since the best
+
+    def add(self, score: float, task: Task) -> bool:
+        """Add the next checkpoint's dev score; return whether it is the best so far."""
+        is_best = self.score is None or task.rank(score) > task.rank(self.score)
+        self.score = score if is_best else self.score
+        self.without_improvement = 0 if is_best else self.without_improvement + 1
+        return is_best
+
+
+def open_directory(
+    recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack
+) -> tuple[Bundle | None, BestScore]:
+    """Lock the directory, check that its run can continue with this recipe, and prepare the data.
+
+    Rename damaged checkpoints. Return the checkpoint to resume from, if any, and the best score so far. The lock is
+    released with `held`.
+    """
+    from nmt.data.epochs import remove_damaged_plans
+    from nmt.data.prepare import directory, fingerprint, prepare
+
+    if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
+        raise UserError(
+            f"--out {out}: is inside the prepared data, which is replaced as a whole", "name another directory"
+        )
+    _check_directory(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be created: {error.strerror}", "name another directory") from None
+    held.enter_context(exclusive(out / ".lock", str(out), console.say))
+    clear_leftovers(out)
+    remove_damaged_plans(out)  # before other ranks continue and memory-map them
+    resumed, top, damaged = _find_checkpoint(out)
+    # A resumed run needs only its own checkpoint, not the bundle of training.init_from.
+    origin = (resumed or initial_bundle(recipe)) if recipe.training.init_from else None
+    tokenizer_from = origin.path if origin else None
+    recipe = with_model_of(recipe, origin)
+    if resumed is None and recipe.training.init_state and origin is not None:
+        _check_origin(origin, recipe)
+    if resumed is not None:
+        _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
+        for line in _changes(resumed, recipe):
+            console.say(line)
+    if prepare(recipe, console, threads, tokenizer_from):
+        console.say(f"data: {directory(recipe)} was missing or out of date, and is prepared now")
+    for path, problem in damaged.items():
+        console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
+    return resumed, top
+
+
+def _check_directory(out: Path) -> None:
+    """Raise UserError if `out` holds other files but no run, or a non-directory named like a checkpoint.
+
+    Ignore hidden files and a disk's lost+found.
+    """
+    entries = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    of_a_run = {name for name in entries if name in (".lock", METRICS) or CHECKPOINT.fullmatch(name)}
+    if not of_a_run and any(not name.startswith(".") and name != "lost+found" for name in entries):
+        raise UserError(f"--out {out}: holds other files and no run", "name another directory, or an empty one")
+    for path in (out / name for name in sorted(of_a_run) if CHECKPOINT.fullmatch(name)):
+        if not path.is_dir():
+            raise UserError(f"{path}: has the name of a checkpoint and is not a directory", "move it away")
+
+
+def clear_leftovers(out: Path) -> None:
+    """Remove files left by killed processes from a run's directory, whose lock the caller holds."""
+    for name in ("step-*", ".epoch-*"):
+        clear_parts(out, name, locked=True)
+    for folder in checkpoint_folders(out):
+        clear_parts(folder, "*", locked=True)
+    clear_parts(out, "*")  # leftovers of other commands, which take no lock
+
+
+def _find_checkpoint(out: Path) -> tuple[Bundle | None, BestScore, dict[Path, str]]:
+    """Return the newest intact checkpoint, the best score, and the problems of damaged checkpoints by path.
+
+    Raise UserError if all checkpoints are damaged, or if one may be intact but cannot be read, because it is from a
+    later version of nmt or the system is out of resources.
+    """
+    readable: list[Bundle] = []
+    newest: Bundle | None = None
+    damaged: dict[Path, str] = {}
+    for path in reversed(checkpoint_folders(out)):
+        try:
+            checkpoint = Bundle.read(path)
+            if newest is None:  # check only the newest in full
+                checkpoint.check()
+                RunState.of(checkpoint)
+                newest = checkpoint
+            readable.append(checkpoint)
+        except (NewerFormat, OutOfResources):
+            raise
+        except UserError as error:
+            damaged[path] = error.message
+    if newest is None:
+        if damaged:
+            raise UserError(
+                f"{out}: all checkpoints are damaged; the newest: {next(iter(damaged.values()))}",
+                f"copy a whole checkpoint into {out}, or start a new run: --out OTHER",
+            )
+        return None, BestScore(), {}
+    top = best(readable)
+    scored = next((bundle for bundle in readable if bundle.scores), None)
+    without_improvement = int(scored.info.get("without_improvement", 0)) if scored else 0
+    return newest, BestScore(top.dev_score if top else None, without_improvement), damaged
+
+
+def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
+    """Raise UserError if the run began with another model or tokenizer, or with data other than `data`."""
+    for section in ("model", "tokenizer"):
+        for key, before, now in _differences(section, checkpoint.recipe, recipe):
+            raise UserError(
+                f"{key}: is {now!r}, but the run in {checkpoint.path.parent} was started with {before!r}", ELSEWHERE
+            )
+    if checkpoint.info["data"] != data:
+        raise UserError(
+            f"data: the run in {checkpoint.path.parent} was started with other files, limits or tokenizer", ELSEWHERE
+        )
+
+
+def _check_origin(origin: Bundle, recipe: Recipe) -> None:
+    """Raise UserError unless the checkpoint of training.init_from is intact and below training.updates."""
+    origin.check()
+    RunState.of(origin)
+    updates = recipe.training.updates
+    if origin.step >= updates:
+        raise UserError(
+            f"training.updates: {updates:,} are not more than the {origin.step:,} of training.init_from {origin.path}, "
+            "which count as well",
+            f"--set training.updates={2 * origin.step}, or remove training.init_state",
+        )
+
+
+def _changes(checkpoint: Bundle, recipe: Recipe) -> list[str]:
+    """Return a line for each setting that differs from the checkpoint's and applies from now on."""
+    changes = {
+        key: f"changed: {key} from {before} to {now}"
+        for section in ("training", "decoding")
+        for key, before, now in _differences(section, checkpoint.recipe, recipe)
+        if key not in ONLY_AT_START
+    }
+    if "training.updates" in changes and recipe.training.schedule in ("linear", "cosine"):
+        changes["training.updates"] += ", at which the learning rate is zero now"
+    return list(changes.values())
+
+
+def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (key, old value, new value) for each key of a section that differs between two recipes."""
+    old, new = getattr(before, section), getattr(now, section)
+    for key in type(new).model_fields:
+        if getattr(old, key) != getattr(new, key):
+            yield f"{section}.{key}", getattr(old, key), getattr(new, key)
 
 
 def forget_after(path: Path, step: int, scored: bool = True) -> None:
@@ -40,12 +255,10 @@ def forget_after(path: Path, step: int, scored: bool = True) -> None:
         return
     kept = []
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        try:
+        with suppress(ValueError, KeyError, TypeError):  # a killed process may leave a truncated line
             figures = json.loads(line)
             if figures["step"] < step or (figures["step"] == step and (scored or "loss" in figures)):
                 kept.append(line + "\n")
-        except (ValueError, KeyError, TypeError):  # a killed process may leave a truncated line
-            continue
     with whole_file(path) as file:
         file.write("".join(kept).encode())
 
@@ -65,20 +278,16 @@ class DevExample:
         return "\n".join(f"    {name:10}{line}" for name, line in lines.items())
 
 
-class DevOutputs(BaseModel):
+class DevOutputs(BaseModel, strict=True):
     """A checkpoint's outputs for the development set."""
-
-    model_config = ConfigDict(strict=True)
 
     step: int
     outputs: list[str]  # a translation or tree per kept sentence; blank if the parser found none
-    scores: list[Finite]  # chrF or F1 per output, 0 to 100
+    scores: list[FiniteFloat]  # chrF or F1 per output, 0 to 100
 
 
-class _Sentences(BaseModel):
+class _Sentences(BaseModel, strict=True):
     """First line of dev.jsonl."""
-
-    model_config = ConfigDict(strict=True)
 
     sources: list[str]
     references: list[str]
@@ -102,9 +311,7 @@ class Samples:
         """Remove the lines after `step`, or the whole file if it holds other sentences."""
         if not self._path.exists():
             return
-        with self._path.open("rb") as file:
-            is_same = file.readline() == self._head
-        if is_same:
+        if self._path.read_bytes().startswith(self._head):
             forget_after(self._path, step)
         else:
             self._path.unlink()
@@ -119,8 +326,7 @@ class Samples:
         with self._path.open("ab") as file:
             line = _line(DevOutputs(step=step, outputs=outputs, scores=scores).model_dump())
             file.write(line if file.tell() else self._head + line)
-        examples = map(DevExample, self.sources, self.references, outputs, scores)
-        return spread(list(examples), FEW)
+        return spread(list(map(DevExample, self.sources, self.references, outputs, scores)), FEW)
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:
@@ -145,12 +351,10 @@ def read_samples(
     by_step = {int(found[1]): line for line in lines[1:] if (found := OF_STEP.match(line)) and line.endswith(b"}")}
     outputs = []
     for step in sorted(choose({step: len(line) for step, line in by_step.items()})):
-        try:
+        with suppress(ValidationError):
             read = DevOutputs.model_validate_json(by_step[step])
-        except ValidationError:
-            continue
-        if len(read.outputs) == len(read.scores) == count:
-            outputs.append(read)
+            if len(read.outputs) == len(read.scores) == count:
+                outputs.append(read)
     return (head.sources, head.references, outputs) if len(head.references) == count else ([], [], [])
 
 

@@ -19,12 +19,9 @@ import torch
 from torch import Tensor
 
 from nmt.checkpoint.reading import FP32_MAX, MANIFEST, POSITION, Bundle, checkpoint_folders, load_weights, new_model
-from nmt.checkpoint.writing import Checkpoints
 from nmt.data.corpus import Corpus
-from nmt.data.epochs import EpochPlans, Mixture
-from nmt.data.prepare import directory, fingerprint_of, measure_lengths, read_report, set_sizes
+from nmt.data.prepare import directory, fingerprint_of
 from nmt.exchange.resolve import initial_bundle, with_model_of
-from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
@@ -37,21 +34,12 @@ from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.arithmetic import set_precision
 from nmt.training.distributed import STOPS, Group
-from nmt.training.progress import Page
-from nmt.training.run_files import SAMPLES, Samples
-from nmt.training.state import ELSEWHERE, BestScore, RunState, open_directory
+from nmt.training.run_files import ELSEWHERE, BestScore, RunState, open_directory
 from nmt.training.trainer import Run, Trainer
-from nmt.training.validation import Validation
 
 
 def train(
-    recipe: Recipe,
-    out: Path,
-    console: Console,
-    device: torch.device,
-    threads: int,
-    world: World,
-    base: Recipe | None = None,
+    recipe: Recipe, out: Path, console: Console, device: torch.device, threads: int, world: World, base: Recipe | None
 ) -> None:
     """Start the run in `out` or resume it, as one process of a group.
 
@@ -74,7 +62,7 @@ def train(
         group.connect()
         recipe = with_model_of(recipe, checkpoint or initial_bundle(recipe))
         trainer = make_trainer(recipe, group, console, checkpoint)
-        make_run(recipe, out, trainer, checkpoint, BestScore(**best), base).train()
+        Run(recipe, out, trainer, checkpoint, BestScore(**best), base).train()
 
 
 def make_trainer(recipe: Recipe, group: Group, console: Console, checkpoint: Bundle | None) -> Trainer:
@@ -139,45 +127,6 @@ def restore(trainer: Trainer, checkpoint: Bundle) -> RunState:
             f"{checkpoint.path}: its training state is not complete: {error}", remedy(checkpoint.path / POSITION)
         ) from None
     return state
-
-
-def make_run(
-    recipe: Recipe, out: Path, trainer: Trainer, checkpoint: Bundle | None, best: BestScore, base: Recipe | None
-) -> Run:
-    """Assemble the run that `trainer` starts, or resumes from `checkpoint`."""
-    settings, prepared, group, corpus = recipe.training, directory(recipe), trainer.group, trainer.corpus
-    tokenizer, data, dev = load_tokenizer(prepared), str(fingerprint_of(prepared)), Corpus(prepared / "valid.arrow")
-    validation = Validation(dev, tokenizer, recipe, group) if len(dev) else None
-    mixture = Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train])
-    run_id = checkpoint.info["run"] if checkpoint else uuid4().hex[:12]
-    info: dict[str, Any] = {"run": run_id, "step": 0, "data": data, "cost": {}, "unscored": False}
-    # Checkpoints of earlier versions lack the lengths, so measure them: a resumed run has the same data.
-    lengths = checkpoint.lengths if checkpoint else None
-    if group.leads and (lengths := lengths or measure_lengths(recipe, corpus, tokenizer)) is not None:
-        info["lengths"] = lengths.model_dump()
-    samples = None
-    if group.leads and validation is not None and validation.sources:
-        samples = Samples(out / SAMPLES, validation.sources, validation.references, validation.each)
-    about = {
-        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-        "base": base and base.model_dump(mode="json"),
-        "products": products.library() if trainer.device.type == "cpu" else None,
-        "data": read_report(prepared) if group.leads else {},
-    }
-    return Run(
-        recipe=recipe,
-        out=out,
-        trainer=trainer,
-        epochs=EpochPlans(out, data, corpus, mixture, settings, group.leads, group.check),
-        about=about,
-        info=info,
-        best=best,
-        unscored=checkpoint.path if checkpoint and checkpoint.info.get("unscored") and recipe.data.valid else None,
-        validation=validation,
-        samples=samples,
-        page=Page(out, trainer.console, wanted=group.leads and settings.report),
-        checkpoints=Checkpoints(out, recipe, tokenizer),
-    )
 
 
 def _untrained(recipe: Recipe, tokenizer: Tokenizer, group: Group) -> Transformer:

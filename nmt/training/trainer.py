@@ -7,40 +7,41 @@ run reproduces an uninterrupted one.
 from __future__ import annotations
 
 import json
-import shlex
 import signal
 import time
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt.checkpoint.reading import checkpoint_path, prune
+from nmt.checkpoint.reading import Bundle, checkpoint_path, prune
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
-from nmt.data.epochs import AHEAD, EpochPlans
+from nmt.data.epochs import AHEAD, EpochPlans, Mixture
+from nmt.data.prepare import directory, fingerprint_of, measure_lengths, read_report, set_sizes
+from nmt.model import products
 from nmt.model.transformer import Transformer
+from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
-from nmt.system.console import Console, clock
+from nmt.system.console import Console
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import replace_json
-from nmt.training.arithmetic import autocast_dtype, factors_rounded, training_flops
+from nmt.training.arithmetic import Clock, autocast_dtype, factors_rounded, training_flops
 from nmt.training.batches import MicroBatches, Update, prefetched
 from nmt.training.distributed import Group, stop_requests
-from nmt.training.loss import Divergence, Objective, compile_parts
-from nmt.training.optimizer import Optimizer
+from nmt.training.optimization import Divergence, Objective, Optimizer, compile_parts
 from nmt.training.plan import summary
 from nmt.training.progress import Meter, Page, Progress, Sums, show_progress
-from nmt.training.run_files import ABOUT, METRICS, DevExample, Samples, forget_after
-from nmt.training.state import BestScore, Clock, RunState, cost_of
-from nmt.training.validation import Validation
+from nmt.training.run_files import ABOUT, METRICS, SAMPLES, BestScore, DevExample, RunState, Samples, forget_after
+from nmt.training.validation import PERPLEXITY, Validation
 
 CHECKED = 50  # maximum number of updates between counts of skipped ones, which synchronise with the GPU
 
@@ -84,12 +85,11 @@ class Trainer:
         state = self.state
         state.step += 1
         with factors_rounded(self.settings.precision):
-            sums = None
+            # 1. Compute the micro-batches' gradients, and 2. sum them over all ranks.
+            sums, agreed = self.gradients(update, requests)
             while sums is None:
-                # 1. Compute the micro-batches' gradients, and 2. sum them over all ranks.
+                self._halve_micro_batches()
                 sums, agreed = self.gradients(update, requests)
-                if sums is None:
-                    self._halve_micro_batches()
         # 3. Clip them by their global norm.
         norm = self.optimizer.clip()
         # 4. Apply them with Adam, unless one is not finite.
@@ -186,9 +186,8 @@ class Trainer:
 
     def _log(self) -> None:
         """Log the metrics since the last log line; this synchronises with the GPU."""
-        state = self.state
         self.divergence.check()
-        figures = self.meter.figures()
+        state, figures = self.state, self.meter.figures()
         at = {"step": state.step, "epoch": state.epoch, "seconds": state.seconds, "tokens": state.tokens}
         rate = {"learning_rate": self.optimizer.rate(state.step)}
         left = (self.settings.updates - state.step) * figures["seconds_per_update"]
@@ -205,26 +204,39 @@ class Trainer:
         return torch.cuda.max_memory_allocated(self.device) + self.optimizer.bytes_to_come()
 
 
-@dataclass
 class Run:
     """A run in its directory: updates, checkpoints, scores and report."""
 
-    recipe: Recipe
-    out: Path
-    trainer: Trainer
-    epochs: EpochPlans
-    about: dict[str, Any]  # content of run.json
-    info: dict[str, Any]  # initial content of a checkpoint's bundle.json
-    best: BestScore
-    unscored: Path | None  # checkpoint to score first: the resumed run was killed before scoring it
-    validation: Validation | None  # None without a development set
-    samples: Samples | None  # None without dev sentences, and on ranks other than 0
-    page: Page
-    checkpoints: Checkpoints
-
-    def __post_init__(self) -> None:
-        self.state, self.group, self.console = self.trainer.state, self.trainer.group, self.trainer.console
-        self.model = self.trainer.model
+    def __init__(
+        self, recipe: Recipe, out: Path, trainer: Trainer, resumed: Bundle | None, best: BestScore, base: Recipe | None
+    ) -> None:
+        """Begin the run of `trainer`, or resume it from a checkpoint; `base` is the recipe that `recipe` extends."""
+        self.recipe, self.out, self.trainer, self.best = recipe, out, trainer, best
+        self.state, self.group, self.console = trainer.state, trainer.group, trainer.console
+        prepared, leads = directory(recipe), self.group.leads
+        tokenizer, data, dev = load_tokenizer(prepared), str(fingerprint_of(prepared)), Corpus(prepared / "valid.arrow")
+        self.validation = Validation(dev, tokenizer, recipe, self.group) if len(dev) else None
+        self.samples: Samples | None = None
+        if leads and (scorer := self.validation) is not None and scorer.sources:
+            self.samples = Samples(out / SAMPLES, scorer.sources, scorer.references, scorer.each)
+        mixture = Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train])
+        self.epochs = EpochPlans(out, data, trainer.corpus, mixture, recipe.training, leads, self.group.check)
+        self.page = Page(out, self.console, wanted=leads and recipe.training.report)
+        self.checkpoints = Checkpoints(out, recipe, tokenizer)
+        # The run may have been killed before it scored the checkpoint.
+        self.unscored = resumed.path if resumed and resumed.info.get("unscored") and recipe.data.valid else None
+        run_id = resumed.info["run"] if resumed else uuid4().hex[:12]
+        self.info: dict[str, Any] = {"run": run_id, "step": 0, "data": data, "cost": {}, "unscored": False}
+        # Checkpoints of earlier versions lack the lengths, so measure them: a resumed run has the same data.
+        lengths = resumed.lengths if resumed else None
+        if leads and (lengths := lengths or measure_lengths(recipe, trainer.corpus, tokenizer)) is not None:
+            self.info["lengths"] = lengths.model_dump()
+        self.about: dict[str, Any] = {  # content of run.json
+            "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+            "base": base and base.model_dump(mode="json"),
+            "products": products.library() if trainer.device.type == "cpu" else None,
+            "data": read_report(prepared) if leads else {},
+        }
 
     def train(self) -> None:
         """Train to completion from the current state; report the outcome and the cost."""
@@ -237,10 +249,10 @@ class Run:
             with self.page.refreshed(self._record_end):
                 self._train()
                 if self.group.leads and self.state.step > before:  # the cost now includes the last validation
-                    add_info(checkpoint_path(self.out, self.state.step), {"cost": cost_of(self.state)})
+                    add_info(checkpoint_path(self.out, self.state.step), {"cost": self.state.cost})
         if self.group.leads:
             self.epochs.forget()
-            for line in summary(self.state, self.out, *self._ending(trained=self.state.step > before)):
+            for line in summary(self.recipe, self.out, self.state, self.best, trained=self.state.step > before):
                 self.console.say(line)
 
     def _prepare_files(self) -> None:
@@ -328,7 +340,7 @@ class Run:
         state, validate = self.state, validate and self.validation is not None
         path, step = checkpoint_path(self.out, state.step), state.step
         if self.group.leads:
-            info = self.info | {"step": step, "cost": cost_of(state), "unscored": validate}
+            info = self.info | {"step": step, "cost": state.cost, "unscored": validate}
             training = self.trainer.optimizer.state(), asdict(state)
             figures = {} if validate else self._figures()
 
@@ -337,7 +349,7 @@ class Run:
                     progress.record(figures)
                     progress.checkpoint(step, path)
 
-            self.checkpoints.write(path, dict(self.model.named_parameters()), training, info, written)
+            self.checkpoints.write(path, dict(self.trainer.model.named_parameters()), training, info, written)
         if validate:
             self._score(path, progress)
 
@@ -345,7 +357,7 @@ class Run:
         """Score the model on the development set, and add the scores to its checkpoint at `path`."""
         assert self.validation is not None
         with progress.validating():
-            task, dev = self.recipe.task, self.validation(self.model)
+            task, dev = self.recipe.task, self.validation(self.trainer.model)
         is_best = self.best.add(dev.score, task)
         if not self.group.leads:
             return
@@ -359,7 +371,7 @@ class Run:
         info |= {"without_improvement": self.best.without_improvement, "unscored": False}
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
         progress.record(self._figures() | {f"valid_{name}": scores[name] for name in scores})
-        said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.shown(task.label).items())
+        said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.by_name(task.label, PERPLEXITY).items())
         said += "  best" if is_best else ""
 
         def added() -> None:
@@ -380,13 +392,3 @@ class Run:
             f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}",
             f"  {training.updates:,} updates of {training.batch_tokens:,} tokens",
         )
-
-    def _ending(self, trained: bool) -> tuple[str, str]:
-        """Return why the run ended, and what to do next."""
-        updates, checkpoints = self.recipe.training.updates, self.best.without_improvement
-        done = f"{self.state.step:,} of {updates:,} updates in {clock(self.state.seconds)}"
-        more = f"--set training.updates={2 * self.state.step}"  # exceeds `updates` even if that was lowered
-        if self.state.step < updates:
-            done = f"no better dev {self.recipe.task.label} for {checkpoints} checkpoints; {done}"
-            more = f"--set training.patience={2 * checkpoints}"
-        return done, shlex.join(["nmt", "average", str(self.out)]) if trained else f"to continue: {more}"

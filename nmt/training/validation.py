@@ -38,20 +38,15 @@ class DevScores:
     """A model's scores on the development set."""
 
     perplexity: float  # per target subword or symbol, including `</s>`, without label smoothing
+    # sacreBLEU of the raw text, or bracketing F1 with failed parses counted as missed, 0 to 100, searched with the
+    # recipe's decoding settings; for a language model, the perplexity.
     score: float
-    """sacreBLEU of the raw text, or bracketing F1 with failed parses counted as missed, 0 to 100, searched with the
-    recipe's decoding settings; for a language model, the perplexity"""
     signature: str  # settings of the metric
-    hypotheses: Sequence[str] = ()
-    """A translation or tree per sentence, blank if the parser found none; empty for a language model"""
+    hypotheses: Sequence[str] = ()  # one per sentence, blank if a parser found no tree; empty for a language model
 
-    def by_name(self, metric: str) -> dict[str, float]:
-        """Return the score by its metric's name and the perplexity, as in bundle.json."""
-        return {metric: self.score, "perplexity": self.perplexity}
-
-    def shown(self, label: str) -> dict[str, float]:
-        """Return the score by its display label, and the perplexity unless it is the score."""
-        return {label: self.score, PERPLEXITY: self.perplexity}
+    def by_name(self, score: str, perplexity: str = "perplexity") -> dict[str, float]:
+        """Return score and perplexity under the given names; only one value if the names are equal."""
+        return {score: self.score, perplexity: self.perplexity}
 
 
 class Validation:
@@ -205,7 +200,7 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
             weights = mean.weights()
             load_weights(model, weights, bundle.path)
             dev = scores[count] = validation(model)
-            figures = zip(names, dev.shown(task.label).values(), strict=True)
+            figures = zip(names, dev.by_name(task.label, PERPLEXITY).values(), strict=True)
             cells = (f"{figure:{len(name)}.2f}" for name, figure in figures)
             console.say("  ".join([f"{count:8}", *cells, f"{bundle.step:,} to {newest.step:,}"]))
             last, best = max(scores.items(), key=lambda item: (task.rank(item[1].score), -item[1].perplexity))
@@ -219,8 +214,7 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
 
 def numbers_to_try(most: int) -> list[int]:
     """Return the Fibonacci numbers 1, 2, 3, 5, 8, … below `most`, followed by `most`."""
-    numbers, number, following = [], 1, 2
-    while number < most:
-        numbers.append(number)
-        number, following = following, number + following
-    return [*numbers, most]
+    numbers = [1, 2]
+    while numbers[-1] < most:
+        numbers.append(sum(numbers[-2:]))
+    return [number for number in numbers if number < most] + [most]

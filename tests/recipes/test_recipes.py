@@ -79,13 +79,13 @@ def test_every_recipe_plans_and_trains(
     path: Path, workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.training.state.sustained_flops", lambda device: 1e12)  # measuring takes its time
+    monkeypatch.setattr("nmt.training.arithmetic.sustained_flops", lambda device: 1e12)  # measuring takes its time
     full = load(path)
     plan = make_plan(full, CPU)
     assert (plan.vocabularies[0], plan.assumed) == (full.tokenizer.vocab_size, True)
 
     monkeypatch.chdir(workplace)
-    train(shrunk(path, full), tmp_path, Console(quiet=True), CPU, 1, World())
+    train(shrunk(path, full), tmp_path, Console(quiet=True), CPU, 1, World(), None)
     (trained,) = checkpoints(tmp_path)
     assert trained.step == 2
     kept = {"layers", "heads", "dropout", "attention_dropout", "norm", "positions", "max_positions", "tie_embeddings"}

@@ -22,7 +22,7 @@ from nmt import cli
 from nmt.checkpoint.reading import checkpoints
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.epochs import EpochPlan, EpochPlans
-from nmt.training import start as module
+from nmt.training import trainer as module
 from nmt.training.progress import Progress
 from nmt.training.trainer import Run
 

@@ -23,7 +23,7 @@ from nmt.parsing.linearization import TreeVocabulary
 from nmt.parsing.tree import parse_tree
 from nmt.report.record import read_run
 from nmt.text.vocabulary import Vocabulary
-from nmt.training.state import RunState
+from nmt.training.run_files import RunState
 
 
 def manifest(content: bytes) -> bool:
@@ -134,7 +134,7 @@ def record(contents: tuple[bytes, bytes, bytes, bytes]) -> bool:
 
 TARGETS = (
     Target(manifest, model_grammar.MANIFESTS, ("nmt.checkpoint.reading", "nmt.text.sentences", "nmt.system.integrity")),
-    Target(position, st.tuples(model_grammar.MANIFESTS, model_grammar.POSITIONS), ("nmt.training.state",)),
+    Target(position, st.tuples(model_grammar.MANIFESTS, model_grammar.POSITIONS), ("nmt.training.run_files",)),
     Target(safetensors, model_grammar.TENSORS, ("nmt.checkpoint.reading",)),
     Target(tree_vocabulary, model_grammar.TREE_VOCABULARIES, ("nmt.parsing.linearization",)),
     Target(sentencepiece, damaged(model_grammar.tokenizers(st.builds(_model)), share=6), ("nmt.text.vocabulary",)),

@@ -12,7 +12,7 @@ from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
 from nmt.recipe import Model
-from nmt.training import state
+from nmt.training import arithmetic
 from nmt.training.arithmetic import training_flops
 from nmt.training.validation import DevScores, Validation
 
@@ -33,8 +33,8 @@ def summary_of(said: str) -> list[str]:
 def test_the_cost_of_a_run_adds_up_over_resumptions(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
     said = ""
     for updates, speed in ((5, 1e9), (9, 3e9)):
-        monkeypatch.setattr(state, "sustained_flops", lambda device, speed=speed: speed)
-        monkeypatch.setattr(state, "device_name", lambda device, speed=speed: f"{speed:.0e}")
+        monkeypatch.setattr(arithmetic, "sustained_flops", lambda device, speed=speed: speed)
+        monkeypatch.setattr(arithmetic, "device_name", lambda device, speed=speed: f"{speed:.0e}")
         said = train(f"training.updates={updates}")
     again = train("training.updates=9")
     corpus = Corpus(task / "data/reverse/train.arrow")
@@ -73,8 +73,8 @@ def test_the_last_validation_is_part_of_the_cost(train, task, monkeypatch: pytes
         now[0] += 1000.0
         return DevScores(2.0, 1.0, "made up")
 
-    monkeypatch.setattr(state, "sustained_flops", lambda device: 1e9)
-    monkeypatch.setattr(state, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(arithmetic, "sustained_flops", lambda device: 1e9)
+    monkeypatch.setattr(arithmetic, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(Validation, "__call__", validate)
     for updates in (2, 4):
         said = train(f"training.updates={updates}", *SCORED)
@@ -84,7 +84,7 @@ def test_the_last_validation_is_part_of_the_cost(train, task, monkeypatch: pytes
 
 
 def test_what_an_earlier_version_did_not_estimate_is_not_known(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "sustained_flops", lambda device: 1e9)
+    monkeypatch.setattr(arithmetic, "sustained_flops", lambda device: 1e9)
     train("training.updates=2")
     path = checkpoints(task / "ckpts")[-1].path
     for name, where in (("bundle.json", ("cost",)), ("training.json", ())):
