@@ -1,6 +1,6 @@
 """A run's directory: its state, the records that its report reads, and the checkpoint to resume from.
 
-The report's process starts often, so this module imports neither torch nor, at once, pyarrow.
+The report's process starts often, so importing this module loads neither torch nor pyarrow.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RunState:
     def of(cls, checkpoint: Bundle) -> Self:
         """Read the state from a checkpoint's training.json, and its cost from bundle.json.
 
-        The latter includes the last validation. Earlier versions did not estimate FLOPs. Raise UserError if a value is
+        That cost includes the last validation. Earlier versions did not estimate FLOPs. Raise UserError if a value is
         missing or has the wrong type, or if the update is not the checkpoint's.
         """
         found = checkpoint.position()
