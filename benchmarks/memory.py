@@ -11,7 +11,7 @@ from torch import Tensor
 from nmt.data.batch import Batch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.training.optimization import Objective
+from nmt.training.loss import Objective
 from nmt.training.plan import kept_per_token
 
 VOCABULARY, SENTENCES, LENGTH = 1000, 8, 32

@@ -22,7 +22,7 @@ from nmt.recipe import Model, Training
 from nmt.text.vocabulary import BOS, EOS, PAD
 from nmt.training.arithmetic import autocast_dtype
 from nmt.training.batches import make_batch, prefetched, split_update
-from nmt.training.optimization import learning_rate
+from nmt.training.optimizer import learning_rate
 
 LONGEST = 1024
 

@@ -37,7 +37,8 @@ from nmt.system.files import replace_json
 from nmt.training.arithmetic import Clock, autocast_dtype, factors_rounded, training_flops
 from nmt.training.batches import MicroBatches, Update, prefetched
 from nmt.training.distributed import Group, stop_requests
-from nmt.training.optimization import Divergence, Objective, Optimizer, compile_parts
+from nmt.training.loss import Divergence, Objective, compile_parts
+from nmt.training.optimizer import Optimizer
 from nmt.training.plan import summary
 from nmt.training.progress import Meter, Page, Progress, Sums, show_progress
 from nmt.training.run_files import ABOUT, METRICS, SAMPLES, BestScore, DevExample, RunState, Samples, forget_after

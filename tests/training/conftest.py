@@ -13,7 +13,7 @@ from reverse_task import sets
 from torch import Tensor
 
 from nmt.data.batch import Batch
-from nmt.training.optimization import Objective
+from nmt.training.loss import Objective
 
 Losses = tuple[Tensor, Tensor]
 Forward = Callable[[Objective, Batch], Losses]

@@ -21,7 +21,7 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.vocabulary import BOS, EOS, PAD
 from nmt.training.batches import make_batch, prefetched, split_update
-from nmt.training.optimization import Objective
+from nmt.training.loss import Objective
 
 # --- micro-batches ------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from nmt.recipe import Model, TokenizerSettings, Training
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
-from nmt.training.optimization import Optimizer
+from nmt.training.optimizer import Optimizer
 from nmt.training.start import use_embeddings
 
 WIDTH = 4

@@ -20,7 +20,8 @@ from nmt.data.epochs import plan_epoch
 from nmt.model import kernels
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.training.optimization import MANY, Divergence, Objective, Optimizer
+from nmt.training.loss import MANY, Divergence, Objective
+from nmt.training.optimizer import Optimizer
 from nmt.training.run_files import RunState
 from nmt.training.trainer import Trainer
 from nmt.training.validation import DevScores, Validation

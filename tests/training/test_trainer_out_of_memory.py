@@ -16,7 +16,7 @@ from nmt.data.batch import Batch
 from nmt.system.device import World
 from nmt.system.errors import GroupError
 from nmt.training.distributed import Group
-from nmt.training.optimization import Objective
+from nmt.training.loss import Objective
 from nmt.training.trainer import Trainer
 
 SMALL = sets(

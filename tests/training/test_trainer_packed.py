@@ -19,7 +19,7 @@ from nmt.recipe import Model, Training
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS
 from nmt.training.batches import Packer, deal_update, use_packing
-from nmt.training.optimization import Objective, compile_parts
+from nmt.training.loss import Objective, compile_parts
 
 SMALL = sets(
     "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",

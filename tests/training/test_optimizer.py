@@ -6,7 +6,7 @@ from safetensors.torch import load, save
 
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, Training
-from nmt.training.optimization import Optimizer, learning_rate
+from nmt.training.optimizer import Optimizer, learning_rate
 
 # --- learning rate ------------------------------------------------------------------------------------------
 

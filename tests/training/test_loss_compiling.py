@@ -17,7 +17,7 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.vocabulary import BOS, EOS
 from nmt.training.batches import make_batch
-from nmt.training.optimization import Objective, compile_parts
+from nmt.training.loss import Objective, compile_parts
 
 VOCABULARY = 60
 

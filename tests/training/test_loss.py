@@ -10,7 +10,7 @@ from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.vocabulary import BOS, EOS
-from nmt.training.optimization import Objective, _add_product, smoothed_cross_entropy
+from nmt.training.loss import Objective, _add_product, smoothed_cross_entropy
 
 TOKENS, WIDTH, VOCABULARY = 23, 6, 11
 ROWS = [0, 1, 4, 7, 22, 23, 100]  # tokens that fit into a chunk: none, one, some with a rest, all but one, all, more
