@@ -78,7 +78,7 @@ class _Info(BaseModel):
     signature: str = ""
     steps: list[Count] = []
     cost: _Cost = _Cost()
-    lossy: bool = False  # the tokenizer cannot represent every text, as in models that Marian trained
+    lossy: bool = False
     unscored: bool = False
     lengths: TrainedLengths | None = None
     without_improvement: Count = 0
@@ -117,6 +117,11 @@ class Bundle:
     def cost(self) -> dict[str, Any]:
         """The cost of training so far; empty if unknown."""
         return dict(self.info.get("cost", {}))
+
+    @property
+    def lossy(self) -> bool:
+        """Whether the tokenizer cannot represent every text, as in models that Marian trained."""
+        return bool(self.info.get("lossy", False))
 
     @property
     def lengths(self) -> TrainedLengths | None:

@@ -33,7 +33,7 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     Marian model of transformers, or a hub name, hf:ORG/NAME. Raise UserError if there is no bundle.
     """
     found, note = _resolve(path)
-    return found, note + ("; its tokenizer cannot spell every character" if found.info.get("lossy") else "")
+    return found, note + ("; its tokenizer cannot spell every character" if found.lossy else "")
 
 
 def _resolve(path: Path) -> tuple[Bundle, str]:
