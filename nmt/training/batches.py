@@ -240,9 +240,7 @@ class MicroBatches:
 
         `memory_of` returns the bytes that a GPU needs for a micro-batch of the given number of tokens.
         """
-        device = self._group.device
-        # Ignore the number of threads: memory does not depend on it.
-        own = device_name(device, with_threads=False)
+        own = device_name(self._group.device, with_threads=False)  # memory does not depend on threads
         names = Counter(name for (name,) in self._group.gather([own]))
         place = " + ".join(f"{number} × {name}" for name, number in sorted(names.items()))
         kept = state.device_tokens if state.place == place else 0  # other devices differ in memory

@@ -326,8 +326,7 @@ class Run:
         if self.group.is_orphaned():
             signals.append(signal.SIGTERM)
         updates, minutes = self.recipe.training.checkpoint_updates, self.recipe.training.checkpoint_minutes
-        step = self.state.step + 1
-        is_due = step % updates == 0 if updates else minutes is not None and seconds >= 60 * minutes
+        is_due = (self.state.step + 1) % updates == 0 if updates else minutes is not None and seconds >= 60 * minutes
         return Requests(max(signals, default=0), self.group.leads and is_due)
 
     def _is_done(self) -> bool:

@@ -62,8 +62,7 @@ class Validation:
                 f"leave that sentence out, or --set model.max_positions={longest}",
             )
         self._corpus, self._tokenizer, self._group = corpus, tokenizer, group
-        beam = recipe.training.valid_beam or recipe.decoding.beam
-        self._decoding = recipe.decoding.model_copy(update={"beam": beam})
+        self._decoding = recipe.decoding.model_copy(update={"beam": recipe.training.valid_beam or recipe.decoding.beam})
         self._task = recipe.task
         self.sources, self.references = corpus.texts() if self._task.has_source else ([], [])
         if self._task.has_trees and not any(self.references):
