@@ -186,15 +186,10 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
     if problem["type"] == "model_type":
         example = "{source: train.en, target: train.de}" if len(path) > 1 else "{key: value}"
         return path, f"must be keys with their values (got {given})", f"write them like {example}"
-    hint = _nearest_value(problem) or "correct the value, or remove the key where it has a default"
-    return path, f"{problem['msg'].replace('Input should be', 'must be')} (got {given})", hint
-
-
-def _nearest_value(problem: ErrorDetails) -> str | None:
-    """Suggest the allowed word most similar to the given one, if any is similar."""
     allowed = re.findall(r"'([^']+)'", problem.get("ctx", {}).get("expected", ""))
     near = difflib.get_close_matches(str(problem["input"]), allowed, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else None
+    hint = f"did you mean {near[0]}?" if near else "correct the value, or remove the key where it has a default"
+    return path, f"{problem['msg'].replace('Input should be', 'must be')} (got {given})", hint
 
 
 def _nearest_key(path: tuple[str, ...]) -> str:

@@ -77,7 +77,7 @@ def dump(values: Mapping[str, Any]) -> str:
 
 
 def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -> tuple[Tree, Origins, Tree | None]:
-    """Read a recipe's values and their origins, following `extends`; also return its base's values, if it has a base.
+    """Return a recipe's merged values, their origins, and the values of the recipe that it extends, if any.
 
     Raise UserError if a file is missing or is not a recipe, if recipes extend each other, or if a recipe extends
     another although it must stand `alone`.
