@@ -142,19 +142,8 @@ def refuse(options: Any, names: str, why: str) -> None:
             raise click.UsageError(f"{each.metadata[FLAG]} {why}")
 
 
-def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    """Print the version and the C kernels in use, then exit."""
-    if not wanted or context.resilient_parsing:
-        return
-    from nmt.native import library  # imports torch
-
-    kernels = f"C kernels: {opened.instruction_set}" if (opened := library()) else "no C kernels; PyTorch's are used"
-    click.echo(f"nmt {__version__} ({kernels})")
-    context.exit()
-
-
 switch = partial(click.option, is_flag=True, expose_value=False)
-version_option = switch("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+version_option = click.version_option(__version__, message="nmt %(version)s")
 debug_option = switch("--debug", help="Show tracebacks.")
 console_option = partial(
     option, "--quiet", "Print nothing but errors on stderr.", callback=lambda context, option, quiet: Console(quiet)

@@ -14,6 +14,7 @@ from nmt.decoding.forced import annotate
 from nmt.decoding.sampling import Sampling
 from nmt.model.inference import for_inference, half_precision, pays
 from nmt.model.transformer import Transformer
+from nmt.native import library
 from nmt.recipe import Decoding
 from nmt.system.device import available_memory, check_room
 
@@ -33,9 +34,9 @@ class SearchEngine(SearchModels):
     ) -> None:
         """Prepare the models; the default constraint is `decoding.min_length` alone.
 
-        `say` reports a change of precision or batch size. If `annotated`, hypotheses have alignments and
-        log-probabilities. Raise UserError if the machine does not support `decoding.precision` or lacks memory for
-        even one sentence.
+        `say` reports a change of precision or batch size, and missing C kernels. If `annotated`, hypotheses have
+        alignments and log-probabilities. Raise UserError if the machine does not support `decoding.precision` or lacks
+        memory for even one sentence.
         """
         self.decoding, self.say = decoding, say
         self.annotate = partial(annotate, models) if annotated else None
@@ -51,6 +52,8 @@ class SearchEngine(SearchModels):
         self.precision = _precision(decoding.precision, self.device)
         if decoding.precision not in ("auto", self.precision):
             say(f"precision {decoding.precision}: not faster on this machine, so {self.precision} is used")
+        if self.device.type == "cpu" and library() is None:
+            say("C kernels are missing, which makes this slower: install a C compiler, then nmt again")
         multiple = BLOCK if self.vocabulary > AT_ONCE else LANES
         twins = [for_inference(model, self.precision, multiple) for model in models]
         self.models, self.logits = zip(*twins, strict=True)

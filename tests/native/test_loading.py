@@ -12,7 +12,10 @@ import pytest
 import torch
 
 from nmt import native as loading
+from nmt.decoding.search import SearchEngine
+from nmt.model.transformer import Transformer
 from nmt.native import VERSION, functions_for, library, open_library
+from nmt.recipe import Decoding, Model
 
 SOURCES = Path(loading.__file__).parent
 
@@ -97,17 +100,12 @@ def test_source_and_loader_agree_on_the_version_and_the_functions():
     }
 
 
-@pytest.mark.parametrize("capability", ["AVX512", "AVX2", "DEFAULT"])
-def test_the_version_line_names_the_library_in_use(nmt, monkeypatch, capability):
-    pretend(monkeypatch, {"_base", "_avx2", "_avx512"}, capability)
-    name = {"AVX512": "AVX-512", "AVX2": "AVX2", "DEFAULT": "generic"}[capability]
-    assert re.fullmatch(rf"nmt [\d.]+ \(C kernels: {name}\)\n", nmt("--version").out.decode())
-
-
-def test_the_version_line_says_if_there_is_no_library(nmt, monkeypatch):
+def test_a_search_says_if_there_is_no_library(monkeypatch):
     pretend(monkeypatch, set(), "AVX512")
-    for command in (["--version"], ["translate", "--version"]):
-        assert re.fullmatch(r"nmt [\d.]+ \(no C kernels; PyTorch's are used\)\n", nmt(*command).out.decode())
+    said = []
+    SearchEngine([Transformer(Model(layers=1, d_model=8, d_ff=8, heads=2), 11, 11).eval()], Decoding(), say=said.append)
+    assert len(said) == 1
+    assert "C kernels are missing" in said[0]
 
 
 # --- tensors they apply to ----------------------------------------------------------------------------------
