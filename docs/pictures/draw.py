@@ -1,11 +1,13 @@
-"""Draw the pictures of docs/how_it_works.md: `python docs/pictures/draw.py` writes the .svg files beside this one.
+"""Draw the pictures of the documents: `python docs/pictures/draw.py` writes the .svg files beside this one.
 
-What the pictures of updates and of the cache show is computed by the code that they explain. Each picture has its own
+What the pictures of updates and of the cache show is computed by the code that they explain; the speeds are those of
+benchmarks/speeds.json. Each picture has its own
 background in light and in dark, so that it can be read on any page, and is narrow enough for a phone.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from html import escape
@@ -19,11 +21,13 @@ from nmt.model.cache import Ancestry
 from nmt.training.batches import split_update
 
 FOLDER = Path(__file__).parent
+SPEEDS = FOLDER.parents[1] / "benchmarks" / "speeds.json"
 WIDTH = 520
 
 STYLE = """
 text { font: 16px Helvetica, Arial, sans-serif; text-anchor: middle; fill: #1f2430 }
-.left { text-anchor: start } .bold { font-weight: bold } .small { font-size: 14px }
+.left { text-anchor: start } .right { text-anchor: end } .bold { font-weight: bold }
+.small { font-size: 14px } .faint { font-size: 12px }
 .paper { fill: #ffffff; stroke: #c4cad4 } .line { fill: none; stroke: #6b7483; stroke-width: 1.5 }
 .head { fill: #6b7483 } .group { fill: #f4f5f8; stroke: #c4cad4 } .none { fill: none; stroke: #9aa2b0 }
 .blue { fill: #cfe2fa; stroke: #4f83c4 } .green { fill: #d3eed3; stroke: #4d9a57 }
@@ -65,6 +69,10 @@ class Picture:
             angle = math.degrees(math.atan2(y - y0, x - x0))
             place = f"translate({x:g} {y:g}) rotate({angle:.4g})"
             self._parts.append(f'<path d="M0 0L-8 4L-8 -4Z" transform="{place}" class="head"/>')
+
+    def dot(self, x: float, y: float, kind: str) -> None:
+        """Draw a dot."""
+        self._parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="5" class="{kind}"/>')
 
     def plus(self, x: float, y: float) -> None:
         """Draw a circle in which two arrows are added."""
@@ -286,7 +294,47 @@ def ranks() -> Picture:
     return picture
 
 
-PICTURES: dict[str, Callable[[], Picture]] = {draw.__name__: draw for draw in (model, norm, updates, cache, ranks)}
+FASTEST = 4.0  # right edge of the axis of ratios
+
+
+def speeds() -> Picture:
+    """Show the speed of nmt relative to its peers: for each contest the median ratio, and its range."""
+    contests = json.loads(SPEEDS.read_text(encoding="utf-8"))
+    processors = dict.fromkeys(contest["processor"] for contest in contests)
+    row = "{processor}, {what}, {peer}: {ratio[0]} ({ratio[1]} to {ratio[2]})"
+    bottom = 44 + 36 * len(processors) + 40 * len(contests)
+    picture = Picture(
+        bottom + 54,
+        "Speed relative to other toolkits",
+        ". ".join(row.format(**contest) for contest in contests),
+    )
+
+    def x(ratio: float) -> float:
+        return 350 + 56 * math.log2(ratio)
+
+    picture.text(24, 32, "Speed of nmt, as a multiple of its peer's", "left bold")
+    picture.line((x(1.0), 46), (x(1.0), bottom), arrow=False)
+    for ratio in (0.5, 1.0, 2.0, FASTEST):
+        picture.line((x(ratio), bottom - 6), (x(ratio), bottom), arrow=False)
+        picture.text(x(ratio), bottom + 18, f"{ratio:g}", "small")
+    y = 44
+    for processor in processors:
+        picture.text(24, y + 22, processor, "left bold small")
+        y += 36
+        for contest in (contest for contest in contests if contest["processor"] == processor):
+            middle, low, high = contest["ratio"]
+            picture.text(24, y + 14, contest["what"], "left small")
+            picture.text(24, y + 29, f"beside {contest['peer']}", "left faint")
+            picture.box(x(low), y + 13, x(min(high, FASTEST)) - x(low), 6, "grey")
+            picture.dot(x(middle), y + 16, "green" if middle >= 1.0 else "orange")
+            picture.text(506, y + 21, f"{middle:.2f}", "right small")
+            y += 40
+    picture.text(24, bottom + 42, "A dot is the median of alternating runs, a bar their range.", "left faint")
+    return picture
+
+
+DRAWN = (model, norm, updates, cache, ranks, speeds)
+PICTURES: dict[str, Callable[[], Picture]] = {draw.__name__: draw for draw in DRAWN}
 
 
 def main() -> None:
