@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "report": {"training", "decoding", "checkpoint", "model", "data", "parsing", "recipe", "system"},
     "commands": {
         *("report", "training", "decoding", "exchange", "checkpoint"),
-        *("native", "data", "metrics", "parsing", "text", "recipe", "system"),
+        *("data", "metrics", "parsing", "text", "recipe", "system"),
     },
     "cli": {"commands"},
     "__init__": {"api", "decoding", "model", "parsing", "recipe", "system"},  # lazily, see below
