@@ -37,7 +37,7 @@ def test_groups_end_at_so_many_pairs_or_characters() -> None:
     sizes = [len(group) for group in in_groups(pairs, count=2, characters=10)]
     assert sizes == [2, 2, 2, 1]
     assert [pair for group in in_groups(pairs, 2, 10) for pair in group] == pairs
-    assert [len(group) for group in in_groups(pairs, most=5, characters=10)] == [4, 2, 1]
+    assert [len(group) for group in in_groups(pairs, count=5, characters=10)] == [4, 2, 1]
     assert list(in_groups([], 2, 10)) == []
 
 
