@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from nmt.commands import process
+from nmt.commands import exit_codes
 from nmt.commands.help import Group, LineCommand
 from nmt.commands.options import (
     AverageOptions,
@@ -169,5 +169,5 @@ def score(options: ScoreOptions) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command `nmt` with the exit codes of `nmt.commands.process.run`."""
-    process.run(cli)
+    """Run the command `nmt` with the exit codes of `nmt.commands.exit_codes.run`."""
+    exit_codes.run(cli)

@@ -16,7 +16,8 @@ from nmt.commands.streams import count_input, open_output, read_input
 from nmt.metrics import LABELS, METRICS, OF_WORDS
 from nmt.system.console import Advance, Console
 from nmt.system.errors import UserError
-from nmt.text.lines import open_input, read_lines, read_parallel
+from nmt.system.files import open_input
+from nmt.text.lines import read_lines, read_parallel
 
 if TYPE_CHECKING:
     from nmt.decoding.forced import ForcedDecoder, PairScores

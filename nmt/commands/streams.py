@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 from nmt.system.console import Advance, Console, unseen
 from nmt.system.errors import UserError, printable_lines
-from nmt.system.files import whole_file
-from nmt.text.lines import compressed, count_lines, count_rest, decoded, read_lines
+from nmt.system.files import compressed, whole_file
+from nmt.text.lines import count_lines, count_rest, decoded, read_lines
 
 if TYPE_CHECKING:
     from nmt.decoding.pipeline import LineResult

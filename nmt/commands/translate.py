@@ -30,8 +30,8 @@ from nmt.recipe import Decoding, Model, TaskName, override_decoding
 from nmt.system.console import Console
 from nmt.system.device import World, cores, device_of, find_world
 from nmt.system.errors import Interrupted, UserError
-from nmt.system.files import whole_file
-from nmt.text.lines import open_input, read_lines
+from nmt.system.files import open_input, whole_file
+from nmt.text.lines import read_lines
 from nmt.text.terms import Terms, read_terms
 
 if TYPE_CHECKING:

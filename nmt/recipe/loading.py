@@ -1,4 +1,4 @@
-"""A complete recipe: loading, validation across sections, and error messages.
+"""A complete recipe: loading, inheritance (`extends`), validation across sections, and error messages.
 
 Validation precedes all work. An error names the file and line, the key, its value, the allowed values and the most
 similar valid key.
@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ from pydantic_core import ErrorDetails
 
 from nmt.recipe.data import NAME, TASKS, Data, Dataset, Task, task_of
 from nmt.recipe.settings import Decoding, Model, Refusal, Settings, TokenizerSettings, Training
-from nmt.recipe.yaml_files import Origins, dump, merged, override, read
+from nmt.recipe.yaml_files import Origins, Tree, dump, override, read_file
 from nmt.system.errors import UserError
 
 
@@ -116,15 +117,64 @@ def load_with_base(
     path: str | os.PathLike[str], overrides: Sequence[str] = (), alone: bool = False
 ) -> tuple[Recipe, Recipe | None]:
     """Load a recipe as `load` does; return it and the recipe it extends, or None unless that is valid by itself."""
-    tree, origins, base = read(Path(path), alone=alone)
+    tree, origins, base = _read(Path(path), alone=alone)
     for setting in overrides:
         override(tree, origins, setting)
     recipe = validated(tree, str(path), origins)
     if base is None:
         return recipe, None
     with suppress(UserError):  # a base may omit name and data
-        return recipe, validated(merged({"name": recipe.name, "data": recipe.data.model_dump()}, base), str(path))
+        return recipe, validated(_merged({"name": recipe.name, "data": recipe.data.model_dump()}, base), str(path))
     return recipe, None
+
+
+def _read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -> tuple[Tree, Origins, Tree | None]:
+    """Return a recipe's merged values, their origins, and the values of the recipe that it extends, if any.
+
+    Raise UserError if a file is missing or is not a recipe, if recipes extend each other, or if a recipe extends
+    another although it must stand `alone`.
+    """
+    real = Path(os.path.realpath(path))  # Path.resolve fails for a symlink to itself
+    if real in extended_by:
+        names = ", ".join(p.name for p in extended_by)
+        raise UserError(f"{path}: extends itself through {names}", "remove `extends` from one of them")
+    tree, origins = read_file(path)
+    base_name = tree.pop("extends", None)
+    if base_name is None:
+        return tree, origins, None
+    if alone:
+        raise UserError(
+            f"{origins[('extends',)]}: extends: the recipe of a model has all its keys in this file",
+            "take the file from another copy of the model",
+        )
+    if not isinstance(base_name, str):
+        raise UserError(
+            f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})",
+            "name one recipe, relative to this file, as in extends: base.yaml",
+        )
+    base, base_origins, _ = _read(path.parent / base_name, (*extended_by, real))
+    _name_data(base, tree)
+    return _merged(base, tree), base_origins | origins, base
+
+
+def _name_data(base: Tree, tree: Tree) -> None:
+    """Set the default `data.name` of both recipes: the same name, unless `tree` changes data or tokenizer.
+
+    A recipe that changes them must not overwrite the data prepared for its base.
+    """
+    if not isinstance(base.get("data"), dict):
+        return
+    changes_data = "data" in tree or "tokenizer" in tree
+    base["data"].setdefault("name", base.get("name"))
+    if changes_data and isinstance(tree.setdefault("data", {}), dict):
+        tree["data"].setdefault("name", tree.get("name", base.get("name")))
+
+
+def _merged(base: Any, changes: Any) -> Any:
+    """Return a copy of `base` with `changes` merged key by key; lists and scalars are replaced, not merged."""
+    if not (isinstance(base, dict) and isinstance(changes, dict)):
+        return deepcopy(changes)
+    return deepcopy(base) | {key: _merged(base.get(key), value) for key, value in changes.items()}
 
 
 def without_settings(recipe: Recipe) -> Recipe:

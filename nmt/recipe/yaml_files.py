@@ -1,16 +1,13 @@
-"""Recipe files as plain values: YAML, `extends`, --set, and the origin of each value.
+"""Recipe files as plain values: YAML, --set, and the origin of each value.
 
-This module knows no types and, of the keys, only `extends` and the names of runs and data. Errors name the file and
-line.
+This module knows neither keys nor types. Errors name the file and line.
 """
 
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -72,41 +69,12 @@ Dumper.yaml_implicit_resolvers = {
 
 
 def dump(values: Mapping[str, Any]) -> str:
-    """Return values as YAML that `read` reads back."""
+    """Return values as YAML that `read_file` reads back."""
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
-def read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -> tuple[Tree, Origins, Tree | None]:
-    """Return a recipe's merged values, their origins, and the values of the recipe that it extends, if any.
-
-    Raise UserError if a file is missing or is not a recipe, if recipes extend each other, or if a recipe extends
-    another although it must stand `alone`.
-    """
-    real = Path(os.path.realpath(path))  # Path.resolve fails for a symlink to itself
-    if real in extended_by:
-        names = ", ".join(p.name for p in extended_by)
-        raise UserError(f"{path}: extends itself through {names}", "remove `extends` from one of them")
-    tree, origins = _read_file(path)
-    base_name = tree.pop("extends", None)
-    if base_name is None:
-        return tree, origins, None
-    if alone:
-        raise UserError(
-            f"{origins[('extends',)]}: extends: the recipe of a model has all its keys in this file",
-            "take the file from another copy of the model",
-        )
-    if not isinstance(base_name, str):
-        raise UserError(
-            f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})",
-            "name one recipe, relative to this file, as in extends: base.yaml",
-        )
-    base, base_origins, _ = read(path.parent / base_name, (*extended_by, real))
-    _name_data(base, tree)
-    return merged(base, tree), base_origins | origins, base
-
-
-def _read_file(path: Path) -> tuple[Tree, Origins]:
-    """Read one file without following `extends`."""
+def read_file(path: Path) -> tuple[Tree, Origins]:
+    """Return one file's values and their origins; raise UserError if it is missing or is not a recipe."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
@@ -129,19 +97,6 @@ def _read_file(path: Path) -> tuple[Tree, Origins]:
             "begin with a line such as name: my_model; recipes/ holds examples",
         )
     return tree, _locate(node, str(path))
-
-
-def _name_data(base: Tree, tree: Tree) -> None:
-    """Set the default `data.name` of both recipes: the same name, unless `tree` changes data or tokenizer.
-
-    A recipe that changes them must not overwrite the data prepared for its base.
-    """
-    if not isinstance(base.get("data"), dict):
-        return
-    changes_data = "data" in tree or "tokenizer" in tree
-    base["data"].setdefault("name", base.get("name"))
-    if changes_data and isinstance(tree.setdefault("data", {}), dict):
-        tree["data"].setdefault("name", tree.get("name", base.get("name")))
 
 
 def _parse(text: str) -> tuple[Any, yaml.Node]:
@@ -184,13 +139,6 @@ def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origi
         found[key] = f"{file}:{line}"
         _locate(value, file, key, found)
     return found
-
-
-def merged(base: Any, changes: Any) -> Any:
-    """Return a copy of `base` with `changes` merged key by key; lists and scalars are replaced, not merged."""
-    if not (isinstance(base, dict) and isinstance(changes, dict)):
-        return deepcopy(changes)
-    return deepcopy(base) | {key: merged(base.get(key), value) for key, value in changes.items()}
 
 
 def override(tree: Tree, origins: Origins, setting: str) -> None:

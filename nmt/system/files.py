@@ -1,9 +1,10 @@
-"""Atomic writes of files and directories, and reads that raise UserError."""
+"""Atomic writes of files and directories, and reads that raise UserError; files named *.gz are compressed."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import gzip
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from contextlib import contextmanager, suppress
 from glob import escape
 from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from nmt.system.errors import UserError
 
@@ -223,6 +224,25 @@ def regular(path: Path) -> Path:
     if not stat.S_ISREG(mode):
         raise UserError(f"{path}: is not a regular file", remedy(path))
     return path
+
+
+def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file, decompressing .gz, to read bytes; raise UserError on failure."""
+    path = Path(path)
+    try:
+        return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+    except OSError as error:
+        raise not_read(path, error, "name a file that is there and that you may read") from None
+
+
+@contextmanager
+def compressed(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Yield a stream that writes to `stream`, gzip-compressed if `path` ends in .gz."""
+    if Path(path).suffix != ".gz":
+        yield stream
+        return
+    with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as file:  # no name or timestamp: equal texts give equal files
+        yield cast(IO[bytes], file)
 
 
 def not_read(path: Path, error: OSError, hint: str) -> UserError:

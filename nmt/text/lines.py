@@ -7,7 +7,6 @@ Files named *.gz are compressed. Invalid UTF-8 is decoded as U+FFFD.
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import os
 import stat
@@ -16,11 +15,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import zip_longest
-from pathlib import Path
-from typing import IO, TypeVar, cast
+from typing import IO, TypeVar
 
 from nmt.system.errors import UserError
-from nmt.system.files import not_read
+from nmt.system.files import open_input
 
 BLOCK = 1 << 20  # bytes read at a time when counting lines
 LONGEST = 1 << 24  # maximum bytes in a line: a small .gz file can expand to gigabytes without a newline
@@ -28,25 +26,6 @@ REALIGN = "find the first line that the same line of the other file does not tra
 """Hint for parallel files of different length"""
 
 Texts = TypeVar("Texts", bound=tuple[str, ...])
-
-
-def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file, decompressing .gz, to read bytes; raise UserError on failure."""
-    path = Path(path)
-    try:
-        return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
-    except OSError as error:
-        raise not_read(path, error, "name a file that is there and that you may read") from None
-
-
-@contextmanager
-def compressed(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield a stream that writes to `stream`, gzip-compressed if `path` ends in .gz."""
-    if Path(path).suffix != ".gz":
-        yield stream
-        return
-    with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as file:  # no name or timestamp: equal texts give equal files
-        yield cast(IO[bytes], file)
 
 
 def decoded(stream: IO[bytes], name: str | os.PathLike[str]) -> Iterator[str]:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from strategies import CONTENT
 
 from nmt.system.errors import UserError
-from nmt.text.lines import compressed as compressing
-from nmt.text.lines import count_lines, count_rest, open_input, read_lines, read_parallel
+from nmt.system.files import compressed as compressing
+from nmt.system.files import open_input
+from nmt.text.lines import count_lines, count_rest, read_lines, read_parallel
 
 LINE = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))
 

@@ -12,7 +12,7 @@ import pytest
 from click.shell_completion import BashComplete
 
 from nmt.cli import cli
-from nmt.commands.process import COMPLETE
+from nmt.commands.exit_codes import COMPLETE
 
 PROGRAM = """
 import os, sys
