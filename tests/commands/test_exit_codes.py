@@ -18,18 +18,18 @@ PROGRAM = """
 import os, sys
 import click
 from nmt.system.errors import UserError
-from nmt.commands import process
+from nmt.commands import exit_codes
 
 class Failing(click.Group):
     def invoke(self, context):
         raise UserError("it failed", "mend it")
 
-def signalled(error, ending_of=process.ending_of):
+def signalled(error, ending_of=exit_codes.ending_of):
     os.kill(os.getpid(), int(sys.argv.pop()))
     return ending_of(error)
 
-process.ending_of = signalled
-process.run(Failing(invoke_without_command=True))
+exit_codes.ending_of = signalled
+exit_codes.run(Failing(invoke_without_command=True))
 """
 
 
