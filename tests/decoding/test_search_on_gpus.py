@@ -59,8 +59,7 @@ def late(monkeypatch):
 
 
 @pytest.mark.usefixtures("late")
-@pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("changes", MODELS)
+@pytest.mark.parametrize(("beam", "changes"), list(zip((4, 1, 2), MODELS, strict=True)))
 def test_what_is_read_late_changes_no_result(beam, changes):
     model, sources = random_model(**changes), random_sources(20)
     expected = reference_search(

@@ -47,8 +47,7 @@ def over(window: Opened, name: str, share: float = 0.5) -> tuple[float, float]:
     return x, y
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("width", "scheme"), list(zip(WIDTHS, (*SCHEMES, "light"), strict=True)))
 def test_the_page_is_in_order(browser: Any, page: Path, width: int, scheme: Literal["light", "dark"]) -> None:
     with opened(browser, page, width, scheme) as window:
         assert window.page.locator(".plot path.line").count() >= 14
