@@ -6,7 +6,7 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Run the command. Ctrl-C ends it without a traceback, even during imports."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a script's background jobs ignore it
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a script's background jobs ignore SIGINT
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from nmt.cli import main as command
 

@@ -33,7 +33,7 @@ def load(
     threads: int | None = None,
     **decoding: object,
 ) -> Translator | Parser:
-    """Load a model from a bundle or a run's directory, as in `nmt.load("ckpts/", beam=8)`; several form an ensemble.
+    """Load a bundle or a run's directory, as in `nmt.load("ckpts/", beam=8)`; several paths form an ensemble.
 
     Other keywords override the first bundle's decoding settings, such as `beam` and `precision`. `device` is auto, cpu,
     cuda or cuda:N. If `workers` is above 1, that many spawned processes share the lines and, on a CPU, the `threads`;

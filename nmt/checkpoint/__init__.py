@@ -1,1 +1,1 @@
-"""Saved models: checkpoints and their averages."""
+"""Saved models: bundles, checkpoints and averages."""

@@ -1,4 +1,4 @@
-"""Read bundles and checkpoints, and find a run's; nothing is executed or unpickled.
+"""Read bundles and checkpoints, and list, rank and prune those of a run; nothing is executed or unpickled.
 
 A bundle is a self-contained directory: `model.safetensors`, `recipe.yaml`, the SentencePiece models, a parser's tree
 symbols, and `bundle.json` with format, task, provenance, scores and the other files' hashes. A checkpoint, such as
@@ -197,7 +197,7 @@ class Bundle:
         return read_json(intact(self.path / POSITION))
 
     def content(self) -> dict[str, Any]:
-        """Return what outputs depend on: file hashes by name, and the lengths at which lines are split."""
+        """Return the values that determine outputs: file hashes by name, and the lengths at which lines are split."""
         kinds, others = (".safetensors", ".yaml", ".model", ".spm", ".json"), (MANIFEST, MOMENTS, POSITION)
         files = [file for file in sorted(self.path.iterdir()) if file.suffix in kinds and file.name not in others]
         return {"lengths": self.info.get("lengths"), **{file.name: hash_file(file) for file in files}}
@@ -284,7 +284,7 @@ def read_tensors(path: Path, dtypes: Sequence[str] = WEIGHT_DTYPES) -> dict[str,
 
 
 def check_numbers(path: Path, name: str, dtype: str, known: Sequence[str], extremes: Sequence[float]) -> None:
-    """Raise UserError if a tensor's `dtype` is not among the `known`, or if its `extremes` exceed fp32 or are NaN."""
+    """Raise UserError if a tensor's `dtype` is not among the `known`, or if `extremes` are NaN or outside fp32."""
     if dtype not in known:
         raise UserError(f"{path}: tensor {name}: holds numbers of type {dtype}, not {' or '.join(known)}", remedy(path))
     if not all(abs(extreme) <= FP32_MAX for extreme in extremes):  # false for NaN

@@ -63,9 +63,9 @@ def add_info(path: Path, info: Mapping[str, Any]) -> None:
 
 
 class Checkpoints:
-    """The background writer of a run's checkpoints: one thread, in order, until the first failure.
+    """A background thread that writes a run's checkpoints in order, until the first failure.
 
-    A failure leaves the same files as a kill at that moment.
+    A failure leaves the same files as killing the process at that moment.
     """
 
     def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
@@ -82,9 +82,9 @@ class Checkpoints:
         info: Mapping[str, Any],
         then: Callable[[], None],
     ) -> None:
-        """Start to write a checkpoint and prune old ones; the tensors may change once this returns.
+        """Start writing a checkpoint and pruning old ones; the tensors may be modified once this returns.
 
-        They are copied to host memory, on a GPU in stream order and without synchronising. An existing checkpoint at
+        They are copied to host memory, from a GPU in stream order and without synchronising. An existing checkpoint at
         `path` is replaced. `check` or `wait` calls `then` after the checkpoint has been written.
         """
         device = next(iter(weights.values())).device
@@ -140,7 +140,7 @@ class Checkpoints:
 
 
 def _on_host(tensor: Tensor) -> Tensor:
-    """Copy a tensor to host memory; from a GPU, in stream order without waiting."""
+    """Copy a tensor to host memory; from a GPU, asynchronously in stream order."""
     try:
         return tensor.detach().to("cpu", copy=True, non_blocking=True)  # from a GPU, into pinned memory
     except RuntimeError as error:

@@ -57,7 +57,7 @@ def run(group: click.Group) -> NoReturn:
 
 
 def _restore_signals() -> None:
-    """Restore default signal handling; ranks ignore signals, which a launcher may send while they report errors."""
+    """Restore default signal handling, or ignore signals in a rank, which may get them while it reports an error."""
     action = signal.SIG_IGN if "RANK" in os.environ else signal.SIG_DFL
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is stop:

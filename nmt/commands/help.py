@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-MACHINE, MORE = "Machine", "More"  # sections of several commands; options without a section go under the latter
+MACHINE, MORE = "Machine", "More"  # sections of several commands; options without a section go under `MORE`
 
 
 class Option(click.Option):
@@ -84,7 +84,7 @@ class Group(click.Group):
         write_examples(formatter, "From text to a translation", self.examples)
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write how to show a command's options."""
+        """Write how to get help on a command."""
         formatter.write_paragraph()
         formatter.write_text(f"{context.command_path} COMMAND --help has examples and the options of a command.")
 

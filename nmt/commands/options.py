@@ -127,7 +127,7 @@ def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., No
         def command(**given: Any) -> None:
             function(kind(**given))
 
-        for each in reversed(fields(kind)):  # last first, as decorators apply: --help keeps field order
+        for each in reversed(fields(kind)):  # reversed, as decorators apply bottom-up; --help keeps field order
             if PARAMETER in each.metadata:
                 command = each.metadata[PARAMETER](each.name)(command)
         return command

@@ -32,7 +32,7 @@ from nmt.system.integrity import HASHES, hash_file, read_manifest, replace_manif
 
 PLAN, LOCK = "blocks.json", ".lock"
 FORMAT = 1  # version of blocks.json
-BLOCK_LINES = 10_000  # at most a block is lost when killed; smaller blocks leave the device idle more often
+BLOCK_LINES = 10_000  # a killed process loses at most one block; smaller blocks leave the device idle more often
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Blocks:
     """The blocks of an unfinished output; created by `open_blocks`."""
 
     def __init__(self, job: Job, plan: Mapping[str, Any], lock: Callable[[], AbstractContextManager[None]]) -> None:
-        """`lock` is held while joining the blocks."""
+        """Store the plan, and the `lock` to hold while joining blocks."""
         self.lines: int = plan["lines"]
         self.joined = False
         """Whether this process joined the blocks"""
@@ -194,7 +194,7 @@ def open_blocks(
             removable = {LOCK}
             try:
                 plan = _agree_on_plan(folder / PLAN, job, count)
-                removable.add(PLAN)  # goes too if no block is finished, as after a wrong option
+                removable.add(PLAN)  # removed too on errors before the first block, such as a wrong option
                 if world.size > 1:
                     held.close()
                 yield Blocks(job, plan, lock if world.size > 1 else nullcontext)

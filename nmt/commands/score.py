@@ -1,4 +1,4 @@
-"""`nmt score`: score translations, trees, a reference by models, and runs."""
+"""`nmt score`: score runs, trees, translations, or a reference by models."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _score_runs(options: ScoreOptions) -> None:
 
 
 def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
-    """Print each metric's score for the hypothesis file; with a baseline, also its scores, intervals and p-values.
+    """Print each metric's score for the hypothesis file; with a baseline, both scores, intervals and p-values.
 
     Word-based metrics tokenise for `language`, by default inferred from the first reference's name.
     """

@@ -1,4 +1,4 @@
-"""Line input and output, and statistics of the lines."""
+"""Standard streams, line input and output, and statistics of a search."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Statistics(Generic[Result]):
     """Progress, speed and warnings of a search."""
 
     def __init__(self, doing: str, warnings: Mapping[str, Callable[[Result], int]]) -> None:
-        """`doing` labels the progress; each function in `warnings` counts one kind of defect in a result."""
+        """Label the progress with `doing`; each function in `warnings` counts one kind of defect in a result."""
         self.counts = Counts()
         self._advance: Advance = unseen
         self._doing, self._warnings = doing, warnings
@@ -147,7 +147,7 @@ class Statistics(Generic[Result]):
             yield
 
     def timed(self, lines: Iterator[Any]) -> Iterator[Any]:
-        """Yield the lines; start the clock of `speed` at the very first."""
+        """Yield the lines; start the clock of `speed` at the first."""
         for line in lines:
             self._began = self._began or time.monotonic()
             yield line
@@ -163,7 +163,7 @@ class Statistics(Generic[Result]):
         self.counts.lines += 1
         number = self._before + self.counts.lines
         if not result.parts:
-            self.searched(0)  # a blank line, which the engine never sees
+            self.searched(0)  # a blank line, which never reaches the engine
         occurred = {warning: (count, number) for warning, occurs in self._warnings.items() if (count := occurs(result))}
         self.counts.add(Counts(warnings=occurred))
         return number

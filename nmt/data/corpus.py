@@ -1,4 +1,4 @@
-"""Encode and filter pairs for Arrow files, and read those files through shared memory maps."""
+"""Encode and filter pairs, convert them to Arrow tables, and read Arrow files through shared memory maps."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _concatenate(rows: Sequence[Sequence[int]]) -> Sentences:
 
 
 def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -> Iterator[EncodedChunk]:
-    """Encode chunks in `threads` threads; yield them in order."""
+    """Encode chunks with `threads` threads; yield them in order."""
     pool = ThreadPoolExecutor(threads)
     waiting: deque[Future[EncodedChunk]] = deque()
     collecting = gc.isenabled()
@@ -318,7 +318,7 @@ def _read_ahead(path: Path) -> None:
 
 
 def _word(array: pa.Array, mapped: pa.Buffer) -> int:
-    """Return the word offset in the file of a 32-bit array's data."""
+    """Return the offset of a 32-bit array's data in the file, in words; raise ValueError if it is compressed."""
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:  # an empty array's buffer may lie outside the file
         return 0

@@ -119,7 +119,7 @@ def _sort(
 
 def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: Ids, batch_tokens: int) -> Rows:
     """Fill updates with pairs up to `batch_tokens`; return their boundaries in `order`: (updates + 1,)."""
-    cuts, block = [0], max(BLOCK, batch_tokens + 1)  # any update fits into a block: each pair has a token
+    cuts, block = [0], max(BLOCK, batch_tokens + 1)  # a block holds any update, as a pair has at least one token
     while (first := cuts[-1]) < len(order):
         part = order[first : first + block]
         tokens = [np.append(0, lengths[part].astype(np.int64) + 1) for lengths in (source_lengths, target_lengths)]

@@ -1,4 +1,4 @@
-"""Read sentence pairs from text, .tsv, .jsonl and .parquet files, sacreBLEU test sets, the hub and treebanks.
+"""Read sentence pairs from text, .tsv, .jsonl and .parquet files, sacreBLEU test sets, Hugging Face and treebanks.
 
 A tree becomes a pair of its space-separated words and the prepared tree on one line. For a language model, a pair
 consists of a target alone.
@@ -22,7 +22,7 @@ from nmt.text.lines import REALIGN, count_lines, one_line, read_lines
 
 Pair = tuple[str, ...]
 """One sentence for each of `Data.languages`"""
-LENGTH_STEPS = [5, 10, 20, 30, 40, 60, 80, 120, 160, 256, 512, 1024]  # upper bounds of report.json's classes
+LENGTH_STEPS = [5, 10, 20, 30, 40, 60, 80, 120, 160, 256, 512, 1024]  # upper bounds of report.json's length classes
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
 
 
@@ -229,7 +229,7 @@ def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
         return sources, references
     try:
         return Path(get_source_file(name, pair)), Path(get_reference_files(name, pair)[0])
-    except (Exception, SystemExit) as error:  # sacreBLEU wraps no errors, and exits on a damaged download
+    except (Exception, SystemExit) as error:  # sacreBLEU does not wrap errors, and exits on a damaged download
         reason = "its download failed" if isinstance(error, SystemExit) else error
         raise UserError(
             f"{name}: sacreBLEU cannot provide this test set: {reason}",

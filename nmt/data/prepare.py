@@ -162,7 +162,7 @@ def _tokenizer(recipe: Recipe, total: int | None, console: Console, tokenizer_fr
 
 @dataclass(frozen=True)
 class _TokenizerText:
-    """Training pairs as the encoder gets them; iterating displays progress."""
+    """Training pairs as the encoder receives them; iterating displays progress."""
 
     data: Data
     total: int | None

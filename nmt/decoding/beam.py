@@ -8,7 +8,7 @@ At the cap, alive hypotheses compete by length-normalised score. A beam of 1 is 
 `</s>`. `</s>` is forbidden before `min_length` symbols.
 
 When a sentence finishes, another takes its place in the batch, so short sentences never wait for long ones and the
-matrices stay full. Every step is vectorised over all hypotheses of all sentences.
+batch stays full. Every step is vectorised over all hypotheses of all sentences.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from nmt.system.device import available_memory
 from nmt.text.vocabulary import BOS, EOS
 
 REFILL = 8  # refill the batch once 1/8 of it is empty
-BLOCK = 64  # top-k compares the maxima of blocks of this size first
-CPU_BEAM = 4  # beyond this beam size, automatic batch sizes shrink in proportion
+BLOCK = 64  # top-k first compares the maxima of blocks of this many symbols
+CPU_BEAM = 4  # on a CPU, a larger beam reduces automatic batch sizes in proportion
 HELD = 4096  # source and output tokens to collect before annotating
-MOST_BATCH_TOKENS = 1 << 15  # upper bound on a GPU; larger batches gain nothing
+MOST_BATCH_TOKENS = 1 << 15  # upper bound on automatic batch sizes on a GPU; larger ones gain nothing
 AT_ONCE = 512  # largest vocabulary, such as a parser's, for which a plain top-k is faster
 
 
@@ -78,7 +78,7 @@ def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
     if weight.device.type == "cpu":
         return max(1, CPU_BATCH_TOKENS * CPU_BEAM // max(CPU_BEAM, decoding.beam))
     free = available_memory(weight.device) or 0
-    # Keys and values per source token, assuming that hypotheses are as long as the source.
+    # Numbers cached per source token, assuming that hypotheses are as long as the source.
     values = sum(2 * model.config.decoder_depth * model.config.d_model * (1 + decoding.beam) for model in models)
     return min(MOST_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))
 
@@ -122,7 +122,7 @@ class Search:
         self._caches = [KVCache(self._ancestry, window) for window in windows]
         self._rules = [make(self._ancestry) for make in engine.constraints]
         self._beams = self._empty([])
-        self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): of alive hypotheses
+        self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): links of each step
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
         self._caps = np.empty(0, dtype=np.int64)  # (n,): the caps, on the host
         # From the previous step: which rows are finished, and the ancestry's `seen`.
@@ -206,9 +206,9 @@ class Search:
     def _advance(self) -> list[Found]:
         """Extend every hypothesis by one symbol; remove finished sentences from the batch and return them.
 
-        On a GPU, the host learns one step late which sentences are finished, while the device computes the next step;
-        such sentences have no alive hypothesis left. When a sentence reaches its cap, the host waits instead, because
-        the model may have no next position.
+        On a GPU, the host learns one step late which sentences are finished, while the device computes the next step,
+        in which they have no alive hypothesis. When a sentence reaches its cap, the host waits instead, because the
+        model may have no next position.
         """
         self._ancestry.extend(self._beams.parents)
         symbols = self._beams.symbols
@@ -226,7 +226,7 @@ class Search:
         removal = Removal(rows, self._ancestry.count, self._engine.device)
         results = self._remove(removal) if rows else []
         self._unread = Download(removal.keep(done), self._ancestry.seen) if late else None
-        self._sources = removal.keep(self._sources)  # last: if memory runs out above, they are searched again
+        self._sources = removal.keep(self._sources)  # last: if memory runs out above, all restart
         return results
 
     def _extend(self, states: list[Tensor]) -> Tensor:
@@ -253,7 +253,7 @@ class Search:
 
         # 4. Hypotheses that can no longer enter the n-best list are dropped. Since α ≥ 0, dividing by the largest
         # possible penalty bounds the scores of all descendants. Where a rule reorders candidates, less probable
-        # hypotheses may still get ahead, so all stay until the most probable one is hopeless.
+        # hypotheses may still overtake others, so all stay until the most probable one is hopeless.
         horizons = beams.caps
         for rule in self._rules:
             horizons = rule.horizons(horizons, lengths)
@@ -275,7 +275,7 @@ class Search:
     def _candidates(self, states: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return the 2 · beam best extensions of each row (one in greedy search), best first.
 
-        Each model's states are (n, k, d_model); the results, log-probability, parent and symbol, are (n, 2 · beam).
+        Each model's states are (n, k, d_model); the returned log-probabilities, parents and symbols are (n, 2 · beam).
         """
         found = []
         for part, log_probs in self._allowed(states):
@@ -285,10 +285,11 @@ class Search:
                 best = rule.choose(log_probs, alive, part, best)
             found.append(best)
         totals, parents, symbols = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1)  # out of range where all is -inf
+        # Where all log-probabilities are -inf, a padding index may have been chosen.
+        return totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1)
 
     def _allowed(self, states: list[Tensor]) -> Iterator[tuple[slice, Tensor]]:
-        """Yield chunks of rows with log-probabilities (rows, k, padded vocabulary); forbidden symbols have -inf."""
+        """Yield slices of rows and their log-probabilities (rows, k, padded vocabulary), -inf for forbidden symbols."""
         rows = max(1, CHUNK_LOGITS[self._engine.device.type] // (self._beam * self._engine.vocabulary))
         for start in range(0, self._ancestry.count, rows):
             part = slice(start, start + rows)
@@ -300,7 +301,7 @@ class Search:
             yield part, log_probs
 
     def _remove(self, removal: Removal) -> list[Found]:
-        """Remove rows from the batch; return their sources and n-best lists. One CPU-GPU sync point."""
+        """Remove finished rows; return their sources and n-best lists. One CPU-GPU sync point."""
         beams, rows = self._beams, upload(removal.leaving, self._engine.device)
         longest = int(self._ancestry.lengths[removal.leaving].max())
         ends, positions, scores = (each[rows, : self._n_best] for each in (beams.ends, beams.positions, beams.scores))
@@ -352,7 +353,7 @@ def log_softmax_(logits: Tensor, vocabulary: int) -> Tensor:
 def best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
     """Return the `count` largest sums of alive (n, k) and log_probs (n, k, vocabulary), as (n, count) tensors.
 
-    A vocabulary larger than AT_ONCE must be a multiple of BLOCK. Parents and symbols of -inf totals are arbitrary.
+    A vocabulary size above AT_ONCE must be a multiple of BLOCK. A sum of -inf has an arbitrary parent and symbol.
     """
     n, k, width = log_probs.shape
     if functions := functions_for(log_probs, alive):

@@ -1,6 +1,6 @@
 """Constraints on outputs: which symbols may follow each hypothesis of a search.
 
-Like the search, they are vectorised over all hypotheses of all rows. Unless noted, the host never waits for the device.
+All but `PrefixConstraint` are vectorised over all hypotheses of all rows and never make the host wait for the device.
 Shapes: n rows, one per sentence, and k hypotheses per row.
 """
 
@@ -37,7 +37,7 @@ class Candidates(NamedTuple):
 class Constraint:
     """Constraint on the outputs of one search, with its state; subclasses override the methods they need.
 
-    The ancestry is always one step ahead: it admits, extends and removes rows before the constraint does.
+    The ancestry is updated first: it admits, extends and removes rows before the constraint does.
 
     Hypotheses of probability 0 are empty slots: their parents and symbols are arbitrary, and so are results for them.
     """
@@ -51,8 +51,8 @@ class Constraint:
     def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Candidates) -> Candidates:
         """Return the candidates for `rows`, given those that the search found: 2k per row, or one if k is 1.
 
-        Those of the first k that end may join the finished hypotheses; the best k of the others stay alive. `alive`
-        (rows, k) holds the hypotheses' log-probabilities. If k is 1, two candidates may be returned.
+        Candidates that end may join the finished hypotheses if they are among the first k; the best k of the others
+        stay alive. `alive` (rows, k) holds the hypotheses' log-probabilities. If k is 1, two may be returned.
         """
         return found
 
@@ -70,7 +70,7 @@ class Constraint:
     def kept_from_repeating(self, rows: Tensor, positions: Tensor, hypotheses: Tensor) -> Tensor:
         """Return (r, m), whether a ban on repetitions ever excluded the most probable symbol of a hypothesis.
 
-        `hypotheses` (r, m) are indices within `rows` (r,), at the step that filled `positions` (r, m).
+        `hypotheses` (r, m) are indices, within `rows` (r,), of the hypotheses that were extended at `positions` (r, m).
         """
         return torch.zeros_like(positions, dtype=torch.bool)
 
@@ -79,7 +79,7 @@ class Constraint:
 
 
 MakeConstraint = Callable[[Ancestry], Constraint]
-"""Factory for a search's constraint on the rows of an ancestry."""
+"""Factory for a search's constraint, given the search's ancestry."""
 
 
 class MinLength(Constraint):
@@ -104,8 +104,9 @@ class NoRepeat(Constraint):
         self._n, self._ancestry = n, ancestry
         beam, device = ancestry.beam, ancestry.rows.device
         self._newest = torch.empty((0, beam, 0), dtype=torch.int64, device=device)  # (rows, k, longest): newest first
-        self._acted = torch.empty((0, beam), dtype=torch.bool, device=device)  # (rows, k): best symbol was banned
-        self._history = torch.empty((0, ROOM, beam), dtype=torch.bool, device=device)  # (rows, positions, k)
+        # Whether the most probable symbol was ever banned: so far (rows, k), and by position (rows, positions, k).
+        self._acted = torch.empty((0, beam), dtype=torch.bool, device=device)
+        self._history = torch.empty((0, ROOM, beam), dtype=torch.bool, device=device)
 
     def admit(self, sources: Sequence[Source]) -> None:
         self._newest = F.pad(self._newest, (0, 0, 0, 0, 0, len(sources)), value=NONE)
@@ -116,7 +117,7 @@ class NoRepeat(Constraint):
         newest = self._newest[rows]
         if newest.size(2) < self._n:
             return
-        # A symbol is forbidden if the n - 1 symbols before it equal the newest n - 1.
+        # A symbol is forbidden if an earlier occurrence of it follows the same n - 1 symbols.
         grams = newest.unfold(2, self._n, 1)  # (rows, k, longest - n + 1, n)
         again = grams[..., 1:].eq(newest[:, :, None, : self._n - 1]).all(-1) & grams[..., 0].ne(NONE)
         self._acted[rows] |= forbid(log_probs, grams[..., 0], again)
@@ -138,7 +139,7 @@ class NoRepeat(Constraint):
 
 
 def forbid(log_probs: Tensor, symbols: Tensor, where: Tensor) -> Tensor:
-    """Forbid `symbols` (n, k, m) `where` true: set them to -inf in log_probs (n, k, vocabulary), in place.
+    """Set `symbols` (n, k, m), where the mask `where` is true, to -inf in log_probs (n, k, vocabulary), in place.
 
     A hypothesis with no other choice keeps them. Return (n, k), whether the most probable symbol was forbidden.
     """
@@ -154,14 +155,13 @@ def forbid(log_probs: Tensor, symbols: Tensor, where: Tensor) -> Tensor:
 class TreeConstraint(Constraint):
     """Outputs are linearised trees with exactly as many leaves as the source has words.
 
-    - Leaves are allowed while any are left, `</s>` only when none is left and no bracket is open.
+    - Leaves are allowed while any are left. `</s>` is allowed only when none is left and no bracket is open.
     - A bracket may open only while leaves are left, so that it will not be empty. At most `longest_run` brackets open
       in a row, which bounds unary chains and thus the output length.
     - Only the innermost open bracket may close, and only if it is not empty.
     - At most (cap - words - 1) / 2 brackets open, because the cap has room for no more pairs.
 
-    Every hypothesis can therefore be completed within its cap: with the leaves left, then the closing brackets, then
-    `</s>`.
+    Every hypothesis can therefore be completed within its cap by the remaining leaves, closing brackets and `</s>`.
 
     Open brackets form a linked list. Each hypothesis has a head, which encodes the label of the innermost open bracket
     and the place of the previous head. Descendants share the rest of the list.
@@ -180,14 +180,14 @@ class TreeConstraint(Constraint):
         # (n, 3, k): leaves left, brackets that may still open, and brackets that may open in a row
         self._left = ids.new_empty((0, 3, beam))
         self._head = self._places = ids  # (n, k): place · kinds + kind, or 0; place of the next head
-        self._heads = ids.new_empty((0, 0))  # (rows, places)
+        self._heads = ids.new_empty((0, 0))  # (rows, places): the previous heads
 
     def _tables(self, vocabulary: int) -> tuple[Tensor, Tensor]:
         """Return the lookup tables of `restrict` and `advance`.
 
         The first, (3 · kinds, vocabulary), is 0 for allowed symbols and -inf for others. It covers all kinds of head
         for three cases: no leaf left, leaves left but no bracket may open, a bracket may open. The second,
-        (vocabulary, 3), is what a symbol subtracts from `_left`; all but opening brackets restore the longest run.
+        (vocabulary, 3), is what each symbol subtracts from `_left`; all but opening brackets reset the run.
         """
         allowed = torch.zeros((3, self._kinds, vocabulary), dtype=torch.bool)
         allowed[0, 0, EOS] = True
@@ -309,7 +309,7 @@ class PrefixConstraint(Constraint):
         before = np.take_along_axis(self._states, parents.cpu().numpy(), axis=1)
         for (row, hypothesis), symbol in np.ndenumerate(symbols.cpu().numpy()):
             state = before[row, hypothesis]
-            if state >= 0:  # -1 past the prefix; an empty slot's symbol is arbitrary
+            if state >= 0:  # `get` returns -1 past the prefix, and for an empty slot's arbitrary symbol
                 before[row, hypothesis] = self._plans[row][state][0].get(int(symbol), -1)
         self._states = before
 

@@ -1,20 +1,20 @@
 """Search with CTranslate2, a compiled engine, in place of our own; imports no torch.
 
-`nmt.decoding.beam` states the rules of our search. With a beam of 1, CTranslate2's is the same algorithm and produces
+`nmt.decoding.beam` states the rules of our search. With a beam of 1, CTranslate2 uses the same algorithm and finds
 the same text, apart from rounding. With a wider beam:
 
 - Scores are converted from CTranslate2's Σ log p / |Y|^α, where |Y| counts `</s>`, to our Σ log p / ((5 + |Y|) / 6)^α,
   by which hypotheses are ranked.
-- Each sentence has our cap. Of a step's 2 · beam candidates, both keep the same `beam` alive, and let the same ones
-  end: those among the best `beam`.
+- Caps and candidates are the same: of a step's 2 · beam candidates, both engines finish those that end among the best
+  `beam`, and keep the best `beam` of the others alive.
 - The stopping rules differ. CTranslate2 searches until `PATIENCE` · beam hypotheses have ended (with α = 0, also until
-  a step's best candidate ends) and keeps that many, the best by its own score. Our search continues until no alive
+  a step's best candidate ends) and keeps that many, ranked by its own score. Our search continues until no alive
   hypothesis can beat the finished ones.
 
 Texts therefore differ where our best hypothesis ended long after others; CTranslate2's then scores lower. Equal texts
 have equal scores, apart from rounding, unless symbols are excluded: CTranslate2 renormalises over the remaining ones,
-and we do not. This affects `</s>` before decoding.min_length. To avoid it elsewhere, control symbols are not excluded;
-hypotheses that contain one, which trained models do not write, are ranked last.
+and we do not. This concerns decoding.min_length, which excludes `</s>`, and decoding.no_repeat. Control symbols are
+not excluded; hypotheses that contain one are ranked last.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from nmt.system.integrity import check_files, hash_file, read_manifest, write_ma
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import EOS
 
-PATIENCE = 1.5  # of 1,000 Multi30k texts, 22 differ with 1.0, 8 with 1.5, 7 with 8.0, which is three times slower
+PATIENCE = 1.5  # of 1,000 Multi30k texts, 22 differ from ours with 1.0, 8 with 1.5, 7 with 8.0 (three times slower)
 FOLDER, STAMP = "ctranslate2", "converted.json"
 AUTO_BATCH_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 16_384}  # CUDA: about 2 GiB for the base model and beam 4
 COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}  # by decoding.precision
@@ -61,7 +61,7 @@ def convert(bundle: Bundle, decoding: Decoding, say: Callable[[str], None]) -> P
             f"copy it, or export it: nmt average {bundle.path} --format ctranslate2 --out FOLDER",
         )
     with exclusive(path.with_name(f".{FOLDER}.lock"), str(path), say, wait=True):
-        if not _is_current(path, made_from):  # otherwise the lock's last holder has written it
+        if not _is_current(path, made_from):  # otherwise another process has written it
             say(f"converting {bundle.path} for CTranslate2: {path}")
             with whole_directory(path, STAMP) as part:
                 write(bundle, part, decoding)
@@ -70,7 +70,7 @@ def convert(bundle: Bundle, decoding: Decoding, say: Callable[[str], None]) -> P
 
 
 def _is_current(path: Path, made_from: Mapping[str, object]) -> bool:
-    """Return whether there is an undamaged conversion whose manifest has these values."""
+    """Return whether `path` holds an undamaged conversion whose manifest has the values `made_from`."""
     with suppress(UserError):
         if made_from.items() <= read_manifest(path / STAMP).items():
             check_files(path / STAMP)
@@ -89,7 +89,7 @@ class CTranslate2Engine:
         """
         kind, _, number = device.partition(":")
         self._batches = threads if kind == "cpu" else 1
-        # Scores are summed in the compute type: float16 keeps 11 bits of them, bfloat16 only 8.
+        # Scores are accumulated in the compute type: float16 has 11 significant bits, bfloat16 only 8.
         compute_type = COMPUTE_TYPES.get(decoding.precision, "float32" if kind == "cpu" else "float16")
         try:
             self._translator = library().Translator(
@@ -147,7 +147,7 @@ class CTranslate2Engine:
             max_decoding_length=cap,
             no_repeat_ngram_size=self._decoding.no_repeat or 0,
             return_scores=True,
-            return_end_token=True,  # missing from hypotheses cut off at the cap
+            return_end_token=True,  # its absence marks hypotheses cut off at the cap
         )
 
     def _hypotheses(self, found: Any) -> list[Hypothesis]:

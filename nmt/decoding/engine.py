@@ -92,7 +92,7 @@ class Engine(Protocol):
         """
 
     def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Yield (number, hypotheses) as `search` does, with `count` random samples per source, in the order drawn."""
+        """Yield (number, hypotheses) as `search` does, but with `count` random samples per source, unsorted."""
 
 
 class Pool:
@@ -111,7 +111,7 @@ class Pool:
         return sum(len(source.ids) + 1 for source in self._sources)
 
     def add(self, sources: Iterable[Source]) -> None:
-        """Add sources and sort again."""
+        """Add sources and restore the order."""
         self._sources += sources
         self._sources.sort(key=lambda source: (len(source.ids), -source.number))
 

@@ -1,7 +1,7 @@
 """Forced decoding: log-probabilities, alignments and attention weights for given outputs.
 
-Log-probabilities are computed as in training, over the whole vocabulary and including `</s>`, but without label
-smoothing; they are in nats. The module does no I/O. A sentence's results do not depend on its batch mates.
+Log-probabilities are in nats, computed as in training, over the whole vocabulary, but without label smoothing. A
+sentence's results do not depend on its batch mates.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PairScores(NamedTuple):
     subwords_cut: int = 0  # target subwords beyond the limit, including `</s>`, that are not scored
 
     def plus(self, other: PairScores) -> PairScores:
-        """Return the field-wise sums of both."""
+        """Add `other` field by field."""
         return PairScores(*map(add, self, other))
 
     @property
@@ -85,7 +85,7 @@ class ForcedDecoder:
 def log_probabilities_of(
     models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]], batch_tokens: int
 ) -> list[Tensor]:
-    """Return fp64 log-probabilities (symbols,) of each non-empty target, given its source without `</s>`.
+    """Return fp64 log-probabilities (symbols,) of each non-empty target given its source; sources exclude `</s>`.
 
     Pairs of similar length share a batch, of at most `batch_tokens` padded tokens per side unless it is a single pair.
     """
@@ -110,7 +110,7 @@ def log_probabilities_of(
 def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tensor:
     """Return (tokens,), the log-probability of each target symbol in a batch given its source and preceding symbols.
 
-    They are in nats, row by row, in fp32 or better. For several models, their probabilities are averaged.
+    Log-probabilities are in nats, row by row, in fp32 or better. The probabilities of several models are averaged.
     """
     answers = batch.target_out.flatten().index_select(0, batch.real)
     found = []
@@ -120,13 +120,13 @@ def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tens
     return torch.stack(found).logsumexp(0) - math.log(len(models))
 
 
-TOKENS = 4096  # batch size for alignment, in padded tokens of both sides
+TOKENS = 4096  # batch size for annotation, in padded tokens; alignment counts both sides
 
 
 def annotate(models: Sequence[Transformer], found: Sequence[Found]) -> list[Found]:
-    """Return hypotheses with alignments and per-symbol log-probabilities, computed by the models that found them.
+    """Return `found` with alignments and per-symbol log-probabilities added to its hypotheses.
 
-    The models compute them in full precision, whatever the precision of the search.
+    `models` compute both in full precision, whatever the precision of the search.
     """
     pairs = [(source.ids, each.ids) for source, hypotheses in found for each in hypotheses if each.ids]
     alignments, scores = iter(align(models, pairs)), iter(log_probabilities_of(models, pairs, TOKENS))
@@ -141,8 +141,8 @@ def annotate(models: Sequence[Transformer], found: Sequence[Found]) -> list[Foun
 def align(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
     """Return, for each (source, output) pair, the index of the most attended source subword for each output subword.
 
-    Attention is the penultimate decoder layer's, summed over heads and models. Neither side includes `</s>`, and
-    attention to it is ignored.
+    Attention is that of the penultimate decoder layer, averaged over heads and models. Neither side includes `</s>`,
+    and attention to it is ignored.
     """
     device = models[0].output_embedding.weight.device
     alignments: list[list[int]] = [[] for _ in pairs]
@@ -166,7 +166,7 @@ class Tokens:
     """Sequence of symbols and their grouping into words."""
 
     tokens: list[str]  # subwords, with U+2581 where a word begins, or tree symbols; includes `<s>` and `</s>`
-    words: list[str]  # what the tokens spell; control symbols, tree symbols and punctuation at word edges are words
+    words: list[str]  # spelled by the tokens; control symbols, tree symbols and punctuation at word edges are words
     word_of: list[int]  # index of each token's word
     text: str  # decoded text, without control symbols
 
@@ -209,7 +209,7 @@ class Attention:
     """(decoder layers, heads, t, s), cross-attention from `target_out` to `source`."""
 
     def by_words(self) -> Attention:
-        """Merge subwords into words: sum the weights over a key's subwords and average them over a query's."""
+        """Merge subwords into words: sum weights over each key word's subwords, average over each query word's."""
         source, target_in, target_out = self.source, self.target_in, self.target_out
         return Attention(
             *(source.by_words(), target_in.by_words(), target_out.by_words(), _merged(source, source, self.encoder)),

@@ -1,6 +1,6 @@
 """A pipeline's models, in memory or in bundles, and the engine that runs them.
 
-torch is imported only when an engine is made, which spawned workers do in their own processes.
+torch is imported only when an engine is opened; spawned workers import it in their own processes.
 """
 
 from __future__ import annotations
@@ -57,13 +57,14 @@ class Saved:
     device: str
     """auto, cpu, cuda or cuda:N; with several workers, each has its own GPU."""
     workers: int | None
-    """Number of processes; 1 means this process. Default: one per thread if `forks` applies, otherwise one."""
+    """Number of processes; 1 means this process. None means one per thread, up to MOST_WORKERS, where `forks` applies,
+    otherwise one."""
     threads: int | None
     """Total CPU threads of all workers; None leaves the choice to the engine."""
     forks: bool
     """Whether workers on a CPU are forked to share one model; this process must then be single-threaded."""
     say: Callable[[str], None]
-    """Reports slow operations and deviations from the requested settings."""
+    """Callback for reports of slow operations and deviations from the requested settings."""
 
     @property
     def configs(self) -> Sequence[ModelSettings]:
@@ -116,14 +117,14 @@ class Saved:
         return find_device(self.device, torch.cuda.device_count()) == "cpu"
 
     def _shared(self, make: MakeEngine) -> MakeEngine:
-        """Make one engine in this process, whose read-only memory all forked workers share.
+        """Make one engine in this process; return a factory for forked workers, which share its read-only memory.
 
         The threads are divided among the workers, because small operations run faster on one thread each than split
-        across threads, which wait for each other at the end.
+        across threads that have to synchronise.
         """
         import torch
 
-        engine = make(0, self.threads or cores())  # single-threaded: a fork would not inherit other threads
+        engine = make(0, self.threads or cores())  # on one thread: forked workers would not inherit others
 
         def share(number: int, count: int) -> Engine:
             torch.set_num_threads(max(1, (self.threads or cores()) // count))

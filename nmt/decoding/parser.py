@@ -97,7 +97,7 @@ class Parser(Pipeline[Parse]):
         return [symbol for part in parts for symbol in part.ids], self.tokenizer.target.encode(str(tree))
 
     def text(self, line: Line, rank: int) -> str:
-        """Return the parts' trees of this `rank`, joined, in bracket notation; "" for a blank line."""
+        """Join the trees of this `rank` from all parts, in bracket notation; "" for a blank line."""
         return str(self._tree(line, rank) or "")
 
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Parse:
@@ -118,7 +118,7 @@ class Parser(Pipeline[Parse]):
         return self.tokenizer.source.encode_all([escape(word) for word in words])
 
     def _tree(self, line: Line, rank: int) -> Tree | None:
-        """Join the parts' trees of this rank under one root; return None for a blank line."""
+        """Join the trees of this `rank` from all parts under one root; return None for a blank line."""
         vocabulary = cast(TreeVocabulary, self.tokenizer.target)
         found = zip(line.hypotheses, _words_of_parts(line), strict=True)
         trees = [vocabulary.tree(part[rank].ids, words) for part, words in found]

@@ -37,7 +37,10 @@ class Automaton:
     """Aho-Corasick automaton that finds one source's phrases in an output."""
 
     def __init__(self, wanted: Sequence[Required], opens: Sequence[bool], closes: Sequence[bool]) -> None:
-        """Build the automaton; `opens[symbol]` if a word may begin after it, `closes[symbol]` if one ends before it."""
+        """Build the automaton.
+
+        `opens` says for each symbol whether a word may begin after it, `closes` whether a word ends before it.
+        """
         self._opens, self._closes = opens, closes
         count = len(wanted)
         self.next: list[dict[int, int]] = [{}, {}]
@@ -92,7 +95,7 @@ FORCED = 4  # upper bound on candidates per hypothesis that continue missing phr
 
 
 class _Tables(NamedTuple):
-    """Padded tables of the rows' automata and required phrases, and whether an output has been found."""
+    """Padded tables of each row's automaton and required phrases, and whether it has a complete output."""
 
     symbols: Tensor  # (r, s, e): outgoing symbols, or -1
     states: Tensor  # (r, s, e): states that they lead to
@@ -113,7 +116,7 @@ _FILL = (-1, 0, FAR, 0, 0, 0, FAR, 0, 0, 0, 0, 0, 0)  # padding value of each ta
 
 
 def _tables_of(source: Source, opens: Sequence[bool], closes: Sequence[bool]) -> list[Tensor]:
-    """Return one row's `_Tables`, on the host."""
+    """Return the fields of `_Tables` for one row, in order, as tensors on the host."""
     found, wanted = Automaton(source.required, opens, closes), source.required
     width = max(map(len, found.next))
     symbols, states = np.full((2, len(found.next), width), -1)
@@ -150,9 +153,9 @@ def _at(table: Tensor, states: Tensor) -> Tensor:
 
 
 class _Reached(NamedTuple):
-    """Progress of hypotheses: tensors (r, m), in symbols unless noted."""
+    """Progress of hypotheses: tensors (r, m) unless noted."""
 
-    states: Tensor
+    states: Tensor  # of the automaton
     met: Tensor  # (r, m, g): occurrences of each phrase
     progress: Tensor  # symbols of required phrases so far
     level: Tensor  # `progress` with an unfinished phrase counted as complete
@@ -170,7 +173,7 @@ class PhraseConstraint(Constraint):
         # For each symbol, whether a word may begin after it, and whether a word ends before it.
         self._ends = vocabulary.word_ends()
         self._opens, self._closes = (torch.tensor(each, device=self._device) for each in self._ends)
-        self._rows = np.empty(0, dtype=np.int64)  # rows of the search with phrases; the state below is theirs alone
+        self._rows = np.empty(0, dtype=np.int64)  # rows with phrases; the fields below cover only these
         self._tables: _Tables
         self._reached: _Reached
 
@@ -224,7 +227,7 @@ class PhraseConstraint(Constraint):
         before = reached.of(parents)
         new = self._extended(tables, before, symbols)
         lacks = new.progress < tables.whole
-        # Incomplete hypotheses are dropped once an output has been found and there was time for all phrases.
+        # Incomplete hypotheses are dropped once a complete output has been found and all phrases had time to occur.
         late = ended & (steps > tables.steps + tables.whole)
         totals = totals.masked_fill(lacks & late, -math.inf)
         rest = totals.masked_fill(self._is_too_much(tables, before, new), -math.inf)
@@ -289,7 +292,8 @@ class PhraseConstraint(Constraint):
         best, _, free = (
             each.view(r, k, k) for each in best_extensions(log_probs.view(r * k, 1, -1), alive.new_zeros(r * k, 1), k)
         )
-        free = free.clamp_max(len(self._closes) - 1)  # out of range where all is -inf
+        # Where all log-probabilities are -inf, a padding index may have been chosen.
+        free = free.clamp_max(len(self._closes) - 1)
         twice = (free[:, :, :, None].eq(symbols[:, :, None]) & forced[:, :, None].gt(-math.inf)).any(3)
         totals = torch.cat((best.masked_fill(twice, -math.inf), forced), 2) + alive[:, :, None]
         symbols = torch.cat((free, symbols.clamp_min(0)), 2)
@@ -297,7 +301,7 @@ class PhraseConstraint(Constraint):
         return Candidates(totals.flatten(1), parents.flatten(1), symbols.flatten(1))
 
     def _extended(self, tables: _Tables, reached: _Reached, symbols: Tensor) -> _Reached:
-        """Return the progress of hypotheses (r, m), each extended by one of symbols (r, m)."""
+        """Return the progress of hypotheses (r, m) after extending them by `symbols` (r, m)."""
         leads = _at(tables.symbols, reached.states).eq(symbols[:, :, None])
         onwards = (_at(tables.states, reached.states) * leads).sum(2)
         states = torch.where(leads.any(2), onwards, self._opens[symbols].long())
@@ -312,9 +316,9 @@ class PhraseConstraint(Constraint):
 
     @staticmethod
     def _is_too_much(tables: _Tables, before: _Reached, reached: _Reached) -> Tensor:
-        """Return (r, m), whether a phrase occurs too often, or will once the word ends without continuing another.
+        """Return (r, m), whether a phrase occurs too often, or would if the word ended, with no other phrase under way.
 
-        Excess occurrences from `before` the newest symbol, as in a prefix, do not count.
+        Surplus occurrences that were already in `before`, as in a prefix, do not count.
         """
         times = tables.times[:, None]
         left = _at(tables.left, reached.states)
@@ -330,7 +334,7 @@ class PhraseConstraint(Constraint):
         return self._rows.tolist()
 
     def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
-        """Bound lengths by the symbols of all phrases; else hypotheses that cannot end look promising up to the cap."""
+        """Limit them to `lengths` plus all phrases; else incomplete hypotheses look promising up to the cap."""
         if not len(self._rows):
             return caps
         rows = upload(self._rows, self._device)
@@ -359,7 +363,7 @@ def _order(totals: Tensor, reached: _Reached, tables: _Tables, steps: Tensor, be
     same = reached.level[:, :, None].eq(reached.level[:, None])  # (r, candidate, other)
     one, other = totals[:, :, None], totals[:, None]
     place = torch.arange(totals.size(1), device=totals.device)
-    ahead = (other > one) | (other.eq(one) & (place[None, :] < place[:, None]))  # ties: the first
+    ahead = (other > one) | (other.eq(one) & (place[None, :] < place[:, None]))  # the first wins a tie
     further = reached.progress[:, None] - reached.progress[:, :, None]
     furthest = ~(same & (further.gt(0) | (further.eq(0) & ahead))).any(2)
     best = ~(same & ahead).any(2)

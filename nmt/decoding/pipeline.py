@@ -1,7 +1,7 @@
-"""Pipeline from lines to results for any task and engine: split ahead, search, join, return in order.
+"""Pipeline from lines to results, for any task and engine: read ahead and split, search, join, return in order.
 
-`Pipeline._groups` is its main loop. Tasks implement `split`, `text` and `join` in translator.py and parser.py. This
-module knows no model and imports no torch.
+`Pipeline._groups` is its main loop. translator.py and parser.py define the tasks. This module itself
+imports no torch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LineResult:
     """Result of one line, for any task."""
 
     texts: list[str]
-    """Output texts: distinct and best first, at most as many as requested; or all samples, as drawn."""
+    """Distinct output texts, best first, at most as many as requested; when sampling, all samples, unsorted."""
     scores: list[float]
     """Length-normalised log-probability of each output, in nats; for a split line, the sum over its parts."""
     ids: list[list[int]]
@@ -73,10 +73,9 @@ Result = TypeVar("Result", bound=LineResult)
 
 
 class Pipeline(ABC, Generic[Result]):
-    """Lines in, results out: each line is split, searched and joined, and results are returned in order.
+    """Base class of `Translator` and `Parser`, which define how lines are split and results are joined.
 
-    `Translator` and `Parser` define how a line is split and joined. As a context manager, it ends its workers on exit;
-    otherwise they end when it is closed or garbage-collected.
+    As a context manager, it ends its workers on exit; otherwise they end when it is closed or garbage-collected.
     """
 
     annotated = False
@@ -130,7 +129,7 @@ class Pipeline(ABC, Generic[Result]):
 
     @abstractmethod
     def text(self, line: Line, rank: int) -> str:
-        """Join the parts' hypotheses of this `rank` into one text; "" for a blank line."""
+        """Join the hypotheses of this `rank` from all parts into one text; "" for a blank line."""
 
     @abstractmethod
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Result:
@@ -157,7 +156,7 @@ class Pipeline(ABC, Generic[Result]):
         searched: Callable[[int], None] = lambda tokens: None,
         sample: int | None = None,
     ) -> Generator[list[Result], None, None]:
-        """Do the same as `stream`, but yield results that become ready together in one list.
+        """Yield results as `stream` does, but in lists of those that become ready together.
 
         `searched` is called as soon as a non-blank line is finished, in any order, with the number of symbols in its
         best output or in all samples, including `</s>`.

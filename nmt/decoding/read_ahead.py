@@ -17,7 +17,7 @@ from typing import Any
 from nmt.decoding.engine import Hypothesis, Pool, Prefix, Required, Source
 from nmt.text.terms import Phrase, Terms
 
-# Lines per window, which are sorted together: few at first, for low latency. A very long line counts as several.
+# Lines per window, which are sorted together: few at first, for low latency. A long line counts as several.
 FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
 IN_FLIGHT = 3 * LARGEST_WINDOW  # upper bound on lines read but not yet returned
 PATIENCE = 0.05  # seconds to wait for slow input before releasing an incomplete window
@@ -94,7 +94,7 @@ class ReadAhead:
         self._filled = 0  # weight of the lines in that window
         self._filling: list[Source] = []
         self._patience = PATIENCE
-        self._asked: float | None = None  # when the thread began to wait for input
+        self._asked: float | None = None  # when the thread began to wait for input; None if not waiting
         self._ended = self._closed = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
@@ -209,7 +209,7 @@ class ReadAhead:
             self._release()
 
     def _wait_for_room(self) -> bool:
-        """Wait until the whole current window fits, then start the clock; return False if the queue was closed."""
+        """Wait until IN_FLIGHT allows the whole current window, then start the clock; return False if closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._load + self._size - self._filled <= IN_FLIGHT)
             self._asked = time.monotonic()

@@ -1,14 +1,14 @@
 """Ancestral sampling: each symbol is drawn from the model's distribution.
 
-A sample depends only on the seed, its source's subwords and its own number: every random number is a hash of these, a
-position and a symbol. Samples are therefore the same in any batch, process or file, and equal sources have equal ones.
+A sample's random numbers are hashes of the seed, its source's subwords, its own index, a position and a symbol. They
+are therefore the same in any batch, process or file, and equal sources get equal samples.
 
 Each draw is the symbol with the largest sum of log-probability and Gumbel noise (Gumbel-max; Maddison et al. 2014,
 section 2). Rounding, which differs between batches, changes a draw only if two symbols are nearly tied. Inverting the
 cumulative distribution would be simpler, but rounding moves thousands of its boundaries, so outputs would change now
 and then.
 
-A source's N samples form one row of the batch, as the hypotheses of a beam do, but they are independent.
+A source's samples form one row of the batch, like the hypotheses of a beam, but are independent.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Sampling(Search):
             symbols = draw(log_probs, bits[part], self._engine.decoding)
             drawn.append((symbols, log_probs.gather(2, symbols[:, :, None])[:, :, 0]))
         symbols, chosen = (torch.cat(parts) for parts in zip(*drawn, strict=True))
-        symbols = symbols.clamp_max_(self._engine.vocabulary - 1)  # out of range where all is -inf
+        # Where all log-probabilities are -inf, a padding index may have been chosen.
+        symbols = symbols.clamp_max_(self._engine.vocabulary - 1)
         totals = beams.totals + chosen  # -inf for samples that have already ended
         links = beams.parents * self._engine.vocabulary + symbols
         ends = (symbols.eq(EOS) | (positions + 1).eq(beams.caps)) & ~totals.isneginf()
@@ -119,7 +120,7 @@ def draw(log_probs: Tensor, bits: Tensor, decoding: Decoding) -> Tensor:
 
 
 def _most_probable(scaled: Tensor, decoding: Decoding) -> Tensor:
-    """Mask (n, k, vocabulary) with -inf except for the symbols that decoding.top_k and decoding.top_p keep."""
+    """Return `scaled` (n, k, vocabulary) with -inf for all symbols except those that top_k and top_p keep."""
     vocabulary = scaled.size(-1)
     best, order = scaled.topk(min(decoding.top_k or vocabulary, vocabulary))
     share = best.double().softmax(-1)

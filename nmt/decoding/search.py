@@ -55,8 +55,8 @@ class SearchEngine(SearchModels):
         if self.device.type == "cpu" and library() is None:
             say("C kernels are missing, which makes this slower: install a C compiler, then nmt again")
         multiple = BLOCK if self.vocabulary > AT_ONCE else LANES
-        twins = [for_inference(model, self.precision, multiple) for model in models]
-        self.models, self.logits = zip(*twins, strict=True)
+        prepared = [for_inference(model, self.precision, multiple) for model in models]
+        self.models, self.logits = zip(*prepared, strict=True)
         self.batch_tokens = batch_tokens(decoding, models)
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:

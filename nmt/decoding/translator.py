@@ -38,7 +38,7 @@ class Translation(LineResult):
     log_probabilities: list[list[float]]
     """For each subword of each output, its log-probability given those before it, in nats; empty unless requested."""
     unusual_length: bool
-    """Whether a part's output-to-source length ratio is outside the range of the training pairs."""
+    """Whether a part's output-to-source length ratio is outside the usual range of the training pairs."""
     missing: list[Phrase]
     """Required phrases that the best output lacks."""
     kept_from_repeating: bool
@@ -174,7 +174,7 @@ class Translator(Pipeline[Translation]):
                 yield Spelling(within, begins, ends)
 
     def text(self, line: Line, rank: int) -> str:
-        """Join the parts' translations of this `rank` into one text."""
+        """Join the translations of this `rank` from all parts into one text."""
         texts = [self.tokenizer.target.decode(part[rank].ids) for part in line.hypotheses]
         return one_line(joined(texts, [part.space for part in line.parts]))
 
@@ -223,7 +223,7 @@ class Translator(Pipeline[Translation]):
 
 
 def _alignment(line: Line, rank: int) -> list[int]:
-    """Join the parts' alignments of this rank, with indices into the whole source."""
+    """Join the alignments of this `rank` from all parts, as indices into the whole source."""
     starts = accumulate((len(part.ids) for part in line.parts), initial=0)
     return [start + i for start, part in zip(starts, line.hypotheses, strict=False) for i in part[rank].alignment]
 
@@ -232,7 +232,7 @@ def _term(pair: tuple[str, ...]) -> Term:
     """Make a term from a pair of strings; raise TypeError for anything else, such as a single string."""
     if not isinstance(pair, tuple | list) or len(pair) < 2 or not all(isinstance(text, str) for text in pair[:2]):
         raise TypeError(f"terms takes pairs of a source term and a target term, not {pair!r}")
-    source, target = (one_line(text).encode(errors="replace").decode() for text in pair[:2])  # as input is read
+    source, target = (one_line(text).encode(errors="replace").decode() for text in pair[:2])  # like input lines
     return Term(source, target, *map(bool, pair[2:]))
 
 
@@ -288,7 +288,7 @@ class LineSplitter:
         return fits and len(self._sentences.split(text)) <= self._lengths.sentences
 
     def _groups(self, text: str) -> Iterator[str]:
-        """Yield groups of a line's sentences: as many as training lines usually had, within the length limit."""
+        """Yield groups of sentences within the length limit: by default, as many as training lines usually had."""
         together = self._lengths.usual_sentences if self._how == "auto" and self._lengths else 1
         group, count, size = "", 0, 0
         for part, subwords in self._sentences_of(text):
@@ -338,7 +338,7 @@ def clean(text: str) -> str:
 def joined(texts: list[str], spaces: list[str]) -> str:
     """Join the parts' translations with the spaces that followed the parts in the source.
 
-    Full-width characters, as in Chinese, need no space after them; other texts get at least one.
+    After a full-width character, as in Chinese, a single space is dropped; after others, a missing space is added.
     """
     found: list[str] = []
     space = ""

@@ -1,4 +1,4 @@
-"""Engine of several worker processes, each with its own engine and device; imports no torch itself.
+"""Engine made of several worker processes, each of which runs an engine; imports no torch itself.
 
 A worker requests sources before it runs out, so that it never waits for them. Workers are served in turn. They end with
 the process that started them, however it ends.
@@ -24,7 +24,7 @@ from nmt.system.device import device_error, memory_error
 from nmt.system.errors import UserError
 
 LOOK = 0.05  # seconds between polls of the queue while a worker waits for sources
-PORTION = 1024  # upper bound on padded tokens sent to a worker at once, so that all get some of a few sources
+PORTION = 1024  # upper bound on padded tokens sent to a worker at once, so that a few sources are spread over all
 
 MakeEngine = Callable[[int, int], Engine]
 """Factory for a worker's engine, given its 0-based number and the worker count; picklable unless forked."""
@@ -107,7 +107,7 @@ class Workers:
             raise
 
     def _serve(self, queue: SourceQueue) -> bool:
-        """Send sources to workers that ask, or tell all that the queue has ended; return whether one must wait."""
+        """Send sources to workers that ask, or tell all that the queue has ended; return whether a worker must wait."""
         for worker in self._workers:
             if worker.asks:
                 idle = not any(worker.busy for worker in self._workers)

@@ -5,8 +5,8 @@ A post-norm model becomes a `MarianMTModel`, a pre-norm one a `PegasusForConditi
 all sines before all cosines, where ours alternate, so weights that read or write the residual stream are permuted along
 d_model. Biases that our model lacks are zero.
 
-A model fine-tuned from OPUS-MT keeps the original tokenizer files and ids. Its outputs begin with `<pad>` again, whose
-embedding becomes that of our `<s>`.
+A model fine-tuned from OPUS-MT keeps the original tokenizer files and ids. Its outputs again begin with `<pad>`,
+which gets the embedding of our `<s>`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from nmt.text.vocabulary import BOS, EOS, PAD, TargetVocabulary, Vocabulary
 if TYPE_CHECKING:
     from torch import Tensor
 
-LARGEST_EPSILON = 1e-5  # LayerNorm's ε in transformers; a smaller one makes almost no difference
-USUAL_LENGTH = 25  # output length in subwords at which their length penalty is to match ours
+LARGEST_EPSILON = 1e-5  # LayerNorm's ε in transformers; replacing a smaller one makes almost no difference
+USUAL_LENGTH = 25  # output length in subwords at which the length penalty of transformers matches ours
 
 
 def export(bundle: Bundle, path: Path) -> None:
@@ -110,7 +110,7 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
 
 
 def _rows(side: TargetVocabulary, start: bool) -> list[int]:
-    """Return our id for each of theirs; with `start`, `<s>` replaces the `<pad>` that begins Marian's outputs."""
+    """Return our id for each id of transformers; with `start`, `<s>` for the `<pad>` that begins Marian's outputs."""
     origins = origins_of(side)
     rows = sorted((origin, index) for index, origin in enumerate(origins) if origin != ABSENT)
     replaced = {PAD: BOS} if start and origins[BOS] == ABSENT else {}
@@ -173,7 +173,7 @@ def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
         config["length_penalty"] = round(decoding.alpha * USUAL_LENGTH / (USUAL_LENGTH + 5), 3)
         config["early_stopping"] = False  # "never" is several times slower and finds the same outputs
     if decoding.min_length:
-        config["min_length"] = decoding.min_length + 1  # theirs counts the start symbol
+        config["min_length"] = decoding.min_length + 1  # transformers' min_length includes the start symbol
     if decoding.no_repeat:
         config["no_repeat_ngram_size"] = decoding.no_repeat
     return config

@@ -38,7 +38,7 @@ REFUSED = {
 """Unsupported values in a post-norm model's config.json"""
 OUTPUT_BIAS = "final_logits_bias"
 BIAS = re.compile(r"_attn\.[qvo]\w*_proj\.bias$|^" + OUTPUT_BIAS)
-MARIANS_EPSILON = 1e-5  # LayerNorm's ε in Marian's models, whatever their config.json says; our exports state theirs
+MARIANS_EPSILON = 1e-5  # LayerNorm's ε in Marian models, whatever config.json says; that of our exports is right
 LONGEST = 512  # maximum source length in subwords: the models are trained on single sentences
 LEAST_VOCABULARY = 261  # minimum of the recipe's tokenizer.vocab_size
 
@@ -112,7 +112,7 @@ class MarianBundle(Bundle):
 
     @property
     def lossy(self) -> bool:
-        """Whether the tokenizer cannot spell every text; always true of Marian's own."""
+        """Whether the tokenizer cannot represent every text; always true for Marian's models."""
         return self._tokenizer.lossy
 
     def tokenizer(self) -> Tokenizer:
@@ -120,7 +120,7 @@ class MarianBundle(Bundle):
         return self._tokenizer
 
     def weights(self) -> dict[str, Tensor]:
-        """Memory-map the model's weights and convert them to ours: fp32, by name.
+        """Memory-map the weights and convert them to fp32 with our names and layout.
 
         Raise UserError if weights are missing, misshapen, invalid or unexpected.
         """
@@ -196,7 +196,7 @@ def _optional(path: Path) -> dict[str, Any]:
 
 
 def _name(folder: Path) -> str:
-    """Return a run name: the directory's, or the model's in the hub's cache."""
+    """Return a run name: the directory's or, in the hub's cache, the model's."""
     cached = re.search(r"models--.+?--([^/]+)/snapshots/", f"{folder.absolute()}/")
     return re.sub(r"[^A-Za-z0-9._-]", "-", cached[1] if cached else folder.absolute().name).lstrip("._-") or "marian"
 
@@ -204,12 +204,12 @@ def _name(folder: Path) -> str:
 # --- weights ----------------------------------------------------------------------------------------------------
 #
 # The conversion preserves the logits:
-# - Their position encodings have all sines before all cosines; ours alternate. Weights that read or write the residual
-#   stream are permuted along d_model.
-# - Their outputs begin with `<pad>` or another configured symbol. Our `<s>` gets a copy of its embedding, and an output
-#   bias so low that it is never generated.
-# - Our model multiplies embeddings by √d_model; theirs does not without `scale_embedding`. Those embeddings are divided
-#   by √d_model, and if the softmax shares them, the decoder's output is multiplied by it.
+# - In transformers, positional encodings have all sines before all cosines; ours alternate. Weights that read or write
+#   the residual stream are permuted along d_model.
+# - Outputs of transformers begin with `<pad>` or another configured symbol. Our `<s>` gets a copy of its embedding, and
+#   an output bias so low that it is never generated.
+# - Our model multiplies embeddings by √d_model, transformers only with `scale_embedding`. Without it, embeddings
+#   are divided by √d_model, and if the softmax shares them, the decoder's output is multiplied by √d_model.
 
 NEVER = -100.0  # output bias of a symbol that must not be generated: e^-100 is negligible in fp32
 
@@ -249,7 +249,7 @@ class _Tensors:
 
 
 def _order(d_model: int) -> Tensor:
-    """Return the indices (d_model,) that permute a state of theirs to ours, interleaving sines and cosines."""
+    """Return indices (d_model,) that permute a state of transformers to ours, interleaving sines and cosines."""
     import torch
 
     return torch.arange(d_model).view(2, -1).T.flatten()
@@ -260,7 +260,7 @@ def _embeddings(
 ) -> dict[str, Tensor]:
     """Return the source, target and output embeddings and the output bias.
 
-    `source` and `target` hold their row for each of our ids, or ABSENT; `start` is the start symbol's row.
+    `source` and `target` hold the Marian row for each of our ids, or ABSENT; `start` is the start symbol's row.
     """
     both, softmax, width, tied = "model.shared.weight", "lm_head.weight", config.d_model, config.tie_embeddings
     encoder, decoder = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
@@ -342,11 +342,11 @@ class Module(NamedTuple):
 
     name: str
     transformers: list[str]
-    """Modules whose rows it concatenates"""
+    """Modules of transformers whose rows it concatenates"""
     ctranslate2: str
     """Scope in a CTranslate2 specification"""
     reads: bool
-    """Whether its weight's columns read the residual stream, rather than its rows write it"""
+    """True if its weight's columns read the residual stream, False if its rows write it"""
     has_bias: bool
 
 

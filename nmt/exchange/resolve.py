@@ -1,4 +1,4 @@
-"""Resolve a path or hub name to a bundle, a run's best bundle, or a model of transformers.
+"""Resolve a path or hub name to a bundle, and training.init_from to the model of a new run.
 
 Only files that nmt reads are downloaded from the Hugging Face hub, never pickled ones.
 """
@@ -172,7 +172,7 @@ def _proposed(model: str) -> str | None:
                 files = [file for r in (revision, None) for file in api.get_paths_info(model, PICKLED, revision=r)]
                 if len(files) == 2 and len({getattr(file, "blob_id", "") for file in files}) == 1:
                     return revision
-    except Exception:  # the HTTP library's, which depends on the version of huggingface_hub
+    except Exception:  # errors of the HTTP library, which depends on huggingface_hub's version
         references = Path(constants.HF_HUB_CACHE) / f"models--{model.replace('/', '--')}" / "refs/refs/pr"
         with suppress(OSError):
             return next((f"refs/pr/{number}" for number in sorted(os.listdir(references))), None)

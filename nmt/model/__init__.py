@@ -1,1 +1,1 @@
-"""The Transformer, from ids to logits; it knows neither text nor files."""
+"""The Transformer, from ids to logits, independent of text and files."""

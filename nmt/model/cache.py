@@ -1,10 +1,10 @@
-"""A decoder's keys and values between search steps, passed as an argument and never kept as a model's attribute.
+"""The key-value cache of a search: an argument of the decoder, never an attribute of the model.
 
 A sentence's hypotheses share prefixes, so they form a tree. The keys and values of a position are stored once, in a
-slot called a place, and a mask says which places each hypothesis sees. When a search replaces hypotheses, only the mask
-changes; keys and values do not move. A place is free again once no hypothesis sees it. Attention ignores the order of
-places: the input contains the position's encoding. In self-attention as in cross-attention, the hypotheses are queries
-to their sentence's keys.
+slot called a place, and a mask selects the places that each hypothesis attends to. When a search replaces hypotheses,
+only the mask changes; keys and values do not move. A place is free again once no hypothesis attends to it. The order of
+places is irrelevant, because the inputs contain positional encodings. In both attentions, a sentence's hypotheses are
+queries to the same keys.
 
 Rows are sentences. When one leaves, a row from the end takes its index, so the first n rows of every buffer are in use.
 Shapes: n rows, k hypotheses per row, h heads, c places, s source length.
@@ -25,11 +25,11 @@ from torch.nn import functional as F
 
 from nmt.native import functions_for
 
-HIDDEN = -1e9  # added to an attention score, it makes the weight 0; unlike -inf, it never leads to NaN
-ALIGNED = 8  # extents on a GPU are multiples of this: attention would copy a bias with unaligned rows
+HIDDEN = -1e9  # attention bias that makes the weight 0; unlike -inf, it cannot lead to NaN
+ALIGNED = 8  # extents on a GPU are multiples of this; attention would copy a bias with unaligned rows
 
 CPU = torch.device("cpu")
-ROOM = 16  # buffer dimensions, except rows, are multiples of this; C kernels read places in groups of 4
+ROOM = 16  # dimensions other than rows grow to multiples of this; C kernels read places in groups of 4
 
 Rows = TypeVar("Rows", Tensor, NDArray[Any])
 
@@ -38,7 +38,7 @@ Rows = TypeVar("Rows", Tensor, NDArray[Any])
 
 
 class Removal:
-    """The removal of rows from a batch: rows from its end fill the holes, so the first `count` rows remain."""
+    """Removal of rows from a batch: rows from its end fill the holes, so the remaining rows are the first `count`."""
 
     def __init__(self, leaving: Sequence[int], rows: int, device: torch.device = CPU) -> None:
         """Plan the removal of the rows `leaving`, in ascending order, from a batch of `rows` on `device`."""
@@ -74,9 +74,9 @@ class Removal:
 def with_room(buffer: Tensor, dim: int, size: int, fill: float = 0.0, beside: tuple[int, int] | None = None) -> Tensor:
     """Return `buffer` if its size along `dim` is at least `size`, else a larger copy.
 
-    `beside` is another dimension and the size in use along it. If less than half is in use, the copy is cut to that
-    size; otherwise memory would grow to the most rows ever times the most places ever. New elements are set to `fill`,
-    because attention multiplies hidden values by 0, and 0 times infinity is NaN.
+    `beside` is another dimension and its size in use. If that is less than half, the copy is cut to it; otherwise
+    memory would grow to the peak rows times the peak places. New elements are set to `fill`, because attention
+    multiplies hidden values by 0, and 0 times infinity is NaN.
     """
     if size <= buffer.size(dim):
         return buffer
@@ -102,7 +102,7 @@ def _with_margin(dim: int, size: int) -> int:
 def reads_late(device: torch.device) -> bool:
     """Return whether the host reads a step's results one step later, while the device computes.
 
-    A CPU would gain nothing, and waste a step on every sentence, which would leave one step after it is done.
+    On a CPU, this would gain nothing and waste a step on each sentence, which leaves the batch one step later.
     """
     return device.type != "cpu"
 
@@ -141,22 +141,22 @@ def hidden(dtype: torch.dtype) -> float:
 
 
 class Ancestry:
-    """The places that each hypothesis sees: its own and its ancestors'. An ensemble's caches share it."""
+    """The places that each hypothesis attends to: its own and its ancestors'. An ensemble's caches share one."""
 
     def __init__(self, beam: int, device: torch.device, window: int | None = None) -> None:
-        """Start without rows. With a `window`, a hypothesis sees its last `window` positions; older places are free.
+        """Start without rows. With a `window`, hypotheses attend only to their last `window` positions.
 
-        For an ensemble, `window` is the widest of its models'.
+        Older places are freed. For an ensemble, `window` is the widest of its models.
         """
         self.beam = beam
         self.window = window
         self.count = 0  # number of rows
         self.rows = torch.empty((0, 1), dtype=torch.int64, device=device)  # (n, 1): row indices
-        self.extent = 0  # places up to the last visible one; on a GPU, an upper bound that needs no synchronisation
+        self.extent = 0  # number of places up to the last visible one; on a GPU, a bound that needs no synchronisation
         self._bound = 0  # on a GPU, `extent` before alignment
         self.seen = torch.zeros((), dtype=torch.int64, device=device)
-        """(): on a GPU, the exact extent after the last `extend`, for the host to read later and pass to `limit`"""
-        self.places = torch.empty((0, beam), dtype=torch.int64, device=device)  # (n, k): of this step's positions
+        """Scalar: on a GPU, the exact extent after the last `extend`, for the host to read later and pass to `limit`"""
+        self.places = torch.empty((0, beam), dtype=torch.int64, device=device)  # (n, k): of the newest positions
         self.parents = self.places  # (n, k): each hypothesis's parent among the previous step's hypotheses
         self.positions = torch.empty((0, 1), dtype=torch.int64, device=device)  # (n, 1): current output position
         self.lengths = np.empty(0, dtype=np.int64)  # (n,): output length of each row, on the host
@@ -168,7 +168,7 @@ class Ancestry:
     def admit(self, count: int) -> None:
         """Add `count` rows of empty hypotheses."""
         start, end = self.count, self.count + count
-        if end > len(self._bias) and not self.late:  # the rows that saw the last places may have left
+        if end > len(self._bias) and not self.late:  # rows that used the last places may have left
             seen = self._bias[:start, :, : self.extent].eq(0.0).flatten(0, 1).any(0).nonzero()
             self.extent = int(seen[-1]) + 1 if len(seen) else 0
         self._bias = with_room(self._bias, 0, end, beside=(2, self.extent))
@@ -179,7 +179,7 @@ class Ancestry:
         self._set_count(end)
 
     def leave(self, removal: Removal) -> None:
-        """Remove rows."""
+        """Remove the rows that leave the batch."""
         removal.move(self._bias, self._written)
         self.positions, self.lengths = removal.keep(self.positions), removal.keep(self.lengths)
         self._set_count(removal.count)
@@ -188,7 +188,7 @@ class Ancestry:
         self.count, self.rows = count, torch.arange(count, device=self.rows.device)[:, None]
 
     def extend(self, parents: Tensor) -> None:
-        """Extend the hypotheses that `parents` (n, k) selects by one position, each at a new place."""
+        """Replace hypotheses by those that `parents` (n, k) selects, and give each a place for its next position."""
         self._steps += 1
         self.parents = parents
         if functions := functions_for(self._bias):
@@ -198,7 +198,7 @@ class Ancestry:
         self.positions, self.lengths = self.positions + 1, self.lengths + 1
 
     def limit(self, extent: int) -> None:
-        """On a GPU, lower the upper bound on visible places to `extent`, which was read from `seen`."""
+        """On a GPU, lower the bound on the number of visible places to `extent`, derived from `seen`."""
         self._bound = min(self._bound, extent)
         self.extent = -(-self._bound // ALIGNED) * ALIGNED
 
@@ -224,7 +224,7 @@ class Ancestry:
         self._written[: self.count].scatter_(1, self.places, self._steps)
 
     def _extend_by(self, functions: CDLL) -> None:
-        """Do the same as `_extend`, in C."""
+        """Compute `_extend` with the C kernel."""
         self._make_room(self.extent + self.beam)
         bias, written, parents = self._bias, self._written, self.parents.contiguous()
         self.places, before = torch.empty_like(parents), bias.new_empty((self.beam, self.extent))
@@ -251,7 +251,7 @@ class Ancestry:
         return bias[:, None].to(dtype)
 
     def _older_than(self, window: int) -> Tensor:
-        """Return which places (n, 1, extent) were written before the last `window` steps; a step extends all rows."""
+        """Return a mask (n, 1, extent) of places written before the last `window` steps; each step extends all rows."""
         return self._written[: self.count, None, : self.extent] <= self._steps - window
 
 
@@ -271,11 +271,11 @@ class KVCache:
 
     @property
     def memory_bias(self) -> Tensor:
-        """(n, 1, 1, s): 0 at source tokens, `hidden` at padding."""
+        """Cross-attention's bias (n, 1, 1, s): 0 at source tokens, `hidden` at padding."""
         return self._memory_bias[: len(self.lengths), :, :, : self.longest]
 
     def admit(self, memory: Sequence[Sequence[Tensor]], lengths: Sequence[int]) -> None:
-        """Add m sources of true `lengths`; `memory` is each layer's keys (m, h, s, d_k) and values (m, h, s, d_v)."""
+        """Add m sources of unpadded `lengths`; `memory` is each layer's keys (m, h, s, d_k), values (m, h, s, d_v)."""
         if not self.layers:
             self.layers = [LayerCache(self, states) for states in memory]
             self._memory_bias = memory[0][0].new_empty((0, 1, 1, ROOM))
@@ -291,7 +291,7 @@ class KVCache:
         self.longest = max(self.longest, *lengths)
 
     def leave(self, removal: Removal) -> None:
-        """Remove rows."""
+        """Remove the rows that leave the batch."""
         for layer in self.layers:
             layer.leave(removal)
         removal.move(self._memory_bias)
@@ -299,7 +299,7 @@ class KVCache:
         self.longest = int(self.lengths.max(initial=0))
 
     def count_words(self, begins: Tensor) -> Tensor:
-        """Add the newest symbols' `begins` (n, k) to the hypotheses' word counts; return the counts (n, k)."""
+        """Update and return word counts (n, k); `begins` (n, k) is true where the newest symbol begins a word."""
         self._words = self._words.gather(1, self.ancestry.parents) + begins
         return self._words
 
@@ -312,7 +312,7 @@ class LayerCache:
     """One layer's keys and values."""
 
     def __init__(self, cache: KVCache, memory: Sequence[Tensor]) -> None:
-        """Create empty buffers with the heads, widths, dtype and device of `memory`, keys and values."""
+        """Create empty buffers with the heads, widths, dtype and device of `memory` (keys, values)."""
         self._cache = cache
         self._memory, self._own = (
             [states.new_empty((0, states.size(1), ROOM, states.size(3))) for states in memory] for _ in range(2)
@@ -329,7 +329,7 @@ class LayerCache:
             self._own[index] = with_room(self._own[index], 0, end, beside=(2, extent))
 
     def leave(self, removal: Removal) -> None:
-        """Remove rows."""
+        """Remove the rows that leave the batch."""
         for buffers, used in ((self._memory, self._cache.longest), (self._own, self._cache.ancestry.extent)):
             for buffer in buffers:
                 _move(removal, buffer, used)

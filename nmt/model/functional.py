@@ -1,4 +1,4 @@
-"""The layers' operations, computed by `kernels` where those apply, on a CPU, and by PyTorch elsewhere.
+"""The layers' operations, computed by `kernels` where these apply (on CPUs), else by PyTorch.
 
 Shapes: b batch, h heads, t queries, s keys, d_k and d_v the widths of one head. Masks are true where attention is
 allowed. Packed sequences lie end to end in a batch of 1; a `Packed` replaces their mask.
@@ -20,13 +20,13 @@ from nmt.model import kernels, products
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "silu": F.silu, "gelu": F.gelu}
 """Activation functions by name; they may overwrite their argument"""
 Reach = tuple[int, int]  # number of positions visible before and after a query's own
-MIN_QUERIES = 32  # per block; smaller matrix products take as long
+MIN_QUERIES = 32  # per block; smaller matrix products would take as long
 CHUNK_LOGITS = {"cpu": 1 << 20, "cuda": 1 << 27}  # 4 MB fit in a core's cache, 512 MB keep a GPU busy
 """Number of logits to compute at a time, by device type"""
 
 
 class Packed(NamedTuple):
-    """The mask of packed sequences: the queries of sequence i see the keys of sequence i."""
+    """The mask of packed sequences: the queries of sequence i attend to the keys of sequence i."""
 
     queries: Sequences
     keys: Sequences
@@ -42,11 +42,11 @@ def attention(
     record: list[Tensor] | None = None,
     reach: Reach | None = None,
 ) -> Tensor:
-    """Return softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys and excludes a mask.
+    """Return softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys.
 
-    If `record` is given, append the weights (b, h, t, s) to it and skip dropout. With a `reach`, each position of a
-    self-attention sees only that, section 4; `causal` is then ignored. The cost is O(reach · t · d), but a `record`
-    holds all t² weights.
+    `causal` allows no mask but `Packed`. If `record` is given, append the weights (b, h, t, s) to it and skip dropout.
+    A `reach` restricts self-attention to that neighbourhood (section 4) at a cost of O(reach · t · d), and overrides
+    `causal`; a `record` still holds all t² weights.
     """
     if isinstance(mask, Packed):
         return _packed_attention(query, key, value, mask, causal, dropout, reach)
@@ -77,7 +77,7 @@ def _recorded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor 
 def _packed_attention(
     query: Tensor, key: Tensor, value: Tensor, packed: Packed, causal: bool, dropout: float, reach: Reach | None
 ) -> Tensor:
-    """Compute `attention` within each packed sequence; on a CPU one by one, in any precision."""
+    """Compute `attention` within each packed sequence; on a CPU, one sequence at a time."""
     if query.is_cuda:
         return _attention_by_kernel(query, key, value, packed, causal, dropout, reach)
     queries, keys = (sequences.bounds.diff().tolist() for sequences in packed)
@@ -105,7 +105,7 @@ def _attention_by_kernel(
 
 
 def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
-    """Return the causal mask (length, length): position i sees j ≤ i."""
+    """Return the causal mask (length, length): position i attends to j ≤ i."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
@@ -141,13 +141,13 @@ def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
 
 # --- self-attention restricted to a neighbourhood (section 4) -----------------------------------------------------
 
-# A sequence is cut into n blocks of q queries and c keys each, so the cost is linear in its length. Every position sees
-# itself, even padding: a neighbourhood of nothing but padding would have weights of 0 / 0 = NaN, and no later mask
-# removes a NaN from a gradient.
+# A sequence is cut into n blocks of q queries and c keys each, so the cost is linear in its length. Every position
+# attends to itself, even padding: in a neighbourhood of nothing but padding, the weights would be 0 / 0 = NaN, which no
+# later mask can remove from gradients.
 
 
 def block_size(reach: Reach) -> tuple[int, int]:
-    """Return q and c. Blocks are as long as the neighbourhood, so about half of the computed scores are used."""
+    """Return q and c. With q as large as the neighbourhood, about half of the computed scores are used."""
     queries = max(MIN_QUERIES, sum(reach) + 1)
     return queries, queries + sum(reach)
 
@@ -160,7 +160,7 @@ def band(length: int, mask: Tensor | None, reach: Reach, device: torch.device) -
 def cut(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, reach: Reach
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cut self-attention, with a `mask` (b, 1, 1, t), into blocks.
+    """Cut the inputs of self-attention into blocks; `mask` is (b, 1, 1, t).
 
     Return blocks of queries (b · n, h, q, d_k), the keys and values around each block (b · n, h, c, …), and the mask
     of each block (b · n, 1, q, c).
@@ -199,14 +199,14 @@ def _visible(real: Tensor | None, offsets: Tensor, reach: Reach) -> Tensor:
 
 # --- log-probabilities --------------------------------------------------------------------------------------------
 
-# Logits (tokens × vocabulary) are computed in chunks: they would be the largest tensor by far.
+# Logits (tokens × vocabulary) are computed in chunks; otherwise they would be the largest tensor by far.
 
 
 def log_probabilities(states: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the log-probability of each of `targets` (tokens,), in nats and at least fp32.
 
-    Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ + bias (vocabulary,). Not for training, where
-    autograd would keep all of them.
+    Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ + bias (vocabulary,). Not for training:
+    autograd would keep all logits.
     """
     rows = max(1, CHUNK_LOGITS[states.device.type] // weight.size(0))
     wide = torch.promote_types(states.dtype, torch.float32)

@@ -1,4 +1,4 @@
-"""Linear layers laid out for inference in fp32, bf16, fp16 or int8, and the conversion of a model to them.
+"""Conversion of models for inference in fp32, bf16, fp16 or int8: linear layers for few rows, decoder steps in C.
 
 A search multiplies few rows, one per hypothesis, by large matrices again and again, so its speed depends on the
 matrices' memory layout.
@@ -27,8 +27,8 @@ from nmt.system.errors import UserError
 M = TypeVar("M", bound=nn.Module)
 Multiply = Callable[[Tensor], Tensor]  # (m, in) to (m, out)
 Norm = tuple[Tensor, Tensor, float]  # weight, shift and epsilon of a layer normalisation
-CACHE_LINE = 16  # fp32 numbers
-TRANSPOSED_ROWS = 64  # at a time; their cache lines then fit in the cache: five times as fast
+CACHE_LINE = 16  # in fp32 numbers
+TRANSPOSED_ROWS = 64  # rows transposed at a time; five times as fast, because their cache lines fit in the cache
 GROUP = 4  # the kernels read lists of places in groups of this size
 
 
@@ -38,7 +38,7 @@ class Product(nn.Module):
     bias: Tensor | None
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Lay out `weight` (out, in)."""
+        """Store the bias; subclasses lay out `weight` (out, in)."""
         super().__init__()
         self.bias = None if bias is None else bias.detach()
 
@@ -52,9 +52,9 @@ class Product(nn.Module):
 
 
 class FewRows(Product):
-    """An fp32 product whose matrix is stored as (in, out), up to twice as fast for few rows.
+    """An fp32 linear layer whose matrix is stored as (in, out), up to twice as fast for few rows.
 
-    Its rows are padded by a cache line: with a power of two as stride, a column would map to few cache sets.
+    The matrix's rows are padded by a cache line: with a power of two as stride, a column would map to few cache sets.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -70,7 +70,7 @@ class FewRows(Product):
 
 
 class HalfPrecision(nn.Module):
-    """A bf16 or fp16 linear layer for GPUs: x, W, b and the result are rounded, sums are fp32, as under autocast.
+    """A bf16 or fp16 linear layer for GPUs: x, W, b and the result are rounded, accumulation is fp32, as in autocast.
 
     Queries and a cache's keys and values therefore have this dtype; the residual stream stays fp32.
     """
@@ -85,7 +85,7 @@ class HalfPrecision(nn.Module):
 
 
 class Logits(nn.Module):
-    """The softmax matrix on a GPU: x and W are rounded to `dtype`; b and the logits are not rounded to 16 bits."""
+    """The output projection on a GPU: x and W are rounded to `dtype`; b and the logits are at least fp32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Logits(nn.Module):
 
 
 class Reordered(Product):
-    """A product by oneDNN in fp32, or in bf16 with x and the product rounded to bf16."""
+    """A linear layer by oneDNN in fp32, or in bf16 with x and x Wᵀ rounded to bf16."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__(weight, bias)
@@ -112,7 +112,7 @@ class Reordered(Product):
 
 
 class Int8(Product):
-    """A product in 8-bit integers.
+    """A linear layer that multiplies in 8-bit integers.
 
     Each row of W and of x has its own scale, so a row's result does not depend on other rows (symmetric "dynamic
     quantisation", Zafrir et al. 2019).
@@ -158,22 +158,22 @@ def largest_exact_weight() -> int:
 
 # --- a step of the decoder by C kernels ---------------------------------------------------------------------------
 
-# PyTorch computes the matrix products; between two of them, one kernel does everything in a single pass over memory.
+# PyTorch computes the matrix products; between two products, one kernel computes the rest in a single pass over memory.
 # Shapes: n rows (sentences), k hypotheses per row, m live hypotheses.
 
 
 class _Seen(NamedTuple):
-    """What the hypotheses see in self-attention and in cross-attention."""
+    """The positions that hypotheses attend to in self-attention and in cross-attention."""
 
     which: Tensor | None  # (m,): indices of live hypotheses among n · k; None means all
     newest: Tensor  # (n, k): place of each hypothesis's newest position
-    places: Tensor  # (n, k, room): places that each hypothesis sees
+    places: Tensor  # (n, k, room): places that each hypothesis attends to
     counts: Tensor  # (n, k): number of these places
     lengths: Tensor  # (n,): source lengths
 
 
 class _Layer(NamedTuple):
-    """A layer's products and the biases to add to their results; `qkv` and `query` include theirs."""
+    """A layer's matrix products and the biases to add to their results; `qkv` and `query` add their own."""
 
     qkv: Multiply
     out: Multiply
@@ -188,7 +188,7 @@ class _Layer(NamedTuple):
 
 
 class FusedDecoder:
-    """A decoder's layers by C kernels, for each hypothesis's newest position."""
+    """A decoder's layers, computed with C kernels for each hypothesis's newest position."""
 
     def __init__(self, layers: Sequence[DecoderLayer], last_norm: nn.Module, functions: CDLL) -> None:
         """Collect the weights of `layers`, which are laid out for inference; `last_norm` follows pre-norm layers."""
@@ -300,7 +300,7 @@ def _pointer_and_strides(buffer: Tensor) -> tuple[int, ...]:
     return (buffer.data_ptr(), *buffer.stride()[:3])
 
 
-# --- the twin of a model ------------------------------------------------------------------------------------------
+# --- conversion of a model ----------------------------------------------------------------------------------------
 
 
 def _fp32(weight: Tensor, bias: Tensor | None) -> Product:
@@ -316,10 +316,10 @@ HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Transformer, nn.Module]:
-    """Return a twin of `model` that computes in `precision`, and its softmax layer, from states to fp32 logits.
+    """Return `model` with its linear layers computing in `precision`, and the output projection to fp32 logits.
 
-    The twin shares what it does not replace. The logits' vocabulary is padded to a multiple of `multiple`. `precision`
-    is fp32 or bf16, on a CPU also int8, on a GPU also fp16. Raise UserError if this machine does not support it.
+    Other modules are shared with `model`. The vocabulary is padded to a multiple of `multiple`. `precision` is fp32,
+    bf16, int8 (on a CPU) or fp16 (on a GPU). Raise UserError if this machine does not support it.
     """
     weight = model.output_embedding.weight.detach()
     beyond = -len(weight) % multiple
@@ -330,19 +330,19 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
             raise UserError("precision int8: is for CPUs only", "use --precision bf16, or auto")
         if precision == "fp32":
             return model, Logits(weight, bias, weight.dtype)
-        twin = _laid_out(model, partial(HalfPrecision, dtype=HALVES[precision]))
-        return twin, Logits(weight, bias, HALVES[precision])
+        converted = _converted(model, partial(HalfPrecision, dtype=HALVES[precision]))
+        return converted, Logits(weight, bias, HALVES[precision])
     if precision == "fp16":
         raise UserError("precision fp16: is for GPUs only", "use --precision bf16, or auto")
     layer = LAYERS[precision]
     # The encoder multiplies many rows, for which the layout of FewRows gains nothing.
     kept = ["encoder"] if precision == "fp32" and not products.by_onednn(weight) else []
     try:
-        twin = _laid_out(model, layer, kept)
+        converted = _converted(model, layer, kept)
         if model.has_source and weight.dtype == torch.float32 and (opened := library()):
-            layers = cast("list[DecoderLayer]", list(twin.decoder))
-            twin.fused_step = FusedDecoder(layers, twin.decoder_norm, opened.functions).step
-        return twin, layer(weight, bias)
+            layers = cast("list[DecoderLayer]", list(converted.decoder))
+            converted.fused_step = FusedDecoder(layers, converted.decoder_norm, opened.functions).step
+        return converted, layer(weight, bias)
     except (AttributeError, NotImplementedError, RuntimeError) as error:
         raise UserError(
             f"precision {precision}: PyTorch cannot compute in it on this machine: {str(error).splitlines()[0]}",
@@ -356,9 +356,9 @@ def half_precision(device: torch.device) -> str:
 
 
 def pays(precision: str) -> bool:
-    """Probe for a few milliseconds whether this CPU multiplies faster in `precision`, bf16 or int8, than in fp32.
+    """Return whether this CPU multiplies faster in `precision`, bf16 or int8, than in fp32.
 
-    Return False if it does not support the precision.
+    Time both for a few milliseconds; return False if `precision` is unsupported.
     """
     weight, rows = torch.randn(512, 512), torch.randn(128, 512)
     with torch.inference_mode():
@@ -377,11 +377,11 @@ def _seconds(layer: nn.Module, rows: Tensor) -> float:
     return time.perf_counter() - start
 
 
-def _laid_out(module: M, layer: Callable[[Tensor, Tensor | None], nn.Module], kept: Sequence[str] = ()) -> M:
-    """Return a copy of `module` that replaces each Linear and shares the rest; children named in `kept` stay."""
+def _converted(module: M, layer: Callable[[Tensor, Tensor | None], nn.Module], kept: Sequence[str] = ()) -> M:
+    """Return a copy of `module` with each Linear replaced by a `layer`; children named in `kept` are shared."""
     if isinstance(module, nn.Linear):
         return cast(M, layer(module.weight, module.bias))
-    twin = copy.copy(module)
+    converted = copy.copy(module)
     children = [(name, child) for name, child in module._modules.items() if child is not None]
-    twin._modules = {name: child if name in kept else _laid_out(child, layer) for name, child in children}
-    return twin
+    converted._modules = {name: child if name in kept else _converted(child, layer) for name, child in children}
+    return converted

@@ -1,4 +1,4 @@
-"""CPU kernels for the layers' operations, mostly in training, with fewer passes over memory than PyTorch's.
+"""CPU kernels for the layers' operations, mostly for training, with fewer passes over memory than PyTorch's.
 
 On a CPU, memory traffic dominates element-wise operations. These functions draw dropout masks ten times as fast as
 PyTorch, work in place, and recompute values instead of storing them.
@@ -22,12 +22,12 @@ SHORT = 256  # number of keys up to which attention weights take no more memory 
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Return whether x is on a CPU and not being compiled; a compiler fuses the plain operations better."""
+    """Return whether x is on a CPU, outside torch.compile, which fuses PyTorch's own operations better."""
     return not torch.compiler.is_compiling() and x.device.type == "cpu"
 
 
 def apply_to(x: Tensor) -> bool:
-    """Return whether all kernels apply to x. Under autocast or without gradients, only dropout's does."""
+    """Return whether the training kernels apply to x: on a CPU, with gradients enabled, without autocast."""
     return on_cpu(x) and torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
 
 
@@ -35,10 +35,10 @@ def apply_to(x: Tensor) -> bool:
 
 
 def draw_kept(count: int, p: float) -> Tensor:
-    """Draw (count,) int8: 0 with probability p, rounded to 1/65536, else 1. PyTorch's generator seeds a faster one.
+    """Draw a mask (count,) int8: 0 with probability p, rounded to 1/65536, else 1.
 
-    Each element takes 16 random bits. Clamping maps numbers below a bound to 0 and others to 1: PyTorch's comparisons
-    are not vectorised.
+    PyTorch's generator seeds a faster one. Each element takes 16 random bits. Numbers below a bound become 0, others 1,
+    by clamping: PyTorch's comparisons are not vectorised.
     """
     bound = min(max(round(p * 65536), 1), 65535) - 32768
     random = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
@@ -121,7 +121,7 @@ def feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: f
 
 
 class _SplitHeads(torch.autograd.Function):
-    """`split_heads` that copies each part once, and each gradient once into the packed gradient."""
+    """Autograd for `split_heads`: copies each part once, and its gradient once into the gradient of x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, heads: int, *widths: int) -> tuple[Tensor, ...]:

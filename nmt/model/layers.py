@@ -1,4 +1,4 @@
-"""The Transformer's layers: attention, feed-forward, residual, positions, dropout (sections 3.2 to 3.5).
+"""The Transformer's layers: attention, feed-forward, residual, embeddings, dropout (sections 3.1 to 3.5 and 5.4).
 
 Shapes: b batch, h heads, t queries, s keys, d_k and d_v the widths of one head. Masks are true where attention is
 allowed; a `Packed` replaces the mask of packed sequences. If given a `record` list, attention appends its weights
@@ -21,14 +21,14 @@ from nmt.model.cache import LayerCache
 from nmt.model.functional import Packed
 from nmt.recipe import Model
 
-WORD_BASE = 60.0  # for the sinusoids of words; separates neighbours more than the paper's 10,000
+WORD_BASE = 60.0  # base for sinusoids of word numbers; separates neighbouring words more than the paper's 10,000
 
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention, section 3.2.2."""
 
     def __init__(self, config: Model, causal: bool = False) -> None:
-        """Initialise the projections. `causal` hides later positions and excludes a mask other than `Packed`."""
+        """Initialise the projections. `causal` hides later positions and allows no mask but `Packed`."""
         super().__init__()
         self.heads, self.causal, self.reach = config.heads, causal, config.reach(causal)
         self.dropout = Dropout(config.attention_dropout)
@@ -47,7 +47,7 @@ class SelfAttention(nn.Module):
     ) -> Tensor:  # (b, t, d_model)
         query, key, value = functional.split_heads(self.qkv(x), self.heads, self.widths)
         p = self.dropout.rate
-        if cache is not None:  # x are hypotheses; the cache says what each of them sees
+        if cache is not None:  # x are hypotheses; the cache selects the places that each attends to
             mixed = functional.attention(query, *cache.append(key, value), dropout=p, record=record)
         else:
             mixed = functional.attention(query, key, value, mask, self.causal, p, record, self.reach)
@@ -70,9 +70,10 @@ class CrossAttention(nn.Module):
 
     @torch.no_grad()
     def _attract(self) -> None:
-        """Initialise keys equal to queries, and both large, so that the decoder attends to the next word.
+        """Initialise key and query weights as equal and large, so that the decoder attends to the next word.
 
-        A word has the same encoding on both sides. Without this, a parser takes thousands of updates to find it.
+        A word has the same positional encoding on both sides. Without this start, a parser needs thousands
+        of updates to learn the alignment.
         """
         self.query.weight *= 2.0
         self.key_value.weight[: len(self.query.weight)] = self.query.weight
@@ -109,7 +110,10 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """A residual connection, LayerNorm(x + Dropout(sublayer(x))), section 3.1, or pre-norm: LayerNorm on the input."""
+    """A residual connection, section 3.1: LayerNorm(x + Dropout(sublayer(x))).
+
+    In pre-norm: x + Dropout(sublayer(LayerNorm(x))).
+    """
 
     def __init__(self, config: Model) -> None:
         super().__init__()
@@ -127,7 +131,7 @@ class EncoderLayer(nn.Module):
     """Self-attention and feed-forward, left half of figure 1; with `causal`, a language model's layer."""
 
     def __init__(self, config: Model, causal: bool = False) -> None:
-        """Build the layer. `causal` hides later positions and excludes a mask other than `Packed`."""
+        """Build the layer. `causal` hides later positions and allows no mask but `Packed`."""
         super().__init__()
         self.attention, self.feed_forward = SelfAttention(config, causal), FeedForward(config)
         self.attention_residual, self.feed_forward_residual = Residual(config), Residual(config)
@@ -170,7 +174,7 @@ class DecoderLayer(nn.Module):
 
 
 class Embed(nn.Module):
-    """Symbol embeddings times √d_model, plus position encodings, then dropout: sections 3.4 and 5.4."""
+    """Symbol embeddings times √d_model, plus positional encodings, then dropout: sections 3.4 and 5.4."""
 
     def __init__(self, config: Model) -> None:
         super().__init__()
@@ -182,9 +186,9 @@ class Embed(nn.Module):
 
 
 class Positions(nn.Module):
-    """Position encodings, section 3.5: sinusoids for any length, or learned encodings up to `max_positions`.
+    """Positional encodings, section 3.5: sinusoids for any length, or learned encodings up to `max_positions`.
 
-    With `positions: words`, the first half of an encoding has the position's sinusoids, the second half the word's.
+    With `positions: words`, an encoding's first half has sinusoids of the position, its second half of the word number.
     """
 
     table: Tensor
@@ -247,7 +251,7 @@ class Positions(nn.Module):
 
 
 def sinusoids(length: int, width: int, dtype: torch.dtype = torch.float32, base: float = 10000.0) -> Tensor:
-    """Return (length, width), interleaved: PE(p, 2i) = sin(p / base^(2i / width)), PE(p, 2i+1) its cosine."""
+    """Return encodings (length, width): PE(p, 2i) = sin(p / base^(2i / width)), and PE(p, 2i+1) is the cosine."""
     rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).to(dtype)

@@ -1,7 +1,7 @@
 """Choice of the library for fp32 matrix products on a CPU, in training and in searches.
 
 PyTorch multiplies with MKL, which runs AVX2 code on AMD processors even if they have AVX-512. oneDNN, also a part of
-PyTorch, uses AVX-512 there. The processor decides, not a timing, whose winner could change when a run resumes. Other
+PyTorch, uses AVX-512 there. The choice ignores timings, which could favour another library when a run resumes. Other
 dtypes and devices, compiled code, batched products and in-place sums keep PyTorch's own products.
 """
 
@@ -65,7 +65,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def product(a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
     """Return scale · a b + bias for two matrices, without a gradient."""
-    if not by_onednn(a):  # as alpha of the product, the scale costs nothing
+    if not by_onednn(a):  # addmm applies the scale at no cost
         start, share = (a.new_empty(()), 0) if bias is None else (bias, 1)
         return torch.addmm(start, a, b, beta=share, alpha=scale)
     if scale == 1.0:

@@ -26,7 +26,7 @@ class Memory(NamedTuple):
     """The encoder's output."""
 
     states: Tensor  # (batch, source length, d_model)
-    mask: Tensor | None  # (batch, 1, 1, source length), true at tokens; None without padding or for packed sequences
+    mask: Tensor | None  # (batch, 1, 1, source length), true at tokens; None if packed or, on a CPU, without padding
 
 
 class AttentionWeights(NamedTuple):
@@ -92,14 +92,14 @@ class Transformer(nn.Module):
         """Return the logits of every next target symbol: (batch, target length, target vocabulary).
 
         `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at the end. Raise
-        ValueError if a language model is given a source, or another model none.
+        ValueError if a language model is given a source, or another model is given none.
         """
         return products.linear(self.states(source, target_in), self.output_embedding.weight, self.output_bias)
 
     def states(self, source: Tensor | None, target_in: Tensor, packing: Packing | None = None) -> Tensor:
         """Return the states before the softmax layer: (batch, target length, d_model).
 
-        With `packing`, the batch is a single row of sequences that do not see each other.
+        With `packing`, the batch is a single row of sequences that do not attend to each other.
         """
         if (source is not None) != self.has_source:
             raise ValueError("a source is needed" if self.has_source else "a language model has no source")
@@ -140,15 +140,15 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def admit(self, source: Tensor, lengths: Sequence[int], cache: KVCache) -> None:
-        """Encode sources (batch, longest) of true `lengths` and add them to `cache` as rows."""
+        """Encode sources (batch, longest) of unpadded `lengths` and add them to `cache` as rows."""
         states = self.encode(source).states
         cache.admit([layer.cross.keys_values(states) for layer in self._decoder_layers()], lengths)
 
     def step(self, ids: Tensor, cache: KVCache, alive: Tensor | None = None) -> Tensor:
         """Return the states (rows, beam, d_model) after `ids` (rows, beam), the newest symbol of each hypothesis.
 
-        A row's hypotheses are processed like the positions of a sequence. The cache's ancestry, already extended for
-        them, says what each of them sees. The states of hypotheses that are not `alive` (rows, beam) are undefined.
+        A row's hypotheses are processed like the positions of a sequence. The cache's ancestry, already extended,
+        selects the places that each attends to. States of hypotheses that are not `alive` (rows, beam) are undefined.
         """
         cache.advance()
         words = None if self._starts is None else cache.count_words(self._begins(1, ids))
@@ -215,11 +215,11 @@ def _padding_mask(ids: Tensor) -> Tensor | None:
 
 
 def _count_words(begins: Tensor, packed: Sequences | None) -> Tensor:
-    """Count the words begun in each sequence up to each symbol; `begins` (batch, length) marks their first symbols."""
+    """Count the words begun in each sequence up to each symbol; `begins` (batch, length) marks words' first symbols."""
     counts = begins.cumsum(1)
     if packed is None:
         return counts
-    first = torch.arange(begins.size(1), device=begins.device) - packed.positions  # of each sequence
+    first = torch.arange(begins.size(1), device=begins.device) - packed.positions  # index where each sequence begins
     return counts - (counts - begins.long()).gather(1, first)
 
 

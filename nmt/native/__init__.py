@@ -65,7 +65,7 @@ class Library(NamedTuple):
 
 @cache
 def library() -> Library | None:
-    """Return the library for this processor, or None to use PyTorch's operations; respect ATEN_CPU_CAPABILITY.
+    """Return the library for this processor, respecting ATEN_CPU_CAPABILITY, or None if no usable one was compiled.
 
     The result is cached and stays valid in forked processes.
     """
@@ -111,7 +111,7 @@ def open_library(path: Path) -> ctypes.CDLL | None:
 
 
 ZERO_POINT = 128  # the unsigned 8-bit value for 0
-FEW_MULTIPLICATIONS = 1 << 23  # up to this many, the C function is as fast as oneDNN with AMX
+FEW_MULTIPLICATIONS = 1 << 23  # multiplications · threads up to which nmt_int8_product is as fast as oneDNN with AMX
 MIN_SCALE = 1e-12  # avoids division by 0 in rows of zeros
 
 
@@ -130,17 +130,17 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def plain_quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Do the same as `quantise_rows`, in PyTorch."""
+    """PyTorch fallback for `quantise_rows`."""
     scales = x.abs().amax(1, keepdim=True).div_(127.0).clamp_min_(MIN_SCALE)
     # The conversion truncates: adding 128.5 instead of 128 makes it round.
     return (x * scales.reciprocal()).add_(ZERO_POINT + 0.5).to(torch.uint8), scales
 
 
 class FewQuantisedRows:
-    """The product x Wᵀ of few quantised rows x and an 8-bit matrix W (out, in), by the C function."""
+    """The product x Wᵀ of few quantised rows x and an 8-bit matrix W (out, in), by nmt_int8_product."""
 
     def __init__(self, matrix: Tensor, scales: Tensor, panel: int, amx: bool) -> None:
-        """Lay out W in panels of `panel` outputs. `scales` (out,) are its rows'; `amx` says whether oneDNN has AMX."""
+        """Lay out W in panels of `panel` outputs. `scales` (out,) are its rows' scales; `amx`: oneDNN can use AMX."""
         outputs, width = matrix.shape
         beyond = -outputs % panel
         panels = F.pad(matrix, (0, 0, 0, beyond)).view(-1, panel, width // 4, 4)
@@ -150,7 +150,7 @@ class FewQuantisedRows:
         self._outputs, self._amx = outputs, amx
 
     def product(self, quantised: Tensor, scales: Tensor) -> Tensor | None:
-        """Return the fp32 product (rows, out) for quantised rows, or None where oneDNN may be faster."""
+        """Return the fp32 product (rows, out) of quantised rows, or None to leave it to oneDNN."""
         functions, threads = functions_for(scales), torch.get_num_threads()
         rows, width = quantised.shape
         is_large = rows * width * self._outputs * threads > FEW_MULTIPLICATIONS
@@ -165,7 +165,7 @@ class FewQuantisedRows:
 
 
 def for_few_rows(matrix: Tensor, scales: Tensor, limit: int) -> FewQuantisedRows | None:
-    """Lay out W (out, in), with absolute values up to `limit`, for the C function; return None if it does not apply."""
+    """Lay out W (out, in), with absolute values up to `limit`, for nmt_int8_product; return None if unsupported."""
     opened = library()
     if opened is None or opened.functions.nmt_int8_limit() < limit or matrix.size(1) % 4:
         return None

@@ -1,8 +1,8 @@
 /* The C kernels. Each file that includes this one is compiled for one instruction set into a shared library, which
  * `__init__.py` loads. The libraries are never imported as Python modules and do not need Python.h.
  *
- * Vectors use the extension of GCC and Clang and are as wide as the instruction set allows. All numbers are fp32;
- * matrices are row-major without gaps; pointers need only the alignment of a float.
+ * Vectors use the vector extension of GCC and Clang and are as wide as the instruction set allows; they need only the
+ * alignment of a float. Unless stated otherwise, numbers are fp32, and matrices are row-major without gaps.
  */
 
 #include <stdint.h>
@@ -52,7 +52,7 @@ INLINE vector broadcast(float value) { return value - (vector){0}; }
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (integers){__VA_ARGS__})
 #endif
 
-/* Swap halves, quarters and so on, to reduce a vector in log2(LANES) steps. */
+/* Swap neighbouring groups of 8, 4, 2 or 1 lanes, to reduce a vector in log2(LANES) steps. */
 #if LANES == 16
 #define EIGHTS(a) SHUFFLE(a, a, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
 #define FOURS(a) SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)
@@ -158,8 +158,8 @@ EXPORTED void nmt_add_norm(
 
 /* --- dot products ---------------------------------------------------------------------------------------------- */
 
-/* Select the even or the odd numbers, or groups of four, of a and b. Numbers stay within their group of four where one
- * instruction can shuffle no further. Adding EVEN to ODD halves the number of partial sums. */
+/* Select the even or odd lanes, or groups of four lanes, of a and b. EVEN and ODD keep lanes in their group of four, so
+ * each is one instruction. Adding EVEN to ODD halves the number of partial sums. */
 #if LANES == 16
 #define EVEN(a, b) SHUFFLE(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30)
 #define ODD(a, b) SHUFFLE(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31)
@@ -177,7 +177,7 @@ EXPORTED void nmt_add_norm(
 #define ODD_FOURS(a, b) (b)
 #endif
 
-/* Return the sums of LANES vectors; `parts` is overwritten. */
+/* Return the horizontal sum of each of LANES vectors; `parts` is overwritten. */
 INLINE vector sums(vector *parts) {
 #pragma GCC unroll 8
     for (int i = 0; i < LANES / 2; i++) parts[i] = EVEN(parts[2 * i], parts[2 * i + 1]) + ODD(parts[2 * i], parts[2 * i + 1]);
@@ -194,7 +194,7 @@ INLINE vector sums(vector *parts) {
     return parts[0];
 }
 
-/* Return e^x for x <= 0, by the polynomial of Cephes: within 2 ulp; 0 below -87. */
+/* Return e^x for x <= 0, by the polynomial of Cephes, within 2 ulp; return 0 below -87. */
 INLINE vector exponential(vector x) {
     integers kept = x > broadcast(-87.0f);
     vector scaled = x * broadcast(1.44269504f) - broadcast(0.5f); /* so that truncation rounds to nearest */
@@ -238,10 +238,10 @@ INLINE float logarithm(float x) {
 /* Keys and values are indexed by row, head and place, with a stride for each; the numbers of a head are contiguous. */
 
 #define GROUP 4 /* places per unrolled iteration */
-#define MOST_HEADS 4 /* computed together */
-#define MOST_VECTORS 8 /* per head */
+#define MOST_HEADS 4 /* heads computed together */
+#define MOST_VECTORS 8 /* vectors per head */
 
-/* hidden + LANES - n: a bias of n zeros, then -inf. */
+/* `hidden + LANES - n` is a bias of n zeros, then -inf: it hides later scores. */
 static const float hidden[2 * LANES] = {[LANES... 2 * LANES - 1] = -__builtin_inff()};
 
 /* Compute out = softmax(keys query * scale) values for one query and each of `heads` heads over `count` places: those
@@ -368,11 +368,11 @@ static int index_of_widths(int64_t key_width, int64_t value_width) {
 
 #define HIDDEN (-1e9f)
 
-/* Give each hypothesis its parent, from `parents` (rows, beam), and a place of its own in `newest` (rows, beam): the
- * first ones that no hypothesis of the row sees. `bias` (rows, beam, places) is 0 at visible places and HIDDEN
- * elsewhere; it has room for `beam` places beyond `extent`, all HIDDEN. Places `written` (rows, places) in step
- * `forgotten` or earlier become hidden. `before` is scratch space (beam, extent). Return the new extent, the number of
- * places up to the last visible one. */
+/* Replace hypotheses by those that `parents` (rows, beam) selects, and give each a place in `newest` (rows, beam): the
+ * first ones that no hypothesis of the row attends to. `bias` (rows, beam, places) is 0 at visible places and HIDDEN
+ * elsewhere; it has room for `beam` places beyond `extent`, all HIDDEN. Places whose step in `written` (rows, places)
+ * is `forgotten` or earlier become hidden. `before` is scratch space (beam, extent). Return the new extent, the number
+ * of places up to the last visible one. */
 EXPORTED int64_t nmt_extend(
     int64_t rows, int64_t beam, int64_t extent, const int64_t *parents, float *bias, int64_t bias_row,
     int64_t bias_hypothesis, int64_t *written, int64_t written_row, int64_t forgotten, int64_t step, float *before,
@@ -398,9 +398,9 @@ EXPORTED int64_t nmt_extend(
     return seen;
 }
 
-/* List the places that each hypothesis sees, where the strided `bias` (rows, beam, extent) is 0: their number in
- * `counts` (rows, beam), the places in `places` (rows, beam, room). Each list is padded with 0 to a multiple of GROUP,
- * and `room` allows for that. */
+/* List the places that each hypothesis attends to, where the strided `bias` (rows, beam, extent) is 0, in `places`
+ * (rows, beam, room), and their number in `counts` (rows, beam). Each list is padded with 0 to a multiple of GROUP, for
+ * which `room` must suffice. */
 EXPORTED void nmt_seen_places(
     int64_t rows, int64_t beam, int64_t extent, const float *bias, int64_t bias_row, int64_t bias_hypothesis,
     int64_t room, int32_t *places, int32_t *counts) {
@@ -464,7 +464,7 @@ EXPORTED void nmt_attend_to_rows(
     }
 }
 
-/* Copy the first `used` places of rows `from` (count) of keys or values to rows `to` (count). A head's places must be
+/* In keys or values, copy the first `used` places of the `count` rows `from` to the rows `to`. A head's places must be
  * contiguous. */
 EXPORTED void nmt_move_rows(
     int64_t count, const int64_t *from, const int64_t *to, int64_t heads, int64_t used, float *states, int64_t row,
@@ -518,7 +518,7 @@ EXPORTED void nmt_add_bias_gelu(int64_t rows, int64_t width, float *x, const flo
     add_bias(gelu, rows, width, x, bias);
 }
 
-/* --- choosing what comes next ----------------------------------------------------------------------------------- */
+/* --- choosing extensions ---------------------------------------------------------------------------------------- */
 
 /* Replace the first `vocabulary` logits of each row of `width` by their log softmax and the others by -inf. The first
  * `reserved` become -inf too, although they count in the sum. */
@@ -541,7 +541,7 @@ EXPORTED void nmt_log_softmax(int64_t rows, int64_t width, int64_t vocabulary, i
     }
 }
 
-#define BLOCK (8 * LANES) /* numbers that are skipped if their maximum is too small */
+#define BLOCK (8 * LANES) /* log-probabilities skipped together if their maximum is too small */
 
 /* Find each row's `count` largest of alive (rows, beam) + log_probs (rows, beam, width), in descending order: `totals`,
  * `parents` and `symbols`, each (rows, count). Ties go to the first. If fewer than `count` are above -inf, the
@@ -580,7 +580,7 @@ typedef int32_t four_bytes __attribute__((aligned(1), may_alias));
 
 /* Quantise each row of x (rows, width) to 8 bits: x = (quantised - 128) * scale, where the row's scale maps its largest
  * absolute value to 127. Truncating a positive number rounds to nearest, halves up. The maximum is taken over the bits
- * without the sign, which are ordered as the numbers, with NaN last: a row with NaN or infinity gets such a scale. */
+ * without the sign, which sort like absolute values, NaN last: a row with NaN or infinity gets a non-finite scale. */
 EXPORTED void nmt_quantise_rows(
     int64_t rows, int64_t width, const float *restrict x, uint8_t *restrict quantised, float *scales) {
     for (int64_t row = 0; row < rows; row++, x += width, quantised += width) {
@@ -608,7 +608,7 @@ EXPORTED void nmt_quantise_rows(
 }
 
 #if defined(__AVX512F__)
-#define PANEL 4 /* vectors of outputs computed together; for four rows, they fill the registers */
+#define PANEL 4 /* vectors of outputs computed together; for four rows, the sums fit in registers */
 #define HAS_VNNI __builtin_cpu_supports("avx512vnni")
 #elif defined(__AVX2__)
 #define PANEL 2

@@ -1,13 +1,14 @@
-"""Constituent F1: the figures of EVALB with COLLINS.prm, and an F1 that counts parser failures as missed.
+"""Constituent F1 as EVALB computes it with COLLINS.prm, and with the constituents of failed sentences as missed.
 
 In each tree, leaves tagged -NONE-, TOP or `, : `` '' .` are removed with their words, as are constituents left empty.
-Labels are cut at the first - or =, and PRT becomes ADVP. Preterminals do not count, nor do constituents then labelled
-TOP or with one of those tags. The remaining constituents of both trees are matched one to one by label and span. Counts
-are summed over sentences before division.
+Labels are cut at the first - or =, and PRT becomes ADVP. Preterminals do not count, nor do constituents whose label is
+then TOP or one of those tags. The remaining constituents of both trees are matched one to one by label and span. Rates
+are computed from counts summed over sentences.
 
-A sentence is an error if its remaining words differ from the gold's, and a skip if none remain. EVALB excludes both
-from all sums, which favours parsers that fail on hard sentences, so `f1_all` counts their gold constituents as missed.
-Unlike the C program, this one limits neither errors nor sentence lengths, and F1 is 0 if there are no constituents.
+A sentence is a skip if no words of the hypothesis remain, and an error if those that do differ from the gold's. EVALB
+excludes both from all sums, which favours parsers that fail on hard sentences, so `f1_all` counts the gold constituents
+of both as missed. Unlike EVALB, this module limits neither errors nor sentence lengths, and F1 is 0 if there are no
+constituents.
 
 `score_brackets` takes trees as they are: ROOT and S1 count like any label. `score_files` first compares the roots of
 each pair. If they differ, root labels become TOP and do not count, as if the gold had been prepared (gold roots may be
@@ -76,7 +77,7 @@ class Sums:
     """Skips without a tree"""
     exact_matches: int = 0
     crossings: Counter[int] = field(default_factory=Counter)
-    """Valid sentences by number of hypothesis constituents that cross the boundary of a gold constituent"""
+    """Number of valid sentences, by how many constituents of the hypothesis cross a gold constituent"""
     missed: int = 0
     """Gold constituents in errors and skips"""
     gold: Counter[str] = field(default_factory=Counter)
@@ -110,7 +111,7 @@ class Sums:
         return _harmonic_mean(self.total.precision, self.recall_all)
 
     def figures(self) -> dict[str, float]:
-        """Return all figures and counts by name; crossings are per valid sentence, other figures percentages."""
+        """Return all figures and counts by name; figures are percentages, except `average_crossing`."""
         figures = {name: compute(self) for name, (_, compute) in FIGURES.items()}
         return figures | {name: getattr(self, name) for name in COUNTS}
 
@@ -122,7 +123,7 @@ class BracketScores(Sums):
     short: Sums = field(default_factory=Sums)
     """Sums over sentences of at most 40 gold words, punctuation included"""
     first_error: str = ""
-    """Location of the first error, and the difference"""
+    """Location of the first error, and how its words differ"""
 
 
 def score_brackets(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> BracketScores:
@@ -136,8 +137,8 @@ def score_brackets(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> B
 def score_files(gold: Path, hypotheses: Iterable[str], name: str = "<stdin>") -> BracketScores:
     """Score lines of trees, blank for a failure, against a treebank file or folder.
 
-    Different roots become TOP, as the module docstring explains. `name` stands for the lines in errors. Raise UserError
-    as `score_brackets` does, or if a file cannot be read.
+    Different roots become TOP, as the module docstring explains. Errors call the lines `name`. Raise UserError as
+    `score_brackets` does, or if a file cannot be read.
     """
     return _score(_with_one_root(*pair) for pair in _pairs(read_trees(gold), read_tree_lines(hypotheses, name)))
 
@@ -177,7 +178,7 @@ def _as_top(tree: Tree) -> Tree:
 
 
 def _add(scores: BracketScores, gold: Tree, hypothesis: Tree | None) -> None:
-    """Add a sentence to the overall sums and, if it is short, to the short ones."""
+    """Add a sentence to the overall sums and, if it is short, to those of short sentences."""
     length, words, brackets = _scored(gold)
     _, tested, found = _scored(hypothesis) if hypothesis else (0, [], [])
     matched = list((Counter(brackets) & Counter(found)).elements())

@@ -1,8 +1,8 @@
 """Linearised trees and a parser's target vocabulary, as in Vinyals et al. 2015: `(S (NP XX XX )NP (VP XX )VP )S`.
 
 Each symbol is one entry of the vocabulary. The root TOP is omitted. Each leaf is XX or, as in the code that the paper's
-authors released, the word's part-of-speech tag: `(S (NP DT NN )NP (VP VBZ )VP )S`. Tags are learnt faster, because they
-tell the model how many words it has covered. Restoring a tree takes its words, which are not in the sequence.
+authors released, the word's part-of-speech tag: `(S (NP DT NN )NP (VP VBZ )VP )S`. A model learns faster with tags,
+because they tell it how many words it has covered. Restoring a tree requires its words, which the sequence omits.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from nmt.text.vocabulary import DAMAGED, EOS, UNK, TargetVocabulary, Vocabulary
 LEAF = 4  # id of XX, or of the first tag
 XX = "XX"  # the tag of words that are not punctuation
 
-AMBIGUOUS = 0.05  # a word is ambiguous if its rarer reading, as punctuation or not, has a larger share than this
-LONGEST_RUN = 10**9  # upper bound on `longest_run`, so that a damaged file overflows no arithmetic
+AMBIGUOUS = 0.05  # an ambiguous word has more than this share of punctuation tags, and of other tags
+LONGEST_RUN = 10**9  # upper bound on `longest_run`: a larger one, in a damaged file, could overflow
 
 KnownTag = Literal[",", ":", "``", "''", ".", "XX"]
 PUNCTUATION_TAGS = get_args(KnownTag)[:-1]  # EVALB deletes these; if they differ from the gold's, it counts an error
@@ -71,8 +71,8 @@ class TreeVocabulary(TargetVocabulary):
     """Tree symbols: <pad> <unk> <s> </s>, leaves, opening brackets by label, closing brackets by label.
 
     `tags` (empty if XX is the only leaf) and `labels` are sorted by frequency. `longest_run` is the maximum number of
-    consecutive opening brackets in the training data. `punctuation` maps words to tags that EVALB deletes, and words of
-    `PUNCTUATION` that the training data mostly tags otherwise to XX.
+    consecutive opening brackets in the training data. `punctuation` maps words to tags that EVALB deletes, or to XX if
+    they are in `PUNCTUATION` but mostly have other tags in the training data.
     """
 
     FILE = "tree.json"

@@ -1,6 +1,6 @@
 """Constituency trees: read and written as Penn-style brackets, prepared for training, drawn for a terminal.
 
-Only ASCII whitespace and brackets end words and labels. Nothing recurses, because trees may be arbitrarily deep.
+Only ASCII whitespace and brackets end words and labels. No function recurses, because trees may be arbitrarily deep.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
         if not outer and _COMMENT.match(line):
             continue
         for index, (tag, word, opener, name, closer, atom) in enumerate(_TOKEN.findall(line)):
-            has_word = bool(children) and isinstance(children[0], str)  # so the innermost bracket must close next
+            has_word = bool(children) and isinstance(children[0], str)  # if so, the innermost bracket must close next
             if tag and not has_word:
                 children.append(Tree(tag, (word,)))
             elif opener and not has_word:
@@ -217,7 +217,7 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
 
 
 def _reason(closer: str, word: str, inside: bool, label: str) -> str:
-    """Explain an unexpected closing bracket or, if `closer` is empty, an unexpected word, `inside` brackets or not."""
+    """Explain an unexpected `closer` or, if it is empty, `word`; `inside` tells whether a bracket is open."""
     shown = reprlib.repr(label if closer else word)  # escaped and abbreviated, in quotes
     if closer:
         return f"nothing stands in ({shown[1:-1]})" if inside else "there is no bracket to close"
@@ -239,8 +239,8 @@ _BASIC = re.compile("[^-=]+|.*")  # a label up to its first - or =, or all of it
 def prepare_tree(tree: Tree, functions: bool = False, traces: bool = False) -> Tree | None:
     """Prepare a tree for training; return None if no words remain.
 
-    The result has a single root TOP and no unnamed brackets. Functional tags (NP-SBJ, NP=2 → NP; -LRB- stays) are
-    removed unless `functions`, and traces, with the constituents they leave empty, unless `traces`.
+    The result has a single root TOP and no unnamed brackets. Unless `functions`, functional tags are removed
+    (NP-SBJ, NP=2 → NP; -LRB- stays). Unless `traces`, so are traces, with the constituents that they leave empty.
     """
     top: list[Tree | str] = []
     # For each open constituent: its label, its remaining children, and the list for finished ones. Roots and unnamed

@@ -21,12 +21,12 @@ TREE = "tree"
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A kind of model: the values in which it differs from others."""
+    """A task that models are trained for, and the values that depend on it."""
 
     name: TaskName
     """Name in recipes and bundle.json"""
     noun: str
-    """Noun for such a model in messages"""
+    """Noun for its models in messages"""
     command: str
     condition: str
     """Recipe settings that select this task, for messages"""
@@ -44,10 +44,10 @@ class Task:
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Recipe defaults of this task, by section and key"""
     fixed: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
-    """Mandatory value of a recipe key, and the reason"""
+    """Mandatory values of recipe keys, each with the reason"""
 
     def rank(self, score: float) -> float:
-        """Map a dev score to a number that is larger for a better score, and -inf if it is not finite."""
+        """Return a dev score with the sign that makes better scores larger, or -inf if it is not finite."""
         return self.sign * score if math.isfinite(score) else -math.inf
 
 
@@ -269,7 +269,7 @@ class Data(Settings):
             )
 
     def _check_fields(self, where: str, dataset: Dataset) -> None:
-        """Refuse `fields` that do not match the number of sides."""
+        """Refuse a number of `fields` that does not fit the task; a language model's .tsv needs one."""
         if dataset.fields is not None and len(dataset.fields) != len(self.languages):
             sides = "the source's and the target's" if self.task.has_source else "the target's, without data.source"
             raise Refusal(

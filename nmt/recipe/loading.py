@@ -116,14 +116,14 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), alone: boo
 def load_with_base(
     path: str | os.PathLike[str], overrides: Sequence[str] = (), alone: bool = False
 ) -> tuple[Recipe, Recipe | None]:
-    """Load a recipe as `load` does; return it and the recipe it extends, or None unless that is valid by itself."""
+    """Load a recipe as `load` does; return it and the recipe it extends, or None if there is none or it is invalid."""
     tree, origins, base = _read(Path(path), alone=alone)
     for setting in overrides:
         override(tree, origins, setting)
     recipe = validated(tree, str(path), origins)
     if base is None:
         return recipe, None
-    with suppress(UserError):  # a base may omit name and data
+    with suppress(UserError):  # a base need not be valid, nor have name and data
         return recipe, validated(_merged({"name": recipe.name, "data": recipe.data.model_dump()}, base), str(path))
     return recipe, None
 
@@ -219,7 +219,7 @@ def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
 def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, ...], str, str]:
     """Return a problem's key path, message and hint."""
     refusal, given = problem.get("ctx", {}).get("error"), repr(problem["input"])
-    if isinstance(refusal, Refusal):  # its text may start with a key relative to `path`
+    if isinstance(refusal, Refusal):  # its message may start with a key relative to `path`
         key, colon, text = str(refusal).partition(": ")
         if colon and " " not in key:
             return (*path, *key.split(".")), text, refusal.hint
@@ -243,7 +243,7 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
 
 
 def _nearest_key(path: tuple[str, ...]) -> str:
-    """Suggest this section's key most similar to an unknown one, or else the same key of another section."""
+    """Return a hint for an unknown key: a similar key of its section, else the same key elsewhere, else all keys."""
     *outer, key = path
     sections = {name: field.annotation for name, field in Recipe.model_fields.items()}
     kinds = {name: kind for name, kind in sections.items() if isinstance(kind, type) and issubclass(kind, Settings)}

@@ -13,10 +13,9 @@ CPU_DEVICE_TOKENS = 4096
 """Default of training.device_tokens on a CPU"""
 CPU_BATCH_TOKENS = 2048
 """Value of decoding.batch_tokens: auto on a CPU, for beams up to 4"""
-# Upper bounds far beyond sensible use: a larger value is a typo that would make a search or an allocation practically
-# endless.
+# Upper bounds far beyond sensible use, so that a typo is reported instead of exhausting time or memory.
 MOST_SUBWORDS = 100_000  # in a sequence, whose cost grows quadratically with its length
-MOST_EXTRA = 10_000  # beyond the input's length; a model that never ends a sentence takes minutes to get there
+MOST_EXTRA = 10_000  # beyond the input's length; a model that never ends a sentence takes minutes to reach it
 MOST_TOKENS = 1_000_000_000  # in an update or a batch
 MOST_UPDATES = 1_000_000_000
 WIDEST = 1_000_000  # width of a layer
@@ -39,7 +38,7 @@ class Settings(BaseModel):
 
 
 class TokenizerSettings(Settings):
-    """The SentencePiece model, trained on the training split only."""
+    """SentencePiece vocabularies, trained on the training split only."""
 
     algorithm: Literal["bpe", "unigram"] = "bpe"
     """Subword algorithm."""
@@ -48,13 +47,13 @@ class TokenizerSettings(Settings):
     shared: bool = True
     """Whether both languages share a vocabulary. A parser always has two, a language model one."""
     character_coverage: float = Field(0.9995, ge=0.98, le=1)
-    """Fraction of the training text's characters that get entries; other characters are encoded as bytes."""
+    """Fraction of the training text's characters that get entries; byte fallback encodes the others."""
     sample: int = Field(10_000_000, ge=101, lt=2**31)
     """Maximum number of randomly drawn sentences to train on."""
 
 
 class Model(Settings):
-    """The Transformer of sections 3.1 to 3.5; every column of Table 3 is a key."""
+    """The Transformer of sections 3.1 to 3.5 of the paper, and variants."""
 
     layers: int = Field(6, ge=1, le=1000)
     """N: number of layers in the encoder and in the decoder."""
@@ -75,29 +74,30 @@ class Model(Settings):
     output_bias: bool = False
     """Add a bias to the output logits."""
     attention_window: int | None = Field(None, ge=1, le=MOST_SUBWORDS)
-    """r of section 4: self-attention sees the r positions around each one; in the decoder, the last r. Default: all."""
+    """Self-attention window (r in section 4): r positions around each one; in the decoder, the last r. Default: all."""
     activation: Literal["relu", "silu", "gelu"] = "relu"
     """Activation function of feed-forward layers: relu, as in the paper; silu (also called swish), x · sigmoid(x); or
     gelu, x · Φ(x), computed exactly."""
     dropout: float = Field(0.1, ge=0, lt=1)
-    """P_drop, on each sub-layer's output and on the sums of embeddings and positions."""
+    """Dropout rate (P_drop in section 5.4) on each sub-layer's output and on the sums of embeddings and positional
+    encodings."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout on attention weights."""
+    """Dropout rate on attention weights."""
     feed_forward_dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout on the inner layer of feed-forward networks."""
+    """Dropout rate on the inner layer of feed-forward networks."""
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after each residual sum, as in the paper (post), or before each sub-layer and after the last (pre)."""
     norm_epsilon: float = Field(1e-6, gt=0, le=1)
     """ε of LayerNorm, added to the variance."""
     positions: Literal["sinusoidal", "learned", "words"] = "sinusoidal"
-    """Position encoding, section 3.5. words, which is not in the paper, encodes the word's number in half of the
-    dimensions, on the target side that of the next word. A parser of a small treebank learns much faster with it,
-    because the decoder need not count."""
+    """Positional encoding (section 3.5). words (not in the paper) also encodes the word's number, on the target side
+    the next word's, in half of the dimensions. A parser of a small treebank learns much faster with it, because the
+    decoder need not count."""
     max_positions: int = Field(1024, ge=1, le=2 * MOST_SUBWORDS)
     """Maximum sequence length for learned positions, including `</s>` or `<s>`; other encodings have no limit."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
-    """Which of source embedding, target embedding and softmax share a matrix (section 3.4): all three, the last two
-    (target), or none. Default for trees: target. For a language model, all means the same as target."""
+    """Which of source embedding, target embedding and output projection share a matrix (section 3.4): all three, the
+    last two (target), or none. Default for trees: target. For a language model, all means the same as target."""
 
     @model_validator(mode="after")
     def _widths(self) -> Self:
@@ -132,9 +132,9 @@ class Model(Settings):
         return self.decoder_layers or self.layers
 
     def reach(self, causal: bool) -> tuple[int, int] | None:
-        """Return how many positions self-attention sees before and after each position; None if unlimited.
+        """Return how many positions before and after itself each position attends to; None if unlimited.
 
-        If the window is even, it has one more position before than after.
+        An even window has one more position before than after.
         """
         if self.attention_window is None:
             return None
@@ -150,8 +150,8 @@ class Training(Settings):
     batch_tokens: int = Field(25_000, ge=1, le=MOST_TOKENS)
     """Maximum tokens on each side of an update, including `</s>` but not padding."""
     device_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Maximum tokens on each side of a device's micro-batch, including padding; a longer pair gets its own. An update
-    accumulates gradients over micro-batches. Default: 4,096 on a CPU; as many as fit on a GPU, measured once."""
+    """Maximum tokens on each side of a device's micro-batch, including padding; a longer pair forms its own. An update
+    accumulates gradients over micro-batches. Default: 4,096 on a CPU; on a GPU as many as fit, measured once."""
     warmup: int = Field(4000, ge=1, le=MOST_UPDATES)
     """Number of updates over which the learning rate rises linearly."""
     schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = "inverse_sqrt"
@@ -167,12 +167,12 @@ class Training(Settings):
     """Decoupled weight decay, as in AdamW: each update multiplies matrices by 1 - learning rate · weight_decay. Biases,
     LayerNorms and frozen embeddings do not decay."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
-    """ε_ls, spread uniformly over the vocabulary."""
+    """ε_ls (section 5.4): probability that is spread uniformly over the vocabulary."""
     clip_norm: float | None = Field(None, gt=0)
     """Maximum gradient norm. Default: no clipping."""
     precision: Literal["auto", "bf16", "bf32", "tf32", "fp32", "fp64"] = "auto"
-    """Number format of matrix products. Weights and sums stay in fp32; fp64 (for verification) applies to everything.
-    bf16 also applies to activations; bf32 (on a CPU with AMX) only rounds factors to bf16, and tf32 (on a GPU) to tf32.
+    """Precision of matrix multiplications. Weights and accumulation stay in fp32, except with fp64 (for verification).
+    bf16 also applies to activations; bf32 (on a CPU with AMX) only rounds operands to bf16; tf32 (on a GPU), to tf32.
     auto is bf16 on a GPU whose hardware supports it, else fp32."""
     compile: bool | None = None
     """Compile the layers with torch.compile, which takes about a minute at the start. Default: on a GPU only."""
@@ -185,7 +185,7 @@ class Training(Settings):
     report: bool = True
     """Write report.html, a page about the run, to its directory, and refresh it during training."""
     tensorboard: bool = False
-    """Also write all figures, and some outputs for data.valid, to the run's directory for TensorBoard."""
+    """Also write all metrics, and some outputs for data.valid, to the run's directory for TensorBoard."""
     seed: int = Field(1, ge=0, lt=2**63)
     """Seed of the initial weights, batch order and dropout."""
     checkpoint_minutes: float | None = Field(10, gt=0)
@@ -211,7 +211,7 @@ class Training(Settings):
     target_embeddings: str | None = None
     """word2vec text file with initial vectors for target subwords or words."""
     freeze_embeddings: bool = False
-    """Do not train the vectors read from those files."""
+    """Do not train vectors read from `source_embeddings` and `target_embeddings`."""
 
     @model_validator(mode="after")
     def _betas(self) -> Self:
@@ -259,11 +259,11 @@ class Decoding(Settings):
     max_extra: int = Field(50, ge=1, le=MOST_EXTRA)
     """Maximum number of subwords by which an output may exceed its input. Default for trees: 300."""
     max_source: int = Field(1024, ge=1, le=MOST_SUBWORDS)
-    """Maximum subwords in an input; longer inputs are split, and the outputs of the parts joined."""
+    """Maximum subwords in an input. Longer inputs are split, and their outputs joined, unless `split` is none."""
     split: Literal["auto", "sentences", "length", "none"] = "auto"
-    """Where a translator splits other inputs. auto: between sentences, if an input has more of them than 99% of the
-    training inputs or is longer than 99% of those; and after a clause, in a sentence longer than 99.9% of those.
-    sentences: between all sentences. length: only beyond max_source. none: never; a longer input is an error."""
+    """Where a translator splits inputs. auto: between sentences, if an input has more of them than 99% of the training
+    inputs or is longer than 99% of those; and after a clause, in a sentence longer than 99.9% of those. sentences:
+    between all sentences. length: only beyond max_source. none: never; an input beyond max_source is an error."""
     keep: bool = True
     """Copy URLs, e-mail addresses and placeholders such as {name} and %s unchanged, as often as they occur."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
@@ -274,17 +274,17 @@ class Decoding(Settings):
     temperature: float = Field(1.0, ge=1e-6, le=1000)
     """Sampling temperature: probabilities are raised to 1 / temperature, so lower values favour probable subwords."""
     top_k: int | None = Field(None, ge=1, le=10_000_000)
-    """Sample only from this many most probable subwords. Default: all."""
+    """Sample only from this many of the most probable subwords. Default: all."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Sample only from the smallest set of most probable subwords whose probabilities sum to at least this."""
     seed: int = Field(1, ge=0, lt=2**63)
     """Seed for sampling."""
     batch_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["auto"] = "auto"
-    """Source tokens in a batch, including padding. auto is 2,048 on a CPU, proportionally fewer for a beam above 4 or
-    more than 4 samples; on a GPU, as many as fit into free memory, halved whenever a search runs out of it."""
+    """Maximum source tokens in a batch, including padding. auto is 2,048 on a CPU, proportionally fewer for a beam
+    above 4 or more than 4 samples; on a GPU, as many as fit into free memory, halved whenever a search runs out."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
-    """Number format of matrix products. auto is fp32 on a CPU, bf16 on a GPU, and fp16 on GPUs that only emulate bf16,
-    such as V100 and T4. fp16 requires a GPU, int8 a CPU."""
+    """Precision of matrix multiplications. auto is fp32 on a CPU, bf16 on a GPU, and fp16 on GPUs that only emulate
+    bf16, such as V100 and T4. fp16 requires a GPU, int8 a CPU."""
     average_last: int = Field(5, ge=1, le=MOST_UPDATES)
     """Number of checkpoints that `nmt average` averages by default."""
 

@@ -1,6 +1,6 @@
-"""Recipe files as plain values: YAML, --set, and the origin of each value.
+"""Recipes as plain values: reading and writing YAML, applying --set, and recording the origin of each value.
 
-This module knows neither keys nor types. Errors name the file and line.
+This module knows no recipe keys or types. Errors name the file and line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_CHARACTERS = 1_000_000  # in a file
 MOST_VALUES = 10_000  # in a file; a few lines of nested aliases can expand to billions
 MOST_LEVELS = 20
 NOT_YAML = (yaml.YAMLError, ValueError, AttributeError, RecursionError)
-"""Exceptions that the YAML parser raises"""
+"""Exceptions that PyYAML raises for invalid text"""
 Tree = dict[str, Any]
 Origins = dict[tuple[str, ...], str]
 """Map from a key's path to the `file:line` or --set that gave it"""
@@ -29,7 +29,7 @@ Origins = dict[tuple[str, ...], str]
 class Loader(yaml.SafeLoader):
     """YAML loader with the scalars of version 1.2: `no` is a string, not false; 1e-9 is a number, 1:30 is not.
 
-    Tags are refused: `!!merge` can expand a few lines to billions of values, and `!!int` can take overlong values.
+    Tags are refused: `!!merge` can expand a few lines to billions of values, and an empty `!!int` crashes PyYAML.
     """
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -114,7 +114,7 @@ def _format_error(error: Exception) -> str:
 
 
 def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origins | None = None) -> Origins:
-    """Add the file and line of each key below `node`, whose path is `path`, to `found`; return it.
+    """Add the file and line of each key below `node`, the value at key `path`, to `found`; return `found`.
 
     Raise UserError for too many values, deep nesting, or a duplicate key, which YAML would accept silently.
     """

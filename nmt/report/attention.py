@@ -119,7 +119,7 @@ def _named(heads: Sequence[int], count: int) -> str:
 
 
 def _pixels(text: str) -> int:
-    """Estimate the width of a text."""
+    """Estimate a text's width in pixels."""
     return int(0.62 * FONT * sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)) + 12
 
 
@@ -128,7 +128,7 @@ LONGEST = 200  # maximum symbols per side; the number of weights grows quadratic
 
 
 class AttentionView:
-    """Collector of a search's first sentences; writes the model's attention on them."""
+    """Collector of a search's first sentences; writes a page or figure of the model's attention."""
 
     def __init__(self, stream: IO[bytes], path: Path, bundle: Bundle, figure: Figure | None) -> None:
         self._stream, self._path, self._bundle, self._figure = stream, path, bundle, figure
@@ -136,8 +136,7 @@ class AttentionView:
         self._sentences = self._long = 0
 
     def add(self, results: Iterable[LineResult]) -> None:
-        """Collect the results' sentences, each with its best output or first sample, up to the maximum number and
-        length."""
+        """Collect sentences, each with its best output or first sample, up to the maximum number and length."""
         for pair in (pair for result in results for pair in result.pairs):
             self._sentences += 1
             fits = max(map(len, pair)) <= LONGEST

@@ -71,7 +71,7 @@ class Points:
     """Target tokens, in millions"""
     hours: Column
     values: Column
-    """NaN leaves a gap"""
+    """NaN leaves a gap in the line"""
 
     def at(self, rows: NDArray[np.intp]) -> Points:
         """Return the points with these indices."""
@@ -90,7 +90,7 @@ class Curve:
     thin: Points
     """Downsampled points, which are drawn"""
     smoothed: Points | None
-    """Smoothed points, drawn in front of `thin`; None unless smoothing helps"""
+    """Moving average, drawn in front of `thin`; None for dev, short and smooth curves"""
 
 
 def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
@@ -247,7 +247,7 @@ def _described(chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecor
 
 
 def _figures(chart: Chart, curves: Sequence[Curve], names: list[str]) -> dict[str, Any]:
-    """Return a chart's data for curves.js. Smoothed lines have no name: the pointer does not read their values."""
+    """Return a chart's data for curves.js. Smoothed lines have no name (None), so the hover readout leaves them out."""
     both = chart.logged and chart.validated
     lines = [
         {

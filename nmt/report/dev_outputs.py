@@ -1,7 +1,7 @@
 """Checkpoints' outputs on the development set: sentences with their references, and scores of a parser's trees.
 
 To keep the page small, an output shared by several checkpoints is stored once, and a sentence's outputs are adjacent,
-which helps deflate. The page inflates them, and compares with the references only what it shows.
+which helps deflate. The page inflates the outputs, and compares only those on display with the references.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def packed_sentences(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
 
 
 def sentences(records: Sequence[RunRecord]) -> dict[str, Any]:
-    """Return the development sets, one for all runs that share it, and the outputs of each run's checkpoints."""
+    """Return the distinct development sets, and the outputs of each run's checkpoints."""
     sets: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
     runs = []
     for name, record in zip(labels(records), records, strict=True):
@@ -126,7 +126,7 @@ class TreeScores:
 
 
 def score_trees(record: RunRecord) -> TreeScores | None:
-    """Score the trees of a parser's last checkpoint; return None without trees, and for other models."""
+    """Score the trees of a parser's last checkpoint; return None for other models, or without trees."""
     if not record.recipe.task.has_trees or not record.dev_outputs:
         return None
     last = record.dev_outputs[-1]

@@ -3,7 +3,7 @@
 A section consists of a function that turns runs into plain values, and a Jinja template for them. The page contains its
 scripts and styles; its security policy allows no others.
 
-`python -m nmt.report.page RUN` writes a run's page during training: see `nmt/training/progress.py`.
+During training, `nmt/training/progress.py` runs `python -m nmt.report.page RUN` to refresh a run's page.
 """
 
 from __future__ import annotations

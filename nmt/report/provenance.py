@@ -35,7 +35,7 @@ def recipes_and_costs(records: Sequence[RunRecord]) -> Mapping[str, Any]:
 
 
 def recipe_lines(record: RunRecord) -> Iterator[tuple[str, bool]]:
-    """Yield the recipe's lines as YAML, each with whether its key's value differs from the base recipe's."""
+    """Yield the recipe's YAML lines, and for each whether its value differs from the base recipe's."""
     for section, values in record.recipe.model_dump(mode="json").items():
         if not isinstance(values, dict):
             yield from ((line, False) for line in dump({section: values}).splitlines())
@@ -74,7 +74,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the name, value and note of each known field of `nmt.training.plan.COST`."""
+    """Return the name, value and note of each known field of `nmt.training.run_files.COST`."""
     known = _given(cost)
     devices = known.get("devices", {})
     hardware = [
@@ -99,7 +99,7 @@ def scientific(figure: float) -> str:
 def averaging_curve(record: RunRecord) -> list[dict[str, Any]]:
     """Return the tried averages as points: x is the rank by number of checkpoints, y the score, both scaled to 0–1.
 
-    `last` is the number of checkpoints. In a tie, the smallest average is `best`.
+    `last` is the number of checkpoints. In a tie, the average of the fewest is `best`.
     """
     tried = sorted(record.averages)
     scores = [score for _, score in tried]

@@ -33,7 +33,7 @@ Column = NDArray[np.float64]
 LOGGED = ("step", "epoch", "seconds", "tokens", "loss", "perplexity", "learning_rate", "gradient_norm",
           "tokens_per_second", "padding")  # fmt: skip
 """Training metrics shown on pages"""
-MOST_SHOWN, MOST_BYTES = 20, 3_500_000  # limits on the checkpoints with outputs, and on their size
+MOST_SHOWN, MOST_BYTES = 20, 3_500_000  # maximum checkpoints with outputs on the page, and bytes of these outputs
 LENGTHS = "sentences by length in subwords, up to"
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
@@ -67,7 +67,7 @@ class RunRecord:
     logged: Mapping[str, Column] = field(default_factory=lambda: dict.fromkeys(LOGGED, np.zeros(0)))
     """Metrics of logged updates, named as in `LOGGED`, each (logged steps,); NaN where missing or not finite"""
     base: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the extended recipe, or of the defaults, where the run's recipe differs, by `section.key`"""
+    """Base recipe's values, or the defaults, of keys whose value differs in the run's recipe, by `section.key`"""
     base_name: str | None = None
     parameters: int | None = None
     signature: str | None = None
@@ -80,7 +80,7 @@ class RunRecord:
     data: Mapping[str, Any] = field(default_factory=dict)
     """report.json of the prepared data"""
     cost: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `nmt.training.plan.COST`"""
+    """Fields of `nmt.training.run_files.COST`"""
     averages: Sequence[tuple[int, float]] = ()
     """Number of averaged checkpoints, and the average's dev score"""
 

@@ -1,7 +1,7 @@
 """Messages and progress on stderr: plain lines in logs, a live display on terminals.
 
 All commands write through this module, which gives them a uniform look. Text has the terminal's default colour; the
-only other one is magenta, which is readable on both white and black.
+only other colour is magenta, which is readable on both white and black.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Work:
         self.say: Callable[[str], None] | None = None  # gets a progress line every `every` seconds
         self.every, self._said = PLAIN_SECONDS, self._began
         self._figures: list[str] | None = None
-        self._end: float | None = None  # the caller's estimate
+        self._end: float | None = None  # completion time estimated by the caller
 
     def advance(self, more: int, figures: str | None = None, left: float | None = None) -> None:
         """Update the progress; this is the task's `Advance`."""

@@ -25,7 +25,7 @@ SPINS = 1000  # iterations that a waiting thread spins before it sleeps; GNU Ope
 def cores() -> int:
     """Return the number of usable CPU cores: the size of the affinity mask, or the container's CPU quota if lower.
 
-    In Slurm tasks, SLURM_CPUS_PER_TASK is a limit too, since not every Slurm binds tasks to their cores.
+    In Slurm tasks, SLURM_CPUS_PER_TASK is a limit too, since Slurm does not always bind tasks to their cores.
     """
     limits = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
     if quota := cpu_quota():
@@ -91,7 +91,7 @@ def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Return the allocatable bytes: `host_memory` on a CPU, those free or cached by PyTorch's allocator on a GPU."""
+    """Return the allocatable bytes: `host_memory`, or on a GPU those that are free or cached by PyTorch's allocator."""
     import torch
 
     if device.type != "cuda":
@@ -134,7 +134,7 @@ def memory_error(error: Exception) -> UserError | None:
 def device_error(error: BaseException | None) -> UserError | None:
     """Convert the failure of a GPU or a kernel to a UserError; return None for any other error.
 
-    Out-of-memory errors, and those of a PyTorch not built for the GPU, give None: they would recur in a new process.
+    Return None also for errors that would recur in a new process: out of memory, or a PyTorch not built for the GPU.
     """
     if not isinstance(error, RuntimeError) or memory_error(error) is not None:
         return None
@@ -165,7 +165,7 @@ def _let_segments_grow(device: torch.device) -> None:
 def _keep_memory() -> None:
     """Make glibc keep freed memory, in huge pages, instead of returning it to the system.
 
-    Getting it back takes a page fault per page: 5% of a training update.
+    Reallocating it would cost a page fault per page: 5% of a training update.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # PyTorch reads this on its first large allocation
     try:
@@ -201,7 +201,7 @@ def find_world(environment: Mapping[str, str]) -> World | None:
         names, has_own_cores = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), False
     elif environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
         names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
-        # Without --cpus-per-task and binding, Slurm's tasks share their cores.
+        # With neither --cpus-per-task nor binding, Slurm's tasks share their cores.
         has_own_cores = "SLURM_CPUS_PER_TASK" in environment or "cpu" in environment.get("SLURM_CPU_BIND_TYPE", "")
     else:
         return None

@@ -1,4 +1,4 @@
-"""Exceptions with messages for users; any other that escapes is a bug."""
+"""Exceptions with messages for users, and escaping of control characters. Other uncaught exceptions are bugs."""
 
 import re
 
@@ -37,7 +37,7 @@ class UserError(Exception):
 
 
 class Interrupted(BaseException):
-    """Termination by SIGINT, SIGTERM or SIGHUP, after everything worth keeping has been saved.
+    """Termination by SIGTERM or SIGHUP or, once training has saved its state, also by SIGINT.
 
     Like KeyboardInterrupt, it does not derive from Exception: a signal may arrive anywhere, and error handlers must not
     catch it. The command line prints the message and exits with 128 + the signal's number.

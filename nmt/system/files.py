@@ -1,4 +1,4 @@
-"""Atomic writes of files and directories, and reads that raise UserError; files named *.gz are compressed."""
+"""Files and directories: atomic writes, reads that raise UserError, locks, hashes, and gzip for files named *.gz."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nmt.system.errors import UserError
 
 OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/[^/]+/fd/[0-9]+")
 LOOK = 0.1  # seconds between polls for a file
-LARGEST = 1 << 25  # bytes of the largest file to read whole: above any vocabulary, and its parsed JSON fits into 1 GiB
+LARGEST = 1 << 25  # maximum bytes of a file to read whole: no vocabulary is larger, and its parsed JSON fits into 1 GiB
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # out of resources: the file may be intact
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # from flock on NFS or Lustre without lock support
@@ -183,7 +183,7 @@ def remove_directory(path: Path) -> None:
 def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = False) -> Iterator[None]:
     """Hold the lock file `lock` while the block runs.
 
-    If another process on this machine holds it, `wait` for it, else raise UserError. If the file system does not
+    If another process on this machine holds it, wait if `wait`, else raise UserError. If the file system does not
     support locks, `say` so and run the block anyway.
     """
     with _naming(Path(what)):
@@ -227,7 +227,7 @@ def regular(path: Path) -> Path:
 
 
 def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file, decompressing .gz, to read bytes; raise UserError on failure."""
+    """Open a file for reading bytes, decompressing .gz; raise UserError on failure."""
     path = Path(path)
     try:
         return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, ValidationError
 from nmt.system.errors import UserError
 from nmt.system.files import digest, read_json, read_whole, regular, remedy, replace_json, write_json
 
-MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json", "plan.json")  # hold their directory's hashes
+MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json", "plan.json")  # contain their directory's hashes
 HASHES = "hashes"
 M = TypeVar("M", bound=BaseModel)
 
@@ -48,7 +48,7 @@ def replace_manifest(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def _sealed(path: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add the hash of a manifest's own contents, if it has hashes."""
+    """Return `values` with the hash of the manifest's own contents, if it has hashes."""
     if HASHES not in values:
         return values
     return {**values, HASHES: {**values[HASHES], path.name: _hash_values(path, values)}}
@@ -94,7 +94,7 @@ def intact(path: Path) -> Path:
 
 def content(path: Path) -> bytes:
     """Read and verify a file's bytes; raise UserError as `read_whole` and `intact` do."""
-    found = read_whole(path)  # before `intact`, since it limits the size
+    found = read_whole(path)  # before hashing, since this limits the size
     intact(path)
     return found
 

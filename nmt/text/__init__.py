@@ -1,1 +1,1 @@
-"""Text and subwords, without torch."""
+"""Text files, sentences, terminology and subword vocabularies, without torch."""

@@ -1,8 +1,8 @@
-"""Text files as lines.
+"""Reading text files line by line.
 
 Only `\\n` ends a line, not U+2028, `\\x0b`, `\\x85` or a lone `\\r`; a `\\r` before `\\n` is stripped. Python's text
 mode, `str.splitlines` and most loaders also split elsewhere, which misaligns all later lines with their translations.
-Files named *.gz are compressed. Invalid UTF-8 is decoded as U+FFFD.
+Files named *.gz are decompressed. Invalid UTF-8 is decoded as U+FFFD.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from nmt.system.files import open_input
 BLOCK = 1 << 20  # bytes read at a time when counting lines
 LONGEST = 1 << 24  # maximum bytes in a line: a small .gz file can expand to gigabytes without a newline
 REALIGN = "find the first line that the same line of the other file does not translate; only \\n ends a line"
-"""Hint for parallel files of different length"""
+"""Hint for parallel files of different lengths"""
 
 Texts = TypeVar("Texts", bound=tuple[str, ...])
 
 
 def decoded(stream: IO[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield a stream's lines without line ends.
+    """Yield a stream's lines without line endings.
 
     Raise UserError, citing `name` and line number, for a line of more than LONGEST bytes; the rest of it is not read.
     """
@@ -40,7 +40,7 @@ def decoded(stream: IO[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Open a file immediately, then yield its lines lazily, without line ends; raise UserError as `decoded` does."""
+    """Open a file immediately, then yield its lines lazily, without line endings; raise UserError as `decoded` does."""
     return _lines(open_input(path), path)
 
 
@@ -72,13 +72,13 @@ def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]
 
 
 def count_lines(path: str | os.PathLike[str]) -> int:
-    """Count the lines that `read_lines` would yield, several times as fast."""
+    """Count the lines that `read_lines` would yield, but several times faster."""
     with open_input(path) as stream, _read_errors(path):
         return _count(iter(lambda: stream.read(BLOCK), b""))
 
 
 def count_rest(descriptor: int) -> int | None:
-    """Count an open file's remaining lines without moving its position; return None for a pipe or a terminal."""
+    """Count an open file's remaining lines without moving its position; return None unless it is a regular file."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return None
     starts = itertools.count(os.lseek(descriptor, 0, os.SEEK_CUR), BLOCK)
@@ -94,7 +94,7 @@ def _count(blocks: Iterator[bytes]) -> int:
 
 
 def one_line(text: str) -> str:
-    """Replace line ends with spaces, so that the text can be written as one line."""
+    """Replace line breaks with spaces, so that the text can be written as one line."""
     return text.replace("\r", " ").replace("\n", " ")
 
 

@@ -34,11 +34,11 @@ class MarianVocabulary(Vocabulary):
     UNSEEN = "targets that the tokenizer cannot spell"
 
     def __init__(self, ids: Mapping[str, int], encoder: Any, decoder: Any) -> None:
-        """Renumber pieces given their `ids` in vocab.json; `encoder` and `decoder` are SentencePiece processors."""
+        """Renumber the pieces of vocab.json, given as `ids`; `encoder` and `decoder` are SentencePiece processors."""
         controls = [ids.get(symbol, ABSENT) for symbol in ("<pad>", "<unk>", "", "</s>")]
         pieces = sorted((index, piece) for piece, index in ids.items() if piece not in _CONTROL)
         self.origins = [*controls, *(index for index, _ in pieces)]
-        """Marian id for each of our ids; `ABSENT` for `<s>`, which Marian models do not use"""
+        """Marian id for each of our ids; `ABSENT` if there is none, as for `<s>`"""
         self._pieces = ["<pad>", "<unk>", "<s>", "</s>", *(piece for _, piece in pieces)]
         self._ids = {piece: index for index, piece in enumerate(self._pieces) if index != BOS}
         self._unknown = frozenset((UNK,))
@@ -81,7 +81,7 @@ class MarianVocabulary(Vocabulary):
         return [self._from_encoder[index] for index in row]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Decode ids to text, skipping control symbols and unknown pieces."""
+        """Decode ids to text, skipping control symbols, including `<unk>`."""
         pieces = [self._pieces[index] for index in ids if index > EOS]
         return str(self._decoder.decode_pieces(pieces)).replace(SPACE_MARK, " ").strip()
 
@@ -118,7 +118,7 @@ def read_vocabularies(
 
     `known` lists the folder's file names; `read` returns a file's content and its name for errors. For a folder written
     by `nmt average --format huggingface`, return the original vocabularies and no contents. Raise UserError if a file
-    is missing or damaged. Added tokens are ignored; models with rows for them do not fit.
+    is missing or damaged. Added tokens are ignored; models with embeddings for them cannot be converted.
     """
     separate = CONFIG in known and checked(_Config, *read(CONFIG)).separate_vocabs
     names = [*SPM, *VOCAB[: 1 + separate]]

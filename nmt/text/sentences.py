@@ -1,8 +1,8 @@
 """Split lines into sentences by rules for full stops, abbreviations, initials, numbers and quotation marks.
 
-`TrainedLengths` holds a translator's training lengths, which decide which lines are split. In doubt, the rules keep
-sentences together: a model translates two sentences better than half of one. Alternatives: sentencex 1.0 is faster but
-fails on no-break spaces; pysbd 0.3 takes half a millisecond per line.
+`TrainedLengths` holds quantiles of a translator's training lengths, which determine the lines to split. In doubt, the
+rules keep sentences together: a model translates two sentences better than half of one. Alternatives considered:
+sentencex 1.0 is faster but fails on no-break spaces; pysbd 0.3 takes half a millisecond per line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 _WIDE = "。｡！？．।॥۔؟።"  # marks that end a sentence even without a following space
 _CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
 _OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open quotations in Swedish and in German books
-_END = re.compile(  # possessive quantifiers prevent slow backtracking
+_END = re.compile(  # possessive quantifiers prevent catastrophic backtracking
     rf"(?<![{_WIDE}.!?…])(?:(?P<wide>[.!?…]*+[{_WIDE}][{_WIDE}.!?…]*+)(?P<closed>[{re.escape(_CLOSING)}]*+)\s*+"
     rf"|(?P<stop>[.!?…]++)(?:\s»(?=\s|\Z)|[{re.escape(_CLOSING)}]*+)(?:\s++|\Z))"
     r"|[\u2028\u2029]\s*+"
@@ -31,11 +31,11 @@ _INITIALS = re.compile(r"(?:[^\W\d_]\.-?)*[^\W\d_]\Z")  # J, J.-P, U.S
 _LETTER, _LETTER_AND_STOP = re.compile(r"[^\W\d_]\Z"), re.compile(r"[^\W\d_]\.")
 _ORDINAL = re.compile(r"\d{1,2}\Z|[IVXLC]+\Z")
 
-LONGEST_WORD = 40  # characters examined before a full stop
+LONGEST_WORD = 40  # maximum characters examined before a full stop
 
 WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 """Abbreviations and function words by language; sentences.toml explains the keys"""
-_SMALL_WORD = re.compile(  # the lookbehind and possessive quantifiers prevent slow backtracking
+_SMALL_WORD = re.compile(  # the lookbehind and possessive quantifiers prevent catastrophic backtracking
     r"(?<![\w'’\-])['’\-]*+(?P<small>\w[\w'’\-]*+)\s++(?=(?P<word>\w+))"
 )
 # Languages that mark ordinal numbers with a full stop
@@ -67,7 +67,7 @@ class SentenceSplitter:
     def split_unmarked(self, sentence: str) -> list[str]:
         """Split where another sentence seems to begin without punctuation: A man sings A dog barks.
 
-        Use this on long sentences only, because names can look the same.
+        Use this on long sentences only, because a name can look like a new sentence.
         """
         starts = [0]
         for found in _SMALL_WORD.finditer(sentence):
@@ -79,7 +79,7 @@ class SentenceSplitter:
 
     def _starts(self, text: str) -> Iterator[int]:
         """Yield the start offsets of all sentences but the first."""
-        has_case = text.lower() != text  # if all is lower case, a small letter does not mean that a sentence continues
+        has_case = text.lower() != text  # without capitals in the line, a lower-case word may start a sentence
         start = 0
         for end in _END.finditer(text):
             following = _NEXT.match(text, end.end())
@@ -93,7 +93,7 @@ class SentenceSplitter:
             # Text directly after a quotation, as in 「…。」と言った, continues the sentence.
             return not end["closed"] or text[end.end()] in _OPENING or text[end.end() - 1].isspace()
         if not end["stop"]:
-            return True  # a line separator
+            return True  # a line or paragraph separator
         if has_case and word[0].islower():
             return False
         before = _LAST.search(text, max(start, end.start() - LONGEST_WORD), end.start())
@@ -166,7 +166,7 @@ class TrainedLengths(BaseModel):
         )
 
     def is_unusual(self, source: int, target: int) -> bool:
-        """Return whether the length ratio is outside the range of 99.8% of training pairs."""
+        """Return whether the length ratio is outside the range of the central 99.8% of training pairs."""
         return not self.least_ratio <= (target + 1) / (source + 1) <= self.greatest_ratio
 
 

@@ -37,7 +37,7 @@ class Term(NamedTuple):
     source: str
     target: str
     case: bool = False
-    """Whether both sides are case-sensitive; otherwise the source may have any case, the target an initial capital"""
+    """Whether both sides are case-sensitive; if not, the source may have any case and the target may be capitalised"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Phrase:
 
     source: str
     targets: tuple[str, ...]
-    """Alternatives in the translation"""
+    """Alternative translations; occurrences of any of them count"""
     times: int = 1
     """Minimum number of occurrences in the translation"""
     exactly: bool = False
@@ -92,7 +92,7 @@ class Terms:
         self._lengths = {beginning: sorted(found, reverse=True) for beginning, found in lengths.items()}
 
     def phrases(self, text: str) -> list[Phrase]:
-        """Return phrases for text to keep and, in the rest, for terms; the leftmost and longest term wins."""
+        """Return phrases for text to keep and, outside it, for terms; the leftmost, then the longest term wins."""
         kept = list(self._kept(text))
         found = list(_kept_phrases(text, kept))
         if self._table:
@@ -156,7 +156,7 @@ def read_terms(path: Path) -> list[Term]:
 
 
 def joins(character: str) -> bool:
-    """Return whether `character` is a word character, of a script that separates words with spaces."""
+    """Return whether `character` is a word character of a script that separates words with spaces."""
     wide = unicodedata.east_asian_width(character) in "WF" or NO_SPACES.match(character)
     return not wide and (character == "_" or unicodedata.category(character)[0] in "LNM")
 

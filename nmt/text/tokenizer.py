@@ -1,7 +1,7 @@
-"""Encode text as subword ids and decode it, losslessly, with SentencePiece.
+"""A model's tokenizer: training its source and target vocabularies with SentencePiece, and loading them.
 
-Text is not normalised, and characters without an entry are encoded as bytes, so nothing is unknown or lost. A parser's
-target vocabulary, of tree symbols, is passed in. `<s>` and `</s>` are added when batches are made.
+Text is not normalised, and characters without an entry use byte fallback, so only Marian vocabularies can lose text. A
+parser's target vocabulary, of tree symbols, is passed in.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from nmt.text.opus_mt_tokenizer import SPM, VOCAB, read_vocabularies
 from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, STAND_IN, UNK, TargetVocabulary, Vocabulary
 
 SHARED, SOURCE = "tokenizer.model", "source.model"
-"""File names of a shared vocabulary, and of the source's own"""
+"""File names of a shared vocabulary and of a separate source vocabulary"""
 THREADS = 16
-"""SentencePiece threads on every machine: the model file records the number, and unigram sums depend on it"""
+"""Fixed number of SentencePiece threads: the model file records it, and the rounding of unigram sums depends on it"""
 
 
 class Tokenizer:
-    """The source and target vocabularies; the same object twice if shared, or if there is only one side."""
+    """The source and target vocabularies: one object if they share a SentencePiece model or there is only one side."""
 
     def __init__(self, source: Vocabulary, target: TargetVocabulary, files: Mapping[str, bytes] | None = None) -> None:
-        """Combine two vocabularies; if read from a Marian folder, `files` holds its contents by name."""
+        """Combine two vocabularies; for those of a Marian folder, `files` holds its contents by name."""
         self.source = source
         self.target = target
         self._files = dict(files or {})
@@ -44,11 +44,11 @@ class Tokenizer:
 
     @property
     def lossy(self) -> bool:
-        """Whether encoding can lose text, as Marian tokenizers do."""
+        """Whether encoding can lose text, as with Marian tokenizers."""
         return bool(self._files)
 
     def starts(self) -> tuple[list[bool], list[bool]]:
-        """Return for source and target whether each symbol, by id, begins a word or is a tree leaf."""
+        """Return a list for source and for target: whether the symbol of each id begins a word or is a tree leaf."""
         return self.source.starts(), self.target.starts()
 
     def equals(self, other: Tokenizer) -> bool:
@@ -137,9 +137,9 @@ def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: C
 
 
 def draw(texts: Iterator[str], size: int) -> tuple[list[str], int]:
-    """Draw a uniform, reproducible sample of at most `size` texts; return it and the total number of texts.
+    """Draw a uniform, reproducible sample of at most `size` texts; return it and the number of texts.
 
-    SentencePiece's own sample differs between processes. Only the sample is in memory (Vitter 1985, algorithm R).
+    SentencePiece's own sample differs between processes. Only the sample is kept in memory (Vitter 1985, algorithm R).
     """
     sample = list(islice(texts, size))
     random = Random(1).random

@@ -1,7 +1,7 @@
-"""One side's subword vocabulary: encode text as ids and decode it, losslessly, with SentencePiece.
+"""Subword vocabularies: encoding text as ids and decoding them with SentencePiece, without loss.
 
-Text is not normalised, and characters without an entry are encoded as bytes, so nothing is unknown or lost. `<s>` and
-`</s>` are added when batches are made.
+Text is not normalised, and byte fallback encodes characters without an entry. `<s>` and `</s>` are added when batches
+are made.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def read_processor(serialized: bytes, name: str) -> sentencepiece.SentencePieceP
 
 
 class TargetVocabulary(Protocol):
-    """A target vocabulary: subwords or tree symbols."""
+    """Interface of target vocabularies, whether of subwords or of tree symbols."""
 
     FILE: str
-    """Name of its file when both sides have their own"""
+    """Name of its file if source and target have separate vocabularies"""
     UNSEEN: str
-    """Description, for messages, of texts with symbols missing from it; empty if none can be missing"""
+    """Noun phrase, in messages, for texts with unknown symbols; empty if no symbol is unknown"""
     serialized: bytes
 
     def __init__(self, serialized: bytes, name: str) -> None: ...
@@ -50,7 +50,7 @@ class TargetVocabulary(Protocol):
     def starts(self) -> list[bool]: ...
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode texts."""
+        """Encode each text as `encode` does."""
         return [self.encode(text) for text in texts]
 
     def listing(self) -> list[str]:
@@ -62,7 +62,7 @@ class Vocabulary(TargetVocabulary):
     """A SentencePiece vocabulary for one side, or shared by both."""
 
     FILE = "target.model"
-    UNSEEN = ""  # bytes spell every character
+    UNSEEN = ""  # byte fallback encodes any character
 
     def __init__(self, serialized: bytes, name: str) -> None:
         """Load a SentencePiece model from bytes; raise UserError, citing `name`, if they do not hold one of ours."""
@@ -70,7 +70,7 @@ class Vocabulary(TargetVocabulary):
         self._processor = sp = read_processor(serialized, name)
         if (sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()) != (PAD, UNK, BOS, EOS):
             raise UserError(f"{name}: its control symbols do not have the ids {PAD} to {EOS}", DAMAGED)
-        lead_bytes = (f"<0x{byte:02X}>" for byte in (*range(0x80), *range(0xC0, 0x100)))  # exactly one per character
+        lead_bytes = (f"<0x{byte:02X}>" for byte in (*range(0x80), *range(0xC0, 0x100)))  # UTF-8 has one per character
         self._unknown = frozenset((UNK, *map(sp.piece_to_id, lead_bytes)))
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class Vocabulary(TargetVocabulary):
         return [self._piece(int(i)) for i in ids]
 
     def find(self, word: str) -> tuple[int | None, bool]:
-        """Return the id of the subword `word`, or else of `word` after a space, and whether it is an exact match."""
+        """Return the subword id of `word`, else of `word` after a space, else None; and whether the match is exact."""
         for piece, exact in ((word, True), (SPACE_MARK + word, False)):
             if (index := self._index(piece)) > EOS:
                 return index, exact
@@ -117,7 +117,7 @@ class Vocabulary(TargetVocabulary):
         return self.encode(words), SPACE_MARK + last.replace(SPACE_MARK, STAND_IN), self.encode(last)
 
     def word_ends(self) -> tuple[list[bool], list[bool]]:
-        """Return for each symbol, by id, whether a word may begin after it, and whether a word ends before it.
+        """Return two lists by id: whether a word may begin after the symbol, and whether a word ends before it.
 
         Both are False for a byte of a multi-byte character, whose other bytes are unknown.
         """
@@ -131,11 +131,11 @@ class Vocabulary(TargetVocabulary):
         return begin, end
 
     def language(self, text: str) -> str:
-        """Return the target-language tag at the start of the text: none, as only Marian models have tags."""
+        """Return an empty string: only Marian models have target-language tags."""
         return ""
 
     def encode_within(self, text: str) -> list[int] | None:
-        """Encode a text that follows without a space; return None if no subword can begin it."""
+        """Encode a text that follows another without a space; return None if no subword can begin it."""
         first, *rest = self.encode(text)
         if (piece := self._piece(first)) == SPACE_MARK:
             return rest
@@ -147,7 +147,7 @@ class Vocabulary(TargetVocabulary):
         return sum(index in self._unknown for index in ids)
 
     def starts(self) -> list[bool]:
-        """Return for each subword, by id, whether it begins a word."""
+        """Return whether each subword, by id, begins a word."""
         return [self.starts_word(index) for index in range(len(self))]
 
     def starts_word(self, index: int) -> bool:

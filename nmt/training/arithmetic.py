@@ -1,4 +1,4 @@
-"""Numeric precision of training, FLOP counts, the speed of devices, and the clock of a run."""
+"""Precision of training, FLOP counts, device throughput, and the clock of a run."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from nmt.training.run_files import RunState
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     """Return the autocast dtype for `training.precision`; None to run without autocast.
 
-    "auto" picks bf16 only on GPUs that support it natively, since emulated bf16 is slower than fp32. fp16 would need
-    loss scaling.
+    "auto" picks bf16 only on GPUs that support it natively, since emulated bf16 is slower than fp32. fp16 is never
+    used, as it would need loss scaling.
     """
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -35,10 +35,10 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
 
 @contextmanager
 def factors_rounded(precision: str) -> Iterator[None]:
-    """Set the precision of fp32 matrix products to `training.precision` for the duration of the block.
+    """Set the precision of fp32 matrix multiplications to `training.precision` for the duration of the block.
 
-    On CPUs with AMX, "medium" rounds inputs to bf16 and accumulates in fp32; on other CPUs it has no effect. On GPUs,
-    "high" is TF32. The default is set explicitly because it differs between PyTorch versions.
+    PyTorch's "medium" rounds operands to bf16 and accumulates in fp32 on CPUs with AMX, and has no effect on other
+    CPUs; its "high" is TF32 on GPUs. "highest" is set explicitly because PyTorch's default varies.
     """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision({"bf32": "medium", "tf32": "high"}.get(precision, "highest"))
@@ -49,7 +49,7 @@ def factors_rounded(precision: str) -> Iterator[None]:
 
 
 def product_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """Return the input dtype of most matrix products."""
+    """Return the operand dtype of most matrix multiplications under `training.precision`."""
     return autocast_dtype(precision, device) or (torch.float64 if precision == "fp64" else torch.float32)
 
 
@@ -64,7 +64,7 @@ def set_precision(model: Transformer, precision: str, device: torch.device) -> N
         model.double()
 
 
-# Peak dense bf16 FLOP/s with fp32 accumulation, from NVIDIA's data sheets. The first key found in a device's name wins.
+# Peak dense bf16 FLOP/s with fp32 accumulation, from NVIDIA's data sheets. Keys are patterns; the first match wins.
 PEAKS = {
     "H[12]00 NVL": 835e12,
     "H100 PCIe": 756e12,
@@ -88,14 +88,14 @@ SUSTAINED = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_lengths: Ids) -> float:
     """Return forward and backward FLOPs for pairs with the given lengths (pairs,), in subwords without `</s>`.
 
-    Count the matrix products of the layers, attention and the output projection, without padding; everything else
+    Count the matrix multiplications of layers, attention and output projection, without padding; the rest
     (biases, LayerNorm, dropout, activations, softmax, the optimizer) is well below 1%. Each weight costs 2 FLOPs per
     token forward, a multiplication and an addition, and 4 backward.
     """
     lengths = source_lengths.astype(np.float64) + 1, target_lengths.astype(np.float64) + 1
     source, target = (float(side.sum()) for side in lengths)
     width = model.heads * (model.key_width + model.value_width)  # total width of keys and values
-    half = model.d_model * width  # weights of the query and output projections, or of key and value
+    half = model.d_model * width  # weights of the query and output projections; key and value have as many
     feed_forward = 2 * model.d_model * model.d_ff
     seen_by_source = attended(lengths[0], model.reach(causal=False) or (math.inf, math.inf))
     seen_by_target = attended(lengths[1], model.reach(causal=True) or (math.inf, 0))
@@ -129,7 +129,7 @@ def peak_flops(device: torch.device) -> float | None:
 
 
 def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the FLOP/s of training-sized matrix products in `dtype`, measured for 0.2 s."""
+    """Return the FLOP/s of training-sized matrix multiplications in `dtype`, measured over 0.2 s."""
     rows = 8192 if device.type == "cuda" else 1024
     x, weight = (torch.randn(size, 512, device=device, dtype=dtype) for size in (rows, 2048))
 
@@ -154,7 +154,7 @@ def sustained_flops(device: torch.device) -> float:
 
 
 def device_name(device: torch.device, with_threads: bool = True) -> str:
-    """Return the device's name for reports, such as NVIDIA H200, CPU (2 threads, oneDNN) or, without threads, CPU."""
+    """Return the device's name, such as NVIDIA H200, CPU (2 threads, oneDNN) or, without threads, CPU, oneDNN."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     library = ", oneDNN" if products.library() == products.ONEDNN else ""

@@ -1,8 +1,8 @@
-"""Micro-batches: split updates and prefetch them as tensors, padded or packed.
+"""Micro-batches: split updates, pad or pack them into tensors, prefetch them, and choose their size.
 
-A packed micro-batch concatenates its sentences. It needs no masks and hardly any filler, and comes in few shapes, so
-that a GPU's work can be recorded once per shape. A single fixed size would be 8% filler, because the shorter side of an
-update has 15% fewer tokens on average (benchmarks/packing.py).
+A packed micro-batch concatenates its sentences. It needs no masks and little filler, and has few distinct shapes, so
+that compiled layers need few graphs. A single fixed size would leave 8% filler, because the shorter side of an update
+has 15% fewer tokens on average (benchmarks/packing.py).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def prefetched(items: Iterator[T], ahead: int) -> Generator[T]:
 def deal_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
     """Split an update into packed micro-batches of at most `device_tokens` tokens per side.
 
-    As `split_update`, but pairs are dealt round-robin. Since neighbours are similar in length, this balances the token
+    Unlike `split_update`, deal pairs round-robin. Since neighbours are similar in length, this balances the token
     counts of both sides.
     """
     sides = np.stack((source_lengths, target_lengths)).astype(np.int64) + 1
@@ -106,7 +106,7 @@ def deal_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, de
 
 @dataclass(frozen=True)
 class Packer:
-    """Packer of micro-batches that fills each side with padding sequences up to one of about `SIZES` sizes."""
+    """Packer of micro-batches; appends filler sequences to each side to reach one of about `SIZES` sizes."""
 
     share: int  # tokens per update, side and device
     longest: int  # tokens in the longest sentence
@@ -114,8 +114,8 @@ class Packer:
     def pack(self, batch: Batch, device_tokens: int) -> Batch:
         """Pack a padded batch with at most `device_tokens` tokens per side."""
         share = min(self.share, device_tokens)
-        most = max(1, min(self.longest, BLOCK) - 1)  # padding tokens per filler, besides the mandatory one
-        # Steps just large enough that `SIZES` of them hold a share plus its fillers
+        most = max(1, min(self.longest, BLOCK) - 1)  # maximum tokens of a filler sequence beyond its mandatory one
+        # Smallest step such that `SIZES` steps hold a share and its fillers.
         step = _round_up(-(-(share + 1) * most // (SIZES * most - 1)), ALIGNED)
         fillers = -(-step // most)
         real = batch.target_in != PAD
@@ -129,7 +129,10 @@ class Packer:
         return Batch(source, target_in, target_out, known, Packing(sources, target))
 
     def _side(self, ids: Tensor, real: Tensor, step: int, fillers: int) -> tuple[Tensor, Sequences]:
-        """Return one side's ids and filler as a row (1, tokens). Every filler has a token, so no softmax is empty."""
+        """Return one side and its fillers as a row (1, tokens), and their sequences.
+
+        Each filler has a token, because a softmax over no keys is NaN.
+        """
         tokens = int(real.sum())
         size = _round_up(tokens + fillers, step)
         row = torch.full((1, size), PAD)
@@ -149,7 +152,7 @@ class Packer:
 def largest_batch(corpus: Corpus, tokens: int) -> Batch:
     """Return a synthetic padded batch of `tokens` tokens per side with as many pairs as the corpus allows.
 
-    Memory grows with the number of tokens and of pairs.
+    It needs the most memory, which grows with tokens and pairs.
     """
     lengths = np.maximum(corpus.source_lengths, corpus.target_lengths)
     shortest = np.sort(lengths).cumsum(dtype=np.int64) + np.arange(1, len(lengths) + 1)
@@ -166,7 +169,7 @@ def _round_up(number: int, step: int) -> int:
 
 SHARE = 0.9  # fraction of GPU memory that an update may use; the rest allows for fragmentation
 RETRY = 0.9  # factor by which to shrink a size that did not fit
-WIDEST_HEAD, HEAD_STEP = 256, 8  # limits of the packed-attention kernel
+WIDEST_HEAD, HEAD_STEP = 256, 8  # maximum and divisor of the head width in the packed-attention kernel
 OLDEST = (8, 0)  # minimum compute capability for the kernel: Ampere
 
 
@@ -206,7 +209,7 @@ class MicroBatches:
             epoch, offset = epoch + 1, 0
 
     def of(self, update: Update, device_tokens: int) -> Sequence[Batch]:
-        """Return the update's micro-batches, splitting it anew if their size is not `device_tokens`."""
+        """Return the update's micro-batches, splitting it again if their size is not `device_tokens`."""
         same = update.device_tokens == device_tokens
         return update.batches if same else self._split(update.rows, update.lengths, device_tokens)
 
@@ -225,8 +228,8 @@ class MicroBatches:
     def probe(self, tokens: int) -> Batch:
         """Return a synthetic micro-batch of `tokens` tokens per side, for measuring memory.
 
-        A padded one has at least two rows and a different length on each side: torch.compile would specialise graphs
-        for a single row or for equal lengths, which most batches could not use.
+        A padded one has at least two rows and sides of different lengths. Otherwise torch.compile would specialise
+        graphs for a single row or equal lengths, which are rare.
         """
         if self._packer is not None:
             return self._packer.pack(largest_batch(self._corpus, tokens), tokens)

@@ -1,4 +1,4 @@
-"""The process group of a run: one process per device, started by torchrun, Slurm or `nmt train`, or just this one.
+"""The process group of a run: one process per device, started by torchrun, Slurm or `nmt train`, or a lone process.
 
 DistributedDataParallel averages gradients, with NCCL on GPUs and gloo on CPUs. Joint decisions and small sums use gloo
 on the host, so they never wait for GPU work.
@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # import before a group exists: its default arguments would keep it alive
+import torch.distributed.nn.functional  # import before a group exists: its default arguments would keep the group alive
 from torch import nn
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
@@ -40,7 +40,7 @@ BEAT = 1.0  # seconds between checks of the launcher
 FIRST = "first"  # store key: result of rank 0's work in `Group.first`
 FAILED = "failed"  # store key: number of failed ranks
 GPU_FAILED = "gpu-failed"  # store key: set if a GPU has failed, so the group should restart
-ORPHANED = 20.0  # seconds that a rank without a launcher waits for others
+ORPHANED = 20.0  # seconds after which a waiting rank exits if its launcher has died
 INTERFACES = (
     "if a host's name means 127.0.1.1 on that host, name its network interface, such as eth0 (see ip addr), in "
     "GLOO_SOCKET_IFNAME and, with GPUs, NCCL_SOCKET_IFNAME"
@@ -94,7 +94,7 @@ class Group:
     def _private_store(self, store: Any) -> PrefixStore:
         """Wait for all ranks of this attempt; return a store that only they share.
 
-        torchrun keeps one store across restarts, and hosts count TORCHELASTIC_RESTART_COUNT independently, so nothing
+        torchrun keeps one store across restarts, and hosts count TORCHELASTIC_RESTART_COUNT independently, so neither
         identifies an attempt on every host. Each rank therefore writes a fresh token, rank 0 publishes the list of
         tokens whenever it changes, and each rank confirms a list that holds its own token. A list with a stale token
         never gets all confirmations. Raise GroupError on timeout, or if this rank's launcher has died.
@@ -117,7 +117,7 @@ class Group:
                     confirmed = listed
                     if confirmations == self.size:
                         return PrefixStore(attempt, store)
-            if self.is_orphaned():  # otherwise the next attempt might count this rank
+            if self.is_orphaned():  # otherwise the next attempt might count this rank as a member
                 raise GroupError(f"rank {self.rank}: its launcher is gone")
             time.sleep(LOOK)
         minutes = self._timeout.total_seconds() / 60
@@ -134,7 +134,7 @@ class Group:
         is_stopped = isinstance(error, Interrupted)
         reported = self._has(FAILED) if is_stopped else is_failure and not self.fail(gpu_failed=fault is not None)
         self._left = True
-        together = error is None or (is_stopped and not reported)  # otherwise leaving would wait for the others
+        together = error is None or (is_stopped and not reported)  # otherwise disconnecting would wait for other ranks
         if self.size > 1 and together and dist.is_initialized():
             self._disconnect()
         if reported:
@@ -144,7 +144,7 @@ class Group:
 
     @property
     def leads(self) -> bool:
-        """Return whether this is rank 0, which reports and writes for all ranks."""
+        """Whether this is rank 0, which reports and writes for all ranks."""
         return self.rank == 0
 
     def first(self, work: Callable[[], Result]) -> Result:
@@ -214,7 +214,7 @@ class Group:
         return self._parallel
 
     def fail(self, gpu_failed: bool = False) -> bool:
-        """Record that this rank has failed, with `gpu_failed` because of its GPU.
+        """Record that this rank has failed, because of its GPU if `gpu_failed`.
 
         Return whether this is the first rank to fail, which alone reports the cause.
         """
@@ -271,7 +271,7 @@ class Group:
 
     @contextmanager
     def guard(self, doing: str, hint: str = "") -> Iterator[None]:
-        """Convert PyTorch's communication errors to GroupError; errors of this rank's own GPU pass through."""
+        """Convert PyTorch's communication errors to GroupError, except errors of this rank's own GPU."""
         is_outermost = self._waiting_since is None and current_thread() is main_thread()
         if is_outermost:
             self._waiting_since = time.monotonic()

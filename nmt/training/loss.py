@@ -1,7 +1,7 @@
-"""Label-smoothed cross-entropy without materialising all logits, and detection of divergence.
+"""Label-smoothed cross-entropy without materialising all logits, its compilation, and detection of divergence.
 
 The logits (tokens, vocabulary) would be by far the largest tensor in training. The forward pass computes them in chunks
-and turns each chunk into its gradient at once: the loss is a sum over tokens, so the gradient is known up to a scalar
+and replaces each with its gradient immediately: the loss is a sum over tokens, so the gradient is known up to a scalar
 factor before the backward pass.
 """
 
@@ -25,8 +25,9 @@ from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.training.run_files import RunState
 
-GRAPHS = 16  # limit per compiled part; typical data needs three, single-sentence batches and attention windows more
-ALIGNED = 8  # bf16 tensor cores need rows that are multiples of 16 bytes
+# Dynamo's recompile_limit: typical data needs 3 graphs per part; single-sentence batches or attention windows need more
+GRAPHS = 16
+ALIGNED = 8  # bf16 tensor cores need row sizes that are multiples of 16 bytes
 
 Softmax = Callable[[Tensor, Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
 
@@ -63,7 +64,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         weight: Tensor,  # (vocabulary, d_model)
         targets: Tensor,  # (tokens,)
         smoothing: float,
-        product_dtype: torch.dtype,  # input dtype of matrix products; sums have the weight's dtype
+        product_dtype: torch.dtype,  # operand dtype of matrix multiplications; sums have the weight's dtype
         softmax: Softmax,
     ) -> tuple[Tensor, Tensor]:
         """Return smoothed loss () and negative log-likelihood (); save the gradients of the loss."""
@@ -81,8 +82,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             exponentials, of_targets, totals, chunk_nll, chunk_logs = softmax(chunk, cast_weight, chunk_targets, dtype)
             nll += chunk_nll
             log_totals += chunk_logs
-            # The logits' gradient is exponentials / totals − target distribution. Dividing on the small side of the
-            # products, and subtracting the target's terms below, saves passes over the vocabulary.
+            # The logits' gradient is exponentials / totals − target distribution. Dividing the products' d_model-sized
+            # rows instead, and subtracting the targets' terms below, saves passes over (chunk, vocabulary).
             if is_rounded:
                 # A confident model's p − 1 would be lost in rounding: subtract the target here, before rounding.
                 exponentials.scatter_(-1, chunk_targets, (of_targets - (1.0 - smoothing) * totals).to(product_dtype))
@@ -100,7 +101,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             if not is_rounded:
                 weight_grad.index_add_(0, targets, states, alpha=smoothing - 1.0)
             weight_grad.sub_(sum_states, alpha=smoothing / vocabulary)
-        uniform = log_totals - (sum_states.double() @ mean_weight.double())  # −Σ log p, mean over the vocabulary
+        uniform = log_totals - (sum_states.double() @ mean_weight.double())  # −Σ log p, averaged over the vocabulary
         ctx.save_for_backward(states_grad, weight_grad)
         ctx.mark_non_differentiable(nll)
         return (1.0 - smoothing) * nll + smoothing * uniform, nll
@@ -129,8 +130,8 @@ def smoothed_cross_entropy(
 
     Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ; targets are (tokens,). The smoothed target
     distribution spreads `smoothing` uniformly over the vocabulary and gives the rest to the target (section 5.4). Only
-    the loss is differentiable, and only once. Under autocast, inputs and outputs of matrix products, including logits,
-    are rounded to its dtype; sums and gradients have the weight's dtype. `softmax` may be a compiled `chunk_softmax`.
+    the loss is differentiable, and only once. Under autocast, operands and results of matrix multiplications, including
+    logits, are rounded to its dtype; sums and gradients have the weight's. `softmax` may be a compiled `chunk_softmax`.
     """
     kind = states.device.type
     product_dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
@@ -147,7 +148,7 @@ class Objective(nn.Module):
         self.softmax: Softmax = chunk_softmax
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return smoothed loss () and negative log-likelihood (), summed over target tokens without padding."""
+        """Return smoothed loss () and negative log-likelihood (), summed over target tokens, excluding padding."""
         states = self.model.states(batch.source, batch.target_in, batch.packing)
         states = states.flatten(0, 1).index_select(0, batch.real)
         targets = batch.target_out.flatten().index_select(0, batch.real)
@@ -186,16 +187,16 @@ class Divergence:
     def __init__(self, module: nn.Module, corpus: Corpus, console: Console, state: RunState) -> None:
         self._parameters, self._corpus, self._console, self._state = list(module.parameters()), corpus, console, state
         self._unseen: list[tuple[int, Rows, Tensor]] = []
-        self.in_a_row: list[tuple[int, Rows]] = []  # consecutive skipped updates, as of the last count
+        self.in_a_row: list[tuple[int, Rows]] = []  # consecutive skipped updates at the last `check`
 
     def note(self, rows: Rows, skipped: Tensor) -> None:
-        """Record without synchronising whether an update of `rows` was skipped, a tensor () on the device."""
+        """Record, without synchronising, whether an update of `rows` was skipped; `skipped` () stays on the device."""
         self._unseen.append((self._state.step, rows, skipped))
 
     def check(self) -> None:
         """Count skipped updates in the run's state; this synchronises with the GPU.
 
-        Raise UserError after `MANY` in a row, or if any weight is not finite, before a checkpoint replaces a good one.
+        Raise UserError after `MANY` in a row, or if any weight is not finite, so that good checkpoints are kept.
         """
         unseen, self._unseen = self._unseen, []
         for step, rows, skipped in unseen:

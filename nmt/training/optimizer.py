@@ -1,4 +1,4 @@
-"""Adam with the paper's learning-rate schedule (section 5.3); its state is saved without pickle."""
+"""Adam and its learning-rate schedules (section 5.3); its state is saved without pickle."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Optimizer:
         """
         for group in self._adam.param_groups:
             group["lr"] = self.rate(step)
-        self._adam.found_inf = skip.float()  # type: ignore[attr-defined]  # as gradient scalers tell the kernel
+        self._adam.found_inf = skip.float()  # type: ignore[attr-defined]  # tells the kernel to skip, as GradScaler does
         self._adam.step()
         self.clear()
 
@@ -87,7 +87,7 @@ class Optimizer:
         }
 
     def load(self, state: dict[str, Tensor], step: int) -> None:
-        """Restore the moments that `state` returned after `step` updates, not counting skipped ones.
+        """Restore moments saved by `Optimizer.state` after `step` updates, not counting skipped ones.
 
         Raise KeyError if a moment is missing, and ValueError if its shape is wrong.
         """

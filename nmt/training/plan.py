@@ -1,8 +1,8 @@
 """Planned and actual costs of runs: `nmt train --plan`, the final summary, and the table of `nmt score --runs`.
 
-A plan needs only the recipe: no data, no network, no training. Parameters and FLOPs are exact for the assumed lengths
-and, for a parser, the assumed labels. Memory includes the activations kept for the backward pass (benchmarks/RESULTS.md
-has the fit). Time assumes half the matrix-product throughput measured on the device.
+A plan needs no data and no training: without prepared data, it assumes mean lengths and, for a parser, tree symbols.
+Parameters and FLOPs are exact for these. Memory includes the activations kept for the backward pass
+(benchmarks/memory.py). Time assumes half the matrix-multiplication throughput measured on the device.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from nmt.training.validation import Validation
 # Source and target lengths assumed without prepared data: roughly the means of WMT14 English-German, and of the
 # Treebank's section 23 (23.5 words and 18.3 constituents per sentence).
 ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_model": (ABSENT, 28.0)}
-ASSUMED_SYMBOLS = 57  # tree symbols: brackets of 26 labels, as in the Treebank and GUM, and XX
-EFFICIENCY = 0.5  # training throughput relative to matrix products; an assumption for GPUs
+ASSUMED_SYMBOLS = 57  # brackets of 26 labels, as in the Treebank and GUM, XX, and 4 special symbols
+EFFICIENCY = 0.5  # training throughput relative to matrix multiplications; assumed, not measured, on GPUs
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
 
 
 def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> float:
-    """Return the number of values kept for the backward pass, given tokens per side (benchmarks/memory.py)."""
-    inner = model.d_ff if model.activation == "relu" else 2 * model.d_ff  # others also keep their input
+    """Return how many values `source` and `target` tokens keep for the backward pass (benchmarks/memory.py)."""
+    inner = model.d_ff if model.activation == "relu" else 2 * model.d_ff  # other activations also keep their input
     own, cross = 11 * model.d_model + inner, 5 * model.d_model if source else 0  # per layer
     encoder, decoder = source * model.layers * own, target * model.decoder_depth * (own + cross)
     return encoder + decoder + (source + target) * 7 * model.d_model
@@ -188,7 +188,7 @@ class RunSummary:
     updates: int
     score: float | None  # the bundle's dev score, computed as in training
     signature: str | None
-    cost: dict[str, Any]  # of the whole run, see `COST`; empty if the bundle lacks it
+    cost: dict[str, Any]  # of the whole run, keyed by `COST`; empty if the bundle lacks it
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values for --json."""
@@ -218,7 +218,7 @@ class RunSummary:
 def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
     """Summarise a run, given its directory or one of its bundles.
 
-    Score the bundle here if it has no dev score and its data is prepared. Raise UserError if there is no such model.
+    Score a bundle without a dev score now, if its data is prepared. Raise UserError if `path` holds no model.
     """
     bundle, note = resolve(path)
     console.say(note)
@@ -236,7 +236,7 @@ def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
 
 
 def table(runs: Sequence[RunSummary]) -> str:
-    """Format runs as the columns of Table 2, aligned, followed by the signatures of their dev scores."""
+    """Format runs as a table with the columns of the paper's Table 2, followed by their dev scores' signatures."""
     cells = [run.cells() for run in runs]
     rows = [list(cells[0]), *(list(row.values()) for row in cells)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -75,7 +75,7 @@ class Progress:
         self._console.say(f"update {step}/{self._updates}  saved {path}" + (f"  {scores}" if scores else ""))
 
     def record(self, figures: dict[str, Any]) -> None:
-        """Append a line to metrics.jsonl and its values to TensorBoard."""
+        """Append the metrics to metrics.jsonl as one line, and to TensorBoard."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in figures.items()}
         self._file.write(json.dumps(finite) + "\n")
         self._file.flush()
@@ -202,7 +202,7 @@ class Page:
 
     @contextmanager
     def refreshed(self, at_end: Callable[[], None]) -> Iterator[None]:
-        """Start a page and run the block; then write the final page and call `at_end`, unless the block failed."""
+        """Start a page and run the block; when it ends or is interrupted, write the final page and call `at_end`."""
         self.refresh()
         self.check()
         with closing(self):

@@ -33,7 +33,7 @@ OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')
 # Fields of `RunState` under `cost` in bundle.json: sums over all resumptions of a run
 COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices")
 ELSEWHERE = "train into another directory: --out OTHER"
-# Training keys that affect only the first update of a run.
+# Training keys that set a run's initial state
 ONLY_AT_START = {f"training.{key}" for key in ("init_from", "init_state", "source_embeddings", "target_embeddings")}
 
 T = TypeVar("T")
@@ -61,8 +61,8 @@ class RunState:
     def of(cls, checkpoint: Bundle) -> Self:
         """Read the state from a checkpoint's training.json, and its cost from bundle.json.
 
-        That cost includes the last validation. Earlier versions did not estimate FLOPs. Raise UserError if a value is
-        missing or has the wrong type, or if the update is not the checkpoint's.
+        The cost in bundle.json also includes the last validation. Earlier versions did not estimate FLOPs. Raise
+        UserError if a value is missing or has the wrong type, or if the update number is wrong.
         """
         found = checkpoint.position()
         values = found if isinstance(found, dict) else {}
@@ -81,7 +81,7 @@ class RunState:
 
     @property
     def cost(self) -> dict[str, Any]:
-        """The run's cost so far as plain values, without work lost when a process was killed."""
+        """The run's cost so far as plain values, excluding work lost when a process was killed."""
         values = asdict(self)
         return {name: values[name] for name in COST}
 
@@ -213,7 +213,7 @@ def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
 
 
 def _check_origin(origin: Bundle, recipe: Recipe) -> None:
-    """Raise UserError unless the checkpoint of training.init_from is intact and below training.updates."""
+    """Raise UserError unless the checkpoint of training.init_from is intact and at an update below training.updates."""
     origin.check()
     RunState.of(origin)
     updates = recipe.training.updates
@@ -249,7 +249,7 @@ def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[st
 def forget_after(path: Path, step: int, scored: bool = True) -> None:
     """Remove the lines after `step` from a metrics file; the resumed run will write them again.
 
-    Unless its checkpoint is `scored`, keep only the training metrics of `step` itself.
+    Of `step` itself, keep only the training metrics, unless its checkpoint is `scored`.
     """
     if not path.exists():
         return
@@ -282,7 +282,7 @@ class DevOutputs(BaseModel, strict=True):
     """A checkpoint's outputs for the development set."""
 
     step: int
-    outputs: list[str]  # a translation or tree per kept sentence; blank if the parser found none
+    outputs: list[str]  # a translation or tree per kept sentence; blank if the parser found no tree
     scores: list[FiniteFloat]  # chrF or F1 per output, 0 to 100
 
 

@@ -242,7 +242,7 @@ def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # keep it ignored under nohup
         config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
     try:
-        with TemporaryDirectory() as logs:  # PyTorch would not delete a folder of its own
+        with TemporaryDirectory() as logs:  # PyTorch would not delete its default folder
             config.logs_specs = DefaultLogsSpecs(log_dir=logs)
             elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
     except SignalException as stop:

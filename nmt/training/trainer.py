@@ -44,11 +44,11 @@ from nmt.training.progress import Meter, Page, Progress, Sums, show_progress
 from nmt.training.run_files import ABOUT, METRICS, SAMPLES, BestScore, DevExample, RunState, Samples, forget_after
 from nmt.training.validation import PERPLEXITY, Validation
 
-CHECKED = 50  # maximum number of updates between counts of skipped ones, which synchronise with the GPU
+CHECKED = 50  # maximum updates between counts of skipped updates; counting synchronises with the GPU
 
 
 class Requests(NamedTuple):
-    """Requests after an update: one rank's, or those agreed by all."""
+    """Requests after an update: one rank's, or those that all have agreed on."""
 
     stop: int = 0  # signal number; 0 to continue
     checkpoint: bool = False
@@ -170,7 +170,7 @@ class Trainer:
         self.optimizer.clear()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        if self._parallel is not None:  # ranks that completed the last forward pass still owe its backward pass
+        if self._parallel is not None:  # ranks whose last forward pass succeeded expect to exchange gradients
             with self.group.guard("beginning an update anew"):
                 self._forward(self.micro_batches.batch(np.empty(0, np.int64), 1))[0].backward()
             self.optimizer.clear()
@@ -384,7 +384,7 @@ class Run:
         """Return the lines that announce the run."""
         begin, trainer, training = "starting", self.trainer, self.recipe.training
         if self.state.step:
-            is_new = (self.state.epoch, self.state.offset) == (0, 0)  # by training.init_state
+            is_new = (self.state.epoch, self.state.offset) == (0, 0)  # started with training.init_state
             begin = f"{'going on from' if is_new else 'resuming at'} update {self.state.step:,}"
         devices = f"{self.group.size} devices, {trainer.device.type}" if self.group.size > 1 else str(trainer.device)
         size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"

@@ -38,8 +38,8 @@ class DevScores:
     """A model's scores on the development set."""
 
     perplexity: float  # per target subword or symbol, including `</s>`, without label smoothing
-    # sacreBLEU of the raw text, or bracketing F1 with failed parses counted as missed, 0 to 100, searched with the
-    # recipe's decoding settings; for a language model, the perplexity.
+    # BLEU (sacreBLEU on raw text) or bracketing F1 (failed parses count as missed), 0 to 100, of outputs searched with
+    # the recipe's decoding settings; perplexity for a language model
     score: float
     signature: str  # settings of the metric
     hypotheses: Sequence[str] = ()  # one per sentence, blank if a parser found no tree; empty for a language model
@@ -179,10 +179,10 @@ def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, dev
 def average_by_score(directory: Path, out: Path | None, device: torch.device, console: Console) -> Bundle:
     """Average a run's newest 1, 2, 3, 5, 8, … and all checkpoints, and write the average with the best dev score.
 
-    The score is BLEU or F1, searched as in training, or a language model's perplexity. Ties go to the lower perplexity,
-    then to the smaller number. Each checkpoint is read once. bundle.json holds the scores and, as `curve`, those of
-    every number tried. Raise UserError if there are no checkpoints, if they are from different runs, or if their data
-    is not prepared here.
+    The score is BLEU or F1 of outputs searched as in training, or a language model's perplexity. Ties go to the lower
+    perplexity, then to the smaller number. Each checkpoint is read once. bundle.json holds the scores and, as `curve`,
+    those of every number tried. Raise UserError if there are no checkpoints, if they are from different runs, or if
+    their data is not prepared here.
     """
     found, path = averageable(directory, out)
     newest, task = found[-1], found[-1].task

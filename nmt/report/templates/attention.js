@@ -26,7 +26,7 @@ async function bytesOf(sentence) {
   return inflated.get(sentence);
 }
 
-/** Returns a head's weights, a row per query. Subwords of a word: summed over keys, averaged over queries. */
+/** Returns a head's weights, a row per query. A word's subwords are summed over keys and averaged over queries. */
 function weightsOf(bytes, kind, layer, head) {
   const described = page.sentences[state.sentence];
   let start = 0;

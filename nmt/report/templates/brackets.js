@@ -47,7 +47,7 @@ const Brackets = (() => {
     }
   }
 
-  const CHARACTER = 7.3, ROW = 36, GAP = 14; // pixels; depends on the font in brackets.css
+  const CHARACTER = 7.3, ROW = 36, GAP = 14; // pixels; CHARACTER depends on the font in brackets.css
 
   // Positions each node: leaves side by side in the bottom row, parents centred over their children and one row above
   // the highest child. A label wider than the node's children moves them to the right.

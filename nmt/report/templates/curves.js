@@ -15,7 +15,7 @@
     }
     return {...chart, plot, reading, cursor, band};
   });
-  const muted = new Set(); // indices of runs
+  const muted = new Set(); // indices of runs that are switched off
 
   function element(name, style, text = "") {
     const made = document.createElement(name);
@@ -56,7 +56,7 @@
     }
   }
 
-  // Returns the y-axis range: that of the visible values, without the beginning of a steep curve.
+  // Returns the range of the visible values; an unzoomed linear axis leaves out the beginning of steep curves.
   function heights(chart, scale, logarithmic) {
     const column = chosen("across"), [first, last] = whole();
     const lines = chart.lines.filter(line => !muted.has(line.run));
@@ -72,7 +72,7 @@
     return [low - margin, high + margin];
   }
 
-  // Returns a line's path data, with gaps where values are missing, or that of its dots.
+  // Returns the path data of a line or of its dots, with gaps where values are missing.
   function outline(line, across, up, dots) {
     const xs = line[chosen("across")], parts = [];
     const last = Math.min(nearest(xs, end) + 1, xs.length - 1);
@@ -196,7 +196,7 @@
       return Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
     };
     plot.addEventListener("pointerdown", event => {
-      if (event.pointerType !== "mouse") return read(chart, start + at(event) * (end - start)); // touch scrolls
+      if (event.pointerType !== "mouse") return read(chart, start + at(event) * (end - start)); // touch drags scroll
       if (event.button !== 0) return;
       event.preventDefault(); // do not select text
       plot.setPointerCapture(event.pointerId);

@@ -192,14 +192,14 @@
     return texts.some((text) => text.toLowerCase().includes(query));
   }
 
-  // Highlights the matches of a search if the browser can do so without changing the page.
+  // Highlights the matches of a search without changing elements, if the browser supports it.
   function highlight(query) {
     if (!CSS.highlights) return;
     const ranges = [];
     const walk = document.createTreeWalker(at("list"), NodeFilter.SHOW_TEXT);
     for (let node = walk.nextNode(); query && node; node = walk.nextNode()) {
       const text = node.parentElement.closest("dd") ? node.data.toLowerCase() : "";
-      if (text.length !== node.length) continue; // lower case changes the length of a few letters
+      if (text.length !== node.length) continue; // lower case has changed its length, so indices differ
       for (let place = text.indexOf(query); place >= 0; place = text.indexOf(query, place + query.length)) {
         const range = new Range();
         range.setStart(node, place);
