@@ -31,7 +31,7 @@ def run(group: click.Group) -> NoReturn:
     open_standard_streams()
     signal.signal(signal.SIGTERM, stop)
     for number in (signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and background jobs ignore some
+        if signal.getsignal(number) is not signal.SIG_IGN:  # keep it ignored under nohup and in background jobs
             signal.signal(number, stop)
     let_waiting_threads_sleep()
     try:

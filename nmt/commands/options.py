@@ -118,7 +118,7 @@ def argument(**keywords: Any) -> Any:
 
 
 def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
-    """Decorate a command so that it accepts the options of dataclass `kind` and receives them as one instance."""
+    """Return a decorator that makes a command accept the options of dataclass `kind`, as one instance of it."""
 
     def decorate(function: Callable[[Any], None]) -> Callable[..., None]:
         @debug_option

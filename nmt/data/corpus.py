@@ -107,7 +107,10 @@ class PairEncoder:
         return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, pairs if self.keep_all else None, +counts)
 
     def _usable(self, chunk: Chunk, counts: Counter[str]) -> tuple[NDArray[np.int64], list[Pair]]:
-        """Drop and count pairs that are empty or not UTF-8; return the others' line numbers (pairs,) and texts."""
+        """Return the line numbers (pairs,) and texts of usable pairs.
+
+        Unless `keep_all`, drop and count pairs that are empty or not UTF-8.
+        """
         lines, pairs = [], []
         for line, pair in enumerate(chunk.pairs, chunk.first):
             if not self.keep_all and not all(pair):

@@ -151,7 +151,10 @@ class CTranslate2Engine:
         )
 
     def _hypotheses(self, found: Any) -> list[Hypothesis]:
-        """Convert a `ctranslate2.TranslationResult`, best first by our scores, with control symbols last."""
+        """Convert a `ctranslate2.TranslationResult` to hypotheses, best first by our scores.
+
+        Those that contain control symbols come last.
+        """
         alpha, hypotheses = self._decoding.alpha, []
         for pieces, score in zip(found.hypotheses, found.scores, strict=True):
             ids = [self._target_ids[piece] for piece in pieces]

@@ -105,7 +105,7 @@ class _Tables(NamedTuple):
     times: Tensor  # (r, g): required occurrences of a phrase
     most: Tensor  # (r, g): maximum occurrences, not counting those inside other phrases
     inner: Tensor  # (r, g, g): occurrences of the second phrase inside the first
-    lengths: Tensor  # (r, g): symbols in its longest spelling
+    lengths: Tensor  # (r, g): symbols in a phrase's longest spelling
     whole: Tensor  # (r, 1): symbols in all required phrases
     steps: Tensor  # (r, 1): step by which all phrases should have occurred
     caps: Tensor  # (r, 1): maximum output length

@@ -209,7 +209,7 @@ class ReadAhead:
             self._release()
 
     def _wait_for_room(self) -> bool:
-        """Wait until IN_FLIGHT allows the whole current window, then start the clock; return False if closed."""
+        """Wait until IN_FLIGHT allows the whole current window, then time the next wait; return False if closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._load + self._size - self._filled <= IN_FLIGHT)
             self._asked = time.monotonic()

@@ -342,7 +342,7 @@ class Module(NamedTuple):
 
     name: str
     transformers: list[str]
-    """Modules of transformers whose rows it concatenates"""
+    """Names of the modules in Hugging Face transformers whose weights, stacked by rows, form this module's"""
     ctranslate2: str
     """Scope in a CTranslate2 specification"""
     reads: bool

@@ -271,7 +271,7 @@ class KVCache:
 
     @property
     def memory_bias(self) -> Tensor:
-        """Cross-attention's bias (n, 1, 1, s): 0 at source tokens, `hidden` at padding."""
+        """Cross-attention bias (n, 1, 1, s): 0 at source tokens, `hidden` at padding."""
         return self._memory_bias[: len(self.lengths), :, :, : self.longest]
 
     def admit(self, memory: Sequence[Sequence[Tensor]], lengths: Sequence[int]) -> None:

@@ -86,7 +86,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
                 _sync(target.parent)
     finally:
         if not direct:
-            with suppress(OSError):  # the directory is missing or read-only
+            with suppress(OSError):  # the directory may be missing or read-only
                 part.unlink(missing_ok=True)
 
 

@@ -40,7 +40,10 @@ def decoded(stream: IO[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Open a file immediately, then yield its lines lazily, without line endings; raise UserError as `decoded` does."""
+    """Open a file immediately, then yield its lines lazily, without line endings.
+
+    Raise UserError if the file cannot be opened or read, or as `decoded` does.
+    """
     return _lines(open_input(path), path)
 
 

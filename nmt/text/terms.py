@@ -1,7 +1,7 @@
 """Terminology tables and text to keep: phrases that a translation must contain, given its source.
 
-A phrase matches only at word boundaries: "Hund" does not match in "Hunde". In scripts without spaces, it matches
-anywhere.
+A phrase matches only at word boundaries: "Hund" does not match in "Hunde". In scripts without spaces, and for kept text
+that stands inside a word of the source, it matches anywhere.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Phrase:
         return self.stands_free if self.exactly else (joins(target[0]), joins(target[-1]))
 
     def is_missing(self, translation: str) -> bool:
-        """Return whether the phrase does not occur in the translation as often as required."""
+        """Return whether the phrase occurs too rarely in the translation or, if `exactly`, too often."""
         found = sum(1 for target in self.targets for _ in _occurrences(target, translation, self.bounds(target)))
         return found != self.times if self.exactly else found < self.times
 

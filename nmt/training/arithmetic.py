@@ -123,7 +123,7 @@ def attended(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
 def peak_flops(device: torch.device) -> float | None:
     """Return a GPU's peak bf16 FLOP/s from `PEAKS`; None if unknown, or for a partition of a GPU (MIG)."""
     name = device_name(device)
-    if re.search(r"\b(MIG|Laptop|Ti|D)\b", name):  # variants whose speed differs from the GPU of that name
+    if re.search(r"\b(MIG|Laptop|Ti|D)\b", name):  # partitions, and variants of another speed
         return None
     return next((peak for key, peak in PEAKS.items() if re.search(rf"\b({key})\b", name)), None)
 

@@ -86,7 +86,10 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
 
 
 def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> float:
-    """Return how many values `source` and `target` tokens keep for the backward pass (benchmarks/memory.py)."""
+    """Estimate the number of activation values saved for backward by `source` source and `target` target tokens.
+
+    The numbers may be fractions; benchmarks/memory.py checks the estimate.
+    """
     inner = model.d_ff if model.activation == "relu" else 2 * model.d_ff  # other activations also keep their input
     own, cross = 11 * model.d_model + inner, 5 * model.d_model if source else 0  # per layer
     encoder, decoder = source * model.layers * own, target * model.decoder_depth * (own + cross)
