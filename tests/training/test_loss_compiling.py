@@ -57,7 +57,8 @@ def _few_rows(fresh_graphs: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CHUNK_LOGITS, "cpu", 100 * VOCABULARY)  # so that many a batch is some chunks and a rest
 
 
-@pytest.mark.parametrize("norm", ["post", pytest.param("pre", marks=pytest.mark.slow)])
+@pytest.mark.slow  # what a GPU compiles
+@pytest.mark.parametrize("norm", ["post", "pre"])
 def test_there_are_few_graphs_for_shapes_of_any_size(norm: str) -> None:
     plain, compiled = (tiny(norm=norm).double() for _ in range(2))
     counter, draw = CompileCounterWithBackend("eager"), random.Random(1)
