@@ -70,9 +70,6 @@ def test_pretty_draws_each_tree_and_an_empty_line_after_it(parse) -> None:
     assert second is not None
     done = parse("--pretty", "--quiet", stdin=text)
     assert done.out.decode() == f"{first.pretty()}\n\n\n{second.pretty()}\n\n"
-    for option in (("--json",), ("--n-best", 2)):
-        done = parse("--pretty", *option)
-        assert (done.code, "--pretty does not go with --json or --n-best" in done.err) == (2, True)
 
 
 def test_an_ensemble_is_not_each_of_its_models(nmt, folder: Path) -> None:

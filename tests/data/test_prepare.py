@@ -59,12 +59,6 @@ def test_evaluation_splits_keep_every_line() -> None:
     assert not [key for key in report("valid") if key.startswith("dropped")]
 
 
-def test_splits_may_be_absent() -> None:
-    prepare(recipe(data={"valid": [], "test": []}), QUIET, 1)
-    assert table("valid").num_rows == 0
-    assert table("train").num_rows == 120
-
-
 def test_the_tokenizer_sees_the_training_split_only() -> None:
     write("v.en", ["ЖЖЖ ЖЖЖ ЖЖЖ"] * 200)
     write("v.de", ["ЖЖЖ ЖЖЖ ЖЖЖ"] * 200)
@@ -225,13 +219,6 @@ def test_the_report_says_where_each_training_set_begins(monkeypatch: pytest.Monk
     assert rows["line"][118].as_py() == 120 + 4 + 1  # lines are counted through the split
 
 
-def test_a_weight_prepares_nothing_again() -> None:
-    train = several()
-    prepare(recipe(data={"train": train}), QUIET, 1)
-    train[0]["weight"] = 2.5
-    assert prepare(recipe(data={"train": train}), QUIET, 1) is False
-
-
 @pytest.mark.parametrize("content", [None, "[]", '{"train": 3}'])
 def test_sizes_that_are_not_said_are_a_user_error(content: str | None) -> None:
     OUT.mkdir(parents=True)
@@ -261,11 +248,6 @@ def measured(lines: list[tuple[str, str]], target: str = "de") -> tuple[TrainedL
     out = directory(recipe)
     tokenizer = Tokenizer.load(out)
     return measure_lengths(recipe, Corpus(out / "train.arrow"), tokenizer), tokenizer
-
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("sample", [10_000, 70])

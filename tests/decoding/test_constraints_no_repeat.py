@@ -17,7 +17,7 @@ from torch import Tensor
 from nmt.decoding.constraints import NoRepeat
 from nmt.decoding.engine import Hypothesis, Source
 from nmt.decoding.search import SearchEngine
-from nmt.model.cache import Ancestry, Removal
+from nmt.model.cache import Ancestry
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.text.vocabulary import BOS, EOS
@@ -108,34 +108,3 @@ def test_where_nothing_else_is_left_a_repetition_is_allowed() -> None:
         rule.advance(torch.tensor([[0]]), torch.tensor([[seen[-1]]]))
     assert seen[:4] == [4, 5, 6, 4]
     assert set(seen) <= {4, 5, 6}
-
-
-def test_hypotheses_follow_their_parents_and_rows_come_and_go() -> None:
-    ancestry = Ancestry(2, torch.device("cpu"))
-    rule = NoRepeat(2, ancestry)
-
-    def admit(source: Source) -> None:
-        ancestry.admit(1)
-        rule.admit([source])
-
-    def taboo(rows: int) -> list[list[list[int]]]:
-        log_probs = torch.zeros((rows, 2, 9))
-        rule.restrict(log_probs, slice(0, rows))
-        return [[k.isneginf().nonzero().flatten()[k[0].isneginf() :].tolist() for k in row] for row in log_probs]
-
-    def advance(parents: list[list[int]], symbols: list[list[int]]) -> None:
-        ancestry.extend(torch.tensor(parents))
-        rule.advance(torch.tensor(parents), torch.tensor(symbols))
-
-    admit(Source(0, [5], cap=20))
-    for symbols in ([5, 6], [5, 7], [6, 6]):
-        advance([[0, 0]], [symbols])
-    admit(Source(1, [5], cap=20))
-    assert taboo(2) == [[[], []], [[], []]]  # after 5 5 6, twice, and nothing
-    advance([[0, 1], [0, 1]], [[5, 7], [4, 4]])
-    assert taboo(2) == [[[5, 6], []], [[], []]]  # after 5 5 6 5; 5 5 6 7; 4; 4
-    removal = Removal([0], 2)
-    ancestry.leave(removal)
-    rule.leave(removal)
-    advance([[0, 1]], [[4, 5]])
-    assert taboo(1) == [[[4], []]]  # after 4 4; 4 5

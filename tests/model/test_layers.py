@@ -76,12 +76,6 @@ def test_dropout_drops_a_share_of_p_and_keeps_the_mean(p):
     assert torch.allclose(dropped[dropped != 0], torch.tensor(3.0 / (1 - p)))
 
 
-def test_dropout_is_off_in_evaluation_and_at_p_0():
-    x = torch.randn(50, 50)
-    assert torch.equal(Dropout(0.5).eval()(x), x)
-    assert torch.equal(Dropout(0.0)(x), x)
-
-
 # --- initialisation -----------------------------------------------------------------------------------------
 
 

@@ -41,22 +41,6 @@ TARGETS = [[2, 4, 5], [2, 9, 9, 10, 6, 7], [2]]
 # --- size ---------------------------------------------------------------------------------------------------
 
 
-def parameters(vocabulary=37_000, **changes):
-    with torch.device("meta"):
-        model = Transformer(Model(**changes), vocabulary, vocabulary)
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def test_base_counts_63_05_million_parameters():
-    assert parameters() == 63_045_632
-
-
-def test_pre_norm_adds_one_norm_after_each_stack_and_post_norm_none():
-    assert parameters(norm="pre") - parameters(norm="post") == 2 * 2 * 512
-    names = [name for name, _ in tiny(norm="post").named_parameters()]
-    assert not [name for name in names if name.startswith(("encoder_norm", "decoder_norm"))]
-
-
 def test_parameter_groups_add_up_and_count_a_shared_matrix_once():
     model = tiny()
     groups = parameter_groups(model)
@@ -341,17 +325,6 @@ def test_attention_is_the_plain_formula_without_padding_or_later_positions(chang
                 assert weights[:, :, columns:].eq(0).all()  # padding
         for layer in found.decoder:
             assert layer[row].triu(1).eq(0).all()  # later positions
-
-
-@pytest.mark.parametrize("sources", [SOURCES, SOURCES[:1]])  # with padding and without
-def test_a_forward_pass_that_records_attention_equals_one_that_does_not(sources):
-    model, source, target = tiny(), padded(sources), padded(TARGETS[: len(sources)])
-    with torch.no_grad():
-        encoder, decoder, cross = [], [], []
-        recorded = model.decode_states(target, model.encode(source, encoder), record=(decoder, cross))
-        plain = model.decode_states(target, model.encode(source))
-    assert [len(weights) for weights in (encoder, decoder, cross)] == [2, 2, 2]
-    torch.testing.assert_close(recorded, plain, rtol=0, atol=1e-12)
 
 
 # --- what depends on what -----------------------------------------------------------------------------------

@@ -103,9 +103,6 @@ def test_overrides_are_yaml_and_the_last_one_wins(write: Write) -> None:
 def test_an_override_is_named_where_its_value_is_wrong(write: Write) -> None:
     error = refusal(write(BASE), ["decoding.beam=0"])
     assert error.message.startswith("--set decoding.beam=0: decoding.beam: ")
-    error = refusal(write(BASE), ["trainig.updates=5"])
-    assert error.message.startswith("--set trainig.updates=5: trainig")
-    assert error.hint == "did you mean training?"
 
 
 @pytest.mark.parametrize(

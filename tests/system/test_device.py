@@ -185,10 +185,6 @@ def test_the_quota_of_a_container_is_read(tmp_path, own, limits, quota):
     assert cpu_quota(*control_groups(tmp_path, own, limits)) == quota
 
 
-def test_without_control_groups_there_is_no_quota(tmp_path):
-    assert cpu_quota(tmp_path / "none", tmp_path / "nothing") is None
-
-
 def test_the_limits_of_all_cgroups_around_a_process_count(tmp_path):
     own = ["12:cpu,cpuacct:/elsewhere", "5:memory:/job", "0::/user/job"]
     limits = {"memory.max": "max", "user/memory.max": 5000, "user/job/memory.max": 7000, "elsewhere/memory.max": 1}

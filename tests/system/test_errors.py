@@ -10,7 +10,6 @@ import pytest
 from nmt.checkpoint.writing import add_info
 from nmt.system.errors import printable
 
-PACKAGE = Path(__file__).parents[2] / "nmt"
 STEERING = "\x1b[2J\x07\r\x7f\x9b31m\u2028\u202e\u2066\u200f\n\x00"
 
 

@@ -86,16 +86,6 @@ def test_a_full_disk_is_a_user_error_and_leaves_what_was_there(tmp_path: Path, c
     assert tree(tmp_path) == {"out/a": "1"}
 
 
-def test_a_file_in_place_of_the_directory_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("precious")
-    with (
-        pytest.raises(UserError, match="out: exists and is not a directory"),
-        whole_directory(tmp_path / "out", "a") as part,
-    ):
-        (part / "a").write_text("1")
-    assert tree(tmp_path) == {"out": "precious"}
-
-
 def test_every_file_is_synced_before_the_directory_takes_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

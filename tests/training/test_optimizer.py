@@ -193,17 +193,6 @@ def test_a_state_continues_to_the_bit_after_skipped_updates():
     assert_identical(model, other)
 
 
-@pytest.mark.parametrize(("before", "now"), [(torch.float64, torch.float32), (torch.float32, torch.float64)])
-def test_a_state_continues_in_another_precision(before, now):
-    model, other = tiny().to(before), tiny().to(now)
-    train(model, optimizer := Optimizer(model, 8, SETTINGS), [1, 2])
-    restored = Optimizer(other, 8, SETTINGS)
-    restored.load(load(save(optimizer.state())), 2)
-    give_gradients(other, 3)
-    restored.update(3, torch.tensor(False))
-    assert {moment.dtype for moment in restored.state().values()} == {now}
-
-
 def test_memory_to_come_is_that_of_the_moments():
     model = tiny()
     optimizer = Optimizer(model, 8, SETTINGS)
@@ -219,7 +208,4 @@ def test_missing_moments_are_named():
     state = optimizer.state()
     del state["source_embedding.weight:exp_avg_sq"]
     with pytest.raises(KeyError, match="source_embedding"):
-        Optimizer(tiny(), 8, SETTINGS).load(state, 1)
-    state["source_embedding.weight:exp_avg_sq"] = torch.zeros(3)
-    with pytest.raises(ValueError, match=r"source_embedding\.weight:exp_avg_sq has another shape"):
         Optimizer(tiny(), 8, SETTINGS).load(state, 1)
