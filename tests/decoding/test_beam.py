@@ -140,6 +140,15 @@ def test_a_narrow_beam_follows_the_rules(data):
         assert all(len(h.ids) >= min_length for h in hypotheses if h.finished)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_a_beam_of_1_takes_the_best_symbol_until_the_first_end_symbol(alpha):
+    tables, caps = [random_table(seed, 7) for seed in range(200)], [1 + seed % 15 for seed in range(200)]
+    found = search(tables, caps, beam=1, alpha=alpha)
+    for table, cap, hypotheses in zip(tables, caps, found, strict=True):
+        assert_same(hypotheses, readable_beam_search(table, cap, 1, alpha, 1, 0))
+    assert {one.finished for (one,) in found} == {True, False}  # both ends occur
+
+
 # --- lengths, caps and when to stop -------------------------------------------------------------------------
 
 
