@@ -138,7 +138,7 @@ def test_the_package_loads_its_public_names_lazily() -> None:
 def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
     at_once = {name for name, runs in imports_of(PACKAGE / "cli.py") if runs and name.startswith("nmt")}
     modules = {".".join(name.split(".")[:3]) for name in at_once}
-    assert modules == {f"nmt.commands.{name}" for name in ("process", "options", "help")}
+    assert modules == {f"nmt.commands.{name}" for name in ("exit_codes", "options", "help")}
 
 
 TORCHLESS = ("engine", "workers", "read_ahead", "pipeline", "translator", "parser", "ctranslate2_engine")

@@ -21,7 +21,7 @@ from nmt.decoding.search import SearchEngine
 from nmt.model import cache, kernels
 from nmt.model.cache import Ancestry, KVCache
 from nmt.model.functional import CHUNK_LOGITS
-from nmt.model.inference import HalfPrecision, _laid_out
+from nmt.model.inference import HalfPrecision, _converted
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.system.errors import UserError
@@ -187,7 +187,7 @@ def test_only_products_are_rounded(monkeypatch, norm, dtype, error):
     monkeypatch.setattr(kernels, "on_cpu", lambda x: False)  # a CPU has kernels of its own for attention
     torch.manual_seed(1)
     model = Transformer(Model(layers=3, d_model=128, d_ff=256, heads=2, norm=norm), 300, 300).eval()
-    twin = _laid_out(model, partial(HalfPrecision, dtype=dtype))
+    twin = _converted(model, partial(HalfPrecision, dtype=dtype))
     source, target = torch.randint(4, 300, (12, 12)), torch.randint(4, 300, (12, 10))
     with torch.inference_mode():
         states = twin.states(source, target)
