@@ -103,6 +103,7 @@ def _sort(
     count = len(source_lengths) if rows is None else len(rows)
     row_bits = max(1, (len(source_lengths) - 1).bit_length())
     random_bits = 64 - row_bits - ((longest + 1) * span).bit_length()
+    assert random_bits > 0, "too many pairs to sort"
     packed = np.empty(count, dtype=np.uint64)
     for begin in range(0, count, BLOCK):
         part = np.arange(begin, min(begin + BLOCK, count)) if rows is None else rows[begin : begin + BLOCK]

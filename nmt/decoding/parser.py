@@ -64,7 +64,8 @@ class Parser(Pipeline[Parse]):
         """Return the constraint that every output is a tree over its source's words."""
         from nmt.decoding.constraints import TreeConstraint
 
-        return [partial(TreeConstraint, cast(TreeVocabulary, tokenizer.target))]
+        assert isinstance(tokenizer.target, TreeVocabulary), "a parser's target is trees"
+        return [partial(TreeConstraint, tokenizer.target)]
 
     def split(self, request: Request) -> list[Part]:
         """Encode a line in parts of at most decoding.max_source subwords, split between words."""

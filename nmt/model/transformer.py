@@ -166,10 +166,14 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:
-        """Return the attention weights of every head and layer."""
-        weights = AttentionWeights([], [], [])
-        memory = self.encode(source, weights.encoder)
-        self.decode_states(target_in, memory, record=(weights.decoder, weights.cross))
+        """Return the attention weights of every head and layer, without dropout even in training mode."""
+        weights, was_training = AttentionWeights([], [], []), self.training
+        self.eval()
+        try:
+            memory = self.encode(source, weights.encoder)
+            self.decode_states(target_in, memory, record=(weights.decoder, weights.cross))
+        finally:
+            self.train(was_training)
         return weights
 
     def cross_attention(self, source: Tensor, target_in: Tensor, layer: int) -> Tensor:

@@ -179,6 +179,7 @@ class TreeVocabulary(TargetVocabulary):
                 label, children = symbol[1:], []
             else:
                 assert symbol == f"){label}", f"{symbol} cannot close ({label}"
+                assert outer, f"{symbol} closes nothing"
                 assert children, f"({label} is empty"
                 closed = Tree(label, tuple(children))
                 label, children = outer.pop()

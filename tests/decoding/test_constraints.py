@@ -84,6 +84,15 @@ def all_outputs(words, cap, labels, longest_run):
 # --- the rules ----------------------------------------------------------------------------------------------
 
 
+def test_what_is_allowed_is_what_some_tree_goes_on_with():
+    size, following = (3, 9, 2, 3), {}  # words, cap, labels, longest run
+    for forest in all_outputs(*size):
+        for place, symbol in enumerate((*forest, EOS)):
+            following.setdefault(forest[:place], set()).add(symbol)
+    for prefix, symbols in following.items():
+        assert allowed(prefix, *size) == symbols
+
+
 @pytest.mark.parametrize(("labels", "longest_run", "beam"), [(1, 1, 1), (3, 2, 4), (30, 9, 21)])
 def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam):
     pick, symbols = random.Random(beam), vocabulary(labels, longest_run)

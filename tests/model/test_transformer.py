@@ -327,6 +327,17 @@ def test_attention_is_the_plain_formula_without_padding_or_later_positions(chang
             assert layer[row].triu(1).eq(0).all()  # later positions
 
 
+def test_dropout_does_not_touch_attention_weights():
+    model = tiny(dropout=0.5, attention_dropout=0.5, feed_forward_dropout=0.5)
+    source, target = padded(SOURCES), padded(TARGETS)
+    with torch.no_grad():
+        expected = model.eval().attention_weights(source, target)
+        found = model.train().attention_weights(source, target)
+    assert model.training
+    for layers, same in zip(found, expected, strict=True):
+        assert all(map(torch.equal, layers, same))
+
+
 # --- what depends on what -----------------------------------------------------------------------------------
 
 
