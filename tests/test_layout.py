@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parents[1] / "nmt"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -130,17 +132,6 @@ def test_no_two_modules_share_a_name() -> None:
     assert sorted(set(names)) == sorted(names)
 
 
-def test_the_package_loads_its_public_names_lazily() -> None:
-    found = imports_of(PACKAGE / "__init__.py")
-    assert [name for name, runs in found if runs and name.startswith("nmt")] == []
-
-
-def test_the_command_line_imports_the_core_inside_its_handlers() -> None:
-    at_once = {name for name, runs in imports_of(PACKAGE / "cli.py") if runs and name.startswith("nmt")}
-    modules = {".".join(name.split(".")[:3]) for name in at_once}
-    assert modules == {f"nmt.commands.{name}" for name in ("exit_codes", "options", "help")}
-
-
 TORCHLESS = ("engine", "workers", "read_ahead", "pipeline", "translator", "parser", "ctranslate2_engine")
 
 
@@ -151,37 +142,25 @@ def test_text_imports_no_torch() -> None:
     assert not torchless & importers("torch")
 
 
-def test_searches_begin_without_what_pages_and_data_need() -> None:
-    program = "import sys, nmt.commands.translate\n"
-    program += "print(*sorted({'torch', 'datasets', 'jinja2', 'pyarrow'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True)
-    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
-
-
 def test_only_preparation_imports_datasets() -> None:
     assert importers("datasets") == {"nmt.data.prepare", "nmt.data.pairs"}
     assert importers("datasets", at_import=True) == set()  # it takes seconds
 
 
-def test_neither_torch_nor_datasets_is_loaded_before_it_is_used() -> None:
-    modules = [
-        "nmt",
-        "nmt.cli",
-        "nmt.system.device",
-        "nmt.recipe",
-        "nmt.checkpoint",
-        "nmt.checkpoint.reading",
-        "nmt.exchange.ctranslate2",
-    ]
-    modules += ["nmt.text.tokenizer", "nmt.text.lines", "nmt.exchange.resolve", "nmt.decoding.models"]
-    modules += ["nmt.data.prepare", "nmt.data.corpus", "nmt.metrics", "nmt.parsing.brackets", "nmt.report.record"]
-    modules += ["nmt.decoding.translator", "nmt.decoding.parser"]
-    program = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'datasets'}} & set(sys.modules)))"
+BARE = "nmt nmt.cli nmt.system.device nmt.recipe nmt.checkpoint.reading nmt.exchange.ctranslate2 nmt.text.tokenizer"
+BARE += " nmt.text.lines nmt.exchange.resolve nmt.decoding.models nmt.data.prepare nmt.data.corpus nmt.metrics"
+BARE += " nmt.parsing.brackets nmt.report.record nmt.decoding.translator nmt.decoding.parser"
+HEAVY = {"torch", "datasets"}
+
+
+@pytest.mark.parametrize(
+    ("modules", "heavy"), [(BARE, HEAVY), ("nmt.commands.translate", HEAVY | {"jinja2", "pyarrow"})]
+)
+def test_what_takes_long_to_import_is_imported_when_it_is_used(modules: str, heavy: set[str]) -> None:
+    program = f"import sys, {', '.join(modules.split())}; print(*sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
-
-# --- third-party packages ----------------------------------------------------------------------------------------
 
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]

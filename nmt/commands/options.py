@@ -142,9 +142,8 @@ def refuse(options: Any, names: str, why: str) -> None:
             raise click.UsageError(f"{each.metadata[FLAG]} {why}")
 
 
-switch = partial(click.option, is_flag=True, expose_value=False)
 version_option = click.version_option(__version__, message="nmt %(version)s")
-debug_option = switch("--debug", help="Show tracebacks.")
+debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
 console_option = partial(
     option, "--quiet", "Print nothing but errors on stderr.", callback=lambda context, option, quiet: Console(quiet)
 )

@@ -208,7 +208,7 @@ def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
     drawn = [found for _, curves in shown for found in curves]
     last = max(float(found.whole.updates[-1]) for found in drawn)
     return {
-        "charts": [_described(chart, curves, records, last) for chart, curves in shown],
+        "charts": [_described(chart, curves, records, names, last) for chart, curves in shown],
         "runs": names,
         "without": [name for record, name in zip(records, names, strict=True) if not record.step],
         "windows": sorted({window(len(found.whole.values)) for found in drawn if found.smoothed}),
@@ -227,9 +227,10 @@ def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
     ]
 
 
-def _described(chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecord], last: float) -> dict[str, Any]:
-    """Return a chart's values for the template."""
-    names = labels(records)
+def _described(
+    chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecord], names: Sequence[str], last: float
+) -> dict[str, Any]:
+    """Return a chart's values for the template; `names` are the runs' labels."""
     headings = [names[found.run] if len(records) > 1 else "" for found in curves]
     if len(records) == 1 or len({found.part for found in curves}) > 1:
         named = zip(headings, curves, strict=True)

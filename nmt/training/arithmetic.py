@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,8 +18,10 @@ from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.system.errors import UserError
-from nmt.training.distributed import Group
-from nmt.training.run_files import RunState
+
+if TYPE_CHECKING:
+    from nmt.training.distributed import Group
+    from nmt.training.run_files import RunState
 
 
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:

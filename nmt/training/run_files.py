@@ -18,14 +18,13 @@ import pydantic.dataclasses
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Count, Figure, NewerFormat, best, checkpoint_folders
-from nmt.exchange.resolve import initial_bundle, with_model_of
 from nmt.recipe import Recipe, Task
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources, clear_parts, exclusive, regular, remedy, set_aside, whole_file
 
 METRICS = "metrics.jsonl"
-ABOUT = "run.json"  # parameter count, base recipe and the data's report.json
+ABOUT = "run.json"  # parameter count, base recipe, library of matrix products, the data's report.json
 SAMPLES = "dev.jsonl"
 PAGE = "report.html"
 MOST, FEW = 1000, 5  # sentences kept in dev.jsonl, and shown during training
@@ -111,6 +110,7 @@ def open_directory(
     """
     from nmt.data.epochs import remove_damaged_plans
     from nmt.data.prepare import directory, fingerprint, prepare
+    from nmt.exchange.resolve import initial_bundle, with_model_of
 
     if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
         raise UserError(

@@ -81,7 +81,7 @@ class Trainer:
     def update(self, update: Update, requests: Requests) -> Requests:
         """Perform one update (section 5.3); return the requests that the ranks have agreed on.
 
-        Once the gradients are computed, the host does not wait for the GPU: skipped updates are counted later.
+        Once the gradients are computed, the host waits for the GPU only to log and, now and then, to count skips.
         """
         state = self.state
         state.step += 1
@@ -105,10 +105,10 @@ class Trainer:
         self.divergence.note(update.rows, skipped)
         self.clock.tick()
         self.progress.advance()
-        if state.step % CHECKED == 0:
-            self.divergence.check()
         if state.step == 1 or state.step % self.settings.log_updates == 0:
             self._log()
+        elif state.step % CHECKED == 0:
+            self.divergence.check()
         return agreed
 
     def gradients(self, update: Update, requests: Requests) -> tuple[Sums | None, Requests]:

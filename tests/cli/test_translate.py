@@ -40,6 +40,9 @@ def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path, split: str) -
     lines = done.out.decode().split("\n")
     assert len(lines) == len(HOSTILE) + 2 + 1
     assert lines[:6] == [""] * 6
+    if split == "length":
+        alone = [nmt("translate", *arguments, stdin=line.encode() + b"\n").out.decode() for line in HOSTILE]
+        assert [line + "\n" for line in lines[: len(HOSTILE)]] == alone
     assert lines[-1] == ""
     assert b"\r" not in done.out
     summary = r"^17 sentences, [\d,]+ tokens/s; caps hit \d+, inputs split (\d+), unknown .*\n\Z"

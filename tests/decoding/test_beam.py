@@ -1,4 +1,4 @@
-"""Beam search against exhaustive, greedy and readable beam search, on random step functions."""
+"""Beam search against exhaustive and readable beam search, on random step functions."""
 
 import functools
 import math

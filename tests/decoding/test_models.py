@@ -1,4 +1,4 @@
-"""How many workers search with saved models, and on how many threads each of them."""
+"""How many workers search with saved models."""
 
 from __future__ import annotations
 

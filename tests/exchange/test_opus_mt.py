@@ -201,6 +201,7 @@ def test_a_marian_model_is_fine_tuned_averaged_and_mixed(
         assert done.code == 0, done.err
         said.append(done.err)
     assert "3 targets that the tokenizer cannot spell" in said[0]
+    assert f"tokenizer: from {folder.name}" in said[0]
     assert f"weights: from {folder.name}" in said[0]
     trained = checkpoints(tmp_path / "ckpts")[-1]
     assert trained.lossy

@@ -123,6 +123,13 @@ def norms(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seen
 
 
+def test_skipped_updates_are_counted_between_log_lines(train, inject, norms, monkeypatch) -> None:
+    monkeypatch.setattr("nmt.training.trainer.CHECKED", MANY)
+    inject(not_finite(math.nan, *range(1, 100)))
+    assert "training diverged" in train("training.updates=100", "training.log_updates=1000", code=1)
+    assert len(norms) == MANY
+
+
 def test_gradients_are_clipped_to_the_norm_and_recorded_as_they_were(train, norms, task) -> None:
     train(out="plain")
     plain = norms.copy()
