@@ -1,8 +1,8 @@
 """Draw the pictures of the documents: `python docs/pictures/draw.py` writes the .svg files beside this one.
 
 What the pictures of updates and of the cache show is computed by the code that they explain; the speeds are those of
-benchmarks/speeds.json. Each picture has its own
-background in light and in dark, so that it can be read on any page, and is narrow enough for a phone.
+benchmarks/speeds.json. Each picture has its own background in light and in dark, so that it can be read on any page,
+and is narrow enough for a phone.
 """
 
 from __future__ import annotations
