@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from pydantic import RootModel
 
+from nmt import __version__
 from nmt.data.corpus import ABSENT, SIDES, Chunk, Corpus, EncodedChunk, PairEncoder, encode_chunks, schema_of, table_of
 from nmt.data.pairs import Pair, check_inputs, describe, input_files, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
@@ -30,7 +31,7 @@ from nmt.system.files import exclusive, identify, read_json, whole_directory, wr
 from nmt.system.integrity import check_files, checked, intact, read_manifest, replace_manifest, write_manifest
 from nmt.text.lines import in_groups
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
-from nmt.text.tokenizer import Tokenizer
+from nmt.text.tokenizer import COVERAGE, Tokenizer
 
 FORMAT = 2
 MANIFEST = "fingerprint.json"
@@ -141,8 +142,15 @@ def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any
         "tokenizer": {name: hashlib.sha256(content).hexdigest() for name, content in given.items()}
         or recipe.tokenizer.model_dump(),
     }
-    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
-    return {"fingerprint": digest, "files": files, **what}
+    if before and "nmt" not in before and recipe.tokenizer.character_coverage == "auto" and not given:
+        older = what | {"tokenizer": recipe.tokenizer.model_dump() | {"character_coverage": COVERAGE}}
+        if _digest(older) == before["fingerprint"]:  # prepared when 0.9995 was the default: runs go on with it
+            return {"fingerprint": before["fingerprint"], "files": files, **older}
+    return {"fingerprint": _digest(what), "files": files, "nmt": __version__, **what}
+
+
+def _digest(what: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
 def _seen(path: Path, before: list[Any] | None) -> list[Any]:

@@ -46,8 +46,9 @@ class TokenizerSettings(Settings):
     """Size of each SentencePiece vocabulary, including 4 control symbols and 256 bytes; tree symbols do not count."""
     shared: bool = True
     """Whether both languages share a vocabulary. A parser always has two, a language model one."""
-    character_coverage: float = Field(0.9995, ge=0.98, le=1)
-    """Fraction of the training text's characters that get entries; byte fallback encodes the others."""
+    character_coverage: Annotated[float, Field(ge=0.98, le=1)] | Literal["auto"] = "auto"
+    """Fraction of the training text's characters that get entries; byte fallback encodes the others. auto: 0.9995,
+    printable ASCII, and every character that occurs 20 times, unless more than 500 do, as in Chinese or Japanese."""
     sample: int = Field(10_000_000, ge=101, lt=2**31)
     """Maximum number of randomly drawn sentences to train on."""
 

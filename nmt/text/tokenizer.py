@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -26,6 +28,10 @@ SHARED, SOURCE = "tokenizer.model", "source.model"
 """File names of a shared vocabulary and of a separate source vocabulary"""
 THREADS = 16
 """Fixed number of SentencePiece threads: the model file records it, and the rounding of unigram sums depends on it"""
+COVERAGE, FREQUENT, ALPHABET = 0.9995, 20, 500
+"""For tokenizer.character_coverage auto: fraction of characters, occurrences of a frequent one, number of these"""
+RESERVED = 260  # entries for control symbols and bytes
+PRINTABLE = frozenset(string.printable) - frozenset(string.whitespace)
 
 
 class Tokenizer:
@@ -113,6 +119,9 @@ def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: C
     say(f"{kind}: reading the training data")
     sample, seen = draw(texts, settings.sample)
     say(f"{kind}: training on {len(sample):,} of {seen:,} sentences")
+    coverage, required = settings.character_coverage, frozenset[str]()
+    if coverage == "auto":
+        coverage, required = COVERAGE, alphabet(sample, settings.vocab_size)
     model, stops = io.BytesIO(), list[BaseException]()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -120,7 +129,8 @@ def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: C
             model_writer=model,
             model_type=settings.algorithm,
             vocab_size=settings.vocab_size,
-            character_coverage=settings.character_coverage,
+            character_coverage=coverage,
+            required_chars="".join(sorted(required)),
             byte_fallback=True,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
@@ -134,6 +144,19 @@ def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: C
     except RuntimeError as error:
         raise (stops or [_explain(error, settings)])[0] from None
     return Vocabulary(model.getvalue(), "the trained model")
+
+
+def alphabet(texts: Sequence[str], vocab_size: int) -> frozenset[str]:
+    """Return the characters that need entries: printable ASCII, and the frequent ones of an alphabetic script.
+
+    Return none if they would fill a tiny vocabulary.
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    frequent = {character for character, count in counts.items() if count >= FREQUENT} - set(string.whitespace)
+    wanted = PRINTABLE | (frequent - {SPACE_MARK, "\0"} if len(frequent) <= ALPHABET else set())
+    return wanted if len(wanted) < vocab_size - RESERVED else frozenset()
 
 
 def draw(texts: Iterator[str], size: int) -> tuple[list[str], int]:

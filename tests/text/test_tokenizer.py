@@ -18,7 +18,7 @@ from strategies import TEXT, TRICKY
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import TokenizerSettings
 from nmt.system.errors import Interrupted, UserError
-from nmt.text.tokenizer import Tokenizer
+from nmt.text.tokenizer import PRINTABLE, Tokenizer, alphabet
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 ENGLISH = "the quick dog cat sees likes tree big small red green house man woman walks jumps under over vexed"
@@ -89,7 +89,7 @@ def test_a_tokenizer_loads_from_its_files(tokenizer: Tokenizer, tmp_path: Path) 
 def test_a_sample_is_the_same_in_every_process() -> None:
     program = """
 from nmt.recipe import TokenizerSettings
-from nmt.text.tokenizer import Tokenizer
+from nmt.text.tokenizer import PRINTABLE, Tokenizer, alphabet
 pairs = [(f"the dog {n}", f"der Hund {n * n}") for n in range(2000)]
 print(Tokenizer.train(pairs, TokenizerSettings(vocab_size=300, sample=500)).source.serialized)
 """
@@ -104,6 +104,16 @@ def test_characters_rarer_than_coverage_asks_are_spelled_in_bytes() -> None:
         vocabulary = Tokenizer.train(pairs, settings).source
         assert (vocabulary.find("Ж")[0] is not None) is found
         assert vocabulary.decode(vocabulary.encode("Ж")) == "Ж"
+
+
+def test_automatic_coverage_keeps_an_alphabet_but_not_thousands_of_ideographs() -> None:
+    draw = random.Random(1)
+    noise = [("".join(draw.choices("abcdefgh ", k=3000)), "città | ж ") for _ in range(20)] + [("x", "ю " * 19)]
+    vocabulary = Tokenizer.train(noise, TokenizerSettings(vocab_size=520)).source
+    assert [letter for letter in "bà|#~жю" if vocabulary.find(letter)[0] is None] == ["ю"]
+    ideographs = "".join(chr(0x4E00 + number) for number in range(600))
+    assert alphabet([ideographs] * 20, 1000) == PRINTABLE
+    assert alphabet(["é" * 20], 350) == frozenset()  # no entry would be left for a longer piece
 
 
 def test_words_are_found_exactly_or_at_a_words_beginning(tokenizer: Tokenizer) -> None:
